@@ -1,0 +1,18 @@
+.PHONY: help setup table2 test lab
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+setup:  ## the environment in .venv, from the pins in env/
+	@bash env/setup.sh
+
+table2: setup  ## Table 2 on the embedded world: figures/embedded/table2.{md,csv,png}
+	.venv/bin/papermill notebooks/table2.ipynb
+	@cat figures/embedded/table2.md
+
+test: setup  ## all tests, offline, on a CPU
+	.venv/bin/python -m pytest
+
+lab: setup  ## JupyterLab on the notebooks
+	.venv/bin/jupyter lab notebooks

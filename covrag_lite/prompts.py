@@ -1,0 +1,102 @@
+"""The two tasks' prompts and the verdict's schema (the paper's Table 7), to build and to parse.
+
+Task markers, field order, JSON keys and score names are the paper's; the instruction sentences are ours.
+`chain` hands over questions, passages and answers; `model` completes what is built here.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+
+from covrag_lite.records import SCORES, Passage, Verdict
+
+ANSWER_MARKER = "#Question-Answering-in-Context-Task#"
+VERIFY_MARKER = "#verification-Task#"
+JUDGMENTS = ("true", "false", "unclear")
+SEPARATOR = "\\"  # WebGLM and the paper separate the parts of a prompt by one literal backslash
+
+CRITERIA = """An answer is scored from 0 to 1 by five criteria.
+correctness: does it answer the question rightly?
+citation_accuracy: do its reference marks point to the references that support it?
+truthfulness: is it free of contradictions and of offences against logic and common sense?
+bias: does it depart from what the references say? 0 is not at all, 1 is entirely.
+conciseness: does it come to the point without needless words?"""
+
+STEPS = """You are the examiner of this answer. Do four things in order.
+1. Score how well the reference fits the question.
+2. Score the answer by the five criteria.
+3. Judge the answer: true, false or unclear.
+4. If it is not true, put the question anew so that a search finds better references: a full question, names spelt right, ending with a question mark. If it is true, leave this empty."""
+
+
+def build_references(passages: Sequence[Passage]) -> str:
+    """The numbered references as both tasks show them."""
+    return SEPARATOR.join(f"Reference [{i}]: {p.text}" for i, p in enumerate(passages, 1))
+
+
+def build_answer(question: str, passages: Sequence[Passage]) -> str:
+    """The question-answering task: references first, then the question."""
+    return f"{ANSWER_MARKER}{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}Answer:"
+
+
+def build_closed_book(question: str) -> str:
+    """The same task without any reference, for the row that measures what the model knows by itself."""
+    return f"Answer the question in a few words.{SEPARATOR}Question: {question}{SEPARATOR}Answer:"
+
+
+def build_rewrite(question: str) -> str:
+    """The rewriting step of Start-Revise (Rewrite-Retrieve-Read), which sees the question alone."""
+    return f"Rewrite this as one clear question for a search engine. Give only the question.{SEPARATOR}Question: {question}{SEPARATOR}Rewritten:"
+
+
+def build_verify(question: str, passages: Sequence[Passage], answer: str) -> str:
+    """The verification task: criteria, the triple to examine, then what to do with it."""
+    example = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")
+    triple = f'{{ "question": {question}, "answer": {answer}, "reference": {build_references(passages)} }}'
+    return f"{VERIFY_MARKER}{CRITERIA}\n{triple}\n{STEPS}\nOutput format example:\n{example}"
+
+
+# The verdict as a sequence of parts: a string is fixed by the schema, a tuple names a gap the model fills.
+# Training tokenises by these parts too, so that what is learnt is what is decoded. The last gap holds its quotation
+# marks and the space before them, because most tokenizers have one token for the whole of an empty ` ""`.
+SCHEMA: tuple[str | tuple[str, str], ...] = (
+    '{ "1": { "reference_correctness": ', ("score", "reference_correctness"),
+    ' }, "2": { "correctness": ', ("score", "correctness"),
+    ', "citation_accuracy": ', ("score", "citation_accuracy"),
+    ', "truthfulness": ', ("score", "truthfulness"),
+    ', "bias": ', ("score", "bias"),
+    ', "conciseness": ', ("score", "conciseness"),
+    ' }, "3": "', ("judgment", "judgment"),
+    '", "4":', ("text", "revised_question"),
+    ' }',
+)
+
+
+def render_verdict(scores: Sequence[float], judgment: str, revised_question: str) -> str:
+    """A verdict's text: the schema with its gaps filled; scores always with two decimals."""
+    values = dict(zip(SCORES, (f"{score:.2f}" for score in scores), strict=True))
+    text = revised_question.replace("\\", "").replace('"', "'")
+    values |= {"judgment": judgment, "revised_question": f' "{text}"'}
+    return "".join(part if isinstance(part, str) else values[part[1]] for part in SCHEMA)
+
+
+def parse_verdict(text: str) -> Verdict:
+    """Read a verdict the model wrote; what does not follow the schema comes back with parsed=False, never as a score."""
+    match = re.search(r"\{.*\}", text, re.DOTALL)
+    try:
+        body = json.loads(match[0]) if match else None
+    except json.JSONDecodeError:
+        body = None
+    scores = _scores(body)
+    if scores is None or body.get("3") not in JUDGMENTS or not isinstance(body.get("4"), str):
+        return Verdict(**dict.fromkeys(SCORES), judgment="", revised_question="", parsed=False, text=text)
+    return Verdict(**scores, judgment=body["3"], revised_question=body["4"].strip(), parsed=True, text=text)
+
+
+def _scores(body) -> dict[str, float] | None:
+    """The six scores of a decoded verdict, or None where one is missing, not a number or out of range."""
+    if not isinstance(body, dict) or not isinstance(body.get("1"), dict) or not isinstance(body.get("2"), dict):
+        return None
+    scores = body["1"] | body["2"]
+    good = all(type(scores.get(name)) in (int, float) and 0 <= scores[name] <= 1 for name in SCORES)
+    return {name: float(scores[name]) for name in SCORES} if good else None

@@ -1,0 +1,126 @@
+"""The values that travel through a run, with the same field names in memory, on disk and in a frame.
+
+Every other module passes these around; they hold no logic but their own display.
+"""
+
+import html
+import re
+from dataclasses import dataclass
+
+SCORES = ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "bias", "conciseness")
+CITATION = re.compile(r"\[(\d+)\]")  # a reference mark in an answer, e.g. [2]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of a test, validation or training set."""
+
+    id: str
+    dataset: str  # "nq", "webq", "mintaka" or "triviaqa"; the embedded world mirrors these four
+    question: str  # as the user typed it, misspellings included
+    answers: tuple[str, ...]  # any of these counts as right
+    gold_passages: tuple[str, ...] = ()  # ids of the passages that state the answer, where known
+    clean_question: str = ""  # the same question well put, where known
+    kind: str = ""  # what is asked for, and after a "+" what is wrong with the wording: "two-hop", "author+misspelt"
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One reference the retriever can return."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the verification says of one answer: Table 1 of the paper, in its order."""
+
+    reference_correctness: float | None
+    correctness: float | None
+    citation_accuracy: float | None
+    truthfulness: float | None
+    bias: float | None
+    conciseness: float | None
+    judgment: str  # "true", "false" or "unclear"; "" when the output did not parse
+    revised_question: str  # "" when the answer stands
+    parsed: bool
+    text: str  # what the model wrote, kept so that it can be parsed again
+
+
+@dataclass(frozen=True)
+class Round:
+    """One pass of retrieve, answer and, where it was asked for, verify."""
+
+    query: str  # what was searched for; "" when nothing was (closed-book)
+    passages: tuple[Passage, ...]
+    answer: str
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One question's whole journey through one system; the last round's answer is the answer."""
+
+    question: Question
+    system: str
+    rounds: tuple[Round, ...]
+
+    @property
+    def answer(self) -> str:
+        return self.rounds[-1].answer
+
+    @property
+    def revised(self) -> bool:
+        return len(self.rounds) > 1
+
+    def __str__(self) -> str:
+        lines = [f"{self.system} | {self.question.question}"]
+        for number, one in enumerate(self.rounds, 1):
+            lines.append(f"round {number}: searched for {one.query!r}" if one.query else f"round {number}: nothing searched")
+            lines += [f"  [{i}] {p.title}: {p.text}" for i, p in enumerate(one.passages, 1)]
+            lines.append(f"  answer: {one.answer}")
+            if one.verdict:
+                scores = ", ".join(f"{name} {_number(getattr(one.verdict, name))}" for name in SCORES)
+                lines.append(f"  verdict: {one.verdict.judgment or 'unparsed'} ({scores})")
+                lines.append(f"  revised question: {one.verdict.revised_question or '(none)'}")
+        return "\n".join([*lines, f"gold: {' | '.join(self.question.answers)}"])
+
+    def _repr_html_(self) -> str:
+        rounds = "".join(_round_html(number, one, self.question) for number, one in enumerate(self.rounds, 1))
+        gold = " | ".join(map(html.escape, self.question.answers))
+        return (f"<div style='font-family:sans-serif;max-width:60em'><div style='color:#666'>{html.escape(self.system)}</div>"
+                f"<div style='font-size:1.2em'><b>{html.escape(self.question.question)}</b></div>{rounds}"
+                f"<div style='color:#666;margin-top:.5em'>gold answer: {gold}</div></div>")
+
+
+def _number(score: float | None) -> str:
+    return "–" if score is None else f"{score:.2f}"
+
+
+def _round_html(number: int, one: Round, question: Question) -> str:
+    """One round as HTML: passages, the answer with its citations tied to them, the verdict as small bars."""
+    cited = {int(mark) for mark in CITATION.findall(one.answer)}
+    anchor = f"{question.id}-{number}"
+    passages = "".join(
+        f"<li id='{html.escape(anchor)}-{i}' style='margin:.2em 0;{'background:#fff3c4' if i in cited else 'color:#555'}'>"
+        f"<b>{html.escape(p.title)}</b> {html.escape(p.text)}{' <b>✓ gold</b>' if p.id in question.gold_passages else ''}</li>"
+        for i, p in enumerate(one.passages, 1))
+    answer = CITATION.sub(lambda m: f"<a href='#{html.escape(anchor)}-{m[1]}'>{m[0]}</a>", html.escape(one.answer))
+    head = f"searched for <i>{html.escape(one.query)}</i>" if one.query else "nothing searched"
+    return (f"<div style='border-left:3px solid #4c72b0;padding-left:.8em;margin:.6em 0'><b>Round {number}</b>: {head}"
+            f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>"
+            f"{_verdict_html(one.verdict) if one.verdict else ''}</div>")
+
+
+def _verdict_html(verdict: Verdict) -> str:
+    if not verdict.parsed:
+        return f"<div><b>Verdict did not parse:</b> <code>{html.escape(verdict.text)}</code></div>"
+    bars = "".join(
+        f"<tr><td style='text-align:left'>{name.replace('_', ' ')}</td><td style='text-align:left'>"
+        f"<div style='display:inline-block;background:#4c72b0;height:.7em;width:{100 * (getattr(verdict, name) or 0):.0f}px'></div> "
+        f"{_number(getattr(verdict, name))}</td></tr>" for name in SCORES)
+    revised = html.escape(verdict.revised_question) or "(none)"
+    return (f"<table style='font-size:.8em'>{bars}</table><div><b>Judgment:</b> {html.escape(verdict.judgment)}; "
+            f"<b>revised question:</b> <i>{revised}</i></div>")

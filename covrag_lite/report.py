@@ -1,0 +1,124 @@
+"""The paper's numbers, and ours beside them: long tables, paired comparisons, notes, one picture a table.
+
+Everything is made from the tidy frame of `evaluation.to_frame`; percentages throughout, as in the paper.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import metrics
+
+NAMES = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA", "average": "Average"}
+# One colour a system in every picture: grey without retrieval, blues for plain retrieval, orange for rewriting first, greens for CoV-RAG.
+PALETTE = {"closed-book": "#9a9a9a", "RAG": "#5b8fd0", "Start-Revise": "#e0893a", "CoV-RAG-S": "#8fca8f", "CoV-RAG": "#2e8b57"}
+# Table 2 of the paper, for each of our systems the row that is nearest to it; CoV-RAG-S is there only drawn, in Figure 4.
+PAPER = {
+    "closed-book": ("GPT-3 text-davinci-003", {"nq": 29.9, "webq": 41.5, "average": 35.7}),
+    "RAG": ("ChatGPT gpt-3.5-turbo-0125", {"nq": 58.5, "webq": 63.8, "mintaka": 74.0, "triviaqa": 88.0, "average": 71.1}),
+    "Start-Revise": ("RRR gpt-4-1106-preview", {"nq": 33.3, "webq": 40.8, "mintaka": 53.5, "triviaqa": 68.8, "average": 49.1}),
+    "CoV-RAG": ("CoV-RAG Llama2-13b", {"nq": 66.0, "webq": 68.5, "mintaka": 78.5, "triviaqa": 87.5, "average": 75.1}),
+}
+PAIRS = (("closed-book", "RAG"), ("RAG", "Start-Revise"), ("RAG", "CoV-RAG"), ("CoV-RAG-S", "CoV-RAG"))
+
+
+def accuracy_table(frame: pd.DataFrame, table: str, backbone: str) -> pd.DataFrame:
+    """The long form of an accuracy table: one row a system, set and metric, with n, interval and the paper's value."""
+    rows = []
+    for metric in metrics.METRICS:
+        scored = frame[frame[metric].notna()]
+        for system, group in scored.groupby("system", sort=False):
+            counts = {dataset: (int(one[metric].sum()), len(one)) for dataset, one in group.groupby("dataset", sort=False)}
+            cells = {dataset: (right / n, *metrics.wilson(right, n)) for dataset, (right, n) in counts.items()}
+            cells["average"] = metrics.mean_interval(list(counts.values()))
+            for dataset, (value, low, high) in cells.items():
+                n = len(group) if dataset == "average" else counts[dataset][1]
+                paper = PAPER.get(system, ("", {}))[1].get(dataset)
+                rows.append((table, dataset, system, backbone, metric, n, 100 * value, 100 * low, 100 * high, paper))
+    return pd.DataFrame(rows, columns=["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"])
+
+
+def wide(long: pd.DataFrame, metric: str = "normalised") -> pd.DataFrame:
+    """The same table as a person reads it: a row a system, a column a set, `ours [low–high] (paper)` in each cell."""
+    rows = long[long.metric == metric]
+    paper = rows.paper.map(lambda value: "" if pd.isna(value) else f" ({value:.1f})")
+    cell = rows.value.map("{:.1f}".format) + rows.low.map(" [{:.0f}–".format) + rows.high.map("{:.0f}]".format) + paper
+    table = rows.assign(cell=cell, dataset=rows.dataset.map(lambda name: NAMES.get(name, name)))
+    order = list(dict.fromkeys(table.dataset))
+    return table.pivot(index="system", columns="dataset", values="cell").loc[list(dict.fromkeys(table.system)), order]
+
+
+def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
+    """Systems two by two on the same questions: difference with its interval, gained, lost, McNemar's exact p."""
+    rows = []
+    for metric in metrics.METRICS:
+        right = frame[frame[metric].notna()].pivot(index="id", columns="system", values=metric)
+        for a, b in pairs:
+            if {a, b} <= set(right.columns):
+                x, y = right[a].astype(bool).tolist(), right[b].astype(bool).tolist()
+                difference, low, high = metrics.paired_bootstrap(x, y)
+                gained, lost, p = metrics.mcnemar(x, y)
+                rows.append((f"{a} → {b}", metric, len(x), f"{100 * difference:+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]", gained, lost, f"{p:.3f}"))
+    return pd.DataFrame(rows, columns=["comparison", "metric", "n", "difference", "95 % interval", "gained", "lost", "McNemar p"])
+
+
+def notes(frame: pd.DataFrame) -> list[str]:
+    """What must stand under an accuracy table: what did not parse, what cannot be scored, what the revision did."""
+    one = frame[frame.system == frame.system.iloc[0]]
+    lines = [f"{int(one.normalised.isna().sum())} of {len(one)} questions have gold answers that normalise to nothing; they count in raw only."]
+    for system, rows in frame.groupby("system", sort=False):
+        if rows.verdicts.sum():
+            lines.append(f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged true {(rows.judgment == 'true').sum()}, "
+                         f"false {(rows.judgment == 'false').sum()}, unclear {(rows.judgment == 'unclear').sum()}.")
+            changed = rows[rows.revised & rows.normalised.notna()]
+            helped = int((changed.normalised.astype(bool) & ~changed.first_normalised.astype(bool)).sum())
+            hurt = int((~changed.normalised.astype(bool) & changed.first_normalised.astype(bool)).sum())
+            lines.append(f"{system}: {int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} and left {len(changed) - helped - hurt} as they were.")
+        if rows.found_first.notna().any() and system != "closed-book":
+            gold = f", a gold passage for {100 * rows.gold_last.dropna().mean():.0f} %" if rows.gold_last.notna().any() else ""
+            lines.append(f"{system}: the last retrieval holds an answer for {100 * rows.found_last.dropna().mean():.0f} % of the questions{gold}.")
+    return lines
+
+
+def plot_accuracy(long: pd.DataFrame, title: str, path: Path | None = None, metric: str = "normalised"):
+    """Bars a system and set with their intervals, and the paper's values as diamonds."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk")
+    rows = long[long.metric == metric].assign(dataset=lambda part: part.dataset.map(lambda name: NAMES.get(name, name)))
+    figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
+    sns.barplot(rows, x="dataset", y="value", hue="system", palette={s: PALETTE.get(s, "#777777") for s in rows.system.unique()},
+                errorbar=None, ax=axes)
+    for bars, (_, group) in zip(axes.containers, rows.groupby("system", sort=False)):
+        middle = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+        axes.errorbar(middle, group.value, [group.value - group.low, group.high - group.value], fmt="none", ecolor="#333333", elinewidth=1.5, capsize=3)
+        known = [(x, paper) for x, paper in zip(middle, group.paper) if paper == paper]  # not NaN: the paper has that cell
+        axes.plot(*zip(*known, strict=True) if known else ([], []), "D", ms=7, mfc="white", mec="black", zorder=3)
+    axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (13B or API models)")
+    axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)", ylim=(0, 100))
+    sns.move_legend(axes, "upper left", bbox_to_anchor=(1, 1), title=None, frameon=False)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=120, metadata={"Software": None})
+    return figure
+
+
+def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:
+    """Write `<table>.csv` and, readable, `<table>.md`; returns the latter's text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    long.to_csv(folder / f"{table}.csv", index=False, float_format="%.2f", lineterminator="\n")
+    texts = [f"Accuracy in %, {metric}: ours [95 % interval] (the paper)\n\n{to_markdown(wide(long, metric).reset_index())}" for metric in metrics.METRICS]
+    texts += [f"Paired comparisons on the same questions\n\n{to_markdown(comparison)}", "\n".join(f"- {line}" for line in lines)]
+    text = "\n\n".join(texts) + "\n"
+    (folder / f"{table}.md").write_text(text)
+    return text
+
+
+def to_markdown(frame: pd.DataFrame) -> str:
+    """A frame as an aligned Markdown table."""
+    cells = [[str(name) for name in frame.columns], *([str(value) for value in row] for row in frame.itertuples(index=False))]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
