@@ -75,8 +75,18 @@ class Chain:
 class Run:
     """Where a run keeps its work (evaluation.py)."""
 
-    name: str = "embedded"  # figures go to figures/<name>; "embedded" is kept for the default parameters
-    runs: str = "runs"  # journals, under the project's root unless absolute
+    name: str = "embedded"  # results go to <figures>/<name>; "embedded" is kept for the default parameters
+    figures: str = "figures"  # pictures and tables, under the project's root unless absolute
+    runs: str = "runs"  # journals, likewise
+
+
+@dataclass(frozen=True)
+class Explore:
+    """The one question that notebooks/explore.ipynb follows."""
+
+    question: str = ""  # your own question; empty takes one of the test questions
+    dataset: str = "mintaka"  # the set it is taken from
+    number: int = 1  # which one of that set, counted from 0
 
 
 @dataclass(frozen=True)
@@ -89,15 +99,16 @@ class Config:
     retrieval: Retrieval = field(default_factory=Retrieval)
     chain: Chain = field(default_factory=Chain)
     run: Run = field(default_factory=Run)
+    explore: Explore = field(default_factory=Explore)
 
     def flat(self) -> dict:
         """Every parameter by its flat name."""
         return {name: value for concern in asdict(self).values() for name, value in concern.items()}
 
-    def figures(self) -> Path:
+    def folder(self) -> Path:
         """Where pictures and their numbers go; other parameters than the default ones never overwrite figures/embedded."""
         own = self.run.name != Run().name or self == Config()
-        return ROOT / "figures" / (self.run.name if own else "custom")
+        return resolve(self.run.figures) / (self.run.name if own else "custom")
 
     def __str__(self) -> str:
         default = Config().flat()

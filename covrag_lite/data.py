@@ -9,6 +9,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from covrag_lite import world
@@ -27,6 +28,17 @@ def load_questions(config: Config) -> list[Question]:
             rows = _read_questions(_file(_folder(config.data.data), dataset), dataset)
         made += rows[: config.data.n_questions or None]
     return made
+
+
+def pick_question(config: Config) -> Question:
+    """The one question to explore: the user's own, which has no gold answer, or one of a set."""
+    wanted = config.explore
+    if wanted.question:
+        return Question("own", wanted.dataset, wanted.question, ("(not known)",))
+    rows = load_questions(replace(config, data=replace(config.data, datasets=(wanted.dataset,), n_questions=0)))
+    if not 0 <= wanted.number < len(rows):
+        raise ValueError(f"number is {wanted.number}, but {wanted.dataset} has questions 0 to {len(rows) - 1}")
+    return rows[wanted.number]
 
 
 def load_passages(config: Config) -> list[Passage]:

@@ -27,6 +27,13 @@ def write_verdicts(model, prompts: Sequence[str]) -> list[str]:
     return writer.texts
 
 
+def continue_ids(tokenizer, text: str) -> list[int]:
+    """The tokens of a text that continues another one: tokenised behind a line break, which is then cut off."""
+    anchor = tokenizer("\n", add_special_tokens=False).input_ids
+    ids = tokenizer("\n" + text, add_special_tokens=False).input_ids
+    return ids[len(anchor):] if ids[:len(anchor)] == anchor else tokenizer(text, add_special_tokens=False).input_ids
+
+
 class SchemaWriter:
     """Completes a batch of prompts part by part: fixed text costs no forward pass of its own, gaps are decoded greedily."""
 
@@ -41,10 +48,7 @@ class SchemaWriter:
         self.texts = [""] * len(prompts)
 
     def ids(self, text: str) -> list[int]:
-        """The tokens of a text that continues another one: tokenised behind a line break, which is then cut off."""
-        anchor = self.tokenizer("\n", add_special_tokens=False).input_ids
-        ids = self.tokenizer("\n" + text, add_special_tokens=False).input_ids
-        return ids[len(anchor):] if ids[:len(anchor)] == anchor else self.tokenizer(text, add_special_tokens=False).input_ids
+        return continue_ids(self.tokenizer, text)
 
     def append(self, text: str, rows: Sequence[int] | None = None) -> None:
         """Add a text the schema fixes; it reaches the model with the next decision."""

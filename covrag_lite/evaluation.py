@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from covrag_lite import chain, metrics, prompts
 from covrag_lite.config import ROOT, Config, resolve
-from covrag_lite.data import digest
+from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.journal import Journal, key_of
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.retrieval import load_retriever
@@ -166,7 +166,7 @@ def manifest(config: Config, tools: Tools, questions: Sequence[Question], passag
     torch = sys.modules.get("torch")
     gpu = torch.cuda.get_device_name() if torch and tools.model.device == "cuda" else None
     return {
-        "commit": git("rev-parse", "HEAD") or "unknown", "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")),
+        "commit": git("rev-parse", "--verify", "-q", "HEAD") or "unknown", "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")),
         "parameters": config.flat(), "python": platform.python_version(), "versions": {name: version(name) for name in packages},
         "model_sha256": tools.model.fingerprint, "questions_sha256": digest(questions), "passages_sha256": digest(passages),
         "n_questions": len(questions), "n_passages": len(passages), "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpu": gpu},
@@ -176,3 +176,36 @@ def manifest(config: Config, tools: Tools, questions: Sequence[Question], passag
 
 def save_manifest(path: Path, content: dict) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def retrieval_rates(questions: Sequence[Question], search: Callable) -> pd.DataFrame:
+    """For each set: how often a gold passage is found as asked, for well-put and for broken questions, and with the clean wording."""
+    frame = pd.DataFrame({
+        "dataset": [q.dataset for q in questions], "broken": ["+" in q.kind or q.kind == "two-hop" for q in questions],
+        "asked": _gold_found(questions, search([q.question for q in questions])),
+        "clean": _gold_found(questions, search([q.clean_question or q.question for q in questions]))})
+    rows = {}
+    for dataset, part in [*frame.groupby("dataset", sort=False), ("all", frame)]:
+        broken = part[part.broken]
+        rows[dataset] = {"n": len(part), "as asked": part.asked.mean(), "well-put questions": part[~part.broken].asked.mean(),
+                         "broken or two-hop": broken.asked.mean(), "these, in clean wording": broken.clean.mean()}
+    table = pd.DataFrame(rows).T
+    return (100 * table.drop(columns="n")).round(1).assign(n=table.n.astype(int))
+
+
+def _gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]]) -> list[bool]:
+    return [bool(metrics.holds_gold(passages, q.gold_passages)) for q, passages in zip(questions, found)]
+
+
+def knob_effects(config: Config, settings: dict[str, Sequence[float]]) -> pd.DataFrame:
+    """The share of test questions with a gold passage in the top k, all of them, with one knob of the world turned at a time."""
+    rows = []
+    for knob, values in settings.items():
+        for value in values:
+            turned = replace(config, world=replace(config.world, **{knob: value}), data=replace(config.data, n_questions=0))
+            questions = load_questions(turned)
+            search = load_retriever(config.retrieval.retriever, load_passages(turned), config.retrieval.k)
+            rates = retrieval_rates(questions, search).loc["all"]
+            rows.append({"knob": knob, "value": value, "as asked": rates["as asked"], "clean wording": 100 * sum(
+                _gold_found(questions, search([q.clean_question or q.question for q in questions]))) / len(questions)})
+    return pd.DataFrame(rows)

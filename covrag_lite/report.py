@@ -96,13 +96,28 @@ def plot_accuracy(long: pd.DataFrame, title: str, path: Path | None = None, metr
         axes.errorbar(middle, group.value, [group.value - group.low, group.high - group.value], fmt="none", ecolor="#333333", elinewidth=1.5, capsize=3)
         known = [(x, paper) for x, paper in zip(middle, group.paper) if paper == paper]  # not NaN: the paper has that cell
         axes.plot(*zip(*known, strict=True) if known else ([], []), "D", ms=7, mfc="white", mec="black", zorder=3)
-    axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (13B or API models)")
+    axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (larger\nmodels, web search)", ls="none")
     axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)", ylim=(0, 100))
-    sns.move_legend(axes, "upper left", bbox_to_anchor=(1, 1), title=None, frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=120, metadata={"Software": None})
     return figure
+
+
+def plot_knobs(effects: pd.DataFrame, path: Path):
+    """What each knob of the world does to retrieval, as asked and in clean wording: one small panel a knob."""
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="notebook", font_scale=1.1)
+    share = "gold passage in the top k (%)"
+    rows = effects.melt(["knob", "value"], ["as asked", "clean wording"], "query", share)
+    grid = sns.relplot(rows, x="value", y=share, hue="query", style="query", col="knob", col_wrap=4, kind="line", markers=True, height=3,
+                       palette={"as asked": PALETTE["RAG"], "clean wording": PALETTE["CoV-RAG"]}, facet_kws={"sharex": False})
+    grid.set(ylim=(0, 105)).set_titles("{col_name}").set_axis_labels("share", "gold in top k (%)")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grid.savefig(path, dpi=110, metadata={"Software": None})
+    return grid.figure
 
 
 def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:

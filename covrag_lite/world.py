@@ -1,20 +1,20 @@
-"""The embedded data: a fictional world made from a seed, so that nothing must be downloaded and no pretrained knowledge leaks.
+"""The embedded data: a fictional world made from a seed, so nothing is downloaded and no pretrained knowledge leaks.
 
 It stands in for the paper's corpus and its four question sets. Notebooks and tests call `passages` and `questions`;
-the things of the world are in world_entities.py, the wording of questions in world_questions.py, all text in world.toml.
+what there is and how it is described stands in world_entities.py, how it is asked in world_questions.py, and all
+words and sentences in world.toml.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, islice
 from random import Random
-from string import Formatter
 
 from covrag_lite import config, world_questions
 from covrag_lite.records import Passage, Question
-from covrag_lite.world_entities import KINDS, VOCABULARY, WORDS, Entity, entity, fill, rng_for, values_of
+from covrag_lite.world_entities import KINDS, VOCABULARY, WORDS, Entity, claim, describe, entity, fill, rng_for
+from covrag_lite.world_questions import Ask
 
 DATASETS = ("nq", "webq", "mintaka", "triviaqa")
 SPLITS = ("test", "validation", "train")
@@ -22,10 +22,8 @@ SPLITS = ("test", "validation", "train")
 # Ten districts in a row: whole districts go to a split, so no two splits ask about the same entity.
 SPLIT_OF = ("test", "train", "train", "test", "validation", "train", "test", "train", "train", "train")
 DISTRICT = [(kind, k) for kind, spec in KINDS.items() for k in range(spec["count"])]
-MOST_EXTRAS = 0.7  # with a larger share of distractors and the like, entities run out of nearly equal names
+MOST_EXTRAS = 0.7  # with a larger share of distractors and the like, too little is left to ask about
 CROWD = 6  # nearly equal names come in crowds: one alone would not push an entity out of the first five passages
-CONFUSED = 0.6  # how often such a passage names the entity it is mistaken for
-FEWEST_WORDS = 44  # a passage shorter than this gets one more colourful sentence
 SHARES = ("misspelt", "cut_off", "vague", "distractors", "stale", "contradicting", "unanswerable")
 
 
@@ -50,7 +48,7 @@ def questions(world: config.World, split: str, dataset: str | None = None) -> li
     if split not in SPLITS:
         raise ValueError(f"no split {split!r} in the world: choose one of {', '.join(SPLITS)}")
     if dataset not in (None, *DATASETS):
-        raise ValueError(f"no dataset {dataset!r} in the world: choose one of {', '.join(DATASETS)}, or None for all four")
+        raise ValueError(f"no dataset {dataset!r} in the world: choose one of {', '.join(DATASETS)}, or None for all")
     wanted = DATASETS if dataset is None else (dataset,)
     return [question for name in wanted for question in _question_set(world, split, name)]
 
@@ -70,7 +68,7 @@ def _question_set(world: config.World, split: str, dataset: str) -> list[Questio
 
 
 def _set_size(world: config.World, split: str, dataset: str) -> int:
-    """The paper tests each set alone and trains on all of them mixed."""
+    """How many questions a set has: in testing each has its own number, elsewhere the four share one."""
     if split == "test":
         return world.n_test
     total = world.n_train if split == "train" else world.n_validation
@@ -78,7 +76,7 @@ def _set_size(world: config.World, split: str, dataset: str) -> int:
     return total * (place + 1) // 4 - total * place // 4
 
 
-def _choose(world: config.World, split: str, dataset: str, size: int, unknown: bool = False) -> list:
+def _choose(world: config.World, split: str, dataset: str, size: int, unknown: bool = False) -> list[Ask]:
     """So many asks of a split, taken in turn from its districts; of a large world only some districts are visited."""
     homes = [d for d in range(_full_districts(world)) if SPLIT_OF[d % len(SPLIT_OF)] == split]
     if len(homes) > size:
@@ -95,7 +93,7 @@ def _choose(world: config.World, split: str, dataset: str, size: int, unknown: b
     return list(islice(in_turn, size))
 
 
-def _asks(world: config.World, district: int, dataset: str, unknown: bool) -> list:
+def _asks(world: config.World, district: int, dataset: str, unknown: bool) -> list[Ask]:
     """What one district can be asked in one of the sets."""
     main = {(e.entity.kind, e.entity.index): (e.entity, e.passage.id) for e in _district(world, district) if e.entity}
     rng = rng_for(world.seed, district, "asks")
@@ -114,12 +112,17 @@ def _check(world: config.World) -> None:
     for name in SHARES:
         if not 0 <= getattr(world, name) <= 1:
             raise ValueError(f"{name} is a share and must lie between 0 and 1, not {getattr(world, name)}")
+    for name in ("n_test", "n_train", "n_validation"):
+        if getattr(world, name) < 0:
+            raise ValueError(f"{name} must be 0 or more, not {getattr(world, name)}")
     if not 1000 <= world.n_passages <= 1_000_000:
         raise ValueError(f"n_passages must lie between 1,000 and 1,000,000, not {world.n_passages:,}")
-    if world.distractors + world.stale + world.contradicting > MOST_EXTRAS:
-        raise ValueError(f"distractors, stale and contradicting together must not exceed {MOST_EXTRAS}: lower one of them")
-    if world.misspelt + world.cut_off + world.vague > 1:
-        raise ValueError("misspelt, cut_off and vague together must not exceed 1, since a question has at most one defect")
+    extras = world.distractors + world.stale + world.contradicting
+    if round(extras, 9) > MOST_EXTRAS:
+        raise ValueError(f"distractors, stale and contradicting make {extras:.2f}, over {MOST_EXTRAS}: lower one")
+    broken = world.misspelt + world.cut_off + world.vague
+    if round(broken, 9) > 1:
+        raise ValueError(f"misspelt, cut_off and vague make {broken:.2f}, over 1: a question has at most one defect")
 
 
 def _before(world: config.World, district: int) -> tuple[int, int, int]:
@@ -138,20 +141,23 @@ def _full_districts(world: config.World) -> int:
     return guess
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)  # the default world fits, a large one streams through
 def _district(world: config.World, district: int) -> list[Entry]:
     """All passages of a district in a shuffled order: its main entries and what makes them hard to find or to trust."""
     rng = rng_for(world.seed, district, "district")
     main = [entity(world.seed, kind, district * KINDS[kind]["count"] + k) for kind, k in DISTRICT]
-    texts = [(thing.slots["title"], _describe(thing, rng), thing) for thing in main]
+    # title, text and, of a main entry, the entity
+    texts = [(thing.slots["title"], describe(thing, rng), thing) for thing in main]
     n_twins, n_stale, n_disputed = (
         after - before for before, after in zip(_before(world, district), _before(world, district + 1))
     )
     for thing, turn in _in_turn(main, "twins", n_twins, rng, CROWD):
         twin = entity(world.seed, thing.kind, thing.index, (thing.index + turn) % len(KINDS[thing.kind]["twins"]))
-        texts.append((twin.slots["title"], _describe(twin, rng, mistaken_for=thing), None))
-    texts += [(*_outdated(world, thing, turn, rng), None) for thing, turn in _in_turn(main, "stale", n_stale, rng)]
-    texts += [(*_contradiction(world, thing, turn, rng), None) for thing, turn in _in_turn(main, "disputed", n_disputed, rng)]
+        texts.append((twin.slots["title"], describe(twin, rng, mistaken_for=thing), None))
+    for thing, turn in _in_turn(main, "stale", n_stale, rng):
+        texts.append((*_outdated(world, thing, turn, rng), None))
+    for thing, turn in _in_turn(main, "disputed", n_disputed, rng):
+        texts.append((*_contradiction(world, thing, turn, rng), None))
     rng.shuffle(texts)
     return [
         Entry(Passage(f"world{world.seed}-{district:05d}-{i:02d}", title, text), thing)
@@ -159,7 +165,9 @@ def _district(world: config.World, district: int) -> list[Entry]:
     ]
 
 
-def _in_turn(main: list[Entity], needs: str, size: int, rng: Random, crowd: int = 1) -> list[tuple[Entity, int]]:
+def _in_turn(
+    main: list[Entity], needs: str, size: int, rng: Random, crowd: int = 1
+) -> list[tuple[Entity, int]]:
     """Entities in a random order, `crowd` times each, with the number of times it has come up before."""
     able = [thing for thing in main if KINDS[thing.kind].get(needs)]
     rng.shuffle(able)
@@ -167,74 +175,16 @@ def _in_turn(main: list[Entity], needs: str, size: int, rng: Random, crowd: int 
     return list(islice(turns, size))
 
 
-@lru_cache(maxsize=None)
-def _slots_in(pattern: str) -> frozenset[str]:
-    return frozenset(name for _, name, _, _ in Formatter().parse(pattern) if name)
-
-
-def _describe(thing: Entity, rng: Random, mistaken_for: Entity | None = None) -> str:
-    """An encyclopaedia entry: an opening, every fact the opening leaves out, and colour until it is long enough."""
-    spec = KINDS[thing.kind]
-    patterns = [rng.choice(spec["lead"])]
-    said = _slots_in(patterns[0]) & spec["fact"].keys()
-    for fact in rng.sample(list(spec["fact"]), len(spec["fact"])):
-        if fact not in said:
-            patterns.append(_fresh(spec["fact"][fact]["say"], said, rng))
-            said |= _slots_in(patterns[-1]) & spec["fact"].keys()
-    # a twin has no work of its own
-    colours = [pattern for pattern in spec["colour"] if "work" in thing.slots or "{work}" not in pattern]
-    rng.shuffle(colours)
-    if mistaken_for and rng.random() < CONFUSED:
-        colours.append(rng.choice(VOCABULARY["twin"]["say"]).format(other=mistaken_for.slots["name"]))
-    text = _text(thing, patterns, rng)
-    while len(text.split()) < FEWEST_WORDS and colours:
-        text += " " + _text(thing, [colours.pop()], rng)
-    return text
-
-
-def _fresh(patterns: list[str], said: frozenset[str], rng: Random) -> str:
-    """A sentence that repeats nothing, where there is one."""
-    return rng.choice([pattern for pattern in patterns if not _slots_in(pattern) & said] or patterns)
-
-
-def _text(thing: Entity, patterns: list[str], rng: Random) -> str:
-    """Fill sentence after sentence, naming the subject in changing ways."""
-    names = KINDS[thing.kind]["it"]
-    first = rng.randrange(len(names))
-    own = thing.slots.get("It", "It")
-    sentences = []
-    for i, pattern in enumerate(patterns):
-        it = names[(first + i) % len(names)]
-        it = own if it == "It" else it.format_map(thing.slots)
-        sentences.append(fill(pattern, thing.slots | {"It": it}))
-    return " ".join(sentences)
-
-
-def _other_value(world: config.World, thing: Entity, fact: str, rng: Random) -> dict[str, str]:
-    """The slots of an entity with one fact changed."""
-    district, k = divmod(thing.index, KINDS[thing.kind]["count"])
-    while True:
-        value = values_of(world.seed, thing.kind, district, k, rng)[0][fact]
-        if value != thing.slots[fact]:
-            return thing.slots | {fact: value}
-
-
-def _claim(world: config.World, thing: Entity, fact: str, rng: Random) -> str:
-    changed = Entity(thing.kind, thing.index, _other_value(world, thing, fact, rng), thing.refs)
-    facts = KINDS[thing.kind]["fact"]
-    return _text(changed, [_fresh(facts[fact]["say"], frozenset(facts.keys() - {fact}), rng)], rng)
-
-
 def _outdated(world: config.World, thing: Entity, turn: int, rng: Random) -> tuple[str, str]:
     """Title and text of a passage with a former value, dated after the thing came to be."""
     began = max(int(thing.slots.get(slot, 0)) for slot in ("year", "since", "founded"))
     when = max(began + 2, 1880 + 7 * thing.index % 60) + 5 * turn + rng.randrange(5)
-    slots = thing.slots | {"when": str(when), "claim": _claim(world, thing, KINDS[thing.kind]["stale"], rng)}
+    slots = thing.slots | {"when": str(when), "claim": claim(world.seed, thing, KINDS[thing.kind]["stale"], rng)}
     return VOCABULARY["stale"]["title"].format_map(slots), fill(rng.choice(VOCABULARY["stale"]["frame"]), slots)
 
 
 def _contradiction(world: config.World, thing: Entity, turn: int, rng: Random) -> tuple[str, str]:
     """Title and text of a passage in which some almanac has it otherwise."""
     almanac = WORDS["almanacs"][(thing.index + turn) % len(WORDS["almanacs"])]
-    slots = thing.slots | {"almanac": almanac, "claim": _claim(world, thing, KINDS[thing.kind]["disputed"], rng)}
+    slots = thing.slots | {"almanac": almanac, "claim": claim(world.seed, thing, KINDS[thing.kind]["disputed"], rng)}
     return VOCABULARY["disputed"]["title"].format_map(slots), fill(rng.choice(VOCABULARY["disputed"]["frame"]), slots)

@@ -1,4 +1,4 @@
-"""The things of the embedded world: people, towns, rivers, books … each computed from the seed, its kind and its number.
+"""The people, towns, rivers, books … of the embedded world, each computed from the seed, its kind and its number.
 
 A district holds a fixed number of each kind and its entities mention only one another, so world.py can stream
 the corpus and world_questions.py can word questions without the whole world in memory. Words come from world.toml.
@@ -11,6 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from string import Formatter
 
 VOCABULARY = tomllib.loads(Path(__file__).with_name("world.toml").read_text(encoding="utf-8"))
 KINDS = VOCABULARY["kind"]
@@ -21,6 +22,8 @@ WORDS["first_twin"] = WORDS["women_twin"] + WORDS["men_twin"]
 
 BEFORE_VOWEL = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
 ARTICLE = re.compile(r"^(a|an|the) ")
+FEWEST_WORDS = 44  # an entry shorter than this gets one more colourful sentence
+CONFUSED = 0.6  # how often the entry of a twin names what it is mistaken for
 KIND_IN_NAME = re.compile(r" \((\w+)\)$")  # a twin of another kind, as in "The Copper Lanterns (inn)"
 
 
@@ -69,7 +72,7 @@ def name_slots(seed: int, kind: str, index: int, twin: int | None = None) -> dic
     for part, words in zip(spec["parts"], lists):
         digits, digit = divmod(digits, len(words))
         slots[part] = words[digit]
-        if f"{part}_twin" in WORDS:  # word lists of equal length, so that twins' names are as distinct as the originals'
+        if f"{part}_twin" in WORDS:  # a list of equal length, so twins' names are as distinct
             slots[f"{part}_twin"] = WORDS[f"{part}_twin"][digit]
         if part == "first":
             slots |= _pronouns(digit < len(WORDS["women"]))
@@ -119,7 +122,7 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
     if kind == "person":
         slots["died"] = str(int(slots["born"]) + rng.randint(60, 88))
         slots["profession"] = rng.choice(WORDS[spec["roles"][k]])
-        refs["work"] = (spec["works"][k], district * 2 + k % 2)
+        refs["work"] = (spec["works"][k], district * KINDS[spec["works"][k]]["count"] + k % 2)
     if "made_by" in spec:
         maker = entity(seed, "person", district * KINDS["person"]["count"] + spec["made_by"]["first"] + k)
         refs[spec["made_by"]["slot"]] = ("person", maker.index)
@@ -141,14 +144,15 @@ def _neighbour(kind: str, district: int, rng: random.Random) -> int:
 
 def _superlatives(seed: int, kind: str, district: int) -> dict[str, tuple[str, int]]:
     """The oldest and largest of a district's towns, or the longest of its rivers."""
-    wanted = {"largest": ("town", "population", 1), "oldest": ("town", "founded", -1)}
+    wanted = {"largest": ("town", "population", max), "oldest": ("town", "founded", min)}
     if kind == "lands":
-        wanted = {"longest": ("river", "length", 1)}
-    return {
-        slot: (other, max(range(district * 3, district * 3 + 3),
-                          key=lambda i: sign * number(entity(seed, other, i), fact)))
-        for slot, (other, fact, sign) in wanted.items()
-    }
+        wanted = {"longest": ("river", "length", max)}
+    found = {}
+    for slot, (other, fact, best) in wanted.items():
+        count = KINDS[other]["count"]
+        rivals = [entity(seed, other, i) for i in range(district * count, district * count + count)]
+        found[slot] = (other, best(rivals, key=lambda rival: number(rival, fact)).index)
+    return found
 
 
 def number(thing: Entity, fact: str) -> int:
@@ -169,3 +173,62 @@ def entity(seed: int, kind: str, index: int, twin: int | None = None) -> Entity:
     if twin is not None:
         values.pop("work", None)  # what the work's own passage says stays true
     return Entity(kind, index, slots | values, refs)
+
+
+@lru_cache(maxsize=None)
+def _slots_in(pattern: str) -> frozenset[str]:
+    return frozenset(name for _, name, _, _ in Formatter().parse(pattern) if name)
+
+
+def describe(thing: Entity, rng: random.Random, mistaken_for: Entity | None = None) -> str:
+    """An encyclopaedia entry: an opening, every fact the opening leaves out, and colour until it is long enough."""
+    spec = KINDS[thing.kind]
+    patterns = [rng.choice(spec["lead"])]
+    said = _slots_in(patterns[0]) & spec["fact"].keys()
+    for fact in rng.sample(list(spec["fact"]), len(spec["fact"])):
+        if fact not in said:
+            patterns.append(_fresh(spec["fact"][fact]["say"], said, rng))
+            said |= _slots_in(patterns[-1]) & spec["fact"].keys()
+    # a twin has no work of its own
+    colours = [pattern for pattern in spec["colour"] if "work" in thing.slots or "{work}" not in pattern]
+    rng.shuffle(colours)
+    if mistaken_for and rng.random() < CONFUSED:
+        colours.append(rng.choice(VOCABULARY["twin"]["say"]).format(other=mistaken_for.slots["name"]))
+    text = _text(thing, patterns, rng)
+    while len(text.split()) < FEWEST_WORDS and colours:
+        text += " " + _text(thing, [colours.pop()], rng)
+    return text
+
+
+def _fresh(patterns: list[str], said: frozenset[str], rng: random.Random) -> str:
+    """A sentence that repeats nothing, where there is one."""
+    return rng.choice([pattern for pattern in patterns if not _slots_in(pattern) & said] or patterns)
+
+
+def _text(thing: Entity, patterns: list[str], rng: random.Random) -> str:
+    """Fill sentence after sentence, naming the subject in changing ways."""
+    names = KINDS[thing.kind]["it"]
+    first = rng.randrange(len(names))
+    own = thing.slots.get("It", "It")
+    sentences = []
+    for i, pattern in enumerate(patterns):
+        it = names[(first + i) % len(names)]
+        it = own if it == "It" else it.format_map(thing.slots)
+        sentences.append(fill(pattern, thing.slots | {"It": it}))
+    return " ".join(sentences)
+
+
+def _other_value(seed: int, thing: Entity, fact: str, rng: random.Random) -> dict[str, str]:
+    """The slots of an entity with one fact changed."""
+    district, k = divmod(thing.index, KINDS[thing.kind]["count"])
+    while True:
+        value = values_of(seed, thing.kind, district, k, rng)[0][fact]
+        if value != thing.slots[fact]:
+            return thing.slots | {fact: value}
+
+
+def claim(seed: int, thing: Entity, fact: str, rng: random.Random) -> str:
+    """What an unreliable passage says of a fact: a sentence with another value."""
+    changed = Entity(thing.kind, thing.index, _other_value(seed, thing, fact, rng), thing.refs)
+    facts = KINDS[thing.kind]["fact"]
+    return _text(changed, [_fresh(facts[fact]["say"], frozenset(facts.keys() - {fact}), rng)], rng)

@@ -14,9 +14,10 @@ from covrag_lite.world_entities import KINDS, VOCABULARY, Entity, fill, number, 
 
 Main = dict[tuple[str, int], tuple[Entity, str]]  # kind and index -> the entity and the id of its passage
 
-DIGITS = {"three": 3, "five": 5, "seven": 7, "eight": 8, "nine": 9, "eleven": 11, "twelve": 12, "thirteen": 13, "fifteen": 15}
+NUMERALS = {"three": 3, "five": 5, "seven": 7, "eight": 8, "nine": 9}
+NUMERALS |= {"eleven": 11, "twelve": 12, "thirteen": 13, "fifteen": 15}
 GOLDEN = 0.6180339887498949  # steps of this size spread defects evenly over any number of questions
-LEFT_WHOLE = 0.25  # how often a misspelt name of several words keeps one of them right
+LEFT_WHOLE = 0.3  # how often a misspelt name of several words keeps one of them right
 TWICE = 0.25  # how often a long word is misspelt in two places
 CUT_EARLY = 0.6  # how often a name of a long and a short word is cut off in the long one
 JOINED = 0.15  # how often two words are typed as one instead
@@ -33,7 +34,7 @@ class Ask:
     clean: str
     answers: tuple[str, ...]
     gold: tuple[str, ...]
-    kind: str = ""  # kind of the subject where the question may be broken in every way
+    kind: str = ""  # what sort of thing the subject is, where it can be cut off or put vaguely
     breakable: tuple[str, ...] = ("misspelt", "cut-off", "vague")
 
 
@@ -65,7 +66,8 @@ def unknowns(main: Main) -> list[Ask]:
     """Questions no passage answers."""
     answers = tuple(VOCABULARY["unanswerable"]["answers"])
     return [
-        Ask("unanswerable", _manners([pattern]), thing.slots, ("name",), fill(pattern, thing.slots), answers, (), breakable=())
+        Ask("unanswerable", _manners([pattern]), thing.slots, ("name",), fill(pattern, thing.slots), answers, gold=(),
+            breakable=())
         for thing, _ in main.values()
         for pattern in KINDS[thing.kind]["unknown"]
     ]
@@ -86,7 +88,7 @@ def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
     spec = KINDS[thing.kind]["fact"][fact]
     answers = [pattern.format_map(thing.slots) for pattern in spec["answers"]]
     if "unit" in spec:
-        answers.append(f"{DIGITS[thing.slots[fact]]} {spec['unit'].format_map(thing.slots)}")
+        answers.append(f"{NUMERALS[thing.slots[fact]]} {spec['unit'].format_map(thing.slots)}")
     # "the Amber Sea" is as right without its article
     bare = [re.sub(r"^(the|The|a|an) ", "", answer) for answer in answers]
     return tuple(dict.fromkeys(answers + bare))
@@ -101,23 +103,30 @@ def _hops(main: Main) -> list[Ask]:
             for fact, patterns in hop["ask"].items():
                 clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
                 answers = _answers(target, fact)
-                asks.append(Ask("two-hop", _manners(patterns), thing.slots, ("name",), clean, answers, (gold,), breakable=()))
+                forms = _manners(patterns)
+                asks.append(Ask("two-hop", forms, thing.slots, ("name",), clean, answers, (gold,), breakable=()))
     return asks
 
 
 def _comparisons(main: Main) -> list[Ask]:
+    """Two entities of a kind and a number in which they differ."""
     asks = []
     for spec in VOCABULARY["compare"]:
         same = [pair for pair in main.values() if pair[0].kind == spec["kind"]]
         for (a, gold_a), (b, gold_b) in combinations(same, 2):
-            if number(a, spec["fact"]) == number(b, spec["fact"]):
-                continue
-            winner = a if (number(a, spec["fact"]) > number(b, spec["fact"])) == spec["most"] else b
-            slots = {"a": a.slots["name"], "b": b.slots["name"]}
-            answers = tuple(dict.fromkeys((winner.slots["name"], winner.slots["short"])))
-            clean = fill(spec["ask"][0], slots)
-            asks.append(Ask("comparison", _manners(spec["ask"]), slots, ("a", "b"), clean, answers, (gold_a, gold_b), breakable=("misspelt",)))
+            ahead = number(a, spec["fact"]) - number(b, spec["fact"])
+            if ahead:
+                winner = a if (ahead > 0) == spec["most"] else b
+                asks.append(_comparison(spec["ask"], (a, b), winner, (gold_a, gold_b)))
     return asks
+
+
+def _comparison(patterns: list[str], pair: tuple[Entity, Entity], winner: Entity, gold: tuple[str, str]) -> Ask:
+    slots = {"a": pair[0].slots["name"], "b": pair[1].slots["name"]}
+    answers = tuple(dict.fromkeys((winner.slots["name"], winner.slots["short"])))
+    # cut off or put vaguely, half of the question would still name a subject in full
+    return Ask("comparison", _manners(patterns), slots, ("a", "b"), fill(patterns[0], slots), answers, gold,
+               breakable=("misspelt",))
 
 
 def defects(world: config.World, size: int, start: float) -> list[str]:
@@ -166,7 +175,7 @@ def _subjects(ask: Ask, defect: str, rng: Random) -> dict[str, str]:
 
 
 def _half_remembered(ask: Ask) -> dict[str, str]:
-    """The slots for a hazy description: common words lose their capitals, and parts of the name are known by their start."""
+    """The slots for a hazy description: common words lose their capitals, name parts are known by their start."""
     slots = dict(ask.slots)
     for part in KINDS[KINDS[ask.kind].get("names", ask.kind)]["parts"]:
         if part in VOCABULARY["defects"]["common"]:
@@ -199,7 +208,7 @@ def misspell(name: str, rng: Random) -> str:
 def _typo(word: str, rng: Random) -> str:
     """One slip early enough in the word that stemming does not undo it."""
     i = rng.randrange(1, max(2, len(word) - 3))
-    by_hand = [word[:i] + word[i + 1] + word[i] + word[i + 2:], word[:i] + word[i:i + 1] + word[i:], word[:i] + word[i + 1:]]
+    by_hand = [word[:i] + word[i + 1] + word[i] + word[i + 2:], word[:i] + word[i] + word[i:], word[:i] + word[i + 1:]]
     by_ear = [word[0] + word[1:].replace(right, wrong, 1) for right, wrong in VOCABULARY["defects"]["sounds"]]
     return rng.choice([slip for slip in by_hand + by_ear if slip != word])
 

@@ -1,0 +1,74 @@
+"""Toys made from nothing: a scripted model, a small corpus, and a tiny Llama with its own tokenizer."""
+
+import pytest
+
+from covrag_lite import config
+from covrag_lite.records import Passage, Question
+
+
+@pytest.fixture
+def passages():
+    texts = {"Copper Lanterns": "The Copper Lanterns is a novel by Edith Marrow, published in 1893.",
+             "Edith Marrow": "Edith Marrow was born in Stonebridge in 1861 and wrote novels.",
+             "Aldermere": "Aldermere is a town of 4,200 people on the River Stell.",
+             "River Stell": "The Stell rises in the Harrow Hills and is 71 kilometres long.",
+             "Kite Fair": "The Kite Fair of Aldermere takes place every May.",
+             "Harrow Hills": "The Harrow Hills are low hills known for their sheep."}
+    return [Passage(f"p{i}", title, text) for i, (title, text) in enumerate(texts.items())]
+
+
+@pytest.fixture
+def questions():
+    return [Question("q1", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",)),
+            Question("q2", "nq", "wher was edit marow born", ("Stonebridge",), ("p1",), "Where was Edith Marrow born?", "birthplace+misspelt"),
+            Question("q3", "webq", "how long is the River Stell?", ("71 kilometres", "71 km"), ("p3",)),
+            Question("q4", "webq", "what is it?", ("---",))]
+
+
+class ScriptedModel:
+    """Answers from the prompt itself, by rule, and remembers what it was asked."""
+
+    fingerprint, device = "scripted", "cpu"
+
+    def __init__(self, settings=config.Model(batch_size=2)):
+        self.config, self.asked = settings, []
+
+    def generate(self, prompts, max_tokens):
+        self.asked += prompts
+        return [f"Edith Marrow[1] was asked {len(prompt)} letters" for prompt in prompts]
+
+    def verify(self, prompts):
+        from covrag_lite.prompts import render_verdict
+
+        self.asked += prompts
+        return [render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?") if "marow" in prompt
+                else render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "") for prompt in prompts]
+
+
+@pytest.fixture
+def scripted():
+    return ScriptedModel()
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """A Llama of a few thousand random weights and a byte-level tokenizer, as a model folder."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    from covrag_lite import prompts
+
+    folder = tmp_path_factory.mktemp("tiny")
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    raw.decoder = decoders.ByteLevel()
+    corpus = [prompts.CRITERIA, prompts.STEPS, prompts.render_verdict([0.5] * 6, "unclear", "Who was it?")] * 3
+    raw.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=500, special_tokens=["<eos>"], show_progress=False,
+                                                        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<eos>", pad_token="<eos>").save_pretrained(folder)
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(vocab_size=raw.get_vocab_size(), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+                                 num_key_value_heads=2, max_position_embeddings=4096, eos_token_id=0, bos_token_id=0, pad_token_id=0,
+                                 initializer_range=0.3)).save_pretrained(folder)
+    return folder

@@ -1,0 +1,76 @@
+import json
+
+import pandas as pd
+import pytest
+
+from covrag_lite import evaluation
+from covrag_lite.config import Chain, Config, Retrieval, Run
+
+
+@pytest.fixture
+def config(tmp_path):
+    return Config(retrieval=Retrieval(k=2), run=Run(runs=str(tmp_path)))
+
+
+@pytest.fixture
+def tools(config, passages, scripted):
+    return evaluation.load_tools(config, passages, scripted)
+
+
+def test_systems_that_share_their_first_round_compute_it_once(config, tools, questions, scripted):
+    evaluation.run(config, tools, questions)
+    assert len(scripted.asked) == len(set(scripted.asked))
+    # closed-book 4, rewrite 4, verify 4, first answers 4, Start-Revise's answers at most 4, one second round
+    assert len(scripted.asked) <= 21
+
+
+def test_a_second_run_asks_the_model_nothing(config, passages, tools, questions, scripted):
+    first = evaluation.run(config, tools, questions)
+    asked = len(scripted.asked)
+    again = evaluation.run(config, evaluation.load_tools(config, passages, scripted), questions)
+    assert len(scripted.asked) == asked and again == first
+
+
+def test_batches_do_not_depend_on_what_is_journaled(config, tools, scripted):
+    texts = [f"prompt {'x' * i}" for i in range(5)]
+    evaluation.complete("answer", texts[2:3], 9, scripted, tools.journal)
+    scripted.asked.clear()
+    evaluation.complete("answer", texts, 9, scripted, tools.journal)
+    assert scripted.asked == texts[::-1]  # the journaled one is computed again with its batch, and its first text kept
+
+
+def test_the_frame_tells_what_revision_did(config, tools, questions):
+    frame = evaluation.to_frame(evaluation.run(config, tools, questions))
+    cov = frame[frame.system == "CoV-RAG"].set_index("id")
+    assert list(frame.groupby("system", sort=False).size()) == [4] * 5
+    assert cov.revised.to_dict() == {"q1": False, "q2": True, "q3": False, "q4": False}
+    assert cov.loc["q2", "query"] == "Where was Edith Marrow born?" and cov.loc["q2", "judgment"] == "false"
+    assert bool(cov.loc["q1", "normalised"]) and pd.isna(cov.loc["q4", "normalised"])  # q4's gold is defective
+    assert cov.loc["q2", "gold_last"] and cov.verdicts.sum() == 4 and cov.unparsed.sum() == 0
+
+
+def test_unknown_names_are_named(config, tools, questions):
+    with pytest.raises(ValueError, match="system 'GPT-9' is not known"):
+        evaluation.run_system("GPT-9", config, tools, questions)
+    with pytest.raises(ValueError, match="sigma 'luck' is not known"):
+        evaluation.run(Config(chain=Chain(sigma="luck")), tools, questions)
+
+
+def test_saved_predictions_hold_ids_and_outputs_but_no_question(config, tools, questions, tmp_path):
+    evaluation.save_predictions(tmp_path / "p.jsonl", evaluation.run(config, tools, questions))
+    text = (tmp_path / "p.jsonl").read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert len(rows) == 20 and rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
+    assert not any(question.question in text for question in questions)
+
+
+def test_the_estimate_speaks_of_what_is_left(config, tools, questions):
+    assert "4 of 4 questions to do: at most" in evaluation.estimate(config, tools, questions)
+    evaluation.run(config, tools, questions)
+    assert "are journaled" in evaluation.estimate(config, tools, questions)
+
+
+def test_a_manifest_names_code_data_and_machine(config, tools, questions, passages):
+    made = evaluation.manifest(config, tools, questions, passages, 1.23)
+    assert {"commit", "versions", "model_sha256", "questions_sha256", "passages_sha256", "hardware", "wall_seconds", "peak_memory_gb"} <= set(made)
+    assert made["parameters"]["seed"] == 1 and json.dumps(made)

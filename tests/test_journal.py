@@ -1,0 +1,111 @@
+"""No work is lost: torn lines, full disks and killed processes."""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from covrag_lite.journal import Journal, key_of
+
+
+def test_what_was_added_is_there_after_reopening(tmp_path):
+    path = tmp_path / "deep" / "journal.jsonl"
+    Journal(path).add("answer", {"a": "one\ntwo", "b": "ü"})
+    again = Journal(path)
+    assert "a" in again and again["a"] == "one\ntwo" and again["b"] == "ü" and "c" not in again
+
+
+def test_the_first_text_of_a_key_stays(tmp_path):
+    journal = Journal(tmp_path / "j")
+    journal.add("answer", {"a": "first"})
+    journal.add("answer", {"a": "second"})
+    assert journal["a"] == Journal(tmp_path / "j")["a"] == "first"
+
+
+def test_a_torn_last_line_is_cut_off_and_the_rest_stays(tmp_path):
+    path = tmp_path / "j"
+    Journal(path).add("answer", {"a": "one", "b": "two"})
+    whole = path.read_bytes()
+    for cut in range(len(whole) - 1, len(whole) // 2 + 2, -7):
+        path.write_bytes(whole[:cut])
+        journal = Journal(path)
+        assert "a" in journal and "b" not in journal
+        journal.add("answer", {"b": "two"})
+        assert path.read_bytes() == whole
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path):
+    path = tmp_path / "j"
+    path.write_text('{"key": "a", "text": "one"}\nrubbish\n{"key": "b", "text": "two"}\n')
+    with pytest.raises(ValueError, match="line 2: not a journal line"):
+        Journal(path)
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path):
+    path = tmp_path / "j"
+    journal = Journal(path)
+    journal.add("answer", {"a": "one"})
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 40, limits[1]))  # the next line fits only in part
+    try:
+        with pytest.raises(OSError, match="the 1 texts in it are whole"):
+            journal.add("answer", {"b": "x" * 500})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before and "b" not in journal
+    journal.add("answer", {"b": "two"})
+    assert Journal(path)["b"] == "two"
+
+
+def test_a_key_depends_on_everything_it_is_made_of():
+    assert key_of(prompt="x", stage="answer") == key_of(stage="answer", prompt="x")
+    assert len({key_of(prompt="x", stage="answer"), key_of(prompt="x", stage="verify"), key_of(prompt="y", stage="answer")}) == 3
+
+
+PROGRAM = textwrap.dedent("""
+    import sys, time
+    from pathlib import Path
+    from covrag_lite import evaluation, report
+    from covrag_lite.config import Config, Data, Model, Run
+    from covrag_lite.data import load_passages, load_questions
+    from covrag_lite.model import LanguageModel
+    out, model = map(Path, sys.argv[1:])
+    config = Config(data=Data(n_questions=6), model=Model(model=str(model), batch_size=4, max_answer_tokens=8, max_revised_tokens=6), run=Run(runs=str(out)))
+    for name in ("generate", "verify"):  # slow enough to be killed in between
+        plain = getattr(LanguageModel, name)
+        setattr(LanguageModel, name, lambda self, *words, plain=plain: (time.sleep(0.05), plain(self, *words))[1])
+    tools = evaluation.load_tools(config, load_passages(config))
+    frame = evaluation.to_frame(evaluation.run(config, tools, load_questions(config)))
+    report.save_table(out, "table2", report.accuracy_table(frame, "table2", "tiny"), report.compare(frame), [])
+    frame.to_csv(out / "frame.csv")
+""")
+
+
+def test_a_run_killed_three_times_ends_with_the_bytes_of_an_unbroken_one(tmp_path, tiny_folder):
+    command = lambda out: [sys.executable, "-c", PROGRAM, str(out), str(tiny_folder)]
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    subprocess.run(command(unbroken), check=True, capture_output=True)
+    size = (unbroken / "embedded" / "journal.jsonl").stat().st_size
+    journal = broken / "embedded" / "journal.jsonl"
+    moments = sorted(random.Random(os.getpid()).sample(range(1, 9), 3))
+    for tenths in moments:
+        process = subprocess.Popen(command(broken), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (journal.exists() and journal.stat().st_size > size * tenths / 10):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, f"the run ended before it could be killed at {moments}"
+        if tenths == moments[1]:  # a kill in mid-write
+            os.truncate(journal, journal.stat().st_size - 5)
+    subprocess.run(command(broken), check=True, capture_output=True)
+    for name in ("table2.csv", "frame.csv"):
+        assert (broken / name).read_bytes() == (unbroken / name).read_bytes()
+    keys = [json.loads(line)["key"] for line in journal.read_text().splitlines()]
+    assert len(keys) == len(set(keys))

@@ -1,0 +1,132 @@
+"""The model's own facts, on a tiny Llama made from nothing; the embedded SmolLM2 once."""
+
+import pytest
+import torch
+
+from covrag_lite import config, model, prompts
+from covrag_lite.decoding import SchemaWriter
+
+PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
+
+
+def tiny(folder, **settings):
+    return model.load_model(config.Model(model=str(folder), max_revised_tokens=6, **settings))
+
+
+@pytest.fixture(scope="module", params=["nf4", "none"])
+def loaded(request, tiny_folder):
+    return tiny(tiny_folder, quantize=request.param)
+
+
+def masked_greedy(loaded, prompt):
+    """The verdict by the book: every token by its own full forward pass, the schema only as a mask."""
+    writer = SchemaWriter(loaded, [prompt])  # for its tokenising and its mask alone
+    ids = list(writer.pending[0])
+    forwards = 0
+
+    def best(allowed):
+        nonlocal forwards
+        forwards += 1
+        with torch.inference_mode():
+            logits = loaded.network(torch.tensor([ids])).logits[0, -1]
+        token = max(allowed, key=lambda i: logits[i].item())
+        ids.append(token)
+        return token
+
+    text = ""
+    for part in prompts.SCHEMA:
+        if isinstance(part, str):
+            for token in writer.ids(part):
+                best([token])
+            text += part
+        elif part[0] == "score":
+            digits = [writer.ids(str(d))[0] for d in range(10)]
+            number = "01"[digits.index(best(digits[:2]))] + "."
+            best(writer.ids("."))
+            for _ in range(2):
+                number += str(digits.index(best(digits if number[0] == "0" else digits[:1])))
+            text += number
+        elif part[0] == "judgment":
+            firsts = {writer.ids(word)[0]: word for word in prompts.JUDGMENTS}
+            text += (word := firsts[best(list(firsts))])
+            for token in writer.ids(word)[1:]:
+                best([token])
+        else:
+            opening, empty, end = writer.ids(' "')[0], writer.ids(' ""')[0], writer.ids('"')[0]
+            first, written = best([opening, empty]), []
+            allowed = (~writer.forbidden(end)).nonzero().flatten().tolist()
+            while (first == opening or opening == empty) and len(written) < 6 and (token := best(allowed)) != end:
+                written.append(token)
+            text += ' "' + loaded.tokenizer.decode(written) + '"'
+    return text, forwards
+
+
+def test_a_forced_verdict_is_what_masked_greedy_decoding_writes(loaded):
+    texts = loaded.verify(PROMPTS)
+    for prompt, text in zip(PROMPTS, texts):
+        assert text == masked_greedy(loaded, prompt)[0]
+        assert prompts.parse_verdict(text).parsed
+
+
+def test_a_forced_verdict_costs_few_forward_passes(loaded, monkeypatch):
+    calls = []
+    forward = loaded.network.forward
+    monkeypatch.setattr(loaded.network, "forward", lambda *a, **k: (calls.append(1), forward(*a, **k))[1])
+    loaded.verify(PROMPTS[:1])
+    forced = len(calls)
+    assert masked_greedy(loaded, PROMPTS[0])[1] > 2.5 * forced
+
+
+def test_texts_do_not_depend_on_the_batch_they_are_in(loaded):
+    assert loaded.generate(PROMPTS, 8) == [loaded.generate([prompt], 8)[0] for prompt in PROMPTS]
+    assert loaded.verify(PROMPTS) == [loaded.verify([prompt])[0] for prompt in PROMPTS]
+
+
+def test_nf4_is_really_four_bits(tiny_folder):
+    import bitsandbytes
+
+    layer = tiny(tiny_folder, quantize="nf4").network.model.layers[0].mlp.up_proj
+    assert isinstance(layer, bitsandbytes.nn.Linear4bit) and layer.weight.dtype == torch.uint8
+    assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
+
+
+def test_the_fingerprint_is_of_the_weights_not_of_their_place(tiny_folder, tmp_path):
+    import shutil
+
+    shutil.copytree(tiny_folder, tmp_path / "copy")
+    assert tiny(tiny_folder).fingerprint == tiny(tmp_path / "copy").fingerprint
+    with open(tmp_path / "copy" / "model.safetensors", "ab") as file:
+        file.write(b"x")
+    assert tiny(tiny_folder).fingerprint != tiny(tmp_path / "copy").fingerprint
+
+
+def test_a_model_that_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="has no weights"):
+        tiny(tmp_path / "empty")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(FileNotFoundError, match="'no-such/model' is no alias .smollm2-135m., no local folder"):
+        model.load_model(config.Model(model="no-such/model"))
+    with pytest.raises(ValueError, match="quantize 'nf3' is not known"):
+        tiny(tiny_folder, quantize="nf3")
+    with pytest.raises(ValueError, match="device 'tpu' is not known"):
+        tiny(tiny_folder, device="tpu")
+    with pytest.raises(ValueError, match="verdicts 'loud' is not known"):
+        tiny(tiny_folder, verdicts="loud")
+
+
+def test_a_prompt_too_long_for_the_model_is_refused(loaded):
+    with pytest.raises(ValueError, match="has room for 4096; lower k"):
+        loaded.generate(["word " * 5000], 8)
+
+
+def test_free_verdicts_are_as_the_model_writes_them(tiny_folder):
+    free = tiny(tiny_folder, verdicts="free")
+    assert not prompts.parse_verdict(free.verify(PROMPTS[:1])[0]).parsed  # random weights write no JSON
+
+
+def test_the_embedded_model_reads_an_answer_out_of_a_passage(passages):
+    embedded = model.load_model(config.Model())
+    answer = embedded.generate([prompts.build_answer("Who wrote the Copper Lanterns?", passages[:2])], 20)[0]
+    assert "Edith Marrow" in answer
+    assert prompts.parse_verdict(embedded.verify([prompts.build_verify("Who wrote it?", passages[:2], answer)])[0]).parsed

@@ -1,0 +1,75 @@
+"""Every notebook is thin, takes its defaults from config.py, and runs from both folders on a tiny model."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from covrag_lite.config import ROOT, Config, from_notebook
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# Parameters that make a run small enough for a test.
+SMALL = {"table2": {"n_questions": 1, "batch_size": 4}, "explore": {}, "world": {}}
+
+
+def cells(path):
+    return [(cell["metadata"].get("tags", []), "".join(cell["source"]), cell.get("outputs")) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_thin(path):
+    lines = [line.strip() for _, source, _ in cells(path) for line in source.splitlines() if line.strip() and not line.strip().startswith("#")]
+    assert len(lines) <= 60
+    assert not any(line.startswith(("def ", "class ", "try:", "!", "%")) or "sys.path" in line for line in lines)
+    assert not any(outputs for _, _, outputs in cells(path)), "committed with outputs"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebooks_parameters_are_the_defaults_of_config(path):
+    (source,) = [source for tags, source, _ in cells(path) if "parameters" in tags]
+    for line in source.splitlines():
+        code = line.split("#")[0]
+        assert code.count("=") == 1 and "|" not in code and "#" in line, f"papermill would drop it, or it is unexplained: {line}"
+    given = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source).body}
+    assert from_notebook(given) == Config()
+
+
+def papermill(notebook, output, folder, **parameters):
+    words = [word for name, value in parameters.items() for word in ("-p", name, str(value))]
+    command = [str(Path(sys.executable).parent / "papermill"), str(notebook), *([str(output)] if output else []), "--no-progress-bar", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("folder", [".", "notebooks"])
+def test_a_notebook_runs_from_the_root_and_from_its_own_folder(path, folder, tmp_path, tiny_folder):
+    if folder == "notebooks" and path.stem != "table2":
+        pytest.skip("one notebook from the second folder is enough")
+    small = {"model": tiny_folder, "runs": tmp_path / "runs", "figures": tmp_path / "figures", **SMALL[path.stem]}
+    result = papermill(path if folder == "." else path.name, tmp_path / "out.ipynb", ROOT / folder, **small)
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+def test_table2_writes_table_picture_predictions_and_manifest(tmp_path, tiny_folder):
+    small = {"model": tiny_folder, "runs": tmp_path / "runs", "figures": tmp_path / "figures", "name": "toy", **SMALL["table2"]}
+    assert papermill(ROOT / "notebooks" / "table2.ipynb", tmp_path / "out.ipynb", tmp_path, **small).returncode == 0
+    assert {file.name for file in (tmp_path / "figures" / "toy").iterdir()} == {f"table2.{end}" for end in ("csv", "md", "png", "predictions.jsonl", "manifest.json")}
+
+
+@pytest.mark.parametrize("parameters, sentence", [({"n_question": 4}, "did you mean 'n_questions'"), ({"n_questions": "four"}, "must be a whole number")])
+def test_a_bad_parameter_stops_papermill_before_any_work(parameters, sentence, tmp_path):
+    result = papermill(ROOT / "notebooks" / "table2.ipynb", tmp_path / "out.ipynb", ROOT, runs=tmp_path / "runs", **parameters)
+    assert result.returncode != 0 and sentence in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_papermill_needs_no_output_path(tmp_path):
+    notebook = tmp_path / "nothing_to_do.ipynb"
+    notebook.write_text(json.dumps({"cells": [], "metadata": json.loads(NOTEBOOKS[0].read_text())["metadata"], "nbformat": 4, "nbformat_minor": 5}))
+    result = papermill(notebook, None, tmp_path)
+    copy = ROOT / "runs" / "executed" / "nothing_to_do.ipynb"
+    assert result.returncode == 0 and copy.exists()
+    copy.unlink()

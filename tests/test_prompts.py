@@ -1,0 +1,44 @@
+import json
+
+import pytest
+
+from covrag_lite import prompts
+from covrag_lite.records import SCORES
+
+
+def test_the_answer_prompt_has_the_papers_shape(passages):
+    text = prompts.build_answer("who?", passages[:5])
+    assert text.startswith("#Question-Answering-in-Context-Task#Reference [1]: The Copper Lanterns")
+    assert text.count("\\Reference [") == 4 and text.endswith("\\Question: who?\\Answer:")
+
+
+def test_the_verify_prompt_names_criteria_triple_and_steps_in_the_papers_order(passages):
+    text = prompts.build_verify("who?", passages[:5], "Edith [1]")
+    parts = ["#verification-Task#", *(f"{name}:" for name in SCORES[1:]), '"question": who?', '"answer": Edith [1]', '"reference": Reference [1]',
+             "1. ", "2. ", "3. ", "4. ", "Output format example:"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_a_rendered_verdict_is_json_with_the_papers_keys_and_parses_back():
+    text = prompts.render_verdict((0.21, 0.5, 0.81, 0.91, 0.82, 1), "false", 'Who "is" it?')
+    body = json.loads(text)
+    assert list(body) == ["1", "2", "3", "4"] and list(body["1"]) + list(body["2"]) == list(SCORES)
+    verdict = prompts.parse_verdict(text)
+    assert verdict.parsed and verdict.judgment == "false" and verdict.revised_question == "Who 'is' it?"
+    assert [getattr(verdict, name) for name in SCORES] == [0.21, 0.5, 0.81, 0.91, 0.82, 1.0]
+
+
+def test_a_verdict_with_text_around_it_parses():
+    assert prompts.parse_verdict("Sure!\n" + prompts.render_verdict([0.5] * 6, "unclear", "") + "\nDone.").judgment == "unclear"
+
+
+GOOD = prompts.render_verdict([0.5] * 6, "true", "")
+
+
+@pytest.mark.parametrize("text", ["", "no json", "{", GOOD[:-5], GOOD.replace("0.50", "1.70", 1), GOOD.replace("0.50", '"high"', 1), GOOD.replace("0.50", "true", 1),
+                                  GOOD.replace("true", "maybe"), GOOD.replace('"4"', '"5"'), GOOD.replace('"bias"', '"byas"'), "[1, 2]", '{"1": 3}'])
+def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
+    verdict = prompts.parse_verdict(text)
+    assert not verdict.parsed and verdict.text == text and verdict.revised_question == ""
+    assert all(getattr(verdict, name) is None for name in SCORES)
