@@ -46,6 +46,7 @@ class Model:
     """The language model (model.py)."""
 
     model: str = "smollm2-135m"  # that alias, a hub id such as "meta-llama/Llama-2-7b-chat-hf", or a local folder
+    adapters: str = "auto"  # a folder with trained adapters rag/ and cov/; "auto": results/adapters/<model>, if there; "none"
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
     batch_size: int = 8  # prompts that go through the model together; raise it on a GPU
@@ -90,6 +91,38 @@ class Explore:
 
 
 @dataclass(frozen=True)
+class Training:
+    """QLoRA on D1 and D2' (training.py)."""
+
+    epochs: int = 3  # times every sample is seen
+    learning_rate: float = 2e-4  # QLoRA's, for models up to 13B
+    warmup: float = 0.05  # share of the steps in which the rate rises; then it falls along a cosine
+    clip: float = 1.0  # longest gradient that is followed in full
+    lora_rank: int = 16  # on all linear layers; QLoRA found that a higher one buys nothing there
+    lora_alpha: int = 32  # twice the rank: the adapter's output counts double
+    step_tokens: int = 16384  # tokens between two updates, about 26 samples
+    pack_tokens: int = 4096  # tokens that go through the model together; the setting that decides the memory
+    checkpointing: float = 1.0  # share of the layers that keep no activations and compute them again: less memory, more time
+    unpack: str = "auto"  # "yes" unpacks the 4-bit weights once instead of at each use; "no"; "auto": where they take under a tenth of what is free
+    execution: str = "auto"  # "eager", "graph" (CUDA replays one recorded pass), "compiled", "compiled+graph"; "auto": graph on CUDA, else eager
+    adapters_out: str = "runs/adapters"  # the folder the adapters seed/, rag/, cov/ and cov-direct/ are written to
+    save_every: int = 20  # steps between checkpoints, from which a killed run goes on
+    training_seed: int = 1  # of the adapter's first weights and of the order of the samples
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """The training data (synthesis.py)."""
+
+    methods: tuple[str, ...] = ("rag", "cov", "cov-direct")  # adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain
+    n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
+    n_train_questions: int = 24  # questions of D taken from each world; 0 means all
+    verify_share: float = 1.0  # size of D2' as a share of D2
+    annotator: str = "oracle"  # "oracle", which knows the gold answers, or "endpoint:<model>", a teacher
+    synthesis_seed: int = 1  # of the halves, the negatives and the balancing
+
+
+@dataclass(frozen=True)
 class Config:
     """All parameters of a run. Field names are unique across the concerns, so that a notebook can write them flat."""
 
@@ -98,8 +131,10 @@ class Config:
     model: Model = field(default_factory=Model)
     retrieval: Retrieval = field(default_factory=Retrieval)
     chain: Chain = field(default_factory=Chain)
+    training: Training = field(default_factory=Training)
     run: Run = field(default_factory=Run)
     explore: Explore = field(default_factory=Explore)
+    synthesis: Synthesis = field(default_factory=Synthesis)
 
     def flat(self) -> dict:
         """Every parameter by its flat name."""

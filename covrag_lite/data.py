@@ -8,14 +8,15 @@ import gzip
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from covrag_lite import world
 from covrag_lite.config import Config, resolve
 from covrag_lite.metrics import is_defective
 from covrag_lite.records import Passage, Question
+from covrag_lite.retrieval import load_retriever
 
 
 def load_questions(config: Config) -> list[Question]:
@@ -50,6 +51,46 @@ def load_passages(config: Config) -> list[Passage]:
     if path is None:
         raise FileNotFoundError(f"{folder} has no corpus.jsonl or corpus.jsonl.gz")
     return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in _rows(path, ("id", "text"))]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Questions to learn from, the passages behind them, and the search over these."""
+
+    questions: list[Question]
+    passages: list[Passage]
+    search: Callable[[Sequence[str]], list[list[Passage]]]
+
+
+def load_sources(config: Config) -> list[Source]:
+    """D: the training splits of several worlds, or a folder's sets, each with its own corpus and search."""
+    limit = config.synthesis.n_train_questions or None
+    find = lambda passages: load_retriever(config.retrieval.retriever, passages, config.retrieval.k)
+    if config.data.data == "world":
+        worlds = [replace(config.world, seed=config.world.seed + i) for i in range(config.synthesis.n_worlds)]
+        corpora = [list(world.passages(one)) for one in worlds]
+        return [Source(world.questions(one, "train")[:limit], passages, find(passages)) for one, passages in zip(worlds, corpora)]
+    made, corpus = [], None
+    for dataset in config.data.datasets:
+        path = _file(_folder(config.data.data), dataset)
+        if "references" in next(_rows(path, ("question",)))[1]:
+            made.append(_read_cited(path, dataset, limit, find))
+        else:
+            corpus = corpus or load_passages(config)
+            made.append(Source(_read_questions(path, dataset)[:limit], corpus, find(corpus)))
+    return made
+
+
+def _read_cited(path: Path, dataset: str, limit: int | None, find: Callable) -> Source:
+    """WebGLM-QA's shape: each question comes with its own references and a cited answer; other queries search all of them."""
+    questions, passages, own = [], [], {}
+    for number, row in list(_rows(path, ("question", "answer", "references")))[:limit]:
+        references = [Passage(f"{dataset}-{number}-{i}", "", text) for i, text in enumerate(row["references"], 1)]
+        questions.append(Question(f"{dataset}-{number}", dataset, row["question"], (row["answer"],), tuple(p.id for p in references)))
+        passages += references
+        own[row["question"]] = references
+    search = find(passages)
+    return Source(questions, passages, lambda queries: [own.get(q) or search([q])[0] for q in queries])
 
 
 def digest(items: Iterable[Question | Passage]) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import torch
 
-from covrag_lite.prompts import JUDGMENTS, SCHEMA
+from covrag_lite.prompts import JUDGMENTS
 
 
 def write_verdicts(model, prompts: Sequence[str]) -> list[str]:
     """The text of a verdict for each prompt of one batch."""
     writer = SchemaWriter(model, prompts)
-    for part in SCHEMA:
+    for part in model.schema:
         match part:
             case str():
                 writer.append(part)

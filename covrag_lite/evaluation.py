@@ -23,6 +23,13 @@ from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.retrieval import load_retriever
 
 
+# Every system: its method in chain.py, and the trained adapter it runs with ("" is the bare model).
+SYSTEMS = {
+    "closed-book": ("closed_book", ""), "RAG": ("rag", ""), "Start-Revise": ("start_revise", ""), "CoV-RAG untrained": ("cov_rag", ""),
+    "RAG trained": ("rag", "rag"), "CoV-RAG-S": ("rag", "cov"), "CoV-RAG": ("cov_rag", "cov"), "CoV-RAG w/o chain": ("cov_rag", "cov-direct"),
+}
+
+
 @dataclass(frozen=True)
 class Tools:
     """What the systems of chain.py are handed: functions over batches, journaled where a model answers."""
@@ -37,17 +44,22 @@ class Tools:
 
 
 def load_tools(config: Config, passages: Sequence[Passage], model=None) -> Tools:
-    """Bind retriever, model and journal to the functions a system needs; a test hands in a scripted model."""
+    """Retriever, model and journal, bound to the functions a system needs; a test hands in a scripted model."""
     from covrag_lite.model import load_model
 
-    model = model or load_model(config.model)
-    journal = Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl")
+    search = load_retriever(config.retrieval.retriever, passages, config.retrieval.k)
+    return bind(config, search, model or load_model(config.model), Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl"))
+
+
+def bind(config: Config, search: Callable, model, journal: Journal) -> Tools:
+    """The functions of one model, or of one view of it with an adapter."""
     write = lambda stage, texts, limit: complete(stage, texts, limit, model, journal)
     limit = config.model.max_answer_tokens
     return Tools(
-        search=load_retriever(config.retrieval.retriever, passages, config.retrieval.k),
+        search=search,
         answer=lambda x, k: write("answer", list(map(prompts.build_answer, x, k)), limit),
-        verify=lambda x, k, y: list(map(prompts.parse_verdict, write("verify", list(map(prompts.build_verify, x, k, y)), 0))),
+        verify=lambda x, k, y: [prompts.parse_verdict(text, model.schema)
+                                for text in write("verify", list(map(prompts.build_verify, x, k, y)), config.model.max_revised_tokens)],
         rewrite=lambda x: write("rewrite", list(map(prompts.build_rewrite, x)), config.model.max_revised_tokens),
         closed_book=lambda x: write("closed-book", list(map(prompts.build_closed_book, x)), limit),
         model=model, journal=journal)
@@ -57,7 +69,7 @@ def keys_of(stage: str, texts: Sequence[str], limit: int, model) -> dict[str, st
     """Each prompt's key in the journal: everything its completion depends on."""
     setting = dict(weights=model.fingerprint, quantize=model.config.quantize, device=model.device, stage=stage, limit=limit)
     if stage == "verify":
-        setting |= dict(limit=model.config.max_revised_tokens, verdicts=model.config.verdicts)
+        setting |= dict(verdicts=model.config.verdicts, schema=model.schema)
     return {text: key_of(**setting, prompt=text) for text in texts}
 
 
@@ -78,22 +90,25 @@ def complete(stage: str, texts: Sequence[str], limit: int, model, journal: Journ
     return [journal[keys[text]] for text in texts]
 
 
-def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Question]) -> list[Prediction]:
-    """One system of Table 2 over the questions."""
+def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Question], sigma: chain.Sigma | None = None) -> list[Prediction]:
+    """One system over the questions, with its adapter; σ as configured unless one is handed in."""
     sigmas = {"revision": chain.by_revision, "thresholds": chain.by_thresholds()}
+    if name not in SYSTEMS:
+        raise ValueError(f"system {name!r} is not known; use some of {', '.join(SYSTEMS)}")
     if config.chain.sigma not in sigmas:
         raise ValueError(f"sigma {config.chain.sigma!r} is not known; use one of {', '.join(sigmas)}")
-    systems = {
-        "closed-book": lambda: chain.closed_book(questions, tools.closed_book, name=name),
-        "RAG": lambda: chain.rag(questions, tools.search, tools.answer, name=name),
-        "Start-Revise": lambda: chain.start_revise(questions, tools.search, tools.answer, tools.rewrite, name=name),
-        "CoV-RAG-S": lambda: chain.rag(questions, tools.search, tools.answer, name=name),
-        "CoV-RAG": lambda: chain.cov_rag(questions, tools.search, tools.answer, tools.verify, name=name,
-                                         max_rounds=config.chain.max_rounds, sigma=sigmas[config.chain.sigma]),
-    }
-    if name not in systems:
-        raise ValueError(f"system {name!r} is not known; use some of {', '.join(systems)}")
-    return systems[name]()
+    method, adapter = SYSTEMS[name]
+    model = tools.model.with_adapter(adapter)
+    own = bind(config, tools.search, model, tools.journal)
+    if method == "closed_book":
+        made = chain.closed_book(questions, own.closed_book, name=name)
+    elif method == "start_revise":
+        made = chain.start_revise(questions, own.search, own.answer, own.rewrite, name=name)
+    else:
+        rounds = config.chain.max_rounds if method == "cov_rag" else 1
+        made = chain.cov_rag(questions, own.search, own.answer, own.verify, max_rounds=rounds, sigma=sigma or sigmas[config.chain.sigma], name=name)
+    backbone = f"{config.model.model}+{adapter}" if adapter and model.adapter else config.model.model
+    return [replace(prediction, backbone=backbone) for prediction in made]
 
 
 def run(config: Config, tools: Tools, questions: Sequence[Question]) -> list[Prediction]:
@@ -126,7 +141,7 @@ def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
     for p in predictions:
         verdicts = [one.verdict for one in p.rounds if one.verdict]
         rows.append(dict(
-            system=p.system, dataset=p.question.dataset, id=p.question.id, kind=p.question.kind, answer=p.answer,
+            system=p.system, backbone=p.backbone, dataset=p.question.dataset, id=p.question.id, kind=p.question.kind, answer=p.answer,
             raw=metrics.score(p.answer, p.question.answers, "raw"),
             normalised=metrics.score(p.answer, p.question.answers, "normalised"),
             first_normalised=metrics.score(p.rounds[0].answer, p.question.answers, "normalised"),

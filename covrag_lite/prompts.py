@@ -72,25 +72,45 @@ SCHEMA: tuple[str | tuple[str, str], ...] = (
 )
 
 
-def render_verdict(scores: Sequence[float], judgment: str, revised_question: str) -> str:
-    """A verdict's text: the schema with its gaps filled; scores always with two decimals."""
+DIRECT: tuple[str | tuple[str, str], ...] = ('{ "4":', ("text", "revised_question"), " }")  # without the chain (Table 5)
+
+
+def fill(schema: Sequence[str | tuple[str, str]], scores: Sequence[float], judgment: str, revised_question: str) -> tuple[str, ...]:
+    """The parts of a verdict: the schema with its gaps filled; scores always with two decimals."""
     values = dict(zip(SCORES, (f"{score:.2f}" for score in scores), strict=True))
     text = revised_question.replace("\\", "").replace('"', "'")
     values |= {"judgment": judgment, "revised_question": f' "{text}"'}
-    return "".join(part if isinstance(part, str) else values[part[1]] for part in SCHEMA)
+    return tuple(part if isinstance(part, str) else values[part[1]] for part in schema)
 
 
-def parse_verdict(text: str) -> Verdict:
-    """Read a verdict the model wrote; what does not follow the schema comes back with parsed=False, never as a score."""
+def render_verdict(scores: Sequence[float], judgment: str, revised_question: str) -> str:
+    """A verdict's text."""
+    return "".join(fill(SCHEMA, scores, judgment, revised_question))
+
+
+def verdict_parts(verdict: Verdict, with_chain: bool = True) -> tuple[str, ...]:
+    """A verdict as a training target, in the parts in which it is decoded."""
+    return fill(SCHEMA if with_chain else DIRECT, [getattr(verdict, name) for name in SCORES], verdict.judgment, verdict.revised_question)
+
+
+def parse_verdict(text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA) -> Verdict:
+    """Read a verdict the model wrote; what does not follow the schema comes back with parsed=False, never as a score.
+
+    Without the chain an empty revision means that the answer is held for true (the paper's Section 4.3).
+    """
     match = re.search(r"\{.*\}", text, re.DOTALL)
     try:
         body = json.loads(match[0]) if match else None
     except json.JSONDecodeError:
         body = None
-    scores = _scores(body)
-    if scores is None or body.get("3") not in JUDGMENTS or not isinstance(body.get("4"), str):
+    revised = body.get("4") if isinstance(body, dict) else None
+    if schema is DIRECT:
+        scores, judgment = dict.fromkeys(SCORES), "false" if revised else "true"
+    else:
+        scores, judgment = _scores(body), body.get("3") if isinstance(body, dict) else None
+    if scores is None or judgment not in JUDGMENTS or not isinstance(revised, str):
         return Verdict(**dict.fromkeys(SCORES), judgment="", revised_question="", parsed=False, text=text)
-    return Verdict(**scores, judgment=body["3"], revised_question=body["4"].strip(), parsed=True, text=text)
+    return Verdict(**scores, judgment=judgment, revised_question=revised.strip(), parsed=True, text=text)
 
 
 def _scores(body) -> dict[str, float] | None:

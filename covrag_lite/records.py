@@ -34,6 +34,16 @@ class Passage:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """One training sample of either task; the target is given in the parts in which it is tokenised and decoded."""
+
+    id: str
+    task: str  # "answer" or "verify"
+    prompt: str
+    target: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the verification says of one answer: Table 1 of the paper, in its order."""
 
@@ -66,6 +76,7 @@ class Prediction:
     question: Question
     system: str
     rounds: tuple[Round, ...]
+    backbone: str = ""  # the model it ran on, with its adapter
 
     @property
     def answer(self) -> str:

@@ -12,18 +12,20 @@ from covrag_lite import metrics
 
 NAMES = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA", "average": "Average"}
 # One colour a system in every picture: grey without retrieval, blues for plain retrieval, orange for rewriting first, greens for CoV-RAG.
-PALETTE = {"closed-book": "#9a9a9a", "RAG": "#5b8fd0", "Start-Revise": "#e0893a", "CoV-RAG-S": "#8fca8f", "CoV-RAG": "#2e8b57"}
+PALETTE = {"closed-book": "#9a9a9a", "RAG": "#5b8fd0", "Start-Revise": "#e0893a", "RAG trained": "#28559a",
+           "CoV-RAG untrained": "#c9b458", "CoV-RAG w/o chain": "#b07aa1", "CoV-RAG-S": "#8fca8f", "CoV-RAG": "#2e8b57"}
 # Table 2 of the paper, for each of our systems the row that is nearest to it; CoV-RAG-S is there only drawn, in Figure 4.
 PAPER = {
     "closed-book": ("GPT-3 text-davinci-003", {"nq": 29.9, "webq": 41.5, "average": 35.7}),
     "RAG": ("ChatGPT gpt-3.5-turbo-0125", {"nq": 58.5, "webq": 63.8, "mintaka": 74.0, "triviaqa": 88.0, "average": 71.1}),
     "Start-Revise": ("RRR gpt-4-1106-preview", {"nq": 33.3, "webq": 40.8, "mintaka": 53.5, "triviaqa": 68.8, "average": 49.1}),
+    "RAG trained": ("WebGLM Llama2-13b", {"nq": 62.8, "webq": 68.3, "mintaka": 77.3, "triviaqa": 86.8, "average": 73.8}),
     "CoV-RAG": ("CoV-RAG Llama2-13b", {"nq": 66.0, "webq": 68.5, "mintaka": 78.5, "triviaqa": 87.5, "average": 75.1}),
 }
-PAIRS = (("closed-book", "RAG"), ("RAG", "Start-Revise"), ("RAG", "CoV-RAG"), ("CoV-RAG-S", "CoV-RAG"))
+PAIRS = (("closed-book", "RAG"), ("RAG", "Start-Revise"), ("RAG", "RAG trained"), ("RAG trained", "CoV-RAG-S"), ("RAG trained", "CoV-RAG"), ("CoV-RAG-S", "CoV-RAG"))
 
 
-def accuracy_table(frame: pd.DataFrame, table: str, backbone: str) -> pd.DataFrame:
+def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """The long form of an accuracy table: one row a system, set and metric, with n, interval and the paper's value."""
     rows = []
     for metric in metrics.METRICS:
@@ -35,7 +37,7 @@ def accuracy_table(frame: pd.DataFrame, table: str, backbone: str) -> pd.DataFra
             for dataset, (value, low, high) in cells.items():
                 n = len(group) if dataset == "average" else counts[dataset][1]
                 paper = PAPER.get(system, ("", {}))[1].get(dataset)
-                rows.append((table, dataset, system, backbone, metric, n, 100 * value, 100 * low, 100 * high, paper))
+                rows.append((table, dataset, system, group.backbone.iloc[0], metric, n, 100 * value, 100 * low, 100 * high, paper))
     return pd.DataFrame(rows, columns=["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"])
 
 
@@ -79,6 +81,32 @@ def notes(frame: pd.DataFrame) -> list[str]:
             gold = f", a gold passage for {100 * rows.gold_last.dropna().mean():.0f} %" if rows.gold_last.notna().any() else ""
             lines.append(f"{system}: the last retrieval holds an answer for {100 * rows.found_last.dropna().mean():.0f} % of the questions{gold}.")
     return lines
+
+
+def judgment_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[pd.DataFrame, str]:
+    """The verifier against the truth: the confusion matrix of judgment and first answer, and its accuracy beside the majority's."""
+    rows = frame[(frame.system == system) & (frame.judgment.fillna("") != "") & frame.first_normalised.notna()]
+    truth = rows.first_normalised.astype(bool)
+    confusion = pd.crosstab(truth.map({True: "answer right", False: "answer wrong"}).rename("first answer"), rows.judgment)
+    right = int(((rows.judgment == "true") == truth).sum())
+    low, high = metrics.wilson(right, len(rows))
+    majority = max(truth.mean(), 1 - truth.mean())
+    return confusion, (f"{system}: the judgment is right for {100 * right / len(rows):.1f} % of {len(rows)} answers [{100 * low:.1f}, {100 * high:.1f}]; "
+                       f"always saying the more frequent one would be right for {100 * majority:.1f} %")
+
+
+def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """What re-retrieval does to the share of questions with a gold passage: all, broken and two-hop ones, and well-put ones."""
+    rows = frame[(frame.system == system) & frame.gold_first.notna()]
+    broken, two_hop = rows.kind.str.contains("+", regex=False), rows.kind == "two-hop"
+    made = []
+    for name, part in (("all", rows), ("broken wording", rows[broken]), ("two-hop", rows[two_hop]), ("well put", rows[~broken & ~two_hop])):
+        if len(part):
+            first, last = part.gold_first.astype(bool).tolist(), part.gold_last.astype(bool).tolist()
+            delta, low, high = metrics.paired_bootstrap(first, last)
+            made.append((name, len(part), int(part.revised.sum()), f"{100 * sum(first) / len(part):.1f}", f"{100 * sum(last) / len(part):.1f}",
+                         f"{100 * delta:+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]"))
+    return pd.DataFrame(made, columns=["questions", "n", "revised", "gold before", "gold after", "delta", "95 % interval"])
 
 
 def plot_accuracy(long: pd.DataFrame, title: str, path: Path | None = None, metric: str = "normalised"):

@@ -3,6 +3,7 @@
 import pytest
 
 from covrag_lite import config
+from covrag_lite.prompts import SCHEMA, render_verdict
 from covrag_lite.records import Passage, Question
 
 
@@ -31,15 +32,16 @@ class ScriptedModel:
     fingerprint, device = "scripted", "cpu"
 
     def __init__(self, settings=config.Model(batch_size=2)):
-        self.config, self.asked = settings, []
+        self.config, self.asked, self.schema, self.adapter = settings, [], SCHEMA, None
+
+    def with_adapter(self, name):
+        return self
 
     def generate(self, prompts, max_tokens):
         self.asked += prompts
         return [f"Edith Marrow[1] was asked {len(prompt)} letters" for prompt in prompts]
 
     def verify(self, prompts):
-        from covrag_lite.prompts import render_verdict
-
         self.asked += prompts
         return [render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?") if "marow" in prompt
                 else render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "") for prompt in prompts]

@@ -84,7 +84,7 @@ PROGRAM = textwrap.dedent("""
         setattr(LanguageModel, name, lambda self, *words, plain=plain: (time.sleep(0.05), plain(self, *words))[1])
     tools = evaluation.load_tools(config, load_passages(config))
     frame = evaluation.to_frame(evaluation.run(config, tools, load_questions(config)))
-    report.save_table(out, "table2", report.accuracy_table(frame, "table2", "tiny"), report.compare(frame), [])
+    report.save_table(out, "table2", report.accuracy_table(frame, "table2"), report.compare(frame), [])
     frame.to_csv(out / "frame.csv")
 """)
 

@@ -12,7 +12,7 @@ def frame(tmp_path, passages, questions, scripted):
 
 
 def test_the_long_table_has_n_interval_and_the_papers_value_in_every_row(frame):
-    long = report.accuracy_table(frame, "table2", "toy")
+    long = report.accuracy_table(frame, "table2")
     assert list(long.columns) == ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
     row = long[(long.system == "RAG") & (long.dataset == "nq") & (long.metric == "normalised")].iloc[0]
     assert (row.n, row.value, row.paper) == (2, 50.0, 58.5) and 0 < row.low < 50 < row.high < 100
@@ -48,7 +48,7 @@ def test_helped_and_hurt_are_told_apart(frame):
 
 
 def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
-    long = report.accuracy_table(frame, "table2", "toy")
+    long = report.accuracy_table(frame, "table2")
     text = report.save_table(tmp_path, "table2", long, report.compare(frame), ["a note"])
     assert "| RAG " in text and "- a note" in text and (tmp_path / "table2.md").read_text() == text
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table2.csv"), long, rtol=1e-2, check_dtype=False)

@@ -1,0 +1,303 @@
+"""The endpoint and the teacher, against a real server on loopback that fails in every way a server can."""
+
+import json
+import threading
+import time
+import traceback
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import jsonschema
+import pytest
+
+from covrag_lite import config, evaluation, prompts, synthesis, teacher
+from covrag_lite.endpoint import Endpoint, EndpointError, json_schema
+from covrag_lite.journal import Journal
+from covrag_lite.model import load_model
+from covrag_lite.retrieval import load_retriever
+
+KEY = "sk-secret-0123456789abcdef"
+TRUE = prompts.render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "Needless?")
+FALSE = prompts.render_verdict((0.1, 0.1, 0.1, 0.1, 0.9, 0.9), "false", "Where was Edith Marrow born?")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as the server's script says: one entry a request, the last one for ever."""
+
+    def do_POST(self):
+        server = self.server
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with server.lock:
+            server.asked.append((time.monotonic(), body))
+            way = server.script.pop(0) if len(server.script) > 1 else server.script[0]
+            server.under_way += 1
+            server.most_at_once = max(server.most_at_once, server.under_way)
+        time.sleep(server.pause)
+        with server.lock:
+            server.under_way -= 1
+        getattr(self, way)(body)
+
+    def reply(self, status, content, headers=(), cut=0):
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in [("Content-Type", "application/json"), ("Content-Length", str(len(data))), *headers]:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data[: len(data) - cut])
+
+    def message(self, content, refusal=None, finish="stop"):
+        return {"id": "1", "object": "chat.completion", "created": 1, "model": "toy", "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
+                "choices": [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content, "refusal": refusal}}]}
+
+    def good(self, body):
+        self.reply(200, self.message(self.server.write(body["messages"][0]["content"])))
+
+    def slow(self, body):
+        time.sleep(0.8)
+
+    def busy(self, body):
+        self.reply(429, {"error": {"message": "too many requests"}}, [("Retry-After", "0.4")])
+
+    def broken(self, body):
+        self.reply(500, {"error": {"message": f"no luck with {self.headers['Authorization']}"}})
+
+    def broken_briefly(self, body):
+        self.reply(503, b"", [("Retry-After-Ms", "10")])
+
+    def half(self, body):
+        self.reply(200, self.message(TRUE[: len(TRUE) // 2], finish="length"))
+
+    def cut(self, body):
+        self.reply(200, self.message("never whole"), cut=20)
+
+    def wrong(self, body):
+        self.reply(200, self.message('{"1": {"reference_correctness": 7}, "3": "perhaps"}'))
+
+    def refusal(self, body):
+        self.reply(200, self.message(None, refusal="I cannot judge this."))
+
+    def dropped(self, body):
+        self.connection.close()
+
+    def page(self, body):
+        self.reply(200, b"<html>welcome</html>")
+
+    def strange(self, body):
+        self.reply(200, {"choices": []})
+
+    def no_schema(self, body):
+        self.reply(400, {"error": {"message": "response_format is not supported"}}) if "response_format" in body else self.good(body)
+
+    def locked(self, body):
+        self.reply(401, {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}})
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads, server.lock = True, threading.Lock()
+        server.script, server.asked, server.pause, server.under_way, server.most_at_once = ["good"], [], 0, 0, 0
+        server.write = lambda prompt: FALSE if prompts.VERIFY_MARKER in prompt else "Edith Marrow[1]"
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def connect(retries=2, timeout=5.0, **settings):
+    return Endpoint(config.Model(model="endpoint:toy", **{"batch_size": 2} | settings), retries, timeout)
+
+
+@pytest.fixture
+def examples(questions, passages):
+    found = load_retriever("bm25", passages, 2)([q.question for q in questions[:3]])
+    return [synthesis.Example(q, tuple(ps), f"Edith Marrow[{i}]", "seed answer") for i, (q, ps) in enumerate(zip(questions, found), 1)]
+
+
+def spoken(error):
+    """Everything an error can show: its text, its traceback and every error it hides."""
+    texts = []
+    while error:
+        texts += [repr(error), str(vars(error)), "".join(traceback.format_exception(error))]
+        error = error.__cause__ or error.__context__
+    return "\n".join(texts)
+
+
+def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path, questions, passages):
+    settings = config.Config(model=config.Model(model="endpoint:toy", batch_size=2), retrieval=config.Retrieval(k=2), run=config.Run(runs=str(tmp_path)))
+    tools = evaluation.load_tools(settings, passages)
+    predictions = evaluation.run_system("CoV-RAG", settings, tools, questions[:2])
+    assert isinstance(tools.model, Endpoint) and [p.answer for p in predictions] == ["Edith Marrow[1]"] * 2
+    assert predictions[0].rounds[0].verdict.judgment == "false" and predictions[0].rounds[1].query == "Where was Edith Marrow born?"
+    bodies = [body for _, body in server.asked]
+    assert all(body["temperature"] == 0 and body["model"] == "toy" for body in bodies)
+    assert [("response_format" in body) for body in bodies] == [prompts.VERIFY_MARKER in body["messages"][0]["content"] for body in bodies]
+    assert json.dumps(evaluation.manifest(settings, tools, questions, passages, 1.0)).count(KEY) == 0
+
+
+def test_the_schema_asked_for_is_the_one_that_is_parsed():
+    for parts in (prompts.SCHEMA, prompts.DIRECT):
+        text = "".join(prompts.fill(parts, [0.25] * 6, "unclear", "Who?"))
+        jsonschema.validate(json.loads(text), json_schema(parts))
+    for bad in (text.replace('"4"', '"5"'), TRUE.replace("true", "maybe"), TRUE.replace("0.90", "1.90")):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(json.loads(bad), json_schema(prompts.SCHEMA))
+
+
+@pytest.mark.parametrize("script, requests", [(["broken", "broken", "good"], 3), (["cut", "good"], 2), (["dropped", "good"], 2), (["busy", "good"], 2)])
+def test_what_may_pass_is_tried_again(server, script, requests):
+    server.script = script
+    assert connect().generate(["who?"], 9) == ["Edith Marrow[1]"] and len(server.asked) == requests
+    waits = [b[0] - a[0] for a, b in zip(server.asked, server.asked[1:])]
+    assert waits == sorted(waits) and waits[0] > 0.3  # ever longer, or as long as Retry-After asks
+
+
+@pytest.mark.parametrize("way, said, requests", [
+    ("broken_briefly", r"status 503 \(asked 3 times\)", 3), ("busy", r"status 429, .*too many requests.* \(asked 3 times\)", 3),
+    ("page", "not JSON", 1), ("strange", "no chat completion", 1), ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1)])
+def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requests):
+    server.script = [way]
+    with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.server_port}/v1: .*{said}"):
+        connect().generate(["who?"], 9)
+    assert len(server.asked) == requests
+
+
+@pytest.mark.parametrize("way, said", [("slow", r"no answer within 0.3 s \(asked 2 times\)"), ("dropped", r"broke off \(asked 2 times\)")])
+def test_a_silent_server_is_given_up_too(server, way, said):
+    server.script = [way]
+    with pytest.raises(EndpointError, match=said):
+        connect(retries=1, timeout=0.3).generate(["who?"], 9)
+    assert len(server.asked) == 2
+
+
+def test_no_more_requests_are_under_way_than_allowed(server):
+    server.pause = 0.05
+    connect(batch_size=3).generate([f"who is {i}?" for i in range(12)], 9)
+    assert 1 < server.most_at_once <= 3 and len(server.asked) == 12
+
+
+def test_texts_come_back_in_the_order_of_their_prompts(server):
+    server.write = lambda prompt: prompt.upper()
+    assert connect(batch_size=4).generate(list("abcdefgh"), 9) == list("ABCDEFGH")
+
+
+@pytest.mark.parametrize("way, text", [("half", TRUE[: len(TRUE) // 2]), ("wrong", '{"1": {"reference_correctness": 7}, "3": "perhaps"}'), ("refusal", "I cannot judge this.")])
+def test_a_verdict_that_is_none_is_data(server, way, text):
+    server.script = [way]
+    [written] = connect().verify(["is it?"])
+    assert written == text.strip() and not prompts.parse_verdict(written).parsed
+
+
+def test_a_server_without_schemas_is_asked_in_plain_text(server):
+    server.script = ["no_schema"]
+    endpoint = connect()
+    assert endpoint.verify(["is it?"]) == ["Edith Marrow[1]"] and len(server.asked) == 2
+    endpoint.with_adapter("cov").verify(["is it?", "and this?"])
+    assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
+
+
+def test_a_request_that_is_bad_anyway_leaves_schemas_on(server):
+    server.script = ["no_schema", "locked", "good"]
+    endpoint = connect()
+    with pytest.raises(EndpointError):
+        endpoint.verify(["is it?"])
+    endpoint.verify(["is it?"])
+    assert "response_format" in server.asked[-1][1]
+
+
+def test_tokens_are_counted_for_the_bill(server):
+    endpoint = connect()
+    endpoint.generate(["a", "b", "c"], 9)
+    assert endpoint.used == {"requests": 3, "prompt_tokens": 300, "completion_tokens": 21}
+    assert endpoint.cost(prompt_price=1.0, completion_price=10.0) == pytest.approx((300 + 210) / 1e6)
+
+
+def test_a_missing_key_or_address_is_named(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
+    with pytest.raises(ValueError, match="OPENAI_BASE_URL is not the address"):
+        connect()
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ValueError, match="needs a key in the environment variable OPENAI_API_KEY"):
+        load_model(config.Model(model="endpoint:toy"))
+    with pytest.raises(ValueError, match="names no model"):
+        load_model(config.Model(model="endpoint:"))
+
+
+def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatch):
+    first, address = connect(), f"127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("OPENAI_API_KEY", "another")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:{KEY}@{address}/v1?key={KEY}")
+    second = connect()
+    assert second.fingerprint == first.fingerprint and second.server == f"{address}/v1"
+    assert Endpoint(replace(first.config, model="endpoint:other")).fingerprint != first.fingerprint
+
+
+def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
+    endpoint, journal = connect(retries=0), Journal(tmp_path / "journal.jsonl")
+    search, told = load_retriever("bm25", passages, 2), []
+    for way in ("broken", "locked", "slow", "dropped", "no_schema"):
+        server.script, endpoint.client.timeout = [way], 0.3
+        try:
+            teacher.annotate_with_teacher(examples, endpoint, journal, search)
+        except EndpointError as error:
+            told.append(spoken(error))
+    shown = "".join([*told, repr(endpoint), str(vars(endpoint)), (tmp_path / "journal.jsonl").read_text(), *capsys.readouterr()])
+    assert len(told) == 4 and "no luck with Bearer …" in shown
+    assert KEY not in shown and KEY[:6] not in shown and KEY[-4:] not in shown
+
+
+def test_what_is_journaled_is_not_asked_again_after_a_failure(server, examples, passages, tmp_path):
+    examples = [replace(one, answer=f"{one.answer} {i}") for one in examples for i in range(2)]
+    search = load_retriever("bm25", passages, 2)
+    server.script = ["good"] * 4 + ["broken_briefly"]
+    with pytest.raises(EndpointError, match=r"status 503.*; 4 texts are journaled in journal.jsonl: run again"):
+        teacher.annotate_with_teacher(examples, connect(retries=1), Journal(tmp_path / "journal.jsonl"), search)
+    server.script, server.asked = ["good"], []
+    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
+    assert len(made) == 6 and len(server.asked) == 2
+    again = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
+    assert again == made and len(server.asked) == 2
+
+
+def test_rubbish_is_asked_for_once_more_then_left_out_and_counted(server, examples, passages, tmp_path, capsys):
+    def write(prompt):
+        first, second = '"answer": Edith Marrow[1]' in prompt, '"answer": Edith Marrow[2]' in prompt
+        return "I would rather not." if first or second and teacher.AGAIN not in prompt else FALSE
+
+    server.write = write
+    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), load_retriever("bm25", passages, 2))
+    assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
+    assert "labelled 2 of 3 examples (2 asked for again, 1 left out as unreadable)" in capsys.readouterr().out
+    stages = [json.loads(line)["stage"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert stages == ["annotate"] * 3 + ["annotate-again"] * 2 and len(server.asked) == 5
+    assert all(teacher.STRICT in body["messages"][0]["content"] and "response_format" in body for _, body in server.asked)
+
+
+def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions, passages):
+    search = load_retriever("bm25", passages, 1)
+    judged = lambda question, found, text: synthesis.Example(question, (found,), "x", "seed answer", prompts.parse_verdict(text))
+    helps = judged(questions[1], passages[5], FALSE)
+    useless = judged(questions[2], passages[5], FALSE)  # finds where she was born, not how long the river is
+    had_it = judged(questions[1], passages[1], FALSE)
+    true = judged(questions[1], passages[5], TRUE.replace("Needless?", "Where was Edith Marrow born?"))
+    made = teacher.try_revisions([helps, useless, had_it, true], search)
+    assert [one.verdict.revised_question for one in made] == ["Where was Edith Marrow born?", "", "", ""]
+    assert made[0] == helps and made[1].verdict.text == useless.verdict.text and made[3].verdict.judgment == "true"
+
+
+def test_agreement_counts_the_judgments_that_are_the_same(examples, capsys):
+    judged = lambda one, judgment, kind: replace(one, kind=kind, verdict=prompts.parse_verdict(prompts.render_verdict([0.5] * 6, judgment, "")))
+    more = [replace(examples[0], answer=f"answer {i}") for i in range(5)]
+    kinds = ["seed answer", "seed answer", "repetition", "repetition", "repetition"]
+    gold = [judged(*row) for row in zip(more, ["true", "false", "false", "false", "true"], kinds)]
+    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"], kinds)][::-1]  # the fifth one was left out
+    table = teacher.agreement(taught, gold)
+    assert table.loc["all", ["n", "agreed", "share"]].tolist() == [4, 2, 0.5]
+    assert table.agreed.to_dict() == {"all": 2, "repetition": 1, "seed answer": 1}
+    assert "gold one in 2 of n = 4 examples: 50.0 %" in capsys.readouterr().out
+    assert teacher.agreement([], gold).loc["all", "n"] == 0

@@ -1,0 +1,285 @@
+"""Training: what is learnt, from whom, and that a killed run ends as an unbroken one; on a tiny Llama made from nothing."""
+
+import dataclasses
+import pathlib
+import random
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import torch
+
+from covrag_lite import config, lora, memory, speed, training
+from covrag_lite.model import load_model
+from covrag_lite.packing import Encoded, Shape, encode, lay_out, pack, shape_of
+from covrag_lite.prompts import SCHEMA
+from covrag_lite.records import Sample
+
+RECORDED = [17.15957, 17.22926, 16.52580]  # of the first three steps, on CPU
+SETTINGS = config.Training(epochs=2, step_tokens=512, pack_tokens=256, lora_rank=4, lora_alpha=8, learning_rate=0.01, save_every=2, warmup=0.2)
+
+
+def toy_samples(n: int = 10) -> list[Sample]:
+    """Answers and verdicts about nothing, of various lengths."""
+    answers = [Sample(f"a{i}", "answer", f"Question: who was number {i}? " + "scores " * (i % 4), (f"Number {i}[1]",)) for i in range(n)]
+    verdicts = [Sample(f"v{i}", "verify", f"Examine answer {i}. " + "criteria " * (i % 3),
+                       tuple(part if isinstance(part, str) else {"score": "0.50", "judgment": "true", "text": ' ""'}[part[0]] for part in SCHEMA))
+                for i in range(n)]
+    return [sample for pair in zip(answers, verdicts) for sample in pair]
+
+
+@pytest.fixture
+def model(tiny_folder):
+    return load_model(config.Model(model=str(tiny_folder), device="cpu"))
+
+
+def adapt(model, **changes):
+    """The network with adapters whose second half is not zero, so that they take part."""
+    settings = dataclasses.replace(SETTINGS, **changes)
+    adapted = lora.attach(model.network, settings, unpack=settings.unpack == "yes")
+    master = lora.Master(adapted, model.dtype)
+    master.weights.data.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
+    master.publish()
+    return adapted, master
+
+
+def losses_of(network, chosen, weights=(1.0, 1.0), shape=None):
+    """Each sample's losses when these samples share a row."""
+    row = lay_out(chosen, weights, "cpu", shape)
+    sizes = [len(one.ids) - one.start for one in chosen]
+    return training.one_pass(network, row)[:sum(sizes)].split(sizes)
+
+
+def run(model, out, samples=None, **changes):
+    return training.train(config.Config(training=dataclasses.replace(SETTINGS, **changes), model=model.config), model, samples or toy_samples(), out)
+
+
+def test_target_tokens_carry_the_loss_and_prompt_tokens_none(model):
+    sample = toy_samples()[1]
+    one = encode([sample], model)[0]
+    row = lay_out([one], (1.0, 1.0), "cpu")
+    text = "".join(sample.target) + model.tokenizer.eos_token
+    assert model.tokenizer.decode(row["labels"]) == text
+    assert row["labels"].tolist() == row["input_ids"][0, row["where"] + 1].tolist()  # each is predicted from the token before it
+    assert model.tokenizer.decode(one.ids[:one.start]) == model.render(sample.prompt)
+    network = adapt(model)[0].get_base_model()
+    logits = network(input_ids=row["input_ids"], position_ids=row["position_ids"], cu_seq_lens_q=row["ends"], max_length_q=row["longest"]).logits
+    labels = torch.tensor([[-100] * one.start + list(one.ids[one.start:])])
+    plain = torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:])
+    assert torch.isclose(training.one_pass(network, row).mean(), plain, atol=1e-5)
+
+
+def test_a_target_is_tokenised_by_its_parts_as_decoding_appends_them(model):
+    whole, parts = encode([Sample("w", "verify", "x", ("true", "ness"))], model)[0], encode([Sample("p", "verify", "x", ("trueness",))], model)[0]
+    separate = [token for part in ("true", "ness") for token in encode([Sample("", "verify", "x", (part,))], model)[0].ids[whole.start:-1]]
+    assert list(whole.ids[whole.start:-1]) == separate and model.tokenizer.decode(whole.ids) == model.tokenizer.decode(parts.ids)
+
+
+@pytest.mark.parametrize("changes", [{}, {"checkpointing": 0.0}, {"unpack": "yes"}])
+def test_a_packed_sample_has_the_loss_it_has_alone(model, changes):
+    network, encoded = adapt(model, **changes)[0].get_base_model(), encode(toy_samples(3), model)
+    packed = losses_of(network, encoded)
+    shape = Shape(tokens=1024, sequences=12, targets=512, longest=128)
+    padded = losses_of(network, encoded, shape=shape)
+    for one, inside, static in zip(encoded, packed, padded):
+        alone, = losses_of(network, [one])
+        assert torch.allclose(inside, alone, atol=1e-4) and torch.allclose(static, alone, atol=1e-4)
+    assert max(abs(loss.mean() - packed[0].mean()) for loss in packed) > 0.01  # or all samples would be alike and this shows nothing
+
+
+def test_changing_a_sample_changes_no_other_ones_loss(model):
+    network, encoded = adapt(model)[0].get_base_model(), encode(toy_samples(2), model)
+    before = losses_of(network, encoded)
+    other = dataclasses.replace(encoded[1], ids=(*reversed(encoded[1].ids[:encoded[1].start]), *encoded[1].ids[encoded[1].start:]))
+    after = losses_of(network, [encoded[0], other, *encoded[2:]])
+    same = [torch.equal(a, b) for a, b in zip(before, after)]
+    assert same == [True, False, True, True]
+
+
+def test_our_layers_compute_what_pefts_own_compute(model):
+    adapted, master = adapt(model)
+    row = lay_out(encode(toy_samples(2), model), (0.5, 2.0), "cpu")
+    ours, our_grad = training.one_pass(adapted.get_base_model(), row), master.copy_grad.clone()
+    master.copy_grad.zero_()
+    for layer in adapted.modules():
+        vars(layer).pop("forward", None)
+    theirs = training.one_pass(adapted.get_base_model(), row)
+    assert torch.allclose(ours, theirs, atol=1e-4)
+    assert torch.allclose(our_grad, master.copy_grad, atol=1e-4, rtol=1e-3) and our_grad.abs().max() > 0.01
+
+
+def test_unpacking_keeps_the_values_of_the_4_bit_weights(model, tiny_folder):
+    row = lay_out(encode(toy_samples(1), model), (1.0, 1.0), "cpu")
+    packed = training.one_pass(adapt(model)[0].get_base_model(), row)
+    other = load_model(config.Model(model=str(tiny_folder), device="cpu"))
+    unpacked = training.one_pass(adapt(other, unpack="yes")[0].get_base_model(), row)
+    assert torch.allclose(packed, unpacked, atol=1e-5)
+
+
+def test_a_step_moves_adapters_and_nothing_else(model):
+    adapted = lora.attach(model.network, SETTINGS, unpack=False)
+    before = {name: value.clone() for name, value in adapted.state_dict().items()}
+    master = lora.Master(adapted, model.dtype)
+    optimizer = torch.optim.AdamW([master.weights])
+    rows = [lay_out(encode(toy_samples(2), model), (1.0, 1.0), "cpu")]
+    for _ in range(2):  # the first one leaves A where it is, as B is zero
+        training.take_step(lambda row: training.one_pass(model.network, row), rows, master, optimizer, 0.01, 1.0, training.PartialState())
+    moved = {name for name, value in adapted.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in before if "lora_" in name} and len(moved) == 28  # A and B of seven linear layers in each of two layers
+
+
+def test_the_adapter_loads_in_peft_and_lowers_the_loss(model, tmp_path, tiny_folder):
+    from peft import PeftModel
+
+    frame = run(model, tmp_path, epochs=8)
+    assert frame.loss.iloc[-3:].mean() < 0.7 * frame.loss.iloc[:3].mean()
+    plain = load_model(config.Model(model=str(tiny_folder), device="cpu"))
+    encoded = encode(toy_samples(), plain)[0]
+    ids = torch.tensor([encoded.ids])
+    labels = torch.tensor([[-100] * encoded.start + list(encoded.ids[encoded.start:])])
+    base = plain.network(input_ids=ids, labels=labels).loss
+    assert PeftModel.from_pretrained(plain.network, tmp_path)(input_ids=ids, labels=labels).loss < 0.8 * base
+
+
+def test_the_first_losses_are_as_recorded(model, tmp_path):
+    frame = run(model, tmp_path, epochs=1)
+    assert frame.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
+
+
+def test_the_losses_of_a_run_average_to_the_sum_of_both_tasks_means(model):
+    encoded = encode(toy_samples(), model)
+    steps = training.plan(encoded, SETTINGS)
+    weights = training.task_weights(encoded, len(steps), SETTINGS.epochs)
+    network = adapt(model)[0].get_base_model()
+    alone = [losses_of(network, [one])[0] for one in encoded]
+    means = [torch.cat([losses for one, losses in zip(encoded, alone) if one.task == task]).mean() for task in (0, 1)]
+    objective = sum(alone[i].sum() * weights[encoded[i].task] for step in steps for chosen in step for i in chosen)
+    assert torch.isclose(objective / len(steps), means[0] + means[1], rtol=1e-4)
+
+
+def test_a_killed_run_ends_as_an_unbroken_one(model, tmp_path, tiny_folder, monkeypatch):
+    unbroken = run(model, tmp_path / "unbroken")
+    real, calls = training.take_step, []
+
+    def dies(*arguments):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(training, "take_step", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(load_model(model.config), tmp_path / "killed")
+    resumed = run(load_model(model.config), tmp_path / "killed")
+    assert len(calls) == 4 + len(unbroken) - 2  # it went on from the checkpoint of step 2, not from the start
+    columns = ["step", "loss", "loss_answer", "loss_verify", "tokens", "lr"]
+    pd.testing.assert_frame_equal(resumed[columns], unbroken[columns], check_exact=True)
+    weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("unbroken", "killed")]
+    assert weights[0] == weights[1]
+
+
+def test_another_runs_checkpoint_is_not_continued(model, tmp_path):
+    run(model, tmp_path, epochs=1)
+    with pytest.raises(ValueError, match="other settings, samples or weights"):
+        run(load_model(model.config), tmp_path, epochs=1, learning_rate=0.02)
+
+
+def test_packs_are_full_hold_every_sample_once_and_mix_the_tasks():
+    generator = random.Random(0)
+    lengths = [generator.randint(*generator.choice(((450, 550), (700, 800)))) for _ in range(600)]
+    for pack_tokens in (2048, 4096, 8192):
+        packs = pack(lengths, pack_tokens)
+        assert sorted(i for chosen in packs for i in chosen) == list(range(600))
+        assert max(sum(lengths[i] for i in chosen) for chosen in packs) <= pack_tokens
+        assert sum(lengths) / (len(packs) * pack_tokens) >= 0.97
+        assert packs == pack(lengths, pack_tokens)
+    assert all({lengths[i] > 600 for i in chosen} == {True, False} for chosen in packs[:-1])
+    with pytest.raises(ValueError, match="raise pack_tokens"):
+        pack(lengths, 700)
+
+
+def test_what_cannot_fit_is_refused_with_the_setting_to_change(model, monkeypatch):
+    shape = Shape(tokens=4096, sequences=8, targets=512, longest=800)
+    free = lambda gigabytes: monkeypatch.setattr(memory, "free_memory", lambda device: gigabytes * 1e9)
+    plain = memory.estimate(model.network, SETTINGS, shape, False)
+    free(2 * plain)
+    memory.check(model.network, SETTINGS, shape, "cpu")
+    free(0.6 * plain)
+    with pytest.raises(MemoryError, match="set pack_tokens = 1024|set pack_tokens = 2048"):
+        memory.check(model.network, SETTINGS, shape, "cpu")
+    free(0.9 * memory.estimate(model.network, dataclasses.replace(SETTINGS, checkpointing=0.0), shape, False))
+    with pytest.raises(MemoryError, match="set checkpointing = 1.0"):
+        memory.check(model.network, dataclasses.replace(SETTINGS, checkpointing=0.0), shape, "cpu")
+    free(0.0)
+    with pytest.raises(MemoryError, match="smaller model"):
+        memory.check(model.network, SETTINGS, shape, "cpu")
+
+
+def test_the_estimate_counts_what_a_layer_keeps(model):
+    network = adapt(model, checkpointing=0.0)[0].get_base_model()
+    row = lay_out([Encoded(0, tuple(range(100, 228)), 120)] * 4, (1.0, 1.0), "cpu")
+    own = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = (tensor, 0 if tensor.untyped_storage().data_ptr() in own else tensor.untyped_storage().nbytes())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        training.one_pass(network, row)
+    counted = sum(size for _, size in kept.values())
+    assert counted == pytest.approx(2 * memory.layer_bytes(network.config, 512, 4), rel=0.2)
+
+
+@pytest.mark.parametrize("changes, words", [({"execution": "fast"}, "execution 'fast' is not known"), ({"execution": "graph"}, "needs CUDA"),
+                                            ({"unpack": "maybe"}, "unpack 'maybe' is not known"), ({"checkpointing": 2.0}, "checkpointing is 2.0")])
+def test_a_wrong_setting_is_named(model, tmp_path, changes, words):
+    with pytest.raises(ValueError, match=words):
+        run(model, tmp_path, **changes)
+
+
+def test_the_rate_rises_and_then_falls_to_a_tenth():
+    rates = [training.schedule(step, 100, 0.1) for step in range(100)]
+    assert rates[0] == 0.1 and rates[9] == rates[10] == 1.0 and rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the flash kernel and recorded graphs exist on CUDA alone")
+def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder):
+    model = load_model(config.Model(model=str(tiny_folder), device="cuda"))
+    adapted, master = adapt(model)
+    network, encoded = adapted.get_base_model(), encode(toy_samples(3), model)
+    shape = shape_of([list(range(len(encoded)))], encoded, 1024)
+    row = lay_out(encoded, (1.0, 1.0), "cuda", shape)
+    sizes = [len(one.ids) - one.start for one in encoded]
+    eager = training.one_pass(network, row)
+    grad = master.copy_grad.clone()
+    for one, inside in zip(encoded, eager[:sum(sizes)].split(sizes)):
+        alone = training.one_pass(network, lay_out([one], (1.0, 1.0), "cuda"))
+        assert torch.allclose(inside, alone, atol=0.05)  # in bf16
+    master.copy_grad.zero_()
+    replay = training.runner(network, "graph")
+    assert torch.allclose(replay(row), eager, atol=0.02)
+    assert torch.allclose(master.copy_grad, grad, atol=0.05 * grad.abs().max().item())
+
+
+def test_the_benchmark_compares_each_way_with_the_plain_one():
+    frame = speed.benchmark(["tiny"], "cpu", step_tokens=2048, n_steps=1)
+    assert frame.speed_ratio[0] == 1 and (frame.tokens_per_second > 0).all() and frame.failure.isna().all()
+    assert frame.useful[0] < 0.97 <= frame.useful[1:].min()
+
+
+def test_two_processes_give_the_losses_of_one(model, tmp_path, tiny_folder):
+    alone = run(model, tmp_path / "alone", epochs=1)
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys, pathlib; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
+                      "import test_training as tests\n"
+                      f"model = tests.load_model(tests.config.Model(model={str(tiny_folder)!r}, device='cpu'))\n"
+                      f"tests.run(model, pathlib.Path({str(tmp_path / 'both')!r}), epochs=1)\n"
+                      "assert tests.training.PartialState().num_processes == 2\n")
+    # "--cpu" would start one process only, unless mpirun is there; without a GPU "--multi_gpu" starts them on the CPU.
+    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    subprocess.run([sys.executable, *launch, str(script)], check=True, capture_output=True)
+    both = pd.read_csv(tmp_path / "both" / "losses.csv")
+    assert both.loss.tolist() == pytest.approx(alone.loss.tolist(), rel=1e-4)
