@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
@@ -26,7 +27,8 @@ from covrag_lite.retrieval import load_retriever
 # Every system: its method in chain.py, and the trained adapter it runs with ("" is the bare model).
 SYSTEMS = {
     "closed-book": ("closed_book", ""), "RAG": ("rag", ""), "Start-Revise": ("start_revise", ""), "CoV-RAG untrained": ("cov_rag", ""),
-    "RAG trained": ("rag", "rag"), "CoV-RAG-S": ("rag", "cov"), "CoV-RAG": ("cov_rag", "cov"), "CoV-RAG w/o chain": ("cov_rag", "cov-direct"),
+    "RAG trained": ("rag", "rag"), "CoV-RAG-S": ("rag", "cov"), "CoV-RAG": ("cov_rag", "cov"), "CoV-RAG thresholds": ("cov_rag", "cov"),
+    "CoV-RAG w/o chain": ("cov_rag", "cov-direct"),
 }
 
 
@@ -90,13 +92,21 @@ def complete(stage: str, texts: Sequence[str], limit: int, model, journal: Journ
     return [journal[keys[text]] for text in texts]
 
 
-def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Question], sigma: chain.Sigma | None = None) -> list[Prediction]:
-    """One system over the questions, with its adapter; σ as configured unless one is handed in."""
-    sigmas = {"revision": chain.by_revision, "thresholds": chain.by_thresholds()}
+def choose_sigma(name: str, config: Config, model) -> chain.Sigma:
+    """σ of a system: as configured, except that "CoV-RAG thresholds" always takes thresholds, its adapter's own where it has some."""
+    rule = "thresholds" if name == "CoV-RAG thresholds" else config.chain.sigma
+    if rule not in ("revision", "thresholds"):
+        raise ValueError(f"sigma {rule!r} is not known; use 'revision' or 'thresholds'")
+    fitted = model.adapter / "sigma.json" if model.adapter else None
+    if rule == "thresholds":
+        return chain.by_thresholds(**(json.loads(fitted.read_text()) if fitted and fitted.exists() else {}))
+    return chain.by_revision
+
+
+def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Question]) -> list[Prediction]:
+    """One system over the questions, with its adapter."""
     if name not in SYSTEMS:
         raise ValueError(f"system {name!r} is not known; use some of {', '.join(SYSTEMS)}")
-    if config.chain.sigma not in sigmas:
-        raise ValueError(f"sigma {config.chain.sigma!r} is not known; use one of {', '.join(sigmas)}")
     method, adapter = SYSTEMS[name]
     model = tools.model.with_adapter(adapter)
     own = bind(config, tools.search, model, tools.journal)
@@ -106,7 +116,7 @@ def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Ques
         made = chain.start_revise(questions, own.search, own.answer, own.rewrite, name=name)
     else:
         rounds = config.chain.max_rounds if method == "cov_rag" else 1
-        made = chain.cov_rag(questions, own.search, own.answer, own.verify, max_rounds=rounds, sigma=sigma or sigmas[config.chain.sigma], name=name)
+        made = chain.cov_rag(questions, own.search, own.answer, own.verify, max_rounds=rounds, sigma=choose_sigma(name, config, model), name=name)
     backbone = f"{config.model.model}+{adapter}" if adapter and model.adapter else config.model.model
     return [replace(prediction, backbone=backbone) for prediction in made]
 
@@ -174,23 +184,40 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
-def manifest(config: Config, tools: Tools, questions: Sequence[Question], passages: Sequence[Passage], seconds: float) -> dict:
+def manifest(config: Config, model, seconds: float, **data: Sequence) -> dict:
     """Where a result comes from: code, versions, weights, data, machine, and what it cost."""
     git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
     packages = ("torch", "transformers", "peft", "bitsandbytes", "bm25s", "numpy", "scipy", "pandas")
     torch = sys.modules.get("torch")
-    gpu = torch.cuda.get_device_name() if torch and tools.model.device == "cuda" else None
+    gpu = torch.cuda.get_device_name() if torch and model.device == "cuda" else None
     return {
-        "commit": git("rev-parse", "--verify", "-q", "HEAD") or "unknown", "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")),
+        "commit": git("rev-parse", "--verify", "-q", "HEAD") or os.environ.get("COVRAG_COMMIT", "unknown"), "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")),
         "parameters": config.flat(), "python": platform.python_version(), "versions": {name: version(name) for name in packages},
-        "model_sha256": tools.model.fingerprint, "questions_sha256": digest(questions), "passages_sha256": digest(passages),
-        "n_questions": len(questions), "n_passages": len(passages), "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpu": gpu},
+        "model_sha256": model.base.weights_hash, "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
+        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpu": gpu},
         "wall_seconds": round(seconds, 1), "peak_memory_gb": round(peak_memory(), 2),
     }
 
 
 def save_manifest(path: Path, content: dict) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def cross_validate_sigma(predictions: Sequence[Prediction], folds: int = 5) -> tuple[dict, pd.DataFrame]:
+    """Thresholds for σ that give the best accuracy on these predictions of CoV-RAG, and what each rule gives on questions it was not chosen on."""
+    scored = [p for p in predictions if p.rounds[0].verdict and not metrics.is_defective(p.question.answers)]
+    right = np.array([[metrics.score(one.answer, p.question.answers, "normalised") for one in (p.rounds[0], p.rounds[-1])] for p in scored])
+    low, high = (0.1, 0.27, 0.5, 0.75, 1.01), (-0.01, 0.25, 0.5, 0.7, 0.9)
+    grid = [dict(reference=a, correctness=b, truthfulness=c, bias=d) for a in low[::-1] for b in low[::-1] for c in low[::-1] for d in high]
+    fires = np.array([[chain.by_thresholds(**one)(p.rounds[0].verdict) and p.revised for p in scored] for one in grid])
+    outcome = np.where(fires, right[:, 1], right[:, 0])  # (settings, questions)
+    fold = np.arange(len(scored)) % folds
+    held_out = np.concatenate([outcome[outcome[:, fold != f].mean(1).argmax(), fold == f] for f in range(folds)])
+    best = int(outcome.mean(1).argmax())  # the first of equals, which is the least strict
+    rules = {"never search again": right[:, 0], "revised question present": right[:, 1], "thresholds, held out": held_out}
+    rows = [(name, len(values), 100 * values.mean(), *(100 * v for v in metrics.wilson(int(values.sum()), len(values)))) for name, values in rules.items()]
+    searches = [0, int(sum(p.revised for p in scored)), int(fires[best].sum())]
+    return grid[best], pd.DataFrame(rows, columns=["σ", "n", "accuracy", "low", "high"]).round(1).assign(searches=searches)
 
 
 def retrieval_rates(questions: Sequence[Question], search: Callable) -> pd.DataFrame:

@@ -10,9 +10,12 @@ import torch
 from transformers import AttentionInterface
 
 from covrag_lite.decoding import continue_ids
+from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
+# Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.
+FIXED, FIXED_SHARE = {part for part in (*SCHEMA, *DIRECT) if isinstance(part, str)}, 0.1
 ATTENTION = "packed"  # the name under which transformers knows `attend`
 
 
@@ -23,6 +26,7 @@ class Encoded:
     task: int  # its place in TASKS
     ids: tuple[int, ...]
     start: int
+    shares: tuple[float, ...] = ()  # what each target token counts in the loss; empty: one each
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,9 @@ def encode(samples: Sequence[Sample], model) -> list[Encoded]:
         if sample.task not in TASKS:
             raise ValueError(f"sample {sample.id!r} has task {sample.task!r}; use one of {', '.join(TASKS)}")
         prompt = tokenizer(model.render(sample.prompt), add_special_tokens=not tokenizer.chat_template).input_ids
-        target = [token for part in sample.target for token in continue_ids(tokenizer, part)]
-        encoded.append(Encoded(TASKS.index(sample.task), (*prompt, *target, tokenizer.eos_token_id), len(prompt)))
+        parts = [(continue_ids(tokenizer, part), FIXED_SHARE if part in FIXED else 1.0) for part in sample.target]
+        target, shares = [token for ids, _ in parts for token in ids], [share for ids, share in parts for _ in ids]
+        encoded.append(Encoded(TASKS.index(sample.task), (*prompt, *target, tokenizer.eos_token_id), len(prompt), (*shares, 1.0)))
     return encoded
 
 
@@ -82,15 +87,16 @@ def shape_of(packs: Sequence[Sequence[int]], encoded: Sequence[Encoded], pack_to
 
 def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device, shape: Shape | None = None) -> dict:
     """Samples as one row of tensors; `weights` are the loss weights of a target token of each task."""
-    ids, positions, ends, where, labels, tasks = [], [], [0], [], [], []
+    ids, positions, ends, where, labels, tasks, weight = [], [], [0], [], [], [], []
     for one in samples:
         where += range(len(ids) + one.start - 1, len(ids) + len(one.ids) - 1)  # a token is predicted one place earlier
         labels += one.ids[one.start:]
         tasks += [one.task] * (len(one.ids) - one.start)
+        weight += [weights[one.task] * share for share in one.shares or [1.0] * (len(one.ids) - one.start)]
         ids += one.ids
         positions += range(len(one.ids))  # every sample starts at position 0, as it does alone
         ends.append(len(ids))
-    longest, weight = max(len(one.ids) for one in samples), [weights[task] for task in tasks]
+    longest = max(len(one.ids) for one in samples)
     if shape:
         longest, spare = shape.longest, shape.targets - len(labels)
         while len(ids) < shape.tokens:  # the tail is a few samples of its own, with no target
@@ -112,7 +118,7 @@ def attend(module, query, key, value, attention_mask, scaling=None, cu_seq_lens_
     transformers' own SDPA would build a mask of tokens x tokens and so lose the flash kernel. On CUDA PyTorch's flash
     kernel takes the samples' ends as they are; elsewhere each sample attends by itself. Both are exact.
     """
-    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))  # (tokens, heads, size)
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (tokens, heads, size)
     if query.is_cuda:
         flash = torch.ops.aten._flash_attention_forward  # the operator behind torch.nn.attention.varlen, whose signature still moves
         out = flash(query, key, value, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, 0.0, True, False, scale=scaling)[0]

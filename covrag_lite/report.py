@@ -13,7 +13,7 @@ from covrag_lite import metrics
 NAMES = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA", "average": "Average"}
 # One colour a system in every picture: grey without retrieval, blues for plain retrieval, orange for rewriting first, greens for CoV-RAG.
 PALETTE = {"closed-book": "#9a9a9a", "RAG": "#5b8fd0", "Start-Revise": "#e0893a", "RAG trained": "#28559a",
-           "CoV-RAG untrained": "#c9b458", "CoV-RAG w/o chain": "#b07aa1", "CoV-RAG-S": "#8fca8f", "CoV-RAG": "#2e8b57"}
+           "CoV-RAG untrained": "#c9b458", "CoV-RAG thresholds": "#1b5e3b", "CoV-RAG w/o chain": "#b07aa1", "CoV-RAG-S": "#8fca8f", "CoV-RAG": "#2e8b57"}
 # Table 2 of the paper, for each of our systems the row that is nearest to it; CoV-RAG-S is there only drawn, in Figure 4.
 PAPER = {
     "closed-book": ("GPT-3 text-davinci-003", {"nq": 29.9, "webq": 41.5, "average": 35.7}),
@@ -109,7 +109,7 @@ def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFram
     return pd.DataFrame(made, columns=["questions", "n", "revised", "gold before", "gold after", "delta", "95 % interval"])
 
 
-def plot_accuracy(long: pd.DataFrame, title: str, path: Path | None = None, metric: str = "normalised"):
+def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str = "normalised"):
     """Bars a system and set with their intervals, and the paper's values as diamonds."""
     import matplotlib.pyplot as plt
     import seaborn as sns
@@ -127,10 +127,7 @@ def plot_accuracy(long: pd.DataFrame, title: str, path: Path | None = None, metr
     axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (larger\nmodels, web search)", ls="none")
     axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)", ylim=(0, 100))
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=120, metadata={"Software": None})
-    return figure
+    return _save(figure, path)
 
 
 def plot_knobs(effects: pd.DataFrame, path: Path):
@@ -143,9 +140,42 @@ def plot_knobs(effects: pd.DataFrame, path: Path):
     grid = sns.relplot(rows, x="value", y=share, hue="query", style="query", col="knob", col_wrap=4, kind="line", markers=True, height=3,
                        palette={"as asked": PALETTE["RAG"], "clean wording": PALETTE["CoV-RAG"]}, facet_kws={"sharex": False})
     grid.set(ylim=(0, 105)).set_titles("{col_name}").set_axis_labels("share", "gold in top k (%)")
+    return _save(grid.figure, path)
+
+
+def plot_losses(losses: dict[str, pd.DataFrame], path: Path):
+    """The loss of each training over its steps, smoothed, task by task."""
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    rows = pd.concat([frame.assign(method=method) for method, frame in losses.items()])
+    rows = rows.drop(columns="loss").melt(["method", "step"], ["loss_answer", "loss_verify"], "task", "loss").dropna()
+    rows["loss"] = rows.groupby(["method", "task"]).loss.transform(lambda values: values.rolling(10, min_periods=1).mean())
+    grid = sns.relplot(rows, x="step", y="loss", hue="method", col="task", kind="line", height=4.5, aspect=1.2, facet_kws={"sharey": False})
+    grid.set(yscale="log").set_titles("{col_name}").set_axis_labels("step", "loss a target token (mean of 10 steps)")
+    return _save(grid.figure, path)
+
+
+def plot_composition(composition: pd.DataFrame, path: Path):
+    """What D2′ is made of (the paper's Figure 3): examples by origin, right and wrong, with and without a revision."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    rows = composition.assign(verdict=composition.judgment + ", " + composition.revision)
+    table = rows.pivot_table(index="kind", columns="verdict", values="n", aggfunc="sum", fill_value=0)
+    figure, axes = plt.subplots(figsize=(11, 4.5), layout="constrained")
+    colours = {"true, not revised": PALETTE["CoV-RAG"], "false, revised": PALETTE["Start-Revise"], "false, not revised": PALETTE["closed-book"]}
+    table.plot.barh(stacked=True, ax=axes, color=[colours.get(name, "#777777") for name in table.columns], width=0.7)
+    axes.set(xlabel="examples", ylabel="", title="D2′ by origin and verdict")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return _save(figure, path)
+
+
+def _save(figure, path: Path):
     path.parent.mkdir(parents=True, exist_ok=True)
-    grid.savefig(path, dpi=110, metadata={"Software": None})
-    return grid.figure
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    return figure
 
 
 def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:

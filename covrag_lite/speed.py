@@ -9,6 +9,7 @@ step go both ways, and only their own tokens count.
 
 import argparse
 import gc
+import itertools
 import json
 import random
 import time
@@ -59,7 +60,8 @@ VARIANTS = {  # the likeliest winners first: what does not fit into the time is 
                 Variant("eager, unpacked, kept, 8k", 8192, "eager", 0.0, "yes"), Variant("graph, nf4, kept, 8k", 8192, "graph", 0.0),
                 Variant("sdpa mask, unpacked, kept, 8k", 8192, "eager", 0.0, "yes", "sdpa"),
                 Variant("flex, unpacked, kept, 8k", 8192, "eager", 0.0, "yes", "flex_attention")],
-    "7b": [PLAIN, Variant("graph, 4k", 4096, "graph"), Variant("compiled+graph, 4k", 4096, "compiled+graph"), Variant("compiled+graph, 8k", 8192, "compiled+graph"),
+    "7b": [PLAIN, Variant("graph, 4k", 4096, "graph"), Variant("compiled+graph, 4k", 4096, "compiled+graph"),
+           Variant("compiled+graph, 8k", 8192, "compiled+graph"),
            Variant("graph, 2k", 2048, "graph"), Variant("graph, 8k", 8192, "graph"), Variant("eager, 4k", 4096),
            Variant("graph, half kept, 4k", 4096, "graph", 0.5), Variant("compiled+graph, half kept, 4k", 4096, "compiled+graph", 0.5),
            Variant("sdpa mask, 4k", 4096, attention="sdpa")],
@@ -114,14 +116,14 @@ def plan(samples: Sequence[Encoded], pack_tokens: int, step_tokens: int, n_steps
     """Full steps of packed samples; the plain way, with pack_tokens 0, takes what one long row would hold as its batch."""
     packs = pack([len(one.ids) for one in samples], pack_tokens or step_tokens)
     passes = max(1, step_tokens // pack_tokens) if pack_tokens else 1
-    full = packs[:len(packs) // 2]  # those made while there still was a choice of samples, as in all of a long run but its end
-    steps = [[[samples[i] for i in chosen] for chosen in full[k:k + passes]] for k in range(0, len(full), passes)]
-    return steps[:n_steps]
+    full = packs[:n_steps * passes]  # there are twice as many: these are made with a choice of samples, as in a long run
+    return [[[samples[i] for i in chosen] for chosen in full[k:k + passes]] for k in range(0, len(full), passes)]
 
 
 def plain_steps(network, steps: list, settings: Training, device: str):
     """The plain way: padded batches, autocast as the Trainer does it, logits and loss over every token."""
-    adapted = get_peft_model(network, LoraConfig(r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"))
+    adapted = get_peft_model(network, LoraConfig(r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear",
+                                                 task_type="CAUSAL_LM"))
     network.gradient_checkpointing_enable({"use_reentrant": False})
     adapted.train()
     optimizer = torch.optim.AdamW([p for p in adapted.parameters() if p.requires_grad], lr=1e-4)
@@ -147,20 +149,22 @@ def our_steps(network, steps: list, settings: Training, attention: str, device: 
     optimizer = torch.optim.AdamW([master.weights], fused=True)
     run, workers = training.runner(network, settings.execution), PartialState(cpu=device == "cpu")
     static = settings.execution != "eager" or attention != "packed"  # transformers' flex attention compiles anew for every length
-    everything = [one for step in steps for chosen in step for one in chosen]
-    places = iter(range(len(everything)))
+    everything, places = [one for step in steps for chosen in step for one in chosen], itertools.count()
     shape = shape_of([[next(places) for _ in chosen] for step in steps for chosen in step], everything, settings.pack_tokens)
-    for step in steps:
-        rows = [lay_out(chosen, (1e-3, 1e-3), device, shape if static else None) for chosen in step]
-        sums = training.take_step(run, rows, master, optimizer, 1e-4, 1.0, workers)
-        yield sums[0].sum().item(), sum(row["input_ids"].numel() for row in rows)
+    build = lambda step: [lay_out(chosen, (1e-3, 1e-3), device, shape if static else None) for chosen in step]
+    ready = build(steps[0])
+    for following in [*steps[1:], []]:
+        sums = training.take_step(run, ready, master, optimizer, 1e-4, 1.0, workers)
+        computed, ready = sum(row["input_ids"].numel() for row in ready), build(following)
+        yield sums[0].sum().item(), computed
 
 
 def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: Training, device: str, n_steps: int) -> dict:
     """Useful tokens a second and peak memory of one variant; running out of memory is a result like any other."""
     gc.collect()
     torch._dynamo.reset()
-    settings = replace(settings, pack_tokens=variant.pack_tokens, checkpointing=variant.checkpointing, unpack=variant.unpack, execution=variant.execution)
+    settings = replace(settings, pack_tokens=variant.pack_tokens, checkpointing=variant.checkpointing, unpack=variant.unpack,
+                       execution=variant.execution)
     steps = plan(samples, variant.pack_tokens, settings.step_tokens, n_steps + WARM_UP)
     row = {"shape": shape, "variant": variant.name}
     try:
@@ -169,7 +173,8 @@ def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: 
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        taken = our_steps(network, steps, settings, variant.attention, device) if variant.pack_tokens else plain_steps(network, steps, settings, device)
+        taken = (our_steps(network, steps, settings, variant.attention, device) if variant.pack_tokens
+                 else plain_steps(network, steps, settings, device))
         for _ in range(WARM_UP):
             next(taken)
         start = time.perf_counter()
@@ -183,27 +188,31 @@ def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: 
                   "operations_per_token": (4 + 2 * variant.checkpointing) * parameters}  # forward, backward to inputs alone, and again forward
 
 
-def benchmark(shapes: Sequence[str], device: str, step_tokens: int = 16384, n_steps: int = 3, seconds: float = 340, out: Path | None = None) -> pd.DataFrame:
+def benchmark(shapes: Sequence[str], device: str, step_tokens: int = 16384, n_steps: int = 3, seconds: float = 340,
+              out: Path | None = None) -> pd.DataFrame:
     """Every variant of every shape, ratios to the plain way first; written to `out` as it goes."""
     rows, begin, rate = [], time.perf_counter(), matrix_rate(device)
     for number, shape in enumerate(shapes, 1):
-        samples = length_mix(max(60, step_tokens * (n_steps + WARM_UP) * 2 // 600 + 60), SHAPES[shape][5])
+        timed = n_steps * 4 if shape == "smollm2" else n_steps  # its steps are short
+        samples = length_mix(step_tokens * (timed + WARM_UP) * 2 // 600 + 60, SHAPES[shape][5])
         for variant in VARIANTS[shape]:
             if time.perf_counter() - begin > seconds * number / len(shapes):
                 rows.append({"shape": shape, "variant": variant.name, "failure": "left out: the time is up"})
                 continue
-            rows.append(measure(shape, variant, samples, Training(step_tokens=step_tokens), device, n_steps))
+            rows.append(measure(shape, variant, samples, Training(step_tokens=step_tokens), device, timed))
             frame = compare(rows, rate)
             print(frame.iloc[-1].dropna().to_dict(), flush=True)
             if out:
-                out.write_text(json.dumps({"device": device_name(device), "torch": torch.__version__, "matrix_rate": rate,
-                                           "rows": json.loads(frame.to_json(orient="records"))}, indent=1) + "\n")
+                machine = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+                content = {"device": machine, "torch": torch.__version__, "matrix_rate": rate, "rows": json.loads(frame.to_json(orient="records"))}
+                out.write_text(json.dumps(content, indent=1) + "\n")
     return compare(rows, rate)
 
 
 def compare(rows: list[dict], rate: float) -> pd.DataFrame:
     """The rows with their ratios to the plain way, and their share of what the matrix units could do."""
-    columns = ["shape", "variant", "speed_ratio", "memory_ratio", "tokens_per_second", "peak_gb", "useful", "of_limit", "step_tokens", "operations_per_token", "failure"]
+    columns = ["shape", "variant", "speed_ratio", "memory_ratio", "tokens_per_second", "peak_gb", "useful", "of_limit", "step_tokens",
+               "operations_per_token", "failure"]
     frame = pd.DataFrame(rows).reindex(columns=columns)
     plain = frame[frame.variant == PLAIN.name].set_index("shape")
     frame["speed_ratio"] = frame.tokens_per_second / frame["shape"].map(plain.tokens_per_second)
@@ -224,10 +233,6 @@ def matrix_rate(device: str, size: int = 8192) -> float:
     return 10 * 2 * size**3 / (time.perf_counter() - start)
 
 
-def device_name(device: str) -> str:
-    return torch.cuda.get_device_name() if device == "cuda" else "CPU"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -238,7 +243,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     given = parser.parse_args()
     frame = benchmark(given.shapes.split(","), device, given.step_tokens, given.steps, given.seconds, given.out)
-    pd.set_option("display.width", 250, "display.max_columns", 20, "display.max_colwidth", 70)
     print(frame.drop(columns=["operations_per_token"]).round(3).to_string(index=False))
 
 

@@ -1,6 +1,6 @@
 """QLoRA on both tasks (the paper's Section 2.3): one plain loop over packed rows, with an exact resume.
 
-The objective is L_RAG + L_CoV (equations 2 to 4), each the mean over the target tokens of its task. Notebooks hand in
+The objective is L_RAG + L_CoV (equations 2 to 4), each the mean over the target tokens of its task (by their shares). Notebooks hand in
 samples and get an adapter in peft's format, a frame of steps, and the same from `losses.csv`.
 """
 
@@ -98,7 +98,7 @@ def task_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list[
     A task's weights over a whole run sum to the number of steps, so that the steps' losses average to L_RAG + L_CoV,
     each a mean over its own target tokens, whatever mix of tasks a single step holds.
     """
-    counts = [epochs * sum(len(one.ids) - one.start for one in encoded if one.task == task) for task in range(len(TASKS))]
+    counts = [epochs * sum(sum(one.shares) or len(one.ids) - one.start for one in encoded if one.task == task) for task in range(len(TASKS))]
     return [n_steps / count if count else 0.0 for count in counts]
 
 
@@ -168,13 +168,13 @@ def record(network, row: dict) -> dict:
 
 
 def take_step(run: Callable, rows: list[dict], master, optimizer, lr: float, clip: float, workers) -> torch.Tensor:
-    """One update from a step's rows; returns each task's summed loss and number of target tokens: (2, tasks)."""
+    """One update from a step's rows; returns each task's weighted losses and their weights, summed: (2, tasks)."""
     sums = torch.zeros(2, len(TASKS), device=master.weights.device)
     for row in rows:
         losses = run(row)
         master.collect()
-        of_task = row["tasks"] == torch.arange(len(TASKS), device=losses.device)[:, None]  # (tasks, targets)
-        sums += torch.stack([(of_task * losses).sum(1), of_task.sum(1).float()])
+        weights = row["weights"] * (row["tasks"] == torch.arange(len(TASKS), device=losses.device)[:, None])  # (tasks, targets)
+        sums += torch.stack([(weights * losses).sum(1), weights.sum(1)])
     if workers.num_processes > 1:  # gradients are sums over samples, so workers' shares simply add up
         torch.distributed.all_reduce(master.weights.grad)
         torch.distributed.all_reduce(sums)
@@ -188,8 +188,8 @@ def take_step(run: Callable, rows: list[dict], master, optimizer, lr: float, cli
 
 def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float) -> dict:
     """A step's row of the frame; a loss that is not finite ends the run."""
-    totals, counts = sums.tolist()
-    means = {f"loss_{task}": total / count if count else math.nan for task, total, count in zip(TASKS, totals, counts)}
+    totals, weights = sums.tolist()
+    means = {f"loss_{task}": total / weight if weight else math.nan for task, total, weight in zip(TASKS, totals, weights)}
     loss = sum(mean for mean in means.values() if not math.isnan(mean))
     if not math.isfinite(sum(totals)):
         raise FloatingPointError(f"the loss of step {step} is {sum(totals)}; lower learning_rate or clip")

@@ -29,7 +29,9 @@ def questions():
 class ScriptedModel:
     """Answers from the prompt itself, by rule, and remembers what it was asked."""
 
-    fingerprint, device = "scripted", "cpu"
+    fingerprint = weights_hash = "scripted"
+    device = "cpu"
+    base = property(lambda self: self)
 
     def __init__(self, settings=config.Model(batch_size=2)):
         self.config, self.asked, self.schema, self.adapter = settings, [], SCHEMA, None

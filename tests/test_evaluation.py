@@ -71,6 +71,14 @@ def test_the_estimate_speaks_of_what_is_left(config, tools, questions):
 
 
 def test_a_manifest_names_code_data_and_machine(config, tools, questions, passages):
-    made = evaluation.manifest(config, tools, questions, passages, 1.23)
-    assert {"commit", "versions", "model_sha256", "questions_sha256", "passages_sha256", "hardware", "wall_seconds", "peak_memory_gb"} <= set(made)
+    made = evaluation.manifest(config, tools.model, 1.23, questions=questions, passages=passages)
+    assert {"commit", "versions", "model_sha256", "data", "hardware", "wall_seconds", "peak_memory_gb"} <= set(made)
+    assert made["data"]["questions"]["n"] == 4
     assert made["parameters"]["seed"] == 1 and json.dumps(made)
+
+
+def test_sigma_thresholds_are_chosen_on_other_questions_than_they_are_judged_on(config, tools, questions):
+    predictions = evaluation.run_system("CoV-RAG", config, tools, questions) * 10
+    thresholds, table = evaluation.cross_validate_sigma(predictions)
+    assert set(thresholds) == {"reference", "correctness", "bias", "truthfulness"}
+    assert table.n.tolist() == [30, 30, 30] and table.searches.tolist()[:2] == [0, 10]  # q4's gold is defective
