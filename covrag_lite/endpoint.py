@@ -53,6 +53,15 @@ class Endpoint:
         self.counting = threading.Lock()
         self.refuses_schema = threading.Event()
 
+    @property
+    def base(self) -> "Endpoint":
+        return self
+
+    @property
+    def weights_hash(self) -> str:
+        """What a manifest can say of weights it cannot see."""
+        return self.fingerprint
+
     def with_adapter(self, name: str) -> "Endpoint":
         """A server has no adapters of ours: the same model, with or without the chain in its verdicts."""
         view = copy.copy(self)  # the client, the counts and what is known of the server stay shared

@@ -145,6 +145,15 @@ class LanguageModel:
         return AutoModelForCausalLM.from_pretrained(self.folder, dtype=self.dtype, device_map=self.device, use_safetensors=True,
                                                     quantization_config=quantization).eval()
 
+    @cached_property
+    def end_id(self) -> int:
+        """The token that ends the model's turn, read off its chat template: what a tokenizer calls its end is not always that."""
+        if not self.tokenizer.chat_template:
+            return self.tokenizer.eos_token_id
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "§"}]
+        after = self.tokenizer.apply_chat_template(turns, tokenize=False).split("§")[-1]
+        return self.tokenizer(after, add_special_tokens=False).input_ids[0] if after else self.tokenizer.eos_token_id
+
     def render(self, prompt: str) -> str:
         """The prompt as this model expects a user's turn, where its tokenizer knows chats."""
         if not self.tokenizer.chat_template:
@@ -167,7 +176,7 @@ class LanguageModel:
 
         batch = self.encode(prompts, max_tokens)
         with torch.inference_mode():
-            out = self.network.generate(**batch, max_new_tokens=max_tokens, do_sample=False, eos_token_id=self.tokenizer.eos_token_id,
+            out = self.network.generate(**batch, max_new_tokens=max_tokens, do_sample=False, eos_token_id=self.end_id,
                                         pad_token_id=self.tokenizer.pad_token_id)
         texts = self.tokenizer.batch_decode(out[:, batch.input_ids.shape[1]:], skip_special_tokens=True)
         return [text.strip() for text in texts]

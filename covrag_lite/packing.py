@@ -48,7 +48,7 @@ def encode(samples: Sequence[Sample], model) -> list[Encoded]:
         prompt = tokenizer(model.render(sample.prompt), add_special_tokens=not tokenizer.chat_template).input_ids
         parts = [(continue_ids(tokenizer, part), FIXED_SHARE if part in FIXED else 1.0) for part in sample.target]
         target, shares = [token for ids, _ in parts for token in ids], [share for ids, share in parts for _ in ids]
-        encoded.append(Encoded(TASKS.index(sample.task), (*prompt, *target, tokenizer.eos_token_id), len(prompt), (*shares, 1.0)))
+        encoded.append(Encoded(TASKS.index(sample.task), (*prompt, *target, model.end_id), len(prompt), (*shares, 1.0)))
     return encoded
 
 

@@ -76,11 +76,15 @@ DIRECT: tuple[str | tuple[str, str], ...] = ('{ "4":', ("text", "revised_questio
 
 
 def fill(schema: Sequence[str | tuple[str, str]], scores: Sequence[float], judgment: str, revised_question: str) -> tuple[str, ...]:
-    """The parts of a verdict: the schema with its gaps filled; scores always with two decimals."""
-    values = dict(zip(SCORES, (f"{score:.2f}" for score in scores), strict=True))
+    """The parts of a verdict: the schema with its gaps filled, scores always with two decimals.
+
+    A revised question is three parts, because decoding closes it with a quotation mark of its own: left to itself a
+    tokenizer would join the mark to the question mark before it, and the model would learn an end it may not write.
+    """
+    values = dict(zip(SCORES, ((f"{score:.2f}",) for score in scores), strict=True))
     text = revised_question.replace("\\", "").replace('"', "'")
-    values |= {"judgment": judgment, "revised_question": f' "{text}"'}
-    return tuple(part if isinstance(part, str) else values[part[1]] for part in schema)
+    values |= {"judgment": (judgment,), "revised_question": (' "', text, '"') if text else (' ""',)}
+    return tuple(piece for part in schema for piece in ((part,) if isinstance(part, str) else values[part[1]]))
 
 
 def render_verdict(scores: Sequence[float], judgment: str, revised_question: str) -> str:

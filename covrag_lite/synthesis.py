@@ -199,7 +199,7 @@ def balance(examples: Sequence[Example], size: int, seed: int) -> list[Example]:
     revised = [one for one in mixed if one.verdict.judgment != "true" and one.verdict.revised_question]
     other = [one for one in mixed if one.verdict.judgment != "true" and not one.verdict.revised_question]
     half = min(size // 2, len(true), len(revised) + len(other))
-    n_revised = min(len(revised), max(half * 2 // 3, half - len(other)))
+    n_revised = min(len(revised), max(half * 3 // 4, half - len(other)))  # the errors the method can repair, above all
     chosen = true[:half] + revised[:n_revised] + other[: half - n_revised]
     return rng.sample(chosen, len(chosen))
 
@@ -220,12 +220,25 @@ def answer_halves(sources: Sequence[Source], seed: int) -> tuple[list[Sample], l
     return halves
 
 
-def verification_data(config: Config, sources: Sequence[Source], answer_with: Callable) -> tuple[list[Example], list[Example]]:
-    """D2′ annotated by the oracle, whole and then balanced; `answer_with(source)` is the seed model's answering over that source."""
+def verification_data(config: Config, sources: Sequence[Source], answer_with: Callable, journal=None) -> tuple[list[Example], list[Example]]:
+    """D2′ annotated, whole and then balanced; `answer_with(source)` is the seed model's answering over that source."""
     settings, every, chosen = config.synthesis, [], []
     for source in sources:
         d2 = halve(source.questions, settings.synthesis_seed)[1]
-        examples = annotate(make_examples(d2, source.search, answer_with(source), settings.synthesis_seed), source.search)
+        made = make_examples(d2, source.search, answer_with(source), settings.synthesis_seed)
+        examples = annotate(made, source.search) if settings.annotator == "oracle" else _ask_teacher(config, made, source.search, journal)
         every += examples
         chosen += balance(examples, round(settings.verify_share * len(d2)), settings.synthesis_seed)
     return every, chosen
+
+
+def _ask_teacher(config: Config, examples: Sequence[Example], search: Search, journal) -> list[Example]:
+    """The teacher's verdicts, and printed how far they agree with gold."""
+    from covrag_lite import teacher
+    from covrag_lite.endpoint import PREFIX, Endpoint
+
+    if not config.synthesis.annotator.startswith(PREFIX):
+        raise ValueError(f"annotator {config.synthesis.annotator!r} is not known; use 'oracle' or '{PREFIX}<model>'")
+    labelled = teacher.annotate_with_teacher(examples, Endpoint(replace(config.model, model=config.synthesis.annotator)), journal, search)
+    teacher.agreement(labelled, annotate(examples, search))
+    return labelled

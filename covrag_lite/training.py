@@ -46,7 +46,7 @@ def train(config: Config, model, samples: Sequence[Sample], out: Path) -> pd.Dat
                  samples=digest(samples), weights=model.fingerprint)
     rows = restore(out, key, master, optimizer)
     run = runner(network, execution)
-    weights = task_weights(encoded, len(steps), settings.epochs)
+    weights = task_weights(encoded, len(steps), settings)
     build = lambda step: [lay_out([encoded[i] for i in chosen], weights, model.device, shape if execution != "eager" else None)
                           for chosen in step[workers.process_index::workers.num_processes]]
     bar = tqdm(total=len(steps), initial=len(rows), unit="step", disable=not workers.is_main_process)
@@ -92,14 +92,14 @@ def plan(encoded: Sequence[Encoded], settings: Training) -> list[list[list[int]]
     return steps
 
 
-def task_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list[float]:
+def task_weights(encoded: Sequence[Encoded], n_steps: int, settings: Training) -> list[float]:
     """What a target token of each task weighs in its step.
 
-    A task's weights over a whole run sum to the number of steps, so that the steps' losses average to L_RAG + L_CoV,
-    each a mean over its own target tokens, whatever mix of tasks a single step holds.
+    A task's weights over a whole run sum to the number of steps, so that the steps' losses average to L_RAG + w L_CoV,
+    each a mean over its own target tokens, whatever mix of tasks a single step holds; w is `verify_weight`.
     """
-    counts = [epochs * sum(sum(one.shares) or len(one.ids) - one.start for one in encoded if one.task == task) for task in range(len(TASKS))]
-    return [n_steps / count if count else 0.0 for count in counts]
+    counts = [settings.epochs * sum(sum(one.shares) or len(one.ids) - one.start for one in encoded if one.task == task) for task in range(len(TASKS))]
+    return [weight * n_steps / count if count else 0.0 for weight, count in zip((1.0, settings.verify_weight), counts)]
 
 
 def schedule(step: int, steps: int, warmup: float) -> float:
@@ -161,7 +161,7 @@ def record(network, row: dict) -> dict:
             one_pass(network, row)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # a notebook's other threads may free their memory meanwhile
         losses = one_pass(network, row)
     torch._foreach_zero_(grads)
     return {"graph": graph, "row": row, "losses": losses}

@@ -137,7 +137,7 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
     bodies = [body for _, body in server.asked]
     assert all(body["temperature"] == 0 and body["model"] == "toy" for body in bodies)
     assert [("response_format" in body) for body in bodies] == [prompts.VERIFY_MARKER in body["messages"][0]["content"] for body in bodies]
-    assert json.dumps(evaluation.manifest(settings, tools, questions, passages, 1.0)).count(KEY) == 0
+    assert json.dumps(evaluation.manifest(settings, tools.model, 1.0, questions=questions, passages=passages)).count(KEY) == 0
 
 
 def test_the_schema_asked_for_is_the_one_that_is_parsed():
