@@ -118,8 +118,9 @@ def move_citations(answer: str, right: Sequence[int], n: int, rng: random.Random
 def make_examples(questions: Sequence[Question], search: Search, answer: Callable, seed: int) -> list[Example]:
     """D2′ before annotation: the seed model's answers to D2 and to broken queries, D2's own answers, and these spoilt by hand."""
     rng = random.Random(seed)
-    # What is broken already, or needs two steps, cannot be broken further and still be guessed.
-    broken = [break_question(q, rng) for q in questions if "+" not in q.kind and q.kind != "two-hop"]
+    # What is broken already, or needs two steps, cannot be broken further and still be guessed. Twice each: retrieval
+    # errors are what the judge must see most, and the seed model's own are too few.
+    broken = [break_question(q, rng) for _ in range(2) for q in questions if "+" not in q.kind and q.kind != "two-hop"]
     made = []
     for kind, asked in (("seed answer", list(questions)), ("bad query", broken)):
         x = [q.question for q in asked]
