@@ -190,8 +190,10 @@ def manifest(config: Config, model, seconds: float, **data: Sequence) -> dict:
     packages = ("torch", "transformers", "peft", "bitsandbytes", "bm25s", "numpy", "scipy", "pandas")
     torch = sys.modules.get("torch")
     gpu = torch.cuda.get_device_name() if torch and model.device == "cuda" else None
+    commit = git("rev-parse", "--verify", "-q", "HEAD")
     return {
-        "commit": git("rev-parse", "--verify", "-q", "HEAD") or os.environ.get("COVRAG_COMMIT", "unknown"), "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")),
+        "commit": commit or os.environ.get("COVRAG_COMMIT", "unknown"),  # a copy without its history is told its commit
+        "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")) if commit else None,
         "parameters": config.flat(), "python": platform.python_version(), "versions": {name: version(name) for name in packages},
         "model_sha256": model.base.weights_hash, "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpu": gpu},
