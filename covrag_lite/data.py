@@ -14,14 +14,16 @@ from pathlib import Path
 
 from covrag_lite import world
 from covrag_lite.config import Config, resolve
-from covrag_lite.metrics import is_defective
+from covrag_lite.metrics import holds_gold, is_defective
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import load_retriever
 
 
 def load_questions(config: Config) -> list[Question]:
     """The first `n_questions` of each of the configured sets, in their order."""
-    made = []
+    made, wanted = [], config.data
+    if wanted.n_questions < 0 or len(set(wanted.datasets)) < len(wanted.datasets):
+        raise ValueError(f"n_questions is {wanted.n_questions} and must not be negative (0 means all); datasets {wanted.datasets} must name no set twice")
     for dataset in config.data.datasets:
         if config.data.data == "world":
             rows = world.questions(config.world, config.data.split, dataset)
@@ -150,3 +152,40 @@ def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:
             yield number, row
     if number == 0:
         raise ValueError(f"{path} is empty")
+
+
+def retrieval_rates(questions: Sequence[Question], search: Callable) -> "pd.DataFrame":
+    """For each set: how often a gold passage is found as asked, for well-put and for broken questions, and with the clean wording."""
+    import pandas as pd
+
+    frame = pd.DataFrame({
+        "dataset": [q.dataset for q in questions], "broken": ["+" in q.kind or q.kind == "two-hop" for q in questions],
+        "asked": _gold_found(questions, search([q.question for q in questions])),
+        "clean": _gold_found(questions, search([q.clean_question or q.question for q in questions]))})
+    rows = {}
+    for dataset, part in [*frame.groupby("dataset", sort=False), ("all", frame)]:
+        broken = part[part.broken]
+        rows[dataset] = {"n": len(part), "as asked": part.asked.mean(), "well-put questions": part[~part.broken].asked.mean(),
+                         "broken or two-hop": broken.asked.mean(), "these, in clean wording": broken.clean.mean()}
+    table = pd.DataFrame(rows).T
+    return (100 * table.drop(columns="n")).round(1).assign(n=table.n.astype(int))
+
+
+def _gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]]) -> list[bool]:
+    return [bool(holds_gold(passages, q.gold_passages)) for q, passages in zip(questions, found)]
+
+
+def knob_effects(config: Config, settings: dict[str, Sequence[float]]) -> "pd.DataFrame":
+    """The share of test questions with a gold passage in the top k, all of them, with one knob of the world turned at a time."""
+    import pandas as pd
+
+    rows = []
+    for knob, values in settings.items():
+        for value in values:
+            turned = replace(config, world=replace(config.world, **{knob: value}), data=replace(config.data, n_questions=0))
+            questions = load_questions(turned)
+            search = load_retriever(config.retrieval.retriever, load_passages(turned), config.retrieval.k)
+            rates = retrieval_rates(questions, search).loc["all"]
+            rows.append({"knob": knob, "value": value, "as asked": rates["as asked"], "clean wording": 100 * sum(
+                _gold_found(questions, search([q.clean_question or q.question for q in questions]))) / len(questions)})
+    return pd.DataFrame(rows)

@@ -18,9 +18,9 @@ from tqdm.auto import tqdm
 
 from covrag_lite import chain, metrics, prompts
 from covrag_lite.config import ROOT, Config, resolve
-from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite.data import digest
 from covrag_lite.journal import Journal, key_of
-from covrag_lite.records import Passage, Prediction, Question
+from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.retrieval import load_retriever
 
 
@@ -107,6 +107,8 @@ def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Ques
     """One system over the questions, with its adapter."""
     if name not in SYSTEMS:
         raise ValueError(f"system {name!r} is not known; use some of {', '.join(SYSTEMS)}")
+    if config.chain.max_rounds < 1:
+        raise ValueError(f"max_rounds is {config.chain.max_rounds}; 1 answers once, 2 is the paper's")
     method, adapter = SYSTEMS[name]
     model = tools.model.with_adapter(adapter)
     own = bind(config, tools.search, model, tools.journal)
@@ -170,9 +172,22 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         for p in predictions:
-            rounds = [{"query": one.query if number else None, "passages": [passage.id for passage in one.passages], "answer": one.answer,
-                       "verdict": one.verdict.text if one.verdict else None} for number, one in enumerate(p.rounds)]
+            rounds = [{"query": one.query if one.query != p.question.question else None, "passages": [passage.id for passage in one.passages], "answer": one.answer,
+                       "verdict": one.verdict.text if one.verdict else None} for one in p.rounds]
             file.write(json.dumps({"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}, ensure_ascii=False) + "\n")
+
+
+def load_predictions(path: Path, questions: Sequence[Question], passages: Sequence[Passage], backbone: str = "") -> list[Prediction]:
+    """Recorded predictions with their questions and passages put back, to be scored again without a model."""
+    asked, known, made = {q.id: q for q in questions}, {p.id: p for p in passages}, []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        question, adapter = asked[row["id"]], SYSTEMS[row["system"]][1]
+        schema = prompts.DIRECT if adapter == "cov-direct" else prompts.SCHEMA
+        rounds = tuple(Round(question.question if one["query"] is None else one["query"], tuple(known[i] for i in one["passages"]), one["answer"],
+                             prompts.parse_verdict(one["verdict"], schema) if one["verdict"] else None) for one in row["rounds"])
+        made.append(Prediction(question, row["system"], rounds, f"{backbone}+{adapter}" if adapter else backbone))
+    return made
 
 
 def peak_memory() -> float:
@@ -220,36 +235,3 @@ def cross_validate_sigma(predictions: Sequence[Prediction], folds: int = 5) -> t
     rows = [(name, len(values), 100 * values.mean(), *(100 * v for v in metrics.wilson(int(values.sum()), len(values)))) for name, values in rules.items()]
     searches = [0, int(sum(p.revised for p in scored)), int(fires[best].sum())]
     return grid[best], pd.DataFrame(rows, columns=["σ", "n", "accuracy", "low", "high"]).round(1).assign(searches=searches)
-
-
-def retrieval_rates(questions: Sequence[Question], search: Callable) -> pd.DataFrame:
-    """For each set: how often a gold passage is found as asked, for well-put and for broken questions, and with the clean wording."""
-    frame = pd.DataFrame({
-        "dataset": [q.dataset for q in questions], "broken": ["+" in q.kind or q.kind == "two-hop" for q in questions],
-        "asked": _gold_found(questions, search([q.question for q in questions])),
-        "clean": _gold_found(questions, search([q.clean_question or q.question for q in questions]))})
-    rows = {}
-    for dataset, part in [*frame.groupby("dataset", sort=False), ("all", frame)]:
-        broken = part[part.broken]
-        rows[dataset] = {"n": len(part), "as asked": part.asked.mean(), "well-put questions": part[~part.broken].asked.mean(),
-                         "broken or two-hop": broken.asked.mean(), "these, in clean wording": broken.clean.mean()}
-    table = pd.DataFrame(rows).T
-    return (100 * table.drop(columns="n")).round(1).assign(n=table.n.astype(int))
-
-
-def _gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]]) -> list[bool]:
-    return [bool(metrics.holds_gold(passages, q.gold_passages)) for q, passages in zip(questions, found)]
-
-
-def knob_effects(config: Config, settings: dict[str, Sequence[float]]) -> pd.DataFrame:
-    """The share of test questions with a gold passage in the top k, all of them, with one knob of the world turned at a time."""
-    rows = []
-    for knob, values in settings.items():
-        for value in values:
-            turned = replace(config, world=replace(config.world, **{knob: value}), data=replace(config.data, n_questions=0))
-            questions = load_questions(turned)
-            search = load_retriever(config.retrieval.retriever, load_passages(turned), config.retrieval.k)
-            rates = retrieval_rates(questions, search).loc["all"]
-            rows.append({"knob": knob, "value": value, "as asked": rates["as asked"], "clean wording": 100 * sum(
-                _gold_found(questions, search([q.clean_question or q.question for q in questions]))) / len(questions)})
-    return pd.DataFrame(rows)

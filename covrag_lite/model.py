@@ -27,6 +27,8 @@ def load_model(config: configs.Model) -> "LanguageModel":
     """Find the weights and check the settings; the weights are read at the first prompt."""
     if config.quantize not in QUANTIZE:
         raise ValueError(f"quantize {config.quantize!r} is not known; use one of {', '.join(QUANTIZE)}")
+    if config.batch_size < 1:
+        raise ValueError(f"batch_size is {config.batch_size}; at least one prompt must go through the model at once")
     if config.verdicts not in ("forced", "free"):
         raise ValueError(f"verdicts {config.verdicts!r} is not known; use 'forced' or 'free'")
     if config.model.startswith("endpoint:"):

@@ -11,9 +11,9 @@ import pandas as pd
 from covrag_lite import metrics
 
 NAMES = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA", "average": "Average"}
-# One colour a system in every picture: grey without retrieval, blues for plain retrieval, orange for rewriting first, greens for CoV-RAG.
-PALETTE = {"closed-book": "#9a9a9a", "RAG": "#5b8fd0", "Start-Revise": "#e0893a", "RAG trained": "#28559a",
-           "CoV-RAG untrained": "#c9b458", "CoV-RAG thresholds": "#1b5e3b", "CoV-RAG w/o chain": "#b07aa1", "CoV-RAG-S": "#8fca8f", "CoV-RAG": "#2e8b57"}
+# One colour a system in every picture, and the order of the rows: grey without retrieval, blues for plain retrieval, orange for rewriting first, greens for CoV-RAG.
+PALETTE = {"closed-book": "#9a9a9a", "RAG": "#5b8fd0", "Start-Revise": "#e0893a", "CoV-RAG untrained": "#c9b458", "RAG trained": "#28559a",
+           "CoV-RAG w/o chain": "#b07aa1", "CoV-RAG-S": "#8fca8f", "CoV-RAG thresholds": "#1b5e3b", "CoV-RAG": "#2e8b57"}
 # Table 2 of the paper, for each of our systems the row that is nearest to it; CoV-RAG-S is there only drawn, in Figure 4.
 PAPER = {
     "closed-book": ("GPT-3 text-davinci-003", {"nq": 29.9, "webq": 41.5, "average": 35.7}),
@@ -30,7 +30,8 @@ def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     rows = []
     for metric in metrics.METRICS:
         scored = frame[frame[metric].notna()]
-        for system, group in scored.groupby("system", sort=False):
+        for system in sorted(scored.system.unique(), key=list(PALETTE).index):
+            group = scored[scored.system == system]
             counts = {dataset: (int(one[metric].sum()), len(one)) for dataset, one in group.groupby("dataset", sort=False)}
             cells = {dataset: (right / n, *metrics.wilson(right, n)) for dataset, (right, n) in counts.items()}
             cells["average"] = metrics.mean_interval(list(counts.values()))
@@ -124,7 +125,7 @@ def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str = "nor
         axes.errorbar(middle, group.value, [group.value - group.low, group.high - group.value], fmt="none", ecolor="#333333", elinewidth=1.5, capsize=3)
         known = [(x, paper) for x, paper in zip(middle, group.paper) if paper == paper]  # not NaN: the paper has that cell
         axes.plot(*zip(*known, strict=True) if known else ([], []), "D", ms=7, mfc="white", mec="black", zorder=3)
-    axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (larger\nmodels, web search)", ls="none")
+    axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (larger models,\nreal sets, web search)", ls="none")
     axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)", ylim=(0, 100))
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return _save(figure, path)

@@ -46,6 +46,9 @@ def test_missing_things_are_named(tmp_path):
         load_passages(config)
     with pytest.raises(FileNotFoundError, match="'squad' is not known.*sets there: nq"):
         load_questions(Config(data=Data(data=str(tmp_path), datasets=("squad",))))
+    for wrong in (Data(n_questions=-1), Data(datasets=("nq", "nq"))):
+        with pytest.raises(ValueError, match="must not be negative .* no set twice"):
+            load_questions(Config(data=wrong))
     with pytest.raises(ValueError, match="squad"):
         load_questions(Config(data=Data(datasets=("squad",))))
 

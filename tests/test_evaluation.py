@@ -42,7 +42,7 @@ def test_batches_do_not_depend_on_what_is_journaled(config, tools, scripted):
 def test_the_frame_tells_what_revision_did(config, tools, questions):
     frame = evaluation.to_frame(evaluation.run(config, tools, questions))
     cov = frame[frame.system == "CoV-RAG"].set_index("id")
-    assert list(frame.groupby("system", sort=False).size()) == [4] * 5
+    assert list(frame.groupby("system", sort=False).size()) == [4] * len(config.chain.systems)
     assert cov.revised.to_dict() == {"q1": False, "q2": True, "q3": False, "q4": False}
     assert cov.loc["q2", "query"] == "Where was Edith Marrow born?" and cov.loc["q2", "judgment"] == "false"
     assert bool(cov.loc["q1", "normalised"]) and pd.isna(cov.loc["q4", "normalised"])  # q4's gold is defective
@@ -52,6 +52,8 @@ def test_the_frame_tells_what_revision_did(config, tools, questions):
 def test_unknown_names_are_named(config, tools, questions):
     with pytest.raises(ValueError, match="system 'GPT-9' is not known"):
         evaluation.run_system("GPT-9", config, tools, questions)
+    with pytest.raises(ValueError, match="max_rounds is 0"):
+        evaluation.run(Config(chain=Chain(max_rounds=0)), tools, questions)
     with pytest.raises(ValueError, match="sigma 'luck' is not known"):
         evaluation.run(Config(chain=Chain(sigma="luck")), tools, questions)
 
@@ -60,7 +62,7 @@ def test_saved_predictions_hold_ids_and_outputs_but_no_question(config, tools, q
     evaluation.save_predictions(tmp_path / "p.jsonl", evaluation.run(config, tools, questions))
     text = (tmp_path / "p.jsonl").read_text()
     rows = [json.loads(line) for line in text.splitlines()]
-    assert len(rows) == 20 and rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
+    assert len(rows) == 4 * len(config.chain.systems) and rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
     assert not any(question.question in text for question in questions)
 
 
@@ -82,3 +84,11 @@ def test_sigma_thresholds_are_chosen_on_other_questions_than_they_are_judged_on(
     thresholds, table = evaluation.cross_validate_sigma(predictions)
     assert set(thresholds) == {"reference", "correctness", "bias", "truthfulness"}
     assert table.n.tolist() == [30, 30, 30] and table.searches.tolist()[:2] == [0, 10]  # q4's gold is defective
+
+
+def test_recorded_predictions_score_as_they_did(config, tools, questions, passages, tmp_path):
+    predictions = evaluation.run(config, tools, questions)
+    evaluation.save_predictions(tmp_path / "p.jsonl", predictions)
+    again = evaluation.load_predictions(tmp_path / "p.jsonl", questions, passages, config.model.model)
+    before, after = evaluation.to_frame(predictions), evaluation.to_frame(again)
+    pd.testing.assert_frame_equal(before.drop(columns="backbone"), after.drop(columns="backbone"))

@@ -109,6 +109,8 @@ def test_a_model_that_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch)
         model.load_model(config.Model(model="no-such/model"))
     with pytest.raises(ValueError, match="quantize 'nf3' is not known"):
         tiny(tiny_folder, quantize="nf3")
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        tiny(tiny_folder, batch_size=0)
     with pytest.raises(ValueError, match="device 'tpu' is not known"):
         tiny(tiny_folder, device="tpu")
     with pytest.raises(ValueError, match="verdicts 'loud' is not known"):
@@ -130,3 +132,11 @@ def test_the_embedded_model_reads_an_answer_out_of_a_passage(passages):
     answer = embedded.generate([prompts.build_answer("Who wrote the Copper Lanterns?", passages[:2])], 20)[0]
     assert "Edith Marrow" in answer
     assert prompts.parse_verdict(embedded.verify([prompts.build_verify("Who wrote it?", passages[:2], answer)])[0]).parsed
+
+
+def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
+    chatty = tiny(tiny_folder)
+    assert chatty.end_id == chatty.tokenizer.eos_token_id
+    chatty = tiny(tiny_folder)
+    chatty.tokenizer.chat_template = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
+    assert chatty.tokenizer.decode([chatty.end_id]) == "[" != chatty.tokenizer.eos_token
