@@ -49,7 +49,7 @@ class Model:
     adapters: str = "auto"  # a folder with trained adapters rag/ and cov/; "auto": results/adapters/<model>, if there; "none"
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
-    batch_size: int = 8  # prompts that go through the model together; raise it on a GPU
+    batch_size: int = 12  # prompts that go through the model together; raise it on a GPU
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
     max_revised_tokens: int = 32  # the longest revised question
     verdicts: str = "forced"  # "forced": the schema's own tokens are appended, every verdict parses; "free": as the model writes

@@ -221,25 +221,12 @@ def answer_halves(sources: Sequence[Source], seed: int) -> tuple[list[Sample], l
     return halves
 
 
-def verification_data(config: Config, sources: Sequence[Source], answer_with: Callable, journal=None) -> tuple[list[Example], list[Example]]:
+def verification_data(config: Config, sources: Sequence[Source], answer_with: Callable, annotate_with: Callable = annotate) -> tuple[list[Example], list[Example]]:
     """D2′ annotated, whole and then balanced; `answer_with(source)` is the seed model's answering over that source."""
     settings, every, chosen = config.synthesis, [], []
     for source in sources:
         d2 = halve(source.questions, settings.synthesis_seed)[1]
-        made = make_examples(d2, source.search, answer_with(source), settings.synthesis_seed)
-        examples = annotate(made, source.search) if settings.annotator == "oracle" else _ask_teacher(config, made, source.search, journal)
+        examples = annotate_with(make_examples(d2, source.search, answer_with(source), settings.synthesis_seed), source.search)
         every += examples
         chosen += balance(examples, round(settings.verify_share * len(d2)), settings.synthesis_seed)
     return every, chosen
-
-
-def _ask_teacher(config: Config, examples: Sequence[Example], search: Search, journal) -> list[Example]:
-    """The teacher's verdicts, and printed how far they agree with gold."""
-    from covrag_lite import teacher
-    from covrag_lite.endpoint import PREFIX, Endpoint
-
-    if not config.synthesis.annotator.startswith(PREFIX):
-        raise ValueError(f"annotator {config.synthesis.annotator!r} is not known; use 'oracle' or '{PREFIX}<model>'")
-    labelled = teacher.annotate_with_teacher(examples, Endpoint(replace(config.model, model=config.synthesis.annotator)), journal, search)
-    teacher.agreement(labelled, annotate(examples, search))
-    return labelled

@@ -4,23 +4,40 @@ The paper asked GPT-4 and found 93 % of a sample right. Here every usable verdic
 `synthesis`, which knows gold; what the teacher cannot label is left out and counted, never labelled by us.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.endpoint import VERDICT_TOKENS, Endpoint, EndpointError
+from covrag_lite.config import Config
+from covrag_lite.endpoint import PREFIX, VERDICT_TOKENS, Endpoint, EndpointError
 from covrag_lite.evaluation import complete
 from covrag_lite.journal import Journal
 from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Verdict
-from covrag_lite.synthesis import Example, Search, supporting
+from covrag_lite.synthesis import Example, Search, annotate, supporting
 
 STRICT = ("Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
           "and call an answer true only if it is right, supported by the references it cites, and free of repetition.")
 AGAIN = "An earlier attempt at this could not be read. Write the JSON object of the format alone, with all of its keys."
+
+
+def load_annotator(config: Config, journal: Journal) -> Callable[[Sequence[Example], Search], list[Example]]:
+    """Who writes the verdicts of D2′: the oracle, or a teacher whose agreement with the oracle is printed."""
+    if config.synthesis.annotator == "oracle":
+        return annotate
+    if not config.synthesis.annotator.startswith(PREFIX):
+        raise ValueError(f"annotator {config.synthesis.annotator!r} is not known; use 'oracle' or '{PREFIX}<model>'")
+    endpoint = Endpoint(replace(config.model, model=config.synthesis.annotator))
+
+    def ask(examples: Sequence[Example], search: Search) -> list[Example]:
+        labelled = annotate_with_teacher(examples, endpoint, journal, search)
+        agreement(labelled, annotate(examples, search))
+        return labelled
+
+    return ask
 
 
 def annotate_with_teacher(examples: Sequence[Example], endpoint: Endpoint, journal: Journal, search: Search) -> list[Example]:

@@ -12,7 +12,8 @@ from covrag_lite.config import ROOT, Config, from_notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
-SMALL = {"table2": {"n_questions": 1, "batch_size": 4}, "explore": {}, "world": {}}
+SMALL = {"table2": {"n_questions": 1, "batch_size": 4}, "explore": {}, "world": {},
+         "train": {"n_train_questions": 24, "n_questions": 1, "epochs": 1, "adapters_out": "{tmp}/adapters"}}
 
 
 def cells(path):
@@ -46,6 +47,7 @@ def papermill(notebook, output, folder, **parameters):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_the_root(path, tmp_path, tiny_folder):
     small = {"model": tiny_folder, "runs": tmp_path / "runs", "figures": tmp_path / "figures", **SMALL[path.stem]}
+    small = {name: str(value).replace("{tmp}", str(tmp_path)) for name, value in small.items()}
     result = papermill(path, tmp_path / "out.ipynb", ROOT, **small)
     assert result.returncode == 0, result.stderr[-3000:]
 
