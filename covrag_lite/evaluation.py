@@ -128,8 +128,9 @@ def run(config: Config, tools: Tools, questions: Sequence[Question]) -> list[Pre
     return [prediction for name in config.chain.systems for prediction in run_system(name, config, tools, questions)]
 
 
-def estimate(config: Config, tools: Tools, questions: Sequence[Question], sample: int = 2) -> str:
+def estimate(config: Config, tools: Tools, questions: Sequence[Question]) -> str:
     """A sentence on the time and memory that `run` will take, from timing a few questions outside the journal."""
+    sample = 2 if tools.model.device == "cpu" else config.model.batch_size  # elsewhere a full batch takes hardly longer than two
     x = [question.question for question in questions]
     k = tools.search(x)
     asked = list(map(prompts.build_answer, x, k))

@@ -69,7 +69,7 @@ class Round:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """One question's whole journey through one system; the last round's answer is the answer."""
 
@@ -86,7 +86,7 @@ class Prediction:
     def revised(self) -> bool:
         return len(self.rounds) > 1
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [f"{self.system} | {self.question.question}"]
         for number, one in enumerate(self.rounds, 1):
             lines.append(f"round {number}: searched for {one.query!r}" if one.query else f"round {number}: nothing searched")

@@ -17,7 +17,8 @@ def test_a_prediction_shows_itself_as_escaped_html(passages):
 
 
 def test_a_prediction_prints_its_whole_way(passages):
-    text = str(prediction(passages))
+    text = repr(prediction(passages))
+    assert text == str(prediction(passages))
     for part in ("round 1: searched for", "verdict: false (reference_correctness 0.21", "revised question: Who wrote it?", "round 2", "verdict: unparsed", "gold: Edith Marrow"):
         assert part in text
 
