@@ -117,7 +117,7 @@ class Synthesis:
 
     methods: tuple[str, ...] = ("rag", "cov", "cov-direct")  # adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain
     n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
-    n_train_questions: int = 24  # questions of D taken from each world; 0 means all
+    n_train_questions: int = 8  # questions of D taken from each world; 0 means all
     verify_share: float = 1.0  # size of D2' as a share of D2
     annotator: str = "oracle"  # "oracle", which knows the gold answers, or "endpoint:<model>", a teacher
     synthesis_seed: int = 1  # of the halves, the negatives and the balancing
