@@ -1,22 +1,21 @@
-"""LoRA adapters on a frozen 4-bit base, quick: what training changes in a network before its first step.
+"""LoRA adapters on a frozen 4-bit base: what training changes in a network before its first step.
 
-peft makes, names and saves the adapters. By hand is only what it does slowly: its layers copy and cast each result, and
-bitsandbytes unpacks the same frozen weights again at every use. `training` and `speed` call this.
+peft makes, names and saves the adapters. Layers of the kinds that `layers` knows are computed by its code; all others
+by peft's, which is slower and needs more memory. `training` and `speed` call this.
 """
 
 from types import MethodType
 
 import torch
-from bitsandbytes.functional import dequantize_4bit
 from bitsandbytes.nn import Linear4bit
 from peft import LoraConfig, get_peft_model
-from peft.tuners.lora import LoraLayer
 
+from covrag_lite import layers
 from covrag_lite.config import Training
 from covrag_lite.packing import ATTENTION
 
 
-def attach(network, settings: Training, unpack: bool):
+def attach(network, settings: Training, unpack: bool, compiled: bool = False):
     """The network with fresh adapters on all its linear layers, ready for packed rows."""
     # peft's prepare_model_for_kbit_training is left out: it turns embeddings and norms into fp32, which costs time and memory.
     if unpack:
@@ -24,22 +23,22 @@ def attach(network, settings: Training, unpack: bool):
     torch.manual_seed(settings.training_seed)
     adapted = get_peft_model(network, LoraConfig(r=settings.lora_rank, lora_alpha=settings.lora_alpha, lora_dropout=0.0,
                                                  target_modules="all-linear", task_type="CAUSAL_LM"))
-    for layer in adapted.modules():
-        if isinstance(layer, LoraLayer):
-            layer.forward = MethodType(forward, layer)
     network.set_attn_implementation(ATTENTION)
-    checkpoint_layers(network, settings.checkpointing)
-    return adapted.train()
-
-
-def checkpoint_layers(network, share: float) -> None:
-    """Let a share of the layers, evenly spread, keep only their input and compute the rest again going backwards."""
+    share, elementwise = settings.checkpointing, layers.elementwise(compiled)
     if not 0 <= share <= 1:
         raise ValueError(f"checkpointing is {share}, but must be a share of the layers, from 0.0 to 1.0")
     # Without dropout there is no random state to bring back, and reading it would break the recording of a graph.
     network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    network.enable_input_require_grads()
     for i, layer in enumerate(network.get_decoder().layers):
-        layer.gradient_checkpointing = int((i + 1) * share) > int(i * share)
+        again = int((i + 1) * share) > int(i * share)  # those that compute again are evenly spread
+        known = layers.is_known(layer, network.config)
+        layer.gradient_checkpointing = again and not known
+        if known:
+            layer.keep, layer.elementwise, layer.forward = not again, elementwise, MethodType(layers.forward, layer)
+        elif compiled:
+            layer.compile(dynamic=False)
+    return adapted.train()
 
 
 def unpack_linears(network) -> None:
@@ -48,45 +47,9 @@ def unpack_linears(network) -> None:
         for name, layer in list(parent.named_children()):
             if isinstance(layer, Linear4bit):
                 plain = torch.nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
-                plain.weight = torch.nn.Parameter(frozen_weight(layer), requires_grad=False)
+                plain.weight = torch.nn.Parameter(layers.frozen_weight(layer), requires_grad=False)
                 plain.bias = layer.bias
                 setattr(parent, name, plain)
-
-
-def frozen_weight(layer) -> torch.Tensor:
-    """A frozen layer's weights (out, in), unpacked from 4 bits where they are packed."""
-    return dequantize_4bit(layer.weight.data, layer.weight.quant_state) if isinstance(layer, Linear4bit) else layer.weight
-
-
-def forward(self, x, *_, **__):
-    """The forward of peft's LoRA layer for one adapter without dropout."""
-    a, b = self.lora_A["default"].weight, self.lora_B["default"].weight
-    return Adapted.apply(x, a, b, self.scaling["default"], self.base_layer)
-
-
-class Adapted(torch.autograd.Function):
-    """x W' + s x A' B' with W frozen: the adapter's share is added inside the matrix product, with no copy and no cast."""
-
-    @staticmethod
-    def forward(ctx, x, a, b, scaling, base):
-        flat = x.reshape(-1, x.shape[-1])  # (tokens, in)
-        low = flat @ a.t()  # (tokens, rank)
-        out = torch.nn.functional.linear(flat, frozen_weight(base), base.bias)  # (tokens, out)
-        out.addmm_(low, b.t(), alpha=scaling)
-        ctx.save_for_backward(flat, low, a, b)
-        ctx.scaling, ctx.base = scaling, base
-        return out.view(*x.shape[:-1], -1)
-
-    @staticmethod
-    def backward(ctx, grad):
-        flat, low, a, b = ctx.saved_tensors
-        shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
-        grad_low = (grad @ b).mul_(ctx.scaling)
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            grad_x = grad @ frozen_weight(ctx.base)
-            grad_x = grad_x.addmm_(grad_low, a).view(*shape[:-1], -1)
-        return grad_x, grad_low.t() @ flat, (grad.t() @ low).mul_(ctx.scaling), None, None
 
 
 class Master:

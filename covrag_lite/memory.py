@@ -7,6 +7,7 @@ import torch
 from bitsandbytes.nn import Linear4bit
 
 from covrag_lite.config import Training
+from covrag_lite.layers import is_known
 from covrag_lite.packing import Shape
 
 UNPACK = ("auto", "yes", "no")
@@ -44,30 +45,34 @@ def cure(network, settings: Training, shape: Shape, unpack: bool, room: float) -
 
 def estimate(network, settings: Training, shape: Shape, unpack: bool) -> float:
     """The peak of a training step in GB: weights, adapters with their optimizer, what the backward pass needs, and logits."""
-    config, linears = network.config, adapted_linears(network)
-    size = network.dtype.itemsize
+    config, size, linears = network.config, network.dtype.itemsize, adapted_linears(network)
     weights = base_bytes(network) + (unpacked_bytes(network) - packed_bytes(network) if unpack else 0)
     adapters = settings.lora_rank * sum(layer.in_features + layer.out_features for layer in linears)
     weights += adapters * (2 * size + 4 * 4)  # passes: weight and gradient; master in fp32: weight, gradient, two moments
-    layers, kept = config.num_hidden_layers, shape.tokens * config.hidden_size * size
-    again = round(layers * settings.checkpointing)
-    whole = layer_bytes(config, shape.tokens, size)
-    # Going backwards, one layer computed again and a few gradients live beside what all the layers keep.
-    passing = shape.tokens * (3 * config.intermediate_size + 4 * config.hidden_size) * size
-    activations = again * kept + (layers - again) * whole + (whole if again else 0) + passing
+    again = round(config.num_hidden_layers * settings.checkpointing)
+    keeps = lambda again: layer_bytes(network, shape.tokens, again)
+    # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
+    passing = shape.tokens * (5 * config.intermediate_size + 6 * config.hidden_size) * size
+    activations = again * keeps(True) + (config.num_hidden_layers - again) * keeps(False) + passing
+    if again and not is_known(network.get_decoder().layers[0], config):
+        activations += keeps(False)
     # At the end of the forward pass: logits, in fp32 too, their softmax, and both gradients.
     logits = shape.targets * config.vocab_size * (2 * size + 3 * 4)
-    unpacked = 0 if unpack else max(layer.in_features * layer.out_features for layer in linears) * size
+    unpacked = 0 if unpack else 2 * max(layer.in_features * layer.out_features for layer in linears) * size  # gate and up together
     return (weights + activations + logits + unpacked) / 1e9
 
 
-def layer_bytes(config, tokens: int, size: int) -> int:
-    """What one layer keeps for its backward pass: the tensors that transformers' Llama and our adapters save."""
+def layer_bytes(network, tokens: int, again: bool) -> int:
+    """What one layer keeps for its backward pass, if it computes again what it can, or if it keeps all."""
+    config, size = network.config, network.dtype.itemsize
     narrow, wide = config.hidden_size, config.intermediate_size
     heads = getattr(config, "head_dim", None) or narrow // config.num_attention_heads
-    norms = 2 * narrow * 4  # the input of each, in fp32
-    attention = (4 * narrow + 2 * config.num_key_value_heads * heads) * size  # its input, queries, keys, values, its two outputs
-    return tokens * (norms + attention + (narrow + 4 * wide) * size)
+    queries, keys = config.num_attention_heads * heads, config.num_key_value_heads * heads
+    if is_known(network.get_decoder().layers[0], config):
+        kept = 2 * narrow + queries + (0 if again else queries + 2 * keys + 2 * wide)  # see what layers.Layer saves
+    else:  # as transformers and peft do it: the norms' inputs are kept in fp32
+        kept = narrow if again else 5 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
+    return tokens * kept * size
 
 
 def adapted_linears(network) -> list:

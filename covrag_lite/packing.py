@@ -123,11 +123,15 @@ def attend(module, query, key, value, attention_mask, scaling=None, cu_seq_lens_
         flash = torch.ops.aten._flash_attention_forward  # the operator behind torch.nn.attention.varlen, whose signature still moves
         out = flash(query, key, value, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, 0.0, True, False, scale=scaling)[0]
         return out.unsqueeze(0), None
-    sizes = cu_seq_lens_q.diff().tolist()
-    heads_first = (x.split(sizes) for x in (query, key, value))
+    return attend_each(query, key, value, cu_seq_lens_q, scaling).unsqueeze(0), None
+
+
+def attend_each(query, key, value, ends, scaling):
+    """Causal attention of each sample by itself: (tokens, heads, size) to the same."""
+    heads_first = (x.split(ends.diff().tolist()) for x in (query, key, value))
     each = [torch.nn.functional.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in one), is_causal=True, scale=scaling,
                                                              enable_gqa=True) for one in zip(*heads_first)]
-    return torch.cat(each, 2).transpose(1, 2), None
+    return torch.cat(each, 2)[0].transpose(0, 1)
 
 
 # No mask function is registered beside it: transformers then builds no mask at all, which is what a row needs.

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from accelerate import PartialState
 from bitsandbytes.nn import Linear4bit, Params4bit
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -43,30 +43,25 @@ class Variant:
 
     name: str
     pack_tokens: int = 0  # 0 is the plain way
-    execution: str = "eager"
+    execution: str = "compiled+graph"
     checkpointing: float = 1.0
     unpack: str = "no"
-    attention: str = "packed"  # or transformers' "sdpa" (a mask over the row) and "flex_attention"
+    own_layers: bool = True  # or transformers' and peft's, packed all the same
+    prepared: bool = False  # the plain way as peft's guide has it: what is not in 4 bits is turned into fp32
 
 
 WARM_UP = 2  # steps that are not timed: compilation, recording, the allocator's growth
-PLAIN = Variant("plain")
+PLAIN, PREPARED = Variant("plain"), Variant("plain, prepared by peft", prepared=True)
 VARIANTS = {  # the likeliest winners first: what does not fit into the time is left out
-    "tiny": [PLAIN, Variant("packed", 1024), Variant("packed, unpacked, kept", 1024, "eager", 0.0, "yes")],
-    "smollm2": [PLAIN, Variant("graph, unpacked, kept, 8k", 8192, "graph", 0.0, "yes"),
-                Variant("compiled+graph, unpacked, kept, 8k", 8192, "compiled+graph", 0.0, "yes"),
-                Variant("compiled+graph, unpacked, kept, 16k", 16384, "compiled+graph", 0.0, "yes"),
-                Variant("graph, unpacked, half kept, 16k", 16384, "graph", 0.5, "yes"), Variant("graph, unpacked, 16k", 16384, "graph", 1.0, "yes"),
-                Variant("eager, unpacked, kept, 8k", 8192, "eager", 0.0, "yes"), Variant("graph, nf4, kept, 8k", 8192, "graph", 0.0),
-                Variant("sdpa mask, unpacked, kept, 8k", 8192, "eager", 0.0, "yes", "sdpa"),
-                Variant("flex, unpacked, kept, 8k", 8192, "eager", 0.0, "yes", "flex_attention")],
-    "7b": [PLAIN, Variant("graph, 4k", 4096, "graph"), Variant("compiled+graph, 4k", 4096, "compiled+graph"),
-           Variant("compiled+graph, 8k", 8192, "compiled+graph"),
-           Variant("graph, 2k", 2048, "graph"), Variant("graph, 8k", 8192, "graph"), Variant("eager, 4k", 4096),
-           Variant("graph, half kept, 4k", 4096, "graph", 0.5), Variant("compiled+graph, half kept, 4k", 4096, "compiled+graph", 0.5),
-           Variant("sdpa mask, 4k", 4096, attention="sdpa")],
-    "13b": [PLAIN, Variant("graph, 4k", 4096, "graph"), Variant("compiled+graph, 4k", 4096, "compiled+graph"), Variant("graph, 2k", 2048, "graph"),
-            Variant("compiled+graph, 8k", 8192, "compiled+graph")],
+    "tiny": [PLAIN, PREPARED, Variant("ours, 1k", 1024, "eager"), Variant("ours, unpacked, all kept, 1k", 1024, "eager", 0.0, "yes")],
+    "smollm2": [PLAIN, Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"), PREPARED,
+                Variant("ours, unpacked, all kept, 16k", 16384, checkpointing=0.0, unpack="yes"), Variant("ours, 8k", 8192),
+                Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", 0.0, "yes"),
+                Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", 0.0, "yes"),
+                Variant("packed alone, 8k", 8192, "eager", own_layers=False)],
+    "7b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), PREPARED, Variant("ours, 8k", 8192), Variant("ours, quarter kept, 4k", 4096, checkpointing=0.75),
+           Variant("ours, 4k, not compiled", 4096, "graph"), Variant("ours, 4k, no graph", 4096, "eager"), Variant("packed alone, 4k", 4096, "eager", own_layers=False)],
+    "13b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), Variant("ours, 8k", 8192), PREPARED, Variant("packed alone, 4k", 4096, "eager", own_layers=False)],
 }
 
 
@@ -120,8 +115,10 @@ def plan(samples: Sequence[Encoded], pack_tokens: int, step_tokens: int, n_steps
     return [[[samples[i] for i in chosen] for chosen in full[k:k + passes]] for k in range(0, len(full), passes)]
 
 
-def plain_steps(network, steps: list, settings: Training, device: str):
+def plain_steps(network, steps: list, settings: Training, prepared: bool, device: str):
     """The plain way: padded batches, autocast as the Trainer does it, logits and loss over every token."""
+    if prepared:
+        network = prepare_model_for_kbit_training(network, gradient_checkpointing_kwargs={"use_reentrant": False})
     adapted = get_peft_model(network, LoraConfig(r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear",
                                                  task_type="CAUSAL_LM"))
     network.gradient_checkpointing_enable({"use_reentrant": False})
@@ -141,17 +138,18 @@ def plain_steps(network, steps: list, settings: Training, device: str):
         yield loss.item(), width * len(samples)
 
 
-def our_steps(network, steps: list, settings: Training, attention: str, device: str):
+def our_steps(network, steps: list, settings: Training, own_layers: bool, device: str):
     """Our way: the very functions that `training.train` calls."""
-    adapted = lora.attach(network, settings, settings.unpack == "yes")
-    network.set_attn_implementation(attention)
+    adapted = lora.attach(network, settings, settings.unpack == "yes", "compiled" in settings.execution)
+    for layer in () if own_layers else network.get_decoder().layers:
+        del layer.forward
+        layer.gradient_checkpointing = not layer.keep
     master = lora.Master(adapted, network.dtype)
     optimizer = torch.optim.AdamW([master.weights], fused=True)
     run, workers = training.runner(network, settings.execution), PartialState(cpu=device == "cpu")
-    static = settings.execution != "eager" or attention != "packed"  # transformers' flex attention compiles anew for every length
     everything, places = [one for step in steps for chosen in step for one in chosen], itertools.count()
     shape = shape_of([[next(places) for _ in chosen] for step in steps for chosen in step], everything, settings.pack_tokens)
-    build = lambda step: [lay_out(chosen, (1e-3, 1e-3), device, shape if static else None) for chosen in step]
+    build = lambda step: [lay_out(chosen, (1e-3, 1e-3), device, shape if settings.execution != "eager" else None) for chosen in step]
     ready = build(steps[0])
     for following in [*steps[1:], []]:
         sums = training.take_step(run, ready, master, optimizer, 1e-4, 1.0, workers)
@@ -173,8 +171,8 @@ def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: 
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        taken = (our_steps(network, steps, settings, variant.attention, device) if variant.pack_tokens
-                 else plain_steps(network, steps, settings, device))
+        taken = (our_steps(network, steps, settings, variant.own_layers, device) if variant.pack_tokens
+                 else plain_steps(network, steps, settings, variant.prepared, device))
         for _ in range(WARM_UP):
             next(taken)
         start = time.perf_counter()
@@ -185,7 +183,7 @@ def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: 
     useful = sum(len(one.ids) for step in steps[WARM_UP:] for chosen in step for one in chosen)
     peak = torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None
     return row | {"tokens_per_second": useful / seconds, "peak_gb": peak, "useful": useful / computed, "step_tokens": useful / n_steps,
-                  "operations_per_token": (4 + 2 * variant.checkpointing) * parameters}  # forward, backward to inputs alone, and again forward
+                  "operations_per_token": 4 * parameters}  # forward and backward to the inputs, what cannot be spared
 
 
 def benchmark(shapes: Sequence[str], device: str, step_tokens: int = 16384, n_steps: int = 3, seconds: float = 340,
@@ -217,20 +215,20 @@ def compare(rows: list[dict], rate: float) -> pd.DataFrame:
     plain = frame[frame.variant == PLAIN.name].set_index("shape")
     frame["speed_ratio"] = frame.tokens_per_second / frame["shape"].map(plain.tokens_per_second)
     frame["memory_ratio"] = frame.peak_gb.astype(float) / frame["shape"].map(plain.peak_gb.astype(float))
-    frame["of_limit"] = frame.tokens_per_second / frame.useful * frame.operations_per_token / rate
+    frame["of_limit"] = frame.tokens_per_second * frame.operations_per_token / rate
     return frame
 
 
 def matrix_rate(device: str, size: int = 8192) -> float:
-    """Operations a second in one large matrix product of the training's own type."""
-    size, dtype = (size, torch.bfloat16) if device == "cuda" else (1024, torch.float32)
+    """Operations a second in large matrix products of the training's own type, kept up for half a second on a GPU."""
+    size, dtype, times = (size, torch.bfloat16, 300) if device == "cuda" else (1024, torch.float32, 10)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in "ab")
-    for repeats in (3, 10):  # the first round warms up
+    for repeats in (times // 10, times):  # the first round warms up
         start = time.perf_counter()
         for _ in range(repeats):
             c = a @ b
         c[0, 0].item()
-    return 10 * 2 * size**3 / (time.perf_counter() - start)
+    return times * 2 * size**3 / (time.perf_counter() - start)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ The objective is L_RAG + L_CoV (equations 2 to 4), each the mean over the target
 samples and get an adapter in peft's format, a frame of steps, and the same from `losses.csv`.
 """
 
+import importlib.util
 import json
 import math
 import random
@@ -39,7 +40,7 @@ def train(config: Config, model, samples: Sequence[Sample], out: Path) -> pd.Dat
     packs = [chosen for step in steps for chosen in step]
     shape = shape_of(packs, encoded, settings.pack_tokens)
     network = own_network(model)
-    adapted = lora.attach(network, settings, memory.check(network, settings, shape, model.device))
+    adapted = lora.attach(network, settings, memory.check(network, settings, shape, model.device), "compiled" in execution)
     master = lora.Master(adapted, model.dtype)
     optimizer = torch.optim.AdamW([master.weights], lr=settings.learning_rate, weight_decay=0.0, fused=True)
     key = key_of(settings={name: value for name, value in asdict(settings).items() if name not in ("save_every", "adapters_out")},
@@ -111,12 +112,14 @@ def schedule(step: int, steps: int, warmup: float) -> float:
 
 
 def choose_execution(settings: Training, device: str) -> str:
-    """How passes run; recorded graphs exist on CUDA alone."""
+    """How passes run; recorded graphs exist on CUDA alone, and compiling for it needs triton, which comes with torch on Linux."""
     if settings.execution not in EXECUTIONS:
         raise ValueError(f"execution {settings.execution!r} is not known; use one of {', '.join(EXECUTIONS)}")
     if "graph" in settings.execution and device != "cuda":
         raise ValueError(f"execution {settings.execution!r} needs CUDA; use 'eager' on this machine")
-    return settings.execution if settings.execution != "auto" else "graph" if device == "cuda" else "eager"
+    if settings.execution != "auto":
+        return settings.execution
+    return "eager" if device != "cuda" else "compiled+graph" if importlib.util.find_spec("triton") else "graph"
 
 
 def one_pass(network, row: dict) -> torch.Tensor:
@@ -131,9 +134,6 @@ def one_pass(network, row: dict) -> torch.Tensor:
 
 def runner(network, execution: str) -> Callable[[dict], torch.Tensor]:
     """A function from a row to its target tokens' losses."""
-    if "compiled" in execution:
-        for layer in network.get_decoder().layers:
-            layer.compile(dynamic=False)
     if "graph" not in execution:
         return lambda row: one_pass(network, row)
     recorded = {}
