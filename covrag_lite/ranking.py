@@ -5,7 +5,7 @@ ranked answer to it in every order; what is missing is counted in the notes.
 """
 
 from collections.abc import Sequence
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from pathlib import Path
 
 import numpy as np
@@ -74,12 +74,12 @@ def agreement_table(scores: pd.DataFrame) -> pd.DataFrame:
     raters += [(f"{a} and {b}", (a, (1, 2)), (b, (1, 2))) for a, b in combinations(judges, 2)]
     for (name, *sides), criterion in product(raters, dict.fromkeys(scores.criterion)):
         one, two = (preferred(scores, judge, criterion, orders) for judge, orders in sides)
-        pairs = list(combinations(dict.fromkeys(a for a, b in one.columns if (a, b) in two), 2))
+        pairs = list(permutations(dict.fromkeys(a for a, b in one.columns if (a, b) in two), 2))  # both ways round: κ must not depend on whose name comes first
         both = one.index.intersection(two.index)
         one, two = one.loc[both, pairs].to_numpy(), two.loc[both, pairs].to_numpy()
         k, low, high = metrics.kappa(one, two)
         same = f"{100 * (one == two).mean():.0f} %" if one.size else "–"
-        made.append((name, criterion, len(both), one.size, same, f"{k:.2f}", f"[{low:.2f}, {high:.2f}]"))
+        made.append((name, criterion, len(both), one.size // 2, same, f"{k:.2f}", f"[{low:.2f}, {high:.2f}]"))
     return pd.DataFrame(made, columns=["raters", "criterion", "n", "pairs", "same", "κ", "95 % interval"])
 
 

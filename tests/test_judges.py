@@ -154,6 +154,8 @@ def test_a_judge_with_a_taste_is_followed_whatever_the_order(server, answers, tm
     table = ranking.agreement_table(both).set_index(["raters", "criterion"])
     assert table.loc[("endpoint:toy: its two orders", "correctness"), ["n", "pairs", "same", "κ"]].tolist() == [2, 12, "100 %", "1.00"]
     assert table.loc[("rubric (proxy) and endpoint:toy", "citation_accuracy"), ["n", "pairs"]].tolist() == [2, 6]  # three systems: three pairs a question
+    turned = ranking.agreement_table(both.iloc[::-1]).set_index(["raters", "criterion"])  # the systems in the other order: the same κ
+    assert turned.loc[("endpoint:toy and rubric (proxy)", "truthfulness"), "κ"] == table.loc[("rubric (proxy) and endpoint:toy", "truthfulness"), "κ"]
     prompts = [body["messages"][0]["content"] for _, body in server.asked]
     assert all(("Reference [1]" in prompt) == ("citation_accuracy" in prompt) == ("Gold answer" not in prompt) for prompt in prompts)
 
