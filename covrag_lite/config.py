@@ -124,6 +124,16 @@ class Synthesis:
 
 
 @dataclass(frozen=True)
+class Judging:
+    """Who judges whose answers (judges.py)."""
+
+    predictions: str = "table2-smollm2-135m-h200"  # a folder under results/ whose recorded answers are judged; "" runs the systems anew
+    ranked: tuple[str, ...] = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # systems whose answers are ranked against each other
+    judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
+    n_judged: int = 0  # questions of each set that are judged, the first ones; 0 means all
+
+
+@dataclass(frozen=True)
 class Config:
     """All parameters of a run. Field names are unique across the concerns, so that a notebook can write them flat."""
 
@@ -136,6 +146,7 @@ class Config:
     run: Run = field(default_factory=Run)
     explore: Explore = field(default_factory=Explore)
     synthesis: Synthesis = field(default_factory=Synthesis)
+    judging: Judging = field(default_factory=Judging)
 
     def flat(self) -> dict:
         """Every parameter by its flat name."""

@@ -82,3 +82,48 @@ def paired_bootstrap(a: Sequence[bool], b: Sequence[bool], resamples: int = 10_0
     means = np.random.default_rng(seed).multinomial(n, counts / n, size=resamples) @ values / n
     low, high = np.percentile(means, [2.5, 97.5])
     return float(difference.mean()), float(low), float(high)
+
+
+def mean_bootstrap(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean over questions with its 95 % percentile interval: the difference from nothing at all."""
+    return paired_bootstrap(np.zeros(len(values)), values)
+
+
+def preferences(scores: np.ndarray) -> np.ndarray:
+    """Who is better on each question: (questions, orders, systems) scores to (questions, systems, systems) values of 1, 0 and -1.
+
+    One answer is better than another only if it scored higher in every order in which the judge saw them; else they tie.
+    """
+    signs = np.sign(scores[..., :, None] - scores[..., None, :])  # (questions, orders, systems, systems)
+    return np.where((signs == signs[:, :1]).all(1), signs[:, 0], 0).astype(int)
+
+
+def ranks(preferred: np.ndarray, ties: str) -> np.ndarray:
+    """Each system's place on each question, 1 is the best: tied answers share the "best" of their places, or the "average"."""
+    behind = (preferred < 0).sum(-1)
+    if ties == "best":
+        return 1 + behind
+    if ties == "average":
+        return 1 + behind + ((preferred == 0).sum(-1) - 1) / 2  # less 1: every answer ties with itself
+    raise ValueError(f"ties {ties!r} is not known; use 'best' or 'average'")
+
+
+def kappa(a: np.ndarray, b: np.ndarray, resamples: int = 2000, seed: int = 0) -> tuple[float, float, float]:
+    """Cohen's κ of two raters who each said -1, 0 or 1, with its 95 % interval over resampled questions; rows are questions.
+
+    Linear weights: to see a tie where the other sees a winner is half as wrong as to see the other winner.
+    """
+    levels = np.array([-1, 0, 1])
+    both = ((a[..., None] == levels)[..., :, None] & (b[..., None] == levels)[..., None, :]).sum(1)  # (questions, 3, 3) counts
+    n = len(both)
+    if n == 0:
+        return float("nan"), float("nan"), float("nan")
+    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
+    tables = np.concatenate([both.sum(0)[None], np.tensordot(drawn, both, 1)]).astype(float)
+    tables /= tables.sum((1, 2), keepdims=True)
+    cost = abs(levels[:, None] - levels)
+    seen = (tables * cost).sum((1, 2))
+    chance = (tables.sum(2)[:, :, None] * tables.sum(1)[:, None, :] * cost).sum((1, 2))
+    values = np.divide(chance - seen, chance, out=np.full(len(seen), np.nan), where=chance > 0)  # both say one thing only: κ is not defined
+    low, high = np.nanpercentile(values[1:], [2.5, 97.5]) if chance[0] > 0 else (np.nan, np.nan)
+    return float(values[0]), float(low), float(high)

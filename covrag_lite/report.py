@@ -173,6 +173,41 @@ def plot_composition(composition: pd.DataFrame, path: Path):
     return _save(figure, path)
 
 
+# Table 3 of the paper: mean ranks by GPT-4. Its weaker WebGLM stands beside our untrained RAG, which is no copy of it.
+PAPER_RANKS = {
+    "RAG": ("WebGLM GLM-10b", {"citation_accuracy": 1.51, "correctness": 1.34, "truthfulness": 1.22, "bias": 2.45, "conciseness": 2.86}),
+    "RAG trained": ("WebGLM Llama2-13b", {"citation_accuracy": 1.90, "correctness": 1.25, "truthfulness": 1.17, "bias": 2.43, "conciseness": 2.44}),
+    "CoV-RAG-S": ("CoV-RAG-S Llama2-13b", {"citation_accuracy": 1.50, "correctness": 1.21, "truthfulness": 1.16, "bias": 1.91, "conciseness": 1.77}),
+    "CoV-RAG": ("CoV-RAG Llama2-13b", {"correctness": 1.20, "truthfulness": 1.15, "bias": 1.89, "conciseness": 1.76}),
+}
+
+
+def plot_ranks(long: pd.DataFrame, title: str, path: Path):
+    """Mean ranks and high-quality rates a criterion and system with their intervals, a row a judge, up is better; the paper's ranks as diamonds."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.85)
+    judges, systems = list(dict.fromkeys(long.judge)), sorted(long.system.unique(), key=list(PALETTE).index)
+    criteria = list(dict.fromkeys(long.criterion))
+    figure, grid = plt.subplots(len(judges), 2, figsize=(19, 5.5 * len(judges)), layout="constrained", squeeze=False)
+    for axes, judge in zip(grid, judges):
+        for one, measure in zip(axes, ("rank", "high quality")):
+            for i, system in enumerate(systems):
+                rows = long[(long.judge == judge) & (long.measure == measure) & (long.system == system)]
+                x = [criteria.index(name) + 0.17 * (i - (len(systems) - 1) / 2) for name in rows.criterion]
+                one.errorbar(x, rows.value, [rows.value - rows.low, rows.high - rows.value], fmt="o", ms=11, color=PALETTE.get(system, "#777777"), capsize=4, label=system)
+                one.plot(x, rows.paper.astype(float), "D", ms=7, mfc="white", mec="black", zorder=3)
+            one.set(title=f"{judge}: {measure}", ylabel="mean rank, 1 is best" if measure == "rank" else "high-quality answers (%)")
+            one.set_xticks(range(len(criteria)), [name.replace("_", "\n") for name in criteria])
+        axes[0].invert_yaxis()
+        axes[1].set_ylim(-4, 104)
+    grid[0, 0].plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper\n(by GPT-4)", ls="none")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.suptitle(title)
+    return _save(figure, path)
+
+
 def _save(figure, path: Path):
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, metadata={"Software": None})

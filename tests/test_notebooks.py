@@ -13,6 +13,7 @@ from covrag_lite.config import ROOT, Config, from_notebook
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
 SMALL = {"table2": {"n_questions": 1, "batch_size": 4}, "explore": {}, "world": {},
+         "table3": {"predictions": "", "n_questions": 1, "batch_size": 4},
          "train": {"n_train_questions": 24, "n_questions": 1, "epochs": 1, "adapters_out": "{tmp}/adapters"}}
 
 
@@ -56,6 +57,13 @@ def test_table2_runs_from_the_notebooks_folder_and_writes_everything(tmp_path, t
     small = {"model": tiny_folder, "runs": tmp_path / "runs", "figures": tmp_path / "figures", "name": "toy", **SMALL["table2"]}
     assert papermill("table2.ipynb", tmp_path / "out.ipynb", ROOT / "notebooks", **small).returncode == 0
     assert {file.name for file in (tmp_path / "figures" / "toy").iterdir()} == {f"table2.{end}" for end in ("csv", "md", "png", "predictions.jsonl", "manifest.json")}
+
+
+def test_table3_judges_recorded_answers_without_a_model_and_writes_everything(tmp_path):
+    result = papermill("table3.ipynb", tmp_path / "out.ipynb", ROOT / "notebooks", runs=tmp_path / "runs", figures=tmp_path / "figures", name="toy", n_judged=2)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert {file.name for file in (tmp_path / "figures" / "toy").iterdir()} == {f"table3.{end}" for end in ("csv", "md", "png", "verdicts.jsonl", "manifest.json")}
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("parameters, sentence", [({"n_question": 4}, "did you mean 'n_questions'"), ({"n_questions": "four"}, "must be a whole number")])
