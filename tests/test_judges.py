@@ -227,7 +227,7 @@ def test_recorded_answers_are_judged_without_a_model():
 
 
 @pytest.mark.parametrize("parameters, sentence", [({"n_questions": 4}, "n_questions is 4, but recorded answers"), ({"predictions": "nowhere"}, "no recorded predictions"),
-                                                  ({"ranked": ["RAG", "CoV-RAG untrained"]}, "hold no answers of CoV-RAG untrained")])
+                                                  ({"predictions": "table2-smollm2-135m-h200-fresh"}, "hold no answers of RAG")])
 def test_a_parameter_without_effect_on_recorded_answers_is_named(parameters, sentence):
     with pytest.raises((ValueError, FileNotFoundError), match=sentence):
         judges.load_answers(from_notebook(parameters))
