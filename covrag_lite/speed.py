@@ -12,6 +12,7 @@ import gc
 import itertools
 import json
 import random
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -52,16 +53,17 @@ class Variant:
 
 WARM_UP = 2  # steps that are not timed: compilation, recording, the allocator's growth
 PLAIN, PREPARED = Variant("plain"), Variant("plain, prepared by peft", prepared=True)
+AGAIN = Variant("plain, once more")  # at the end: what has drifted since the first
 VARIANTS = {  # the likeliest winners first: what does not fit into the time is left out
     "tiny": [PLAIN, PREPARED, Variant("ours, 1k", 1024, "eager"), Variant("ours, unpacked, all kept, 1k", 1024, "eager", 0.0, "yes")],
     "smollm2": [PLAIN, Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"), PREPARED,
                 Variant("ours, unpacked, all kept, 16k", 16384, checkpointing=0.0, unpack="yes"), Variant("ours, 8k", 8192),
                 Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", 0.0, "yes"),
                 Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", 0.0, "yes"),
-                Variant("packed alone, 8k", 8192, "eager", own_layers=False)],
+                Variant("packed alone, 8k", 8192, "eager", own_layers=False), AGAIN],
     "7b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), PREPARED, Variant("ours, 8k", 8192), Variant("ours, quarter kept, 4k", 4096, checkpointing=0.75),
-           Variant("ours, 4k, not compiled", 4096, "graph"), Variant("ours, 4k, no graph", 4096, "eager"), Variant("packed alone, 4k", 4096, "eager", own_layers=False)],
-    "13b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), Variant("ours, 8k", 8192), PREPARED, Variant("packed alone, 4k", 4096, "eager", own_layers=False)],
+           Variant("ours, 4k, not compiled", 4096, "graph"), Variant("ours, 4k, no graph", 4096, "eager"), Variant("packed alone, 4k", 4096, "eager", own_layers=False), AGAIN],
+    "13b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), AGAIN, PREPARED, Variant("ours, 8k", 8192)],
 }
 
 
@@ -173,22 +175,24 @@ def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: 
             torch.cuda.reset_peak_memory_stats()
         taken = (our_steps(network, steps, settings, variant.own_layers, device) if variant.pack_tokens
                  else plain_steps(network, steps, settings, variant.prepared, device))
-        for _ in range(WARM_UP):
-            next(taken)
-        start = time.perf_counter()
-        computed = sum(tokens for _, tokens in taken)  # every step ends by reading its loss, so the device is done
-        seconds = time.perf_counter() - start
+        computed, ends = [], [time.perf_counter()]
+        for _, tokens in taken:  # every step ends by reading its loss, so the device is done
+            computed.append(tokens)
+            ends.append(time.perf_counter())
     except RuntimeError as error:  # out of memory among others: this machine cannot run this variant
         return row | {"failure": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:160]}"}
-    useful = sum(len(one.ids) for step in steps[WARM_UP:] for chosen in step for one in chosen)
+    useful = [sum(len(one.ids) for chosen in step for one in chosen) for step in steps[WARM_UP:]]
+    rates = [tokens / (end - start) for tokens, start, end in zip(useful, ends[WARM_UP:], ends[WARM_UP + 1:])]
     peak = torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None
-    return row | {"tokens_per_second": useful / seconds, "peak_gb": peak, "useful": useful / computed, "step_tokens": useful / n_steps,
+    return row | {"tokens_per_second": statistics.median(rates), "peak_gb": peak, "useful": sum(useful) / sum(computed[WARM_UP:]), "step_tokens": sum(useful) / n_steps,
                   "operations_per_token": 4 * parameters}  # forward and backward to the inputs, what cannot be spared
 
 
-def benchmark(shapes: Sequence[str], device: str, step_tokens: int = 16384, n_steps: int = 3, seconds: float = 340,
+def benchmark(shapes: Sequence[str], device: str, step_tokens: int = 16384, n_steps: int = 5, seconds: float = 340,
               out: Path | None = None) -> pd.DataFrame:
     """Every variant of every shape, ratios to the plain way first; written to `out` as it goes."""
+    if unknown := [shape for shape in shapes if shape not in SHAPES]:
+        raise ValueError(f"shape {unknown[0]!r} is not known; use some of {', '.join(SHAPES)}")
     rows, begin, rate = [], time.perf_counter(), matrix_rate(device)
     for number, shape in enumerate(shapes, 1):
         timed = n_steps * 4 if shape == "smollm2" else n_steps  # its steps are short
@@ -236,8 +240,8 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--shapes", default="smollm2,7b,13b" if device == "cuda" else "tiny")
     parser.add_argument("--step-tokens", type=int, default=16384 if device == "cuda" else 4096)
-    parser.add_argument("--steps", type=int, default=3, help="steps that are timed, after two that are not")
-    parser.add_argument("--seconds", type=float, default=340, help="after which no further variant is begun")
+    parser.add_argument("--steps", type=int, default=5, help="steps that are timed, after two that are not")
+    parser.add_argument("--seconds", type=float, default=420, help="after which no further variant is begun")
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     given = parser.parse_args()
     frame = benchmark(given.shapes.split(","), device, given.step_tokens, given.steps, given.seconds, given.out)
