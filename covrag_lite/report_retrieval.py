@@ -63,29 +63,32 @@ def plot_retrieval(long: pd.DataFrame, title: str, path: Path, names: tuple[str,
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
     rows = long[long.measure == measure]
     groups = rows.questions.unique()
-    figure, panels = plt.subplots(1, len(groups), figsize=(3.4 * len(groups) + 2, 5), sharey=True, squeeze=False, layout="constrained")
-    for axes, group in zip(panels[0], groups):
+    figure, panels = plt.subplots(-(-len(groups) // 4), 4, figsize=(16, 4.6 * -(-len(groups) // 4)), sharey=True, squeeze=False, layout="constrained")
+    for axes in panels.flat[len(groups):]:
+        axes.remove()
+    for axes, group in zip(panels.flat, groups):
         part = rows[rows.questions == group].reset_index(drop=True)
         ours, paper = part[part.n.notna()], part[part.n.isna()]
         for shift, column, name, colour in ((-0.2, "first", names[0], PALETTE["CoV-RAG-S"]), (0.2, "last", names[1], PALETTE["CoV-RAG"])):
             span = [ours[column] - ours[f"{column}_low"], ours[f"{column}_high"] - ours[column]]
             axes.bar(ours.index + shift, ours[column], 0.4, yerr=span, color=colour, ecolor="#333333", capsize=3, label=name)
             axes.plot(paper.index + shift, paper[column], "D", ms=7, mfc="white", mec="black", label="* the paper" if shift > 0 and len(paper) else None)
-        axes.set(title=f"{group}, n = {ours.n.min():.0f}", ylim=(0, 105), ylabel=f"{measure} in the top k (%)" if axes is panels[0, 0] else "")
+        axes.set(title=f"{group}, n = {ours.n.min():.0f}", ylim=(0, 105))
         axes.set_xticks(part.index, part.retriever, rotation=45)
         axes.grid(axis="x", visible=False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     figure.suptitle(title)
+    figure.supylabel(f"{measure} in the top k (%)")
     return _save(figure, path)
 
 
 def save(folder: Path, revised: pd.DataFrame, clean: pd.DataFrame, lines: Sequence[str]) -> str:
     """Write `table6.csv` and, readable, `table6.md`: CoV-RAG's revisions, then the clean wordings; returns the latter's text."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {"CoV-RAG": (revised, ITERATIONS), "clean wording, no model": (clean, WORDINGS)}
+    parts = {"CoV-RAG": (revised, ITERATIONS), "clean wording, without a model": (clean, WORDINGS)}
     long = pd.concat([table.assign(revision=name) for name, (table, _) in parts.items()])
     long.to_csv(folder / "table6.csv", index=False, float_format="%.3f", lineterminator="\n")
-    texts = [f"Questions with {measure} in the top k, in % [95 % interval]; revised by: {name}\n\n{to_markdown(wide(table, measure, names))}"
+    texts = [f"Share of questions whose top k holds the {measure}, in % [95 % interval]; revision: {name}\n\n{to_markdown(wide(table, measure, names))}"
              for name, (table, names) in parts.items() for measure in MEASURES if (table.measure == measure).any()]
     text = "\n\n".join([*texts, "\n".join(f"- {line}" for line in lines)]) + "\n"
     (folder / "table6.md").write_text(text)

