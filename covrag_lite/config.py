@@ -59,8 +59,11 @@ class Model:
 class Retrieval:
     """The retriever (retrieval.py)."""
 
-    retriever: str = "bm25"
+    retriever: str = "bm25"  # "bm25" (by words), "dense" (by meaning) or "fused" (both)
+    encoder: str = "minilm"  # of the dense retriever: that alias (all-MiniLM-L6-v2), a hub id, or a local folder
     k: int = 5  # the paper's five references
+    retrievers: tuple[str, ...] = ("bm25", "dense", "fused")  # those that notebooks/table6.ipynb compares
+    retrieval_datasets: tuple[str, ...] = ("nq", "webq")  # sets on which it runs the model: the paper's two
 
 
 @dataclass(frozen=True)

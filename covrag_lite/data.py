@@ -67,7 +67,7 @@ class Source:
 def load_sources(config: Config) -> list[Source]:
     """D: the training splits of several worlds, or a folder's sets, each with its own corpus and search."""
     limit = config.synthesis.n_train_questions or None
-    find = lambda passages: load_retriever(config.retrieval.retriever, passages, config.retrieval.k)
+    find = lambda passages: load_retriever(config.retrieval, passages)
     if config.data.data == "world":
         worlds = [replace(config.world, seed=config.world.seed + i) for i in range(config.synthesis.n_worlds)]
         corpora = [list(world.passages(one)) for one in worlds]
@@ -184,7 +184,7 @@ def knob_effects(config: Config, settings: dict[str, Sequence[float]]) -> "pd.Da
         for value in values:
             turned = replace(config, world=replace(config.world, **{knob: value}), data=replace(config.data, n_questions=0))
             questions = load_questions(turned)
-            search = load_retriever(config.retrieval.retriever, load_passages(turned), config.retrieval.k)
+            search = load_retriever(config.retrieval, load_passages(turned))
             rates = retrieval_rates(questions, search).loc["all"]
             rows.append({"knob": knob, "value": value, "as asked": rates["as asked"], "clean wording": 100 * sum(
                 _gold_found(questions, search([q.clean_question or q.question for q in questions]))) / len(questions)})

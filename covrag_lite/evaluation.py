@@ -49,7 +49,7 @@ def load_tools(config: Config, passages: Sequence[Passage], model=None) -> Tools
     """Retriever, model and journal, bound to the functions a system needs; a test hands in a scripted model."""
     from covrag_lite.model import load_model
 
-    search = load_retriever(config.retrieval.retriever, passages, config.retrieval.k)
+    search = load_retriever(config.retrieval, passages)
     return bind(config, search, model or load_model(config.model), Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl"))
 
 
@@ -203,7 +203,7 @@ def peak_memory() -> float:
 def manifest(config: Config, model, seconds: float, **data: Sequence) -> dict:
     """Where a result comes from: code, versions, weights, data, machine, and what it cost."""
     git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
-    packages = ("torch", "transformers", "peft", "bitsandbytes", "bm25s", "numpy", "scipy", "pandas")
+    packages = ("torch", "transformers", "peft", "bitsandbytes", "bm25s", "sentence-transformers", "numpy", "scipy", "pandas")
     torch = sys.modules.get("torch")
     gpu = torch.cuda.get_device_name() if torch and model.device == "cuda" else None
     commit = git("rev-parse", "--verify", "-q", "HEAD")

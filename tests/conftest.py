@@ -1,4 +1,4 @@
-"""Toys made from nothing: a scripted model, a small corpus, and a tiny Llama with its own tokenizer."""
+"""Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their own tokenizers."""
 
 import pytest
 
@@ -75,4 +75,22 @@ def tiny_folder(tmp_path_factory):
     LlamaForCausalLM(LlamaConfig(vocab_size=raw.get_vocab_size(), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
                                  num_key_value_heads=2, max_position_embeddings=4096, eos_token_id=0, bos_token_id=0, pad_token_id=0,
                                  initializer_range=0.3)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory):
+    """A BERT of a few thousand random weights and a letter-by-letter tokenizer, as an encoder's folder."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("encoder")
+    letters = ["[PAD]", "[UNK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,"]
+    raw = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="[UNK]"))
+    raw.normalizer, raw.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Split("", "isolated")
+    PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", model_max_length=128).save_pretrained(folder)
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(letters), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+                         max_position_embeddings=128)).save_pretrained(folder)
     return folder

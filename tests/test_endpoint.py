@@ -115,7 +115,7 @@ def connect(retries=2, timeout=5.0, **settings):
 
 @pytest.fixture
 def examples(questions, passages):
-    found = load_retriever("bm25", passages, 2)([q.question for q in questions[:3]])
+    found = load_retriever(config.Retrieval(k=2), passages)([q.question for q in questions[:3]])
     return [synthesis.Example(q, tuple(ps), f"Edith Marrow[{i}]", "seed answer") for i, (q, ps) in enumerate(zip(questions, found), 1)]
 
 
@@ -239,7 +239,7 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatc
 
 def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
     endpoint, journal = connect(retries=0), Journal(tmp_path / "journal.jsonl")
-    search, told = load_retriever("bm25", passages, 2), []
+    search, told = load_retriever(config.Retrieval(k=2), passages), []
     for way in ("broken", "locked", "slow", "dropped", "no_schema"):
         server.script, endpoint.client.timeout = [way], 0.3
         try:
@@ -253,7 +253,7 @@ def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
 
 def test_what_is_journaled_is_not_asked_again_after_a_failure(server, examples, passages, tmp_path):
     examples = [replace(one, answer=f"{one.answer} {i}") for one in examples for i in range(2)]
-    search = load_retriever("bm25", passages, 2)
+    search = load_retriever(config.Retrieval(k=2), passages)
     server.script = ["good"] * 4 + ["broken_briefly"]
     with pytest.raises(EndpointError, match=r"status 503.*; 4 texts are journaled in journal.jsonl: run again"):
         teacher.annotate_with_teacher(examples, connect(retries=1), Journal(tmp_path / "journal.jsonl"), search)
@@ -270,7 +270,7 @@ def test_rubbish_is_asked_for_once_more_then_left_out_and_counted(server, exampl
         return "I would rather not." if first or second and teacher.AGAIN not in prompt else FALSE
 
     server.write = write
-    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), load_retriever("bm25", passages, 2))
+    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), load_retriever(config.Retrieval(k=2), passages))
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples (2 asked for again, 1 left out as unreadable)" in capsys.readouterr().out
     stages = [json.loads(line)["stage"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
@@ -279,7 +279,7 @@ def test_rubbish_is_asked_for_once_more_then_left_out_and_counted(server, exampl
 
 
 def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions, passages):
-    search = load_retriever("bm25", passages, 1)
+    search = load_retriever(config.Retrieval(k=1), passages)
     judged = lambda question, found, text: synthesis.Example(question, (found,), "x", "seed answer", prompts.parse_verdict(text))
     helps = judged(questions[1], passages[5], FALSE)
     useless = judged(questions[2], passages[5], FALSE)  # finds where she was born, not how long the river is

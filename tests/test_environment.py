@@ -30,13 +30,14 @@ def test_constraints_do_not_contradict_the_requirements():
     assert not set(pins("env/constraints.txt")) & set(pins("env/requirements.txt"))
 
 
-def test_the_weights_wheel_of_the_alias_is_the_one_that_is_installed():
+def test_the_weights_wheels_of_the_aliases_are_the_ones_that_are_installed():
     from covrag_lite.model import ALIASES
+    from covrag_lite.retrieval import ENCODERS
 
-    assert {requirement.replace("_", "-") for _, requirement in ALIASES.values()} <= set((ROOT / "env/weights.txt").read_text().split("\n"))
+    assert {requirement.replace("_", "-") for _, requirement in [*ALIASES.values(), *ENCODERS.values()]} <= set((ROOT / "env/weights.txt").read_text().split("\n"))
 
 
-@pytest.mark.parametrize("module", ["", ".records", ".config", ".world", ".data", ".prompts", ".metrics", ".retrieval", ".chain", ".journal", ".evaluation", ".report"])
+@pytest.mark.parametrize("module", ["", ".records", ".config", ".world", ".data", ".prompts", ".metrics", ".retrieval", ".chain", ".journal", ".evaluation", ".report", ".report_retrieval"])
 def test_everything_but_model_and_training_loads_without_torch(module):
     program = f"import sys, covrag_lite{module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

