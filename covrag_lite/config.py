@@ -137,6 +137,15 @@ class Judging:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """What notebooks/speed.ipynb measures (speed.py)."""
+
+    shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b" and "13b" have random weights and want a GPU
+    speed_seconds: float = 420.0  # after which no further way of training is begun
+    recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here
+
+
+@dataclass(frozen=True)
 class Config:
     """All parameters of a run. Field names are unique across the concerns, so that a notebook can write them flat."""
 
@@ -149,6 +158,7 @@ class Config:
     run: Run = field(default_factory=Run)
     explore: Explore = field(default_factory=Explore)
     synthesis: Synthesis = field(default_factory=Synthesis)
+    speed: Speed = field(default_factory=Speed)
     judging: Judging = field(default_factory=Judging)
 
     def flat(self) -> dict:

@@ -196,12 +196,13 @@ def benchmark(shapes: Sequence[str], device: str, step_tokens: int = 16384, n_st
     rows, begin, rate = [], time.perf_counter(), matrix_rate(device)
     for number, shape in enumerate(shapes, 1):
         timed = n_steps * 4 if shape == "smollm2" else n_steps  # its steps are short
-        samples = length_mix(step_tokens * (timed + WARM_UP) * 2 // 600 + 60, SHAPES[shape][5])
+        tokens = min(2048, step_tokens) if shape == "tiny" else step_tokens
+        samples = length_mix(tokens * (timed + WARM_UP) * 2 // 600 + 60, SHAPES[shape][5])
         for variant in VARIANTS[shape]:
             if time.perf_counter() - begin > seconds * number / len(shapes):
                 rows.append({"shape": shape, "variant": variant.name, "failure": "left out: the time is up"})
                 continue
-            rows.append(measure(shape, variant, samples, Training(step_tokens=step_tokens), device, timed))
+            rows.append(measure(shape, variant, samples, Training(step_tokens=tokens), device, timed))
             frame = compare(rows, rate)
             print(frame.iloc[-1].dropna().to_dict(), flush=True)
             if out:
@@ -239,7 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--shapes", default="smollm2,7b,13b" if device == "cuda" else "tiny")
-    parser.add_argument("--step-tokens", type=int, default=16384 if device == "cuda" else 4096)
+    parser.add_argument("--step-tokens", type=int, default=16384)
     parser.add_argument("--steps", type=int, default=5, help="steps that are timed, after two that are not")
     parser.add_argument("--seconds", type=float, default=420, help="after which no further variant is begun")
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")

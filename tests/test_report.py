@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation, report
+from covrag_lite import evaluation, report, report_speed
 from covrag_lite.config import Config, Retrieval, Run
 
 
@@ -55,3 +55,9 @@ def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
     report.plot_accuracy(long, "toy", tmp_path / "a.png")
     report.plot_accuracy(long, "toy", tmp_path / "b.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_the_best_way_to_train_is_the_quickest_within_the_memory():
+    rows = [("7b", "plain", 1.0, 1.0), ("7b", "ours, small", 1.8, 0.4), ("7b", "ours, middle", 2.0, 0.6), ("7b", "ours, large", 2.2, 0.7), ("tiny", "ours", 1.5, None)]
+    best = report_speed.best(pd.DataFrame(rows, columns=["shape", "variant", "speed_ratio", "memory_ratio"]))
+    assert best.variant.tolist() == ["ours, middle", "ours"]

@@ -1,0 +1,55 @@
+"""Speed as ratios: what was measured here or recorded elsewhere, as one table and one picture.
+
+Made from the frames of `speed.benchmark`; notebooks/speed.ipynb calls it.
+"""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite.report import PALETTE, _save
+
+# What training must reach on a CUDA GPU: times the plain way's tokens a second, its share of the plain way's memory, useful over computed tokens.
+WANTED = {"smollm2": 3.0, "7b": 1.9, "13b": 1.9}
+MEMORY, USEFUL = 0.6, 0.97
+
+
+def load_speed(path: Path) -> tuple[pd.DataFrame, str]:
+    """Recorded rows that were measured, and a sentence on the machine."""
+    content = json.loads(path.read_text())
+    frame = pd.DataFrame(content["rows"])
+    made = f"{content['device']}, torch {content['torch']}; {content['matrix_rate'] / 1e12:.0f} × 10¹² operations a second in large matrix products"
+    return frame[frame.tokens_per_second.notna()].drop(columns=["operations_per_token", "failure"]).reset_index(drop=True), made
+
+
+def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:
+    """For each shape our quickest way within that share of the plain way's memory."""
+    ours = frame[frame.variant.str.startswith("ours") & (frame.memory_ratio.isna() | (frame.memory_ratio <= memory))]
+    return ours.loc[ours.groupby("shape", sort=False).speed_ratio.idxmax()].reset_index(drop=True)
+
+
+def plot_speed(frame: pd.DataFrame, title: str, path: Path):
+    """A panel a shape: how many times as fast as the plain way each variant is, and beside it its share of the memory."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.75)
+    shapes = list(dict.fromkeys(frame["shape"]))
+    heights = [(frame["shape"] == shape).sum() + 1 for shape in shapes]
+    figure, panels = plt.subplots(len(shapes), 2, figsize=(15, 0.55 * sum(heights) + 1.5), squeeze=False, layout="constrained", sharey="row",
+                                  gridspec_kw={"height_ratios": heights, "width_ratios": [3, 2]})
+    for (left, right), shape in zip(panels, shapes):
+        rows = frame[frame["shape"] == shape][::-1]
+        colours = [PALETTE["CoV-RAG"] if name.startswith("ours") else PALETTE["RAG"] if name.startswith("packed") else PALETTE["closed-book"] for name in rows.variant]
+        for axes, column, form, mark in ((left, "speed_ratio", "{:.1f}×", WANTED.get(shape)), (right, "memory_ratio", "{:.2f}", MEMORY)):
+            bars = axes.barh(rows.variant, rows[column].astype(float).fillna(0), color=colours)
+            axes.bar_label(bars, [form.format(value) if value == value and value is not None else "" for value in rows[column]], padding=4)
+            axes.margins(x=0.15)
+            axes.grid(axis="y", visible=False)
+            if mark and rows[column].notna().any():
+                axes.axvline(mark, color="#333333", ls="--", lw=1.5)
+        left.set_title(f"{shape}: speed", loc="left")
+        right.set_title("memory", loc="left")
+    figure.suptitle(f"{title}\n(both against the plain way; dashed: the aim)")
+    return _save(figure, path)
