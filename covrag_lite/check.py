@@ -1,0 +1,254 @@
+"""What is recorded must follow from the recorded predictions: `make check` scores them again and compares every number.
+
+A recorded run is `<table>.predictions.jsonl` with `<table>.manifest.json`, the table's .csv and .md, its picture and,
+where the README tells of it, `<table>.claims.md`: the prose with a name in braces for every number. No model is needed.
+"""
+
+import argparse
+import json
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import ablation, config, evaluation, report
+from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite.records import Prediction
+
+BLOCK = re.compile(r"(<!-- made from (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+KEY = ["dataset", "system", "metric"]
+FIGURE4 = Path("figures/embedded/figure4.csv")
+# Parameters that change no number: how fast, where, which of the systems; adapters are told apart by their hash.
+IMMATERIAL = {"batch_size", "device", "adapters", "systems", "positions", "chains", "free_every"}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One recorded run of one table."""
+
+    folder: Path
+    table: str
+    manifest: dict
+
+    def file(self, end: str) -> Path:
+        return self.folder / f"{self.table}.{end}"
+
+    @property
+    def config(self) -> config.Config:
+        return config.from_notebook(self.manifest["parameters"])
+
+
+def find(root: Path = config.ROOT) -> list[Recorded]:
+    """Every recorded run under results/ and figures/."""
+    files = [file for place in ("results", "figures") for file in sorted((root / place).glob("**/*.predictions.jsonl"))]
+    names = [file.name.removesuffix(".predictions.jsonl") for file in files]
+    return [Recorded(file.parent, name, json.loads((file.parent / f"{name}.manifest.json").read_text())) for file, name in zip(files, names)]
+
+
+def load(run: Recorded) -> list[Prediction]:
+    """The run's predictions, with the questions and passages of its configuration put back."""
+    asked = run.config
+    questions, passages = load_questions(asked), load_passages(asked)
+    for name, rows in (("questions", questions), ("passages", passages)):
+        if digest(rows) != run.manifest["data"][name]["sha256"]:
+            raise ValueError(f"the {name} of this configuration are no longer those of the run: recorded {run.manifest['data'][name]['sha256']}, now {digest(rows)}")
+    made = evaluation.load_predictions(run.file("predictions.jsonl"), questions, passages, asked.model.model)
+    bare = {system for system, (_, adapter) in evaluation.SYSTEMS.items() if adapter not in run.manifest.get("adapters", {adapter})}
+    return [replace(p, backbone=asked.model.model) if p.system in bare else p for p in made]  # systems that ran without their adapter
+
+
+def remake(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
+    """The run's table and picture, from its predictions, in another folder."""
+    if run.table == "table5":
+        report.save_chain(folder, ablation.chain_table(predictions), ablation.policies(predictions), ablation.chain_notes(predictions))
+        return
+    frame = evaluation.to_frame(sorted(predictions, key=lambda p: list(report.PALETTE).index(p.system)))
+    long = report.accuracy_table(frame, run.table)
+    report.save_table(folder, run.table, long, report.compare(frame), report.notes(frame))
+    report.plot_accuracy(long, report.title(run.table, run.config, long), folder / f"{run.table}.png")
+
+
+def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], list[str]]:
+    """Every difference between what is recorded and what the predictions give, and what could not be compared."""
+    wrong, notes, loaded = [], [], {}
+    with tempfile.TemporaryDirectory() as place:
+        for number, run in enumerate(find(root)):
+            name = run.file("predictions.jsonl").relative_to(root)
+            if run.table not in ("table2", "table4", "table5"):
+                notes.append(f"{name}: not checked, as {run.table} has no rule to be made from predictions alone")
+                continue
+            try:
+                loaded[run.folder.relative_to(root) / run.table] = predictions = load(run)
+            except FileNotFoundError as error:  # data that cannot be shipped
+                notes.append(f"{name}: not checked, {error}")
+                continue
+            except (ValueError, KeyError) as error:
+                wrong.append(f"{name}: {error if isinstance(error, ValueError) else f'{error} is not in the data'}")
+                continue
+            made = Path(place) / str(number)
+            remake(run, predictions, made)
+            for file in sorted(made.iterdir()):
+                recorded = run.folder / file.name
+                if not recorded.exists():
+                    notes.append(f"{recorded.relative_to(root)}: not recorded")
+                elif file.suffix == ".csv":
+                    wrong += (f"{recorded.relative_to(root)}, {line}" for line in compare_csv(recorded, file))
+                elif file.suffix == ".md":
+                    wrong += (f"{recorded.relative_to(root)}, {line}" for line in compare_text(recorded.read_text(), file.read_text()))
+                elif recorded.read_bytes() != file.read_bytes():
+                    notes.append(f"{recorded.relative_to(root)}: drawn, but not to the same bytes (fonts and versions differ)")
+        if (root / FIGURE4).exists():
+            backbones(root).to_csv(Path(place) / "figure4.csv", index=False, float_format="%.2f")
+            wrong += (f"{FIGURE4}, {line}" for line in compare_csv(root / FIGURE4, Path(place) / "figure4.csv"))
+    return wrong + check_readme(root, loaded, write), notes
+
+
+def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
+    """A line for each cell that differs."""
+    old, new = (pd.read_csv(file, dtype=str, keep_default_na=False).set_index(["backbone", *KEY]) for file in (recorded, made))
+    for key in dict.fromkeys([*old.index, *new.index]):
+        if key not in old.index or key not in new.index:
+            yield f"{' / '.join(key)}: {'not recorded, but recomputed' if key in new.index else 'recorded, but not recomputed'}"
+            continue
+        for column in new.columns:
+            was, now = old.loc[key].get(column, "nothing"), new.loc[key, column]
+            if was != now:
+                yield f"{' / '.join(key)}, {column}: recorded {was}, recomputed {now}"
+
+
+def compare_text(recorded: str, made: str) -> Iterator[str]:
+    """A line for each line that differs, with the words in which it does."""
+    old, new = recorded.splitlines(), made.splitlines()
+    for number in range(max(len(old), len(new))):
+        was, now = (lines[number] if number < len(lines) else "" for lines in (old, new))
+        if was != now:
+            words = [(a, b) for a, b in zip(was.split(), now.split()) if a != b] if len(was.split()) == len(now.split()) else [(was, now)]
+            yield f"line {number + 1}: " + "; ".join(f"recorded {a}, recomputed {b}" for a, b in words or [(was, now)])
+
+
+def check_readme(root: Path, loaded: dict[Path, list[Prediction]], write: bool) -> list[str]:
+    """The README's blocks against their prose filled with what the predictions give; `write` puts these in their place."""
+    readme, wrong = root / "README.md", []
+    text = readme.read_text() if readme.exists() else ""
+
+    def block(match: re.Match) -> str:
+        source, start = match[2], text[: match.start(3)].count("\n")
+        key = Path(source.removesuffix(".claims.md"))
+        if key not in loaded:
+            wrong.append(f"README.md, line {start}: made from {source}, but no predictions of that run can be scored")
+            return match[0]
+        try:
+            filled = (root / source).read_text().format_map(facts(loaded[key]))
+        except KeyError as error:
+            wrong.append(f"{source}: {error} is no number of that run")
+            return match[0]
+        if not write:
+            wrong.extend(re.sub(r"^line (\d+)", lambda m: f"README.md, line {start + int(m[1])}", line) for line in compare_text(match[3], filled))
+        return match[1] + filled + match[4]
+
+    filled = BLOCK.sub(block, text)
+    if write:
+        readme.write_text(filled)
+    return wrong
+
+
+def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
+    """Every number that prose may use of a run, by its name, as prose writes it."""
+    frame = evaluation.to_frame(predictions)
+    minus = lambda value: str(value).replace("-", "−")
+    made = {}
+    for row in report.accuracy_table(frame, "table2").query("metric == 'normalised'").itertuples():
+        made |= {f"{row.system} {row.dataset}": f"{row.value:.1f}", f"{row.system} {row.dataset} interval": f"[{row.low:.0f}–{row.high:.0f}]",
+                 f"{row.system} {row.dataset} n": str(row.n)}
+    for name, metric, n, difference, interval, gained, lost, p in report.compare(frame).itertuples(index=False):
+        if metric == "normalised":
+            made |= {f"{name} points": difference.lstrip("+-"), f"{name} interval": minus(interval), f"{name} p": p, f"{name} gained": str(gained), f"{name} lost": str(lost)}
+    for system, rows in frame[frame.verdicts > 0].groupby("system"):
+        changed = rows[rows.revised & rows.normalised.notna()]
+        made |= {f"{system} revised": str(len(changed)), f"{system} helped": str((changed.normalised.astype(bool) & ~changed.first_normalised.astype(bool)).sum()),
+                 f"{system} hurt": str((~changed.normalised.astype(bool) & changed.first_normalised.astype(bool)).sum())}
+        made[f"{system} majority"] = f"{100 * max(share := rows.first_normalised.dropna().mean(), 1 - share):.1f}"
+        for part, n, _, before, after, delta, interval in report.reference_delta(frame, system).itertuples(index=False):
+            made |= {f"{system} {part} n": str(n), f"{system} {part} before": before, f"{system} {part} after": after,
+                     f"{system} {part} delta": minus(delta), f"{system} {part} interval": minus(interval)}
+    for row in ablation.chain_table(predictions).itertuples():
+        made |= {f"{row.system} {row.metric}": f"{row.value:.1f}", f"{row.system} {row.metric} interval": minus(f"[{row.low:.1f}, {row.high:.1f}]"),
+                 f"{row.system} {row.metric} n": str(row.n)}
+    return made
+
+
+def backbones(root: Path = config.ROOT) -> pd.DataFrame:
+    """Figure 4's numbers: of each backbone the recorded run with the most questions that has the three systems."""
+    best: dict[str, pd.DataFrame] = {}
+    for run in find(root):
+        names = run.manifest["parameters"]["systems"]
+        if {"RAG trained", "CoV-RAG-S", "CoV-RAG"} <= set(names) and run.config.data.data == "world":
+            long = report.accuracy_table(evaluation.to_frame(load(run)), "figure4")
+            rows = long[(long.metric == "normalised") & (long.dataset == "average") & long.system.isin(("RAG trained", "CoV-RAG-S", "CoV-RAG"))]
+            name = Path(run.config.model.model).name + ("" if run.config.model.quantize == "nf4" else f" {run.config.model.quantize}")
+            if name not in best or rows.n.max() > best[name].n.max():
+                best[name] = rows.assign(backbone=name, paper=float("nan"))
+    return pd.concat(best.values(), ignore_index=True) if best else pd.DataFrame()
+
+
+def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -> pd.DataFrame:
+    """A new long table beside the recorded one of the same configuration, cell by cell; where there is none, the nearest is named."""
+    rivals = []
+    for run in find(root):
+        recorded = pd.read_csv(run.file("csv"))
+        both = long.merge(recorded, on=KEY, suffixes=("", "_recorded"))
+        if len(both) and run.folder.is_relative_to(root / "results"):
+            rivals.append((changed(manifest, run.manifest), -len(both), str(run.file("csv").relative_to(root)), both, run.manifest))
+    if not rivals:
+        print("no recorded run has any of these cells")
+        return pd.DataFrame()
+    differs, _, name, both, recorded = min(rivals, key=lambda rival: (len(rival[0]), rival[1], rival[2]))
+    if differs:
+        print(f"no recorded run has this configuration; the nearest, {name}, differs in {'; '.join(differs)}")
+        return pd.DataFrame()
+    if "adapters" not in recorded:
+        print(f"that run's manifest names its adapters by their folder, {recorded['parameters']['adapters']!r}, not by a hash: that they are today's is not certain")
+    both["verdict"] = [verdict(row) for row in both.itertuples()]
+    print(f"beside {name}: " + ", ".join(f"{word} {(both.verdict == word).sum()}" for word in ("OK", "within noise", "DIFFERS")) + f" of {len(both)} cells")
+    return both[[*KEY, "n", "value", "n_recorded", "value_recorded", "low_recorded", "high_recorded", "verdict"]].round(2)
+
+
+def verdict(row) -> str:
+    """OK where the value is the recorded one; within noise where the interval of the difference, from both n, holds zero."""
+    gap = row.value - row.value_recorded
+    if row.n == row.n_recorded and abs(gap) < 0.0051:  # recorded with two decimals
+        return "OK"
+    up, down = math.hypot(row.high - row.value, row.value_recorded - row.low_recorded), math.hypot(row.value - row.low, row.high_recorded - row.value_recorded)
+    return "within noise" if gap - down <= 0 <= gap + up else "DIFFERS"
+
+
+def changed(now: dict, recorded: dict) -> list[str]:
+    """What differs between two runs' manifests of all that can change a number."""
+    concerns = (config.World, config.Data, config.Model, config.Retrieval, config.Chain)
+    defaults = json.loads(json.dumps(config.Config().flat()))
+    a, b = (defaults | json.loads(json.dumps(one["parameters"])) for one in (now, recorded))
+    differs = [f"{f.name} ({a[f.name]!r}, recorded {b[f.name]!r})" for concern in concerns for f in fields(concern)
+               if f.name not in IMMATERIAL and a[f.name] != b[f.name]]
+    if "adapters" in recorded:  # by hash; of two tables' runs only the adapters that both used can be compared
+        shared = sorted(now["adapters"].keys() & recorded["adapters"].keys())
+        differs += [f"the adapter {name}" for name in shared if now["adapters"][name] != recorded["adapters"][name]]
+        differs += ["having adapters"] if bool(now["adapters"]) != bool(recorded["adapters"]) else []
+    differs += ["the weights"] if now["model_sha256"] != recorded["model_sha256"] else []
+    return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(prog="python -m covrag_lite.check", description=__doc__.splitlines()[0])
+    words.add_argument("--write", action="store_true", help="put the recomputed numbers into the README's blocks")
+    wrong, notes = check(write=words.parse_args().write)
+    print("\n".join([*notes, *wrong, f"{len(find())} recorded runs scored again: " + (f"{len(wrong)} differences" if wrong else "every number follows")]))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
