@@ -119,13 +119,12 @@ def retrieved(predictions: Sequence[Prediction], search: Callable) -> pd.DataFra
 
 
 def drift(predictions: Sequence[Prediction], system: str = "Start-Revise trained", examples: int = 3) -> pd.DataFrame:
-    """Questions whose rewriting lost the gold passage that the question as asked finds, then others."""
+    """Questions whose rewriting lost the gold passage that the question as asked finds."""
     before = {p.question.id: metrics.holds_gold(p.rounds[0].passages, p.question.gold_passages) for p in predictions if p.system == "CoV-RAG-S"}
     rows = [(p.question.question, p.rounds[0].query, before[p.question.id], metrics.holds_gold(p.rounds[0].passages, p.question.gold_passages))
             for p in predictions if p.system == system]
     table = pd.DataFrame(rows, columns=["question", "rewritten", "gold before", "gold after"])
-    lost = table["gold before"].eq(True) & table["gold after"].eq(False)
-    return table.assign(lost=lost).sort_values("lost", ascending=False, kind="stable").head(examples).drop(columns="lost")
+    return table[table["gold before"].eq(True) & table["gold after"].eq(False)].head(examples)
 
 
 def gaps(n: int = 400) -> pd.DataFrame:

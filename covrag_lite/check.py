@@ -65,7 +65,9 @@ def load(run: Recorded) -> list[Prediction]:
 def remake(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
     """The run's table and picture, from its predictions, in another folder."""
     if run.table == "table5":
-        report.save_chain(folder, ablation.chain_table(predictions), ablation.policies(predictions), ablation.chain_notes(predictions))
+        long = ablation.chain_table(predictions)
+        report.save_chain(folder, long, ablation.policies(predictions), ablation.chain_notes(predictions))
+        report.plot_accuracy(long, report.title("table5", run.config, long), folder / "table5.png", None)
         return
     frame = evaluation.to_frame(sorted(predictions, key=lambda p: list(report.PALETTE).index(p.system)))
     long = report.accuracy_table(frame, run.table)
@@ -151,7 +153,9 @@ def check_readme(root: Path, loaded: dict[Path, list[Prediction]], write: bool) 
             wrong.extend(re.sub(r"^line (\d+)", lambda m: f"README.md, line {start + int(m[1])}", line) for line in compare_text(match[3], filled))
         return match[1] + filled + match[4]
 
-    filled = BLOCK.sub(block, text)
+    filled, used = BLOCK.sub(block, text), {match[2] for match in BLOCK.finditer(text)}
+    claims = [str(file.relative_to(root)) for file in sorted((root / "results").glob("**/*.claims.md"))]
+    wrong += [f"README.md: nothing is made from {name}" for name in claims if name not in used]
     if write:
         readme.write_text(filled)
     return wrong
@@ -182,18 +186,37 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
     return made
 
 
-def backbones(root: Path = config.ROOT) -> pd.DataFrame:
-    """Figure 4's numbers: of each backbone the recorded run with the most questions that has the three systems."""
-    best: dict[str, pd.DataFrame] = {}
+def listing(root: Path = config.ROOT) -> pd.DataFrame:
+    """The recorded runs: what was run on what, and how long it took."""
+    rows = [(str(run.folder.relative_to(root)), run.table, backbone(run), run.manifest["data"]["questions"]["n"], run.manifest["hardware"]["gpu"] or run.manifest["hardware"]["machine"],
+             run.manifest["commit"][:7], run.manifest["wall_seconds"]) for run in find(root)]
+    return pd.DataFrame(rows, columns=["folder", "table", "backbone", "questions", "machine", "commit", "seconds"])
+
+
+def backbone(run: Recorded) -> str:
+    """The model's name, and how its weights are kept where that is not 4 bits."""
+    asked = run.config.model
+    return Path(asked.model).name + ("" if asked.quantize == "nf4" else f" {asked.quantize}")
+
+
+def largest(*systems: str, root: Path = config.ROOT) -> dict[str, Recorded]:
+    """Of each backbone the recorded run of these systems on the world's test questions that has the most of them."""
+    best: dict[str, Recorded] = {}
+    size = lambda run: run.manifest["data"]["questions"]["n"]
     for run in find(root):
-        names = run.manifest["parameters"]["systems"]
-        if {"RAG trained", "CoV-RAG-S", "CoV-RAG"} <= set(names) and run.config.data.data == "world":
-            long = report.accuracy_table(evaluation.to_frame(load(run)), "figure4")
-            rows = long[(long.metric == "normalised") & (long.dataset == "average") & long.system.isin(("RAG trained", "CoV-RAG-S", "CoV-RAG"))]
-            name = Path(run.config.model.model).name + ("" if run.config.model.quantize == "nf4" else f" {run.config.model.quantize}")
-            if name not in best or rows.n.max() > best[name].n.max():
-                best[name] = rows.assign(backbone=name, paper=float("nan"))
-    return pd.concat(best.values(), ignore_index=True) if best else pd.DataFrame()
+        name, asked = backbone(run), run.config.data
+        if {*systems} <= {*run.manifest["parameters"]["systems"]} and (asked.data, asked.split) == ("world", "test") and (name not in best or size(run) > size(best[name])):
+            best[name] = run
+    return best
+
+
+def backbones(root: Path = config.ROOT) -> pd.DataFrame:
+    """Figure 4's numbers: WebGLM's recipe, CoV-RAG-S and CoV-RAG on every backbone with a recorded run of the three."""
+    systems, rows = ("RAG trained", "CoV-RAG-S", "CoV-RAG"), []
+    for name, run in largest(*systems, root=root).items():
+        long = report.accuracy_table(evaluation.to_frame(load(run)), "figure4").assign(backbone=name, paper=float("nan"))
+        rows.append(long[(long.metric == "normalised") & (long.dataset == "average") & long.system.isin(systems)])
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
 
 def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -> pd.DataFrame:

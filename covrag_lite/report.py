@@ -123,13 +123,14 @@ def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFram
     return pd.DataFrame(made, columns=["questions", "n", "revised", "gold before", "gold after", "delta", "95 % interval"])
 
 
-def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str = "normalised"):
-    """Bars a system and set with their intervals, and the paper's values as diamonds."""
+def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised"):
+    """Bars a system and set with their intervals, and the paper's values as diamonds; for None a group a metric."""
     import matplotlib.pyplot as plt
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="talk")
-    rows = long[long.metric == metric].assign(dataset=lambda part: part.dataset.map(lambda name: NAMES.get(name, name)))
+    rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
+    rows = rows.assign(dataset=rows.dataset.map(lambda name: NAMES.get(name, name)))
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
     sns.barplot(rows, x="dataset", y="value", hue="system", palette={s: PALETTE.get(s, "#777777") for s in rows.system.unique()},
                 errorbar=None, ax=axes)
@@ -139,7 +140,7 @@ def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str = "nor
         known = [(x, paper) for x, paper in zip(middle, group.paper) if paper == paper]  # not NaN: the paper has that cell
         axes.plot(*zip(*known, strict=True) if known else ([], []), "D", ms=7, mfc="white", mec="black", zorder=3)
     axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (larger models,\nreal sets, web search)", ls="none")
-    axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)", ylim=(0, 100))
+    axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)" if metric else "share (%)", ylim=(0, 100))
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return _save(figure, path)
 

@@ -81,6 +81,11 @@ def test_prose_may_only_name_numbers_of_its_run(copy):
     assert check.check(copy)[0] == ["results/toy/table2.claims.md: 'GPT-9 average' is no number of that run"]
 
 
+def test_a_block_cannot_be_left_out_of_the_readme(copy):
+    (copy / "README.md").write_text("CoV-RAG answers 99.9 %\n")
+    assert check.check(copy)[0] == ["README.md: nothing is made from results/toy/table2.claims.md"]
+
+
 def test_other_data_than_the_recorded_is_no_basis_for_a_score(copy):
     file = copy / "results" / "toy" / "table2.manifest.json"
     file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
