@@ -79,9 +79,10 @@ def policies(predictions: Sequence[Prediction], system: str = "CoV-RAG") -> pd.D
     shuffled = [p for p in predictions if p.system == "CoV-RAG shuffled" and not metrics.is_defective(p.question.answers)]
     last = lambda rounds: lambda p: min(rounds, len(p.rounds)) - 1
     sigma = chain.by_thresholds()
+    depths = [rounds for rounds in (2, 3) if rounds == 2 or any(len(p.rounds) >= rounds for p in own)]  # what was run
     rows = [_policy("never revise", own, last(1), 1)]
-    rows += [_policy(f"replace, {rounds} rounds at most{' (the paper)' if rounds == 2 else ''}", own, last(rounds), rounds) for rounds in (2, 3)]
-    rows += [_policy(f"keep the better verified of {rounds}", own, lambda p: better_verified(p, rounds), rounds) for rounds in (2, 3)
+    rows += [_policy(f"replace, {rounds} rounds at most{' (the paper)' if rounds == 2 else ''}", own, last(rounds), rounds) for rounds in depths]
+    rows += [_policy(f"keep the better verified of {rounds}", own, lambda p: better_verified(p, rounds), rounds) for rounds in depths
              if all(one.verdict for p in own for one in p.rounds[:rounds])]
     rows.append(_policy("replace where the paper's thresholds are crossed", own, lambda p: int(p.revised and sigma(p.rounds[0].verdict)), 2, spared=True))
     rows.append(_policy("oracle: the better of 2", own, lambda p: max(range(len(p.rounds[:2])), key=lambda i: _right(p, i)), 2))
@@ -106,23 +107,35 @@ def _policy(name: str, own: Sequence[Prediction], choose: Callable[[Prediction],
 
 
 def retrieved(predictions: Sequence[Prediction], search: Callable) -> pd.DataFrame:
-    """What each position of the revision searches for and finds, beside the question's clean wording where it is known."""
+    """What each position of the revision finds with its last search, beside the question's clean wording where it is known."""
     found = lambda passages, question: (metrics.holds_gold(passages, question.gold_passages), metrics.holds_answer(passages, question.answers))
-    rows = [(p.system, len(p.rounds[-1].query.split()), *found(p.rounds[-1].passages, p.question)) for p in predictions]
+    rows = [(p.system, *found(p.rounds[-1].passages, p.question)) for p in predictions]
     asked = {p.question.id: p.question for p in predictions if p.question.clean_question}
     for question, passages in zip(asked.values(), search([q.clean_question for q in asked.values()])):
-        rows.append(("clean wording", len(question.clean_question.split()), *found(passages, question)))
-    frame = pd.DataFrame(rows, columns=["searched by", "words", "gold passage %", "answer %"])
-    share = lambda values: 100 * values.dropna().astype(bool).mean()
-    groups = frame.groupby("searched by", sort=False)
-    return groups.agg({"words": "mean", "gold passage %": share, "answer %": share}).round(1).assign(n=groups.size())
+        rows.append(("clean wording", *found(passages, question)))
+    groups = pd.DataFrame(rows, columns=["searched by", "gold passage %", "answer %"]).groupby("searched by", sort=False)
+    return groups.agg(lambda values: 100 * values.dropna().astype(bool).mean()).round(1).assign(n=groups.size())
+
+
+def off_question(predictions: Sequence[Prediction], system: str) -> tuple[int, int] | None:
+    """How many rewritten questions share no word of over three letters with their question, and of how many; None where none was recorded.
+
+    Such a rewrite has failed: a small model repeats the instruction instead. Older records left the rewritten question
+    out, which reads as the question itself; a run in which no question at all was changed is taken for one of these.
+    """
+    words = lambda text: {word for word in metrics.normalise(text).split() if len(word) > 3}
+    pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.system == system]
+    if all(query == question for question, query in pairs):
+        return None
+    return sum(not words(question) & words(query) for question, query in pairs), len(pairs)
 
 
 def drift(predictions: Sequence[Prediction], system: str = "Start-Revise trained", examples: int = 3) -> pd.DataFrame:
-    """Questions whose rewriting lost the gold passage that the question as asked finds."""
-    before = {p.question.id: metrics.holds_gold(p.rounds[0].passages, p.question.gold_passages) for p in predictions if p.system == "CoV-RAG-S"}
-    rows = [(p.question.question, p.rounds[0].query, before[p.question.id], metrics.holds_gold(p.rounds[0].passages, p.question.gold_passages))
-            for p in predictions if p.system == system]
+    """Questions that find a gold passage as asked, and lose it by being rewritten."""
+    gold = lambda p: metrics.holds_gold(p.rounds[0].passages, p.question.gold_passages)
+    before = {p.question.id: gold(p) for p in predictions if p.system == "CoV-RAG-S"}
+    rows = [(p.question.question, p.rounds[0].query, before.get(p.question.id), gold(p)) for p in predictions
+            if p.system == system and p.rounds[0].query != p.question.question]
     table = pd.DataFrame(rows, columns=["question", "rewritten", "gold before", "gold after"])
     return table[table["gold before"].eq(True) & table["gold after"].eq(False)].head(examples)
 

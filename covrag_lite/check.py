@@ -62,17 +62,22 @@ def load(run: Recorded) -> list[Prediction]:
     return [replace(p, backbone=asked.model.model) if p.system in bare else p for p in made]  # systems that ran without their adapter
 
 
-def remake(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
-    """The run's table and picture, from its predictions, in another folder."""
-    if run.table == "table5":
-        long = ablation.chain_table(predictions)
-        report.save_chain(folder, long, ablation.policies(predictions), ablation.chain_notes(predictions))
-        report.plot_accuracy(long, report.title("table5", run.config, long), folder / "table5.png", None)
-        return
+def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
+    """An accuracy table and its picture, from predictions, in another folder."""
     frame = evaluation.to_frame(sorted(predictions, key=lambda p: list(report.PALETTE).index(p.system)))
     long = report.accuracy_table(frame, run.table)
     report.save_table(folder, run.table, long, report.compare(frame), report.notes(frame))
     report.plot_accuracy(long, report.title(run.table, run.config, long), folder / f"{run.table}.png")
+
+
+def make_chain(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
+    """Table 5 and its picture likewise."""
+    long = ablation.chain_table(predictions)
+    report.save_chain(folder, long, ablation.policies(predictions), ablation.chain_notes(predictions))
+    report.plot_accuracy(long, report.title("table5", run.config, long), folder / "table5.png", None)
+
+
+MAKE = {"table2": make_accuracy, "table4": make_accuracy, "table5": make_chain}  # how each table follows from predictions
 
 
 def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], list[str]]:
@@ -81,8 +86,8 @@ def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], lis
     with tempfile.TemporaryDirectory() as place:
         for number, run in enumerate(find(root)):
             name = run.file("predictions.jsonl").relative_to(root)
-            if run.table not in ("table2", "table4", "table5"):
-                notes.append(f"{name}: not checked, as {run.table} has no rule to be made from predictions alone")
+            if run.table not in MAKE:
+                notes.append(f"{name}: not checked, as nothing here makes {run.table} from predictions")
                 continue
             try:
                 loaded[run.folder.relative_to(root) / run.table] = predictions = load(run)
@@ -93,7 +98,7 @@ def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], lis
                 wrong.append(f"{name}: {error if isinstance(error, ValueError) else f'{error} is not in the data'}")
                 continue
             made = Path(place) / str(number)
-            remake(run, predictions, made)
+            MAKE[run.table](run, predictions, made)
             for file in sorted(made.iterdir()):
                 recorded = run.folder / file.name
                 if not recorded.exists():
@@ -172,6 +177,8 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
     for name, metric, n, difference, interval, gained, lost, p in report.compare(frame).itertuples(index=False):
         if metric == "normalised":
             made |= {f"{name} points": difference.lstrip("+-"), f"{name} interval": minus(interval), f"{name} p": p, f"{name} gained": str(gained), f"{name} lost": str(lost)}
+    failed = {system: ablation.off_question(predictions, system) for system in frame.system.unique() if system.startswith("Start-Revise")}
+    made |= {f"{system} off the question": str(counts[0]) for system, counts in failed.items() if counts}
     for system, rows in frame[frame.verdicts > 0].groupby("system"):
         changed = rows[rows.revised & rows.normalised.notna()]
         made |= {f"{system} revised": str(len(changed)), f"{system} helped": str((changed.normalised.astype(bool) & ~changed.first_normalised.astype(bool)).sum()),
@@ -219,7 +226,7 @@ def backbones(root: Path = config.ROOT) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
 
-def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -> pd.DataFrame:
+def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -> pd.DataFrame | None:
     """A new long table beside the recorded one of the same configuration, cell by cell; where there is none, the nearest is named."""
     rivals = []
     for run in find(root):
@@ -229,11 +236,11 @@ def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -
             rivals.append((changed(manifest, run.manifest), -len(both), str(run.file("csv").relative_to(root)), both, run.manifest))
     if not rivals:
         print("no recorded run has any of these cells")
-        return pd.DataFrame()
+        return None
     differs, _, name, both, recorded = min(rivals, key=lambda rival: (len(rival[0]), rival[1], rival[2]))
     if differs:
         print(f"no recorded run has this configuration; the nearest, {name}, differs in {'; '.join(differs)}")
-        return pd.DataFrame()
+        return None
     if "adapters" not in recorded:
         print(f"that run's manifest names its adapters by their folder, {recorded['parameters']['adapters']!r}, not by a hash: that they are today's is not certain")
     both["verdict"] = [verdict(row) for row in both.itertuples()]

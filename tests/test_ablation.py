@@ -67,7 +67,8 @@ def test_the_better_verified_answer_is_kept_and_of_equals_the_later():
     equal = prediction("equal", (True, True, verdict("false", "where?")), (False, False, verdict("false")))
     surer = prediction("surer", (True, True, verdict("false", "where?", 0.4)), (False, False, verdict("false", "", 0.3)))
     assert [ablation.better_verified(p, 2) for p in (worse, equal, surer)] == [0, 1, 0]
-    assert "keep the better verified of 2" in set(ablation.policies([worse, equal, surer]).rule)
+    rules = set(ablation.policies([worse, equal, surer]).rule)
+    assert {"keep the better verified of 2", "replace, 3 rounds at most"} <= rules and "keep the better verified of 3" not in rules
 
 
 def test_shuffled_revisions_stay_where_they_were_and_ask_for_something_else():
@@ -89,6 +90,13 @@ def test_the_retrieval_table_holds_each_search_against_the_clean_wording(passage
     table = ablation.retrieved(made, lambda queries: [[passages[1]] for _ in queries])
     assert table["gold passage %"].to_dict() == {"CoV-RAG-S": 100, "Start-Revise trained": 0, "clean wording": 100}
     assert ablation.drift(made)[["gold before", "gold after"]].values.tolist() == [[True, False]]
+
+
+def test_a_rewrite_that_repeats_the_instruction_is_counted_and_an_unrecorded_one_is_not(questions):
+    rewrite = lambda *queries: [Prediction(q, "Start-Revise", (Round(query, (), ""),)) for q, query in zip(questions, queries)]
+    echo = "Rewrite this as one clear question for a search engine."
+    assert ablation.off_question(rewrite(echo, "Where was Edith Marrow born?", "Rewrite:"), "Start-Revise") == (2, 3)
+    assert ablation.off_question(rewrite(*(q.question for q in questions)), "Start-Revise") is None
 
 
 @pytest.fixture

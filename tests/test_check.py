@@ -31,7 +31,7 @@ def recorded(tmp_path_factory):
     predictions = evaluation.run(config, tools, questions)
     evaluation.save_predictions(run.file("predictions.jsonl"), predictions)
     evaluation.save_manifest(run.file("manifest.json"), run.manifest)
-    check.remake(run, predictions, run.folder)
+    check.make_accuracy(run, predictions, run.folder)
     run.file("claims.md").write_text(CLAIMS)
     (root / "README.md").write_text("# Toy\n\n<!-- made from results/toy/table2.claims.md -->\n<!-- end -->\n\nAnd 12 more.\n")
     assert check.check(root, write=True)[0] == []
@@ -103,7 +103,7 @@ def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(copy,
     assert len(check.reproduction(long, faster, copy)) == len(long)
     capsys.readouterr()
     other = run.manifest | {"parameters": run.manifest["parameters"] | {"k": 3}}
-    assert check.reproduction(long, other, copy).empty
+    assert check.reproduction(long, other, copy) is None
     assert "nearest, results/toy/table2.csv, differs in k (3, recorded 5)" in capsys.readouterr().out
 
 
