@@ -95,7 +95,7 @@ def test_the_retrieval_table_holds_each_search_against_the_clean_wording(passage
 def test_a_rewrite_that_repeats_the_instruction_is_counted_and_an_unrecorded_one_is_not(questions):
     rewrite = lambda *queries: [Prediction(q, "Start-Revise", (Round(query, (), ""),)) for q, query in zip(questions, queries)]
     echo = "Rewrite this as one clear question for a search engine."
-    assert ablation.off_question(rewrite(echo, "Where was Edith Marrow born?", "Rewrite:"), "Start-Revise") == (2, 3)
+    assert ablation.off_question(rewrite(echo, "Where was Edith Marrow born?", "Rewrite: how is the"), "Start-Revise") == (2, 3)
     assert ablation.off_question(rewrite(*(q.question for q in questions)), "Start-Revise") is None
 
 
@@ -136,6 +136,12 @@ def test_free_verdicts_are_free_for_their_system_alone(asked, monkeypatch):
     seen.clear()
     made, _ = asked("CoV-RAG")
     assert {decoding for stage, _, decoding in seen if stage == "verify"} == {"forced"} and any(p.revised for p in made)
+
+
+def test_a_model_that_decodes_freely_once_is_itself_unchanged(tmp_path, passages, questions, scripted):
+    config = Config(retrieval=Retrieval(k=2), run=Run(runs=str(tmp_path)))
+    evaluation.run_system("CoV-RAG free", config, evaluation.load_tools(config, passages, scripted), questions)
+    assert scripted.config.verdicts == "forced"
 
 
 def test_the_papers_tables_4_and_5_order_their_rows_as_its_text_says():

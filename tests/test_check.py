@@ -7,7 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from covrag_lite import check, evaluation, report
+from covrag_lite import check, evaluation, recorded, report
 from covrag_lite.config import ROOT, Config, Data, Run, World
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
@@ -17,17 +17,17 @@ CLAIMS = "CoV-RAG answers {CoV-RAG average} % of {CoV-RAG average n}, {CoV-RAG-S
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def project(tmp_path_factory):
     """A project folder with one recorded run of a scripted model over a small world, and a README that tells of it."""
     from conftest import ScriptedModel
 
-    root = tmp_path_factory.mktemp("recorded")
+    root = tmp_path_factory.mktemp("project")
     config = Config(world=World(n_passages=1000, n_test=4), data=Data(n_questions=2), run=Run(runs=str(root / "runs"))).with_chain(systems=("RAG", "CoV-RAG-S", "CoV-RAG"))
     questions, passages = load_questions(config), load_passages(config)
     model = ScriptedModel(config.model)
     model.generate = lambda prompts, limit: [questions[i % 3].answers[0] for i, _ in enumerate(prompts)]
     tools = evaluation.bind(config, load_retriever("bm25", passages, 5), model, Journal(root / "runs" / "journal.jsonl"))
-    run = check.Recorded(root / "results" / "toy", "table2", evaluation.manifest(config, model, 1.0, questions=questions, passages=passages))
+    run = recorded.Recorded(root / "results" / "toy", "table2", evaluation.manifest(config, model, 1.0, questions=questions, passages=passages))
     predictions = evaluation.run(config, tools, questions)
     evaluation.save_predictions(run.file("predictions.jsonl"), predictions)
     evaluation.save_manifest(run.file("manifest.json"), run.manifest)
@@ -39,8 +39,8 @@ def recorded(tmp_path_factory):
 
 
 @pytest.fixture
-def copy(recorded, tmp_path):
-    shutil.copytree(recorded, tmp_path / "copy")
+def copy(project, tmp_path):
+    shutil.copytree(project, tmp_path / "copy")
     return tmp_path / "copy"
 
 
@@ -52,7 +52,7 @@ def test_an_untouched_record_follows_to_the_last_number(copy):
 def test_one_altered_prediction_is_found(copy):
     file = copy / "results" / "toy" / "table2.predictions.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    wanted = {q.id: q.answers[0] for q in load_questions(check.find(copy)[0].config)}
+    wanted = {q.id: q.answers[0] for q in load_questions(recorded.find(copy)[0].config)}
     wrong = next(row for row in rows if row["system"] == "CoV-RAG" and wanted[row["id"]] not in row["rounds"][-1]["answer"])
     wrong["rounds"][-1]["answer"] = wanted[wrong["id"]]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -93,27 +93,27 @@ def test_other_data_than_the_recorded_is_no_basis_for_a_score(copy):
 
 
 def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(copy, capsys):
-    run = check.find(copy)[0]
-    long = report.accuracy_table(evaluation.to_frame(check.load(run)), "table2")
-    assert set(check.reproduction(long, run.manifest, copy).verdict) == {"OK"}
+    run = recorded.find(copy)[0]
+    long = report.accuracy_table(evaluation.to_frame(recorded.load(run)), "table2")
+    assert set(recorded.reproduction(long, run.manifest, copy).verdict) == {"OK"}
     near, far = long.assign(value=long.value + 0.1), long.assign(value=long.value + 90, low=long.low + 90, high=long.high + 90)
-    assert set(check.reproduction(near, run.manifest, copy).verdict) == {"within noise"}
-    assert "DIFFERS" in set(check.reproduction(far, run.manifest, copy).verdict)
+    assert set(recorded.reproduction(near, run.manifest, copy).verdict) == {"within noise"}
+    assert "DIFFERS" in set(recorded.reproduction(far, run.manifest, copy).verdict)
     faster = run.manifest | {"parameters": run.manifest["parameters"] | {"batch_size": 99, "device": "cuda", "name": "mine"}}
-    assert len(check.reproduction(long, faster, copy)) == len(long)
+    assert len(recorded.reproduction(long, faster, copy)) == len(long)
     capsys.readouterr()
     other = run.manifest | {"parameters": run.manifest["parameters"] | {"k": 3}}
-    assert check.reproduction(long, other, copy) is None
+    assert recorded.reproduction(long, other, copy) is None
     assert "nearest, results/toy/table2.csv, differs in k (3, recorded 5)" in capsys.readouterr().out
 
 
 def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(copy, capsys):
-    run = check.find(copy)[0]
+    run = recorded.find(copy)[0]
     here, there = run.manifest | {"adapters": {"cov": "aa"}}, run.manifest | {"adapters": {"cov": "bb", "rag": "cc"}}
-    assert check.changed(here, there) == ["the adapter cov"]
+    assert recorded.changed(here, there) == ["the adapter cov"]
     moved = {**here, "parameters": here["parameters"] | {"adapters": "elsewhere"}}
-    assert check.changed(moved, here | {"adapters": {"cov": "aa", "rag": "cc"}}) == []
-    assert check.changed(here, {name: value for name, value in run.manifest.items() if name != "adapters"}) == []  # not known: said in words
+    assert recorded.changed(moved, here | {"adapters": {"cov": "aa", "rag": "cc"}}) == []
+    assert recorded.changed(here, {name: value for name, value in run.manifest.items() if name != "adapters"}) == []  # not known: said in words
 
 
 def test_every_number_this_project_records_follows_from_its_predictions():
