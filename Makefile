@@ -1,4 +1,4 @@
-.PHONY: help setup table2 test lab
+.PHONY: help setup table2 test check lab
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -13,6 +13,9 @@ table2: setup  ## Table 2 on the embedded world: figures/embedded/table2.{md,csv
 
 test: setup  ## all tests, offline, on a CPU
 	.venv/bin/python -m pytest
+
+check: setup  ## score the recorded predictions again and compare every recorded number, the README's too
+	.venv/bin/python -m covrag_lite.check
 
 lab: setup  ## JupyterLab on the notebooks
 	.venv/bin/jupyter lab notebooks

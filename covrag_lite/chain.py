@@ -8,6 +8,7 @@ Every stage runs once over the questions that need it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from covrag_lite.records import Prediction, Question, Round, Verdict
 
@@ -76,3 +77,10 @@ def closed_book(questions: Sequence[Question], answer: Callable[[Sequence[str]],
     """No retrieval: what the model knows by itself."""
     answers = answer([question.question for question in questions])
     return [Prediction(question, name, (Round("", (), text),)) for question, text in zip(questions, answers)]
+
+
+def shuffle_revisions(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Every revised question handed to the next question that has one: as many searches at the same places, for something else."""
+    places = [i for i, verdict in enumerate(verdicts) if verdict.revised_question]
+    others = dict(zip(places, [*places[1:], *places[:1]]))
+    return [replace(verdict, revised_question=verdicts[others[i]].revised_question) if i in others else verdict for i, verdict in enumerate(verdicts)]

@@ -7,7 +7,7 @@ back and stops at a name or a type it does not know, because papermill itself on
 import difflib
 import types
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent  # relative paths start here: papermill and JupyterLab work in different folders
@@ -73,6 +73,9 @@ class Chain:
     systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "RAG trained", "CoV-RAG-S", "CoV-RAG")
     sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
     max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
+    positions: tuple[str, ...] = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")  # rows of Table 4: no revision, one before retrieval, one after the answer
+    chains: tuple[str, ...] = ("CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled")  # rows of Table 5, and a control
+    free_every: int = 6  # every sixth question's verdicts are also decoded freely, for Table 5's format rate; 1 takes all
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,10 @@ class Config:
     def flat(self) -> dict:
         """Every parameter by its flat name."""
         return {name: value for concern in asdict(self).values() for name, value in concern.items()}
+
+    def with_chain(self, **changes) -> "Config":
+        """The same run with other systems or rounds."""
+        return replace(self, chain=replace(self.chain, **changes))
 
     def folder(self) -> Path:
         """Where pictures and their numbers go; other parameters than the default ones never overwrite figures/embedded."""

@@ -1,5 +1,6 @@
 """Running systems over questions: the model behind a journal, every system of a table, one tidy frame, one manifest."""
 
+import copy
 import json
 import os
 import platform
@@ -28,7 +29,8 @@ from covrag_lite.retrieval import load_retriever
 SYSTEMS = {
     "closed-book": ("closed_book", ""), "RAG": ("rag", ""), "Start-Revise": ("start_revise", ""), "CoV-RAG untrained": ("cov_rag", ""),
     "RAG trained": ("rag", "rag"), "CoV-RAG-S": ("rag", "cov"), "CoV-RAG": ("cov_rag", "cov"), "CoV-RAG thresholds": ("cov_rag", "cov"),
-    "CoV-RAG w/o chain": ("cov_rag", "cov-direct"),
+    "CoV-RAG w/o chain": ("cov_rag", "cov-direct"), "Start-Revise trained": ("start_revise", "cov"), "CoV-RAG shuffled": ("shuffled", "cov"),
+    "CoV-RAG free": ("free", "cov"), "CoV-RAG w/o chain free": ("free", "cov-direct"),
 }
 
 
@@ -115,7 +117,15 @@ def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Ques
     if method == "closed_book":
         made = chain.closed_book(questions, own.closed_book, name=name)
     elif method == "start_revise":
-        made = chain.start_revise(questions, own.search, own.answer, own.rewrite, name=name)
+        # The bare model rewrites, whoever answers: no adapter was trained to rewrite a question before anything was retrieved.
+        made = chain.start_revise(questions, own.search, own.answer, tools.rewrite, name=name)
+    elif method == "free":  # verdicts as the model writes them, for the format rate; nothing is searched again
+        view = copy.copy(model)
+        view.config = replace(model.config, verdicts="free")
+        own = bind(config, tools.search, view, tools.journal)
+        made = chain.cov_rag(questions, own.search, own.answer, own.verify, sigma=lambda verdict: False, name=name)
+    elif method == "shuffled":  # a control: every revised question searches for another question
+        made = chain.cov_rag(questions, own.search, own.answer, lambda *told: chain.shuffle_revisions(own.verify(*told)), name=name)
     else:
         rounds = config.chain.max_rounds if method == "cov_rag" else 1
         made = chain.cov_rag(questions, own.search, own.answer, own.verify, max_rounds=rounds, sigma=choose_sigma(name, config, model), name=name)
@@ -211,10 +221,16 @@ def manifest(config: Config, model, seconds: float, **data: Sequence) -> dict:
         "commit": commit or os.environ.get("COVRAG_COMMIT", "unknown"),  # a copy without its history is told its commit
         "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")) if commit else None,
         "parameters": config.flat(), "python": platform.python_version(), "versions": {name: version(name) for name in packages},
-        "model_sha256": model.base.weights_hash, "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
+        "model_sha256": model.base.weights_hash, "adapters": adapter_hashes(config, model), "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
         "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "gpu": gpu},
         "wall_seconds": round(seconds, 1), "peak_memory_gb": round(peak_memory(), 2),
     }
+
+
+def adapter_hashes(config: Config, model) -> dict[str, str]:
+    """The adapters that the configured systems ran with, by the hash of their weights: the same wherever they lie."""
+    views = {name: model.with_adapter(name) for name in sorted({SYSTEMS[system][1] for system in config.chain.systems} - {""})}
+    return {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter}
 
 
 def save_manifest(path: Path, content: dict) -> None:

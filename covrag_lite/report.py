@@ -9,11 +9,13 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.config import Config
 
 NAMES = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA", "average": "Average"}
 # One colour a system in every picture, and the order of the rows: grey without retrieval, blues for plain retrieval, orange for rewriting first, greens for CoV-RAG.
 PALETTE = {"closed-book": "#9a9a9a", "RAG": "#5b8fd0", "Start-Revise": "#e0893a", "CoV-RAG untrained": "#c9b458", "RAG trained": "#28559a",
-           "CoV-RAG w/o chain": "#b07aa1", "CoV-RAG-S": "#8fca8f", "CoV-RAG thresholds": "#1b5e3b", "CoV-RAG": "#2e8b57"}
+           "CoV-RAG w/o chain": "#b07aa1", "CoV-RAG-S": "#8fca8f", "Start-Revise trained": "#b5651d", "CoV-RAG thresholds": "#1b5e3b",
+           "CoV-RAG shuffled": "#c0504d", "CoV-RAG": "#2e8b57"}
 # Table 2 of the paper, for each of our systems the row that is nearest to it; CoV-RAG-S is there only drawn, in Figure 4.
 PAPER = {
     "closed-book": ("GPT-3 text-davinci-003", {"nq": 29.9, "webq": 41.5, "average": 35.7}),
@@ -22,12 +24,23 @@ PAPER = {
     "RAG trained": ("WebGLM Llama2-13b", {"nq": 62.8, "webq": 68.3, "mintaka": 77.3, "triviaqa": 86.8, "average": 73.8}),
     "CoV-RAG": ("CoV-RAG Llama2-13b", {"nq": 66.0, "webq": 68.5, "mintaka": 78.5, "triviaqa": 87.5, "average": 75.1}),
 }
-PAIRS = (("closed-book", "RAG"), ("RAG", "Start-Revise"), ("RAG", "RAG trained"), ("RAG trained", "CoV-RAG-S"), ("RAG trained", "CoV-RAG"), ("CoV-RAG-S", "CoV-RAG"))
+# Table 4 was measured with GPT-4 over DuckDuckGo; Table 5 with Llama2-13b, w/o and w/ chain.
+TABLE4 = {
+    "CoV-RAG-S": ("No-Revise gpt-4-1106-preview", {"nq": 57.5, "webq": 60.8, "mintaka": 72.5, "triviaqa": 84.5}),
+    "Start-Revise trained": ("Start-Revise gpt-4-1106-preview", {"nq": 33.3, "webq": 40.8, "mintaka": 53.5, "triviaqa": 68.8}),
+    "CoV-RAG": ("End-Revise gpt-4-1106-preview", {"nq": 58.3, "webq": 61.0, "mintaka": 72.8, "triviaqa": 84.8}),
+}
+TABLE5 = {"CoV-RAG w/o chain": {"judge": 56.0, "revise": 45.8, "format": 99.8, "single": 62.5, "multi": 63.6, "delta": 0.9},
+          "CoV-RAG": {"judge": 60.0, "revise": 54.2, "format": 99.5, "single": 65.8, "multi": 67.3, "delta": 2.5}}
+# Figure 4 is only drawn; these are the averages of Table 2 for the backbones that stand there too.
+FIGURE4 = {"ChatGLM2-6b": {"RAG trained": 71.0, "CoV-RAG": 72.2}, "Vicuna-13b": {"RAG trained": 71.1, "CoV-RAG": 74.8}, "Llama2-13b": {"RAG trained": 73.8, "CoV-RAG": 75.1}}
+PAIRS = (("closed-book", "RAG"), ("RAG", "Start-Revise"), ("RAG", "RAG trained"), ("RAG trained", "CoV-RAG-S"), ("RAG trained", "CoV-RAG"), ("CoV-RAG-S", "CoV-RAG"),
+         ("CoV-RAG-S", "Start-Revise trained"), ("Start-Revise trained", "CoV-RAG"), ("CoV-RAG w/o chain", "CoV-RAG"), ("CoV-RAG shuffled", "CoV-RAG"))
 
 
 def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """The long form of an accuracy table: one row a system, set and metric, with n, interval and the paper's value."""
-    rows = []
+    rows, known = [], {"table4": TABLE4}.get(table, PAPER)
     for metric in metrics.METRICS:
         scored = frame[frame[metric].notna()]
         for system in sorted(scored.system.unique(), key=list(PALETTE).index):
@@ -37,19 +50,19 @@ def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
             cells["average"] = metrics.mean_interval(list(counts.values()))
             for dataset, (value, low, high) in cells.items():
                 n = len(group) if dataset == "average" else counts[dataset][1]
-                paper = PAPER.get(system, ("", {}))[1].get(dataset)
+                paper = known.get(system, ("", {}))[1].get(dataset)
                 rows.append((table, dataset, system, group.backbone.iloc[0], metric, n, 100 * value, 100 * low, 100 * high, paper))
     return pd.DataFrame(rows, columns=["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"])
 
 
-def wide(long: pd.DataFrame, metric: str = "normalised") -> pd.DataFrame:
-    """The same table as a person reads it: a row a system, a column a set, `ours [low–high] (paper)` in each cell."""
-    rows = long[long.metric == metric]
+def wide(long: pd.DataFrame, metric: str | None = "normalised") -> pd.DataFrame:
+    """The same table as a person reads it: a row a system, a column a set, `ours [low–high] (paper)` in each cell; for None a column a metric."""
+    rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
     paper = rows.paper.map(lambda value: "" if pd.isna(value) else f" ({value:.1f})")
     cell = rows.value.map("{:.1f}".format) + rows.low.map(" [{:.0f}–".format) + rows.high.map("{:.0f}]".format) + paper
     table = rows.assign(cell=cell, dataset=rows.dataset.map(lambda name: NAMES.get(name, name)))
     order = list(dict.fromkeys(table.dataset))
-    return table.pivot(index="system", columns="dataset", values="cell").loc[list(dict.fromkeys(table.system)), order]
+    return table.pivot(index="system", columns="dataset", values="cell").loc[list(dict.fromkeys(table.system)), order].fillna("–")
 
 
 def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
@@ -110,13 +123,14 @@ def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFram
     return pd.DataFrame(made, columns=["questions", "n", "revised", "gold before", "gold after", "delta", "95 % interval"])
 
 
-def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str = "normalised"):
-    """Bars a system and set with their intervals, and the paper's values as diamonds."""
+def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised"):
+    """Bars a system and set with their intervals, and the paper's values as diamonds; for None a group a metric."""
     import matplotlib.pyplot as plt
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="talk")
-    rows = long[long.metric == metric].assign(dataset=lambda part: part.dataset.map(lambda name: NAMES.get(name, name)))
+    rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
+    rows = rows.assign(dataset=rows.dataset.map(lambda name: NAMES.get(name, name)))
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
     sns.barplot(rows, x="dataset", y="value", hue="system", palette={s: PALETTE.get(s, "#777777") for s in rows.system.unique()},
                 errorbar=None, ax=axes)
@@ -126,7 +140,34 @@ def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str = "nor
         known = [(x, paper) for x, paper in zip(middle, group.paper) if paper == paper]  # not NaN: the paper has that cell
         axes.plot(*zip(*known, strict=True) if known else ([], []), "D", ms=7, mfc="white", mec="black", zorder=3)
     axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (larger models,\nreal sets, web search)", ls="none")
-    axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)", ylim=(0, 100))
+    axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)" if metric else "share (%)", ylim=(0, 100))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return _save(figure, path)
+
+
+def title(table: str, config: Config, long: pd.DataFrame) -> str:
+    """What stands over the picture of an accuracy table."""
+    return f"{table.replace('table', 'Table ')}: {config.model.model} on {config.data.data}'s sets, n = {long.n.min()} each"
+
+
+def plot_backbones(long: pd.DataFrame, path: Path):
+    """Figure 4: the three systems' average on each backbone that was run, with intervals, and the paper's backbones as diamonds."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    figure, axes = plt.subplots(figsize=(11, 5.5), layout="constrained")
+    ours, systems = list(dict.fromkeys(long.backbone)), ("RAG trained", "CoV-RAG-S", "CoV-RAG")
+    for i, system in enumerate(systems):
+        rows = long[long.system == system]
+        x = [ours.index(name) + 0.27 * (i - 1) for name in rows.backbone]
+        axes.bar(x, rows.value, 0.25, color=PALETTE[system], label=system)
+        axes.errorbar(x, rows.value, [rows.value - rows.low, rows.high - rows.value], fmt="none", ecolor="#333333", elinewidth=1.5, capsize=3)
+        known = [(len(ours) + j + 0.27 * (i - 1), values[system]) for j, values in enumerate(FIGURE4.values()) if system in values]
+        axes.plot(*zip(*known) if known else ([], []), "D", ms=9, mfc="white", mec=PALETTE[system], mew=2.5)
+    axes.plot([], [], "D", ms=9, mfc="white", mec="black", mew=2.5, ls="none", label="the paper (real sets,\nweb search)")
+    labels = [*(f"{name}\nours, n = {long[long.backbone == name].n.max()}" for name in ours), *(f"{name}\nthe paper" for name in FIGURE4)]
+    axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel="average accuracy, normalised (%)", ylim=(0, 100), title="Figure 4: one recipe, several backbones")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return _save(figure, path)
 
@@ -222,6 +263,16 @@ def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.Data
     texts += [f"Paired comparisons on the same questions\n\n{to_markdown(comparison)}", "\n".join(f"- {line}" for line in lines)]
     text = "\n\n".join(texts) + "\n"
     (folder / f"{table}.md").write_text(text)
+    return text
+
+
+def save_chain(folder: Path, long: pd.DataFrame, rules: pd.DataFrame, lines: Sequence[str]) -> str:
+    """Write Table 5 likewise: the table, what each rule does with a second answer, and the counts behind them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    long.to_csv(folder / "table5.csv", index=False, float_format="%.2f", lineterminator="\n")
+    text = "\n\n".join([f"Shares in %: ours [95 % interval] (the paper)\n\n{to_markdown(wide(long, None).reset_index())}",
+                        f"What to do with a second answer\n\n{to_markdown(rules)}", "\n".join(f"- {line}" for line in lines)]) + "\n"
+    (folder / "table5.md").write_text(text)
     return text
 
 

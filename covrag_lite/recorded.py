@@ -1,0 +1,133 @@
+"""The recorded runs under results/ and figures/: find them, load their predictions, hold a new result against them.
+
+A recorded run is `<table>.predictions.jsonl` with `<table>.manifest.json`, the table's .csv and .md, and its picture.
+"""
+
+import json
+import math
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import config, evaluation, report
+from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite.records import Prediction
+
+KEY = ["dataset", "system", "metric"]
+# Parameters that change no number: how fast, where, which of the systems; adapters are told apart by their hash.
+IMMATERIAL = {"batch_size", "device", "adapters", "systems", "positions", "chains", "free_every"}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One recorded run of one table."""
+
+    folder: Path
+    table: str
+    manifest: dict
+
+    def file(self, end: str) -> Path:
+        return self.folder / f"{self.table}.{end}"
+
+    @property
+    def config(self) -> config.Config:
+        return config.from_notebook(self.manifest["parameters"])
+
+
+def find(root: Path = config.ROOT) -> list[Recorded]:
+    """Every recorded run under results/ and figures/."""
+    files = [file for place in ("results", "figures") for file in sorted((root / place).glob("**/*.predictions.jsonl"))]
+    names = [file.name.removesuffix(".predictions.jsonl") for file in files]
+    return [Recorded(file.parent, name, json.loads((file.parent / f"{name}.manifest.json").read_text())) for file, name in zip(files, names)]
+
+
+def load(run: Recorded) -> list[Prediction]:
+    """The run's predictions, with the questions and passages of its configuration put back."""
+    asked = run.config
+    questions, passages = load_questions(asked), load_passages(asked)
+    for name, rows in (("questions", questions), ("passages", passages)):
+        if digest(rows) != run.manifest["data"][name]["sha256"]:
+            raise ValueError(f"the {name} of this configuration are no longer those of the run: recorded {run.manifest['data'][name]['sha256']}, now {digest(rows)}")
+    made = evaluation.load_predictions(run.file("predictions.jsonl"), questions, passages, asked.model.model)
+    bare = {system for system, (_, adapter) in evaluation.SYSTEMS.items() if adapter not in run.manifest.get("adapters", {adapter})}
+    return [replace(p, backbone=asked.model.model) if p.system in bare else p for p in made]  # systems that ran without their adapter
+
+
+def listing(root: Path = config.ROOT) -> pd.DataFrame:
+    """The recorded runs: what was run on what, and how long it took."""
+    rows = [(str(run.folder.relative_to(root)), run.table, backbone(run), run.manifest["data"]["questions"]["n"], run.manifest["hardware"]["gpu"] or run.manifest["hardware"]["machine"],
+             run.manifest["commit"][:7], run.manifest["wall_seconds"]) for run in find(root)]
+    return pd.DataFrame(rows, columns=["folder", "table", "backbone", "questions", "machine", "commit", "seconds"])
+
+
+def backbone(run: Recorded) -> str:
+    """The model's name, and how its weights are kept where that is not 4 bits."""
+    asked = run.config.model
+    return Path(asked.model).name + ("" if asked.quantize == "nf4" else f" {asked.quantize}")
+
+
+def largest(*systems: str, root: Path = config.ROOT) -> dict[str, Recorded]:
+    """Of each backbone the recorded run of these systems on the world's test questions that has the most of them."""
+    best: dict[str, Recorded] = {}
+    size = lambda run: run.manifest["data"]["questions"]["n"]
+    for run in find(root):
+        name, asked = backbone(run), run.config.data
+        if {*systems} <= {*run.manifest["parameters"]["systems"]} and (asked.data, asked.split) == ("world", "test") and (name not in best or size(run) > size(best[name])):
+            best[name] = run
+    return best
+
+
+def backbones(root: Path = config.ROOT) -> pd.DataFrame:
+    """Figure 4's numbers: WebGLM's recipe, CoV-RAG-S and CoV-RAG on every backbone with a recorded run of the three."""
+    systems, rows = ("RAG trained", "CoV-RAG-S", "CoV-RAG"), []
+    for name, run in largest(*systems, root=root).items():
+        long = report.accuracy_table(evaluation.to_frame(load(run)), "figure4").assign(backbone=name, paper=float("nan"))
+        rows.append(long[(long.metric == "normalised") & (long.dataset == "average") & long.system.isin(systems)])
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
+
+
+def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -> pd.DataFrame | None:
+    """A new long table beside the recorded one of the same configuration, cell by cell; where there is none, the nearest is named."""
+    rivals = []
+    for run in find(root):
+        recorded = pd.read_csv(run.file("csv"))
+        both = long.merge(recorded, on=KEY, suffixes=("", "_recorded"))
+        if len(both) and run.folder.is_relative_to(root / "results"):
+            rivals.append((changed(manifest, run.manifest), -len(both), str(run.file("csv").relative_to(root)), both, run.manifest))
+    if not rivals:
+        print("no recorded run has any of these cells")
+        return None
+    differs, _, name, both, recorded = min(rivals, key=lambda rival: (len(rival[0]), rival[1], rival[2]))
+    if differs:
+        print(f"no recorded run has this configuration; the nearest, {name}, differs in {'; '.join(differs)}")
+        return None
+    if "adapters" not in recorded:
+        print(f"that run's manifest names its adapters by their folder, {recorded['parameters']['adapters']!r}, not by a hash: that they are today's is not certain")
+    both["verdict"] = [verdict(row) for row in both.itertuples()]
+    print(f"beside {name}: " + ", ".join(f"{word} {(both.verdict == word).sum()}" for word in ("OK", "within noise", "DIFFERS")) + f" of {len(both)} cells")
+    return both[[*KEY, "n", "value", "n_recorded", "value_recorded", "low_recorded", "high_recorded", "verdict"]].round(2)
+
+
+def verdict(row) -> str:
+    """OK where the value is the recorded one; within noise where the interval of the difference, from both n, holds zero."""
+    gap = row.value - row.value_recorded
+    if row.n == row.n_recorded and abs(gap) < 0.0051:  # recorded with two decimals
+        return "OK"
+    up, down = math.hypot(row.high - row.value, row.value_recorded - row.low_recorded), math.hypot(row.value - row.low, row.high_recorded - row.value_recorded)
+    return "within noise" if gap - down <= 0 <= gap + up else "DIFFERS"
+
+
+def changed(now: dict, recorded: dict) -> list[str]:
+    """What differs between two runs' manifests of all that can change a number."""
+    concerns = (config.World, config.Data, config.Model, config.Retrieval, config.Chain)
+    defaults = json.loads(json.dumps(config.Config().flat()))
+    a, b = (defaults | json.loads(json.dumps(one["parameters"])) for one in (now, recorded))
+    differs = [f"{f.name} ({a[f.name]!r}, recorded {b[f.name]!r})" for concern in concerns for f in fields(concern)
+               if f.name not in IMMATERIAL and a[f.name] != b[f.name]]
+    if "adapters" in recorded:  # by hash; of two tables' runs only the adapters that both used can be compared
+        shared = sorted(now["adapters"].keys() & recorded["adapters"].keys())
+        differs += [f"the adapter {name}" for name in shared if now["adapters"][name] != recorded["adapters"][name]]
+        differs += ["having adapters"] if bool(now["adapters"]) != bool(recorded["adapters"]) else []
+    differs += ["the weights"] if now["model_sha256"] != recorded["model_sha256"] else []
+    return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
