@@ -38,8 +38,8 @@ def _bm25(passages: Sequence[Passage], k: int, _) -> Search:
     import bm25s
     import Stemmer
 
-    def tokens(texts: Sequence[str]):
-        return bm25s.tokenize(list(texts), stopwords="en", stemmer=stemmer, show_progress=False)
+    def tokens(texts: Sequence[str]) -> list[list[str]]:
+        return bm25s.tokenize(list(texts), stopwords="en", stemmer=stemmer, show_progress=False, return_ids=False)
 
     stemmer = Stemmer.Stemmer("english")
     # numpy, said aloud: where JAX is installed bm25s would pick it, and JAX takes most of a GPU's memory at once.
@@ -49,10 +49,17 @@ def _bm25(passages: Sequence[Passage], k: int, _) -> Search:
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         if not queries:
             return []
-        rows, _ = index.retrieve(tokens(queries), k=k, show_progress=False, backend_selection="numpy")
-        return [[passages[i] for i in row] for row in rows]
+        scores = (index.get_scores_from_ids(index.get_tokens_ids(words)) for words in tokens(queries))
+        return [[passages[i] for i in highest(one, k)] for one in scores]
 
     return search
+
+
+def highest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The places of the k highest scores, of equal ones the first: bm25s's own choice among equals depends on the processor."""
+    edge = np.partition(scores, len(scores) - k)[len(scores) - k]
+    rows = np.flatnonzero(scores >= edge)
+    return rows[np.argsort(-scores[rows], kind="stable")][:k]
 
 
 def _dense(passages: Sequence[Passage], k: int, encoder: str) -> Search:

