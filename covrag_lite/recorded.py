@@ -36,8 +36,8 @@ class Recorded:
 
 
 def find(root: Path = config.ROOT) -> list[Recorded]:
-    """Every recorded run under results/ and figures/."""
-    files = [file for place in ("results", "figures") for file in sorted((root / place).glob("**/*.predictions.jsonl"))]
+    """Every recorded run under results/ and figures/, but for figures/custom, which every other run overwrites."""
+    files = [file for place in ("results", "figures") for file in sorted((root / place).glob("**/*.predictions.jsonl")) if file.parent.name != "custom"]
     names = [file.name.removesuffix(".predictions.jsonl") for file in files]
     return [Recorded(file.parent, name, json.loads((file.parent / f"{name}.manifest.json").read_text())) for file, name in zip(files, names)]
 
