@@ -121,7 +121,7 @@ class Training:
 class Synthesis:
     """The training data (synthesis.py)."""
 
-    methods: tuple[str, ...] = ("rag", "cov", "cov-direct")  # adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain
+    methods: tuple[str, ...] = ("rag", "cov", "cov-direct", "rewrite")  # adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain, Start-Revise's rewriter
     n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
     n_train_questions: int = 8  # questions of D taken from each world; 0 means all
     verify_share: float = 1.0  # size of D2' as a share of D2

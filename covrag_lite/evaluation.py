@@ -32,6 +32,7 @@ SYSTEMS = {
     "CoV-RAG w/o chain": ("cov_rag", "cov-direct"), "Start-Revise trained": ("start_revise", "cov"), "CoV-RAG shuffled": ("shuffled", "cov"),
     "CoV-RAG free": ("free", "cov"), "CoV-RAG w/o chain free": ("free", "cov-direct"),
 }
+REWRITER = "rewrite"  # the adapter that rewrites for "Start-Revise trained"
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,9 @@ def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Ques
     if method == "closed_book":
         made = chain.closed_book(questions, own.closed_book, name=name)
     elif method == "start_revise":
-        # The bare model rewrites, whoever answers: no adapter was trained to rewrite a question before anything was retrieved.
-        made = chain.start_revise(questions, own.search, own.answer, tools.rewrite, name=name)
+        # Where the one that answers was trained, so is the one that rewrites, on the same revised questions.
+        rewriter = bind(config, tools.search, tools.model.with_adapter(REWRITER if adapter else ""), tools.journal)
+        made = chain.start_revise(questions, own.search, own.answer, rewriter.rewrite, name=name)
     elif method == "free":  # verdicts as the model writes them, for the format rate; nothing is searched again
         view = copy.copy(model)
         view.config = replace(model.config, verdicts="free")
@@ -229,7 +231,9 @@ def manifest(config: Config, model, seconds: float, **data: Sequence) -> dict:
 
 def adapter_hashes(config: Config, model) -> dict[str, str]:
     """The adapters that the configured systems ran with, by the hash of their weights: the same wherever they lie."""
-    views = {name: model.with_adapter(name) for name in sorted({SYSTEMS[system][1] for system in config.chain.systems} - {""})}
+    ran = [SYSTEMS[system] for system in config.chain.systems]
+    names = {adapter for _, adapter in ran} | {REWRITER for method, adapter in ran if method == "start_revise" and adapter}
+    views = {name: model.with_adapter(name) for name in sorted(names - {""})}
     return {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter}
 
 

@@ -83,6 +83,15 @@ def verify_samples(examples: Sequence[Example], with_chain: bool = True) -> list
     return made
 
 
+def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
+    """Start-Revise's task from the same verdicts, without what was retrieved: the question's revision, or itself where it has none."""
+    revised = {}
+    for one in examples:
+        asked = one.question.question
+        revised[asked] = one.verdict.revised_question or revised.get(asked, asked)
+    return [Sample(f"rewrite-{number}", "answer", prompts.build_rewrite(asked), (new,)) for number, (asked, new) in enumerate(revised.items())]
+
+
 def break_question(question: Question, rng: random.Random) -> Question:
     """The same question as a hurried user types it: letters swapped in its longest words, or the end missing."""
     words = question.question.rstrip("?. ").split()

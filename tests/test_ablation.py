@@ -124,9 +124,9 @@ def asked(tmp_path, passages, questions, scripted):
     return lambda system: (evaluation.run_system(system, config, tools, questions[:3]), seen)
 
 
-def test_start_revise_trained_rewrites_with_the_bare_model_and_answers_with_the_adapter(asked):
+def test_start_revise_trained_rewrites_with_its_own_adapter_and_answers_with_the_chains(asked):
     _, seen = asked("Start-Revise trained")
-    assert {(stage, adapter) for stage, adapter, _ in seen} == {("rewrite", None), ("answer", "cov")}
+    assert {(stage, adapter) for stage, adapter, _ in seen} == {("rewrite", "rewrite"), ("answer", "cov")}
 
 
 def test_free_verdicts_are_free_for_their_system_alone(asked, monkeypatch):

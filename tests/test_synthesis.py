@@ -106,6 +106,14 @@ def test_a_verify_sample_is_decoded_by_the_parts_it_is_taught_by(good, search):
     assert chained.prompt == direct.prompt
 
 
+def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, passages, search):
+    broken = Example(replace(good.question, question="hoo rote teh coper lnterns"), (passages[2], passages[3]), "Aldermere[1]", "bad query")
+    examples = [replace(one, verdict=judge(one, search)) for one in (good, broken, broken)]
+    samples = synthesis.rewrite_samples(examples)
+    assert [sample.target[0] for sample in samples] == [good.question.question, "Who wrote The Copper Lanterns?"]
+    assert not any(passage.text in sample.prompt for sample in samples for passage in passages)
+
+
 def test_every_shape_of_data_becomes_a_source(tmp_path):
     cited = {"question": "who?", "answer": "Edith wrote it [1].", "references": ["Edith wrote it.", "Nobody knows."]}
     (tmp_path / "cited.jsonl").write_text("\n".join(json.dumps({**cited, "question": f"who {i}?"}) for i in range(5)))
