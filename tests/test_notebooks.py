@@ -12,7 +12,7 @@ from covrag_lite.config import ROOT, Config, from_notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
-SMALL = {"table2": {"n_questions": 1, "batch_size": 4}, "explore": {}, "world": {},
+SMALL = {"table2": {"n_questions": 1, "batch_tokens": 4096}, "explore": {}, "world": {},
          "train": {"n_train_questions": 24, "n_questions": 1, "epochs": 1, "adapters_out": "{tmp}/adapters"}}
 
 
