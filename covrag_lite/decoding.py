@@ -23,13 +23,17 @@ def write_answers(model, prompts: Sequence[str], limit: int) -> list[str]:
 
 
 def write_verdicts(model, prompts: Sequence[str]) -> list[tuple[str, dict[str, float]]]:
-    """For each prompt of one batch the text of a verdict, and the probabilities behind it.
+    """For each prompt of one batch the text of a verdict, and the probabilities behind it."""
+    return write_schema(Writer(model, prompts, VERDICT_ROOM + model.config.max_revised_tokens))
 
-    They are the expectation of each score, the probability of the judgment "true" and that of an empty revision, each
-    among what the schema allows at that place.
+
+def write_schema(writer: "Writer") -> list[tuple[str, dict[str, float]]]:
+    """Verdicts behind whatever the writer holds.
+
+    Their probabilities are the expectation of each score, the probability of the judgment "true" and that of an empty
+    revision, each among what the schema allows at that place.
     """
-    writer = Writer(model, prompts, VERDICT_ROOM + model.config.max_revised_tokens)
-    for part in model.schema:
+    for part in writer.model.schema:
         match part:
             case str():
                 writer.append(part)
@@ -38,7 +42,7 @@ def write_verdicts(model, prompts: Sequence[str]) -> list[tuple[str, dict[str, f
             case "judgment", _:
                 writer.note("true", writer.write_choice(JUDGMENTS)[1][:, JUDGMENTS.index("true")])
             case "text", _:
-                writer.write_text(model.config.max_revised_tokens)
+                writer.write_text(writer.model.config.max_revised_tokens)
     return list(zip(writer.texts, writer.probabilities))
 
 
