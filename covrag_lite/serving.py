@@ -1,4 +1,4 @@
-"""What makes answering quick without changing an answer: weights unpacked once, lean adapters, batches as large as fit.
+"""What makes answering quick without changing an answer: weights unpacked once, lean adapters and attention, batches as large as fit.
 
 `model` calls this before and around what `decoding` writes.
 """
@@ -9,11 +9,14 @@ from types import MethodType
 
 import torch
 from peft.tuners.lora import LoraLayer
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
 
 from covrag_lite.lora import unpack_linears
 from covrag_lite.memory import free_memory, unpacked_bytes
 
 CPU_TOKENS, CUDA_TOKENS = 16384, 2**18  # of a batch: more gives hardly any speed, and a batch is what a killed run loses
+GROUPED = "grouped"  # the name under which transformers knows `attend`
 FULL = re.compile("out of memory|not enough memory|can't allocate memory")  # what the allocators of CUDA and of CPUs say
 
 
@@ -27,6 +30,19 @@ def quicken(network, device: str) -> None:
             for weights in (*layer.lora_A.values(), *layer.lora_B.values()):
                 weights.to(network.dtype)  # as they were trained; peft keeps them in fp32
             layer.forward = MethodType(adapted, layer)
+    if device == "cpu" and network.config._attn_implementation == "sdpa":
+        network.set_attn_implementation(GROUPED)
+
+
+def attend(module, query, key, value, attention_mask, scaling=None, **_):
+    """transformers' "sdpa" without its copies of keys and values for every head of a group, which a CPU does not need even under a mask."""
+    causal = attention_mask is None and query.shape[2] > 1
+    out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attention_mask, is_causal=causal, scale=scaling, enable_gqa=True)
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(GROUPED, attend)
+AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
 def adapted(layer, x, *_, **__):

@@ -38,10 +38,10 @@ def random_model(config: Config, shape: str) -> LanguageModel:
 
 
 @contextmanager
-def measured(model):
+def measured(model, network=None):
     """Seconds and forward passes of what is done inside."""
-    row, network = {"seconds": 0.0, "passes": 0}, model.network
-    hook = network.register_forward_pre_hook(lambda *_: row.update(passes=row["passes"] + 1))
+    row = {"seconds": 0.0, "passes": 0}
+    hook = (network or model.network).register_forward_pre_hook(lambda *_: row.update(passes=row["passes"] + 1))
     wait = torch.cuda.synchronize if model.device == "cuda" else lambda: None
     wait()
     start = time.perf_counter()
@@ -121,13 +121,13 @@ def batches(model, texts: Sequence[str], limit: int, plain_network=None) -> pd.D
     """Answers a second in our batches, against one question at a time through `generate`, plain and on the quick network."""
     rows, made = {}, {}
 
-    def take(name: str, write: Callable[[], list[str]]) -> None:
-        with measured(model) as rows[name]:
+    def take(name: str, write: Callable[[], list[str]], network=None) -> None:
+        with measured(model, network) as rows[name]:
             made[name] = write()
 
     alone = lambda network: lambda: [generate(model, network, [text], limit)[0] for text in texts]
     if plain_network is not None:
-        take("one at a time, as loaded", alone(plain_network))
+        take("one at a time, as loaded", alone(plain_network), plain_network)
     model.generate(texts[:1], limit)
     take("one at a time", alone(model.quick_network))
     planned = model.batches(texts, limit)

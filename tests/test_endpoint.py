@@ -1,11 +1,16 @@
 """The endpoint and the teacher, against a real server on loopback that fails in every way a server can."""
 
 import json
+import shutil
+import socket
+import subprocess
+import sys
 import threading
 import time
 import traceback
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -138,6 +143,29 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
     assert all(body["temperature"] == 0 and body["model"] == "toy" for body in bodies)
     assert [("response_format" in body) for body in bodies] == [prompts.VERIFY_MARKER in body["messages"][0]["content"] for body in bodies]
     assert json.dumps(evaluation.manifest(settings, tools.model, 1.0, questions=questions, passages=passages)).count(KEY) == 0
+
+
+def test_a_model_served_by_transformers_answers_and_is_judged(tiny_folder, tmp_path, monkeypatch):
+    for package in ("fastapi", "uvicorn"):
+        pytest.importorskip(package, reason=f"`transformers serve` needs {package}, which this project does not")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path / "tiny"  # the server wants chats, which the tiny tokenizer knows nothing of
+    shutil.copytree(tiny_folder, folder)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    words = ["serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
+    process = subprocess.Popen([str(Path(sys.executable).parent / "transformers"), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    try:
+        served = Endpoint(config.Model(model=f"endpoint:{folder}", max_revised_tokens=6, requests=2), retries=9, timeout=60)
+        texts = evaluation.complete("answer", ["who wrote it?", "why"], 6, served, Journal(tmp_path / "journal.jsonl"))
+        assert len(texts) == 2 and served.used["requests"] == 2
+        assert not prompts.parse_verdict(served.verify(["is it?"])[0]).parsed  # this server forces no schema, and random weights write none
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def test_the_schema_asked_for_is_the_one_that_is_parsed():
