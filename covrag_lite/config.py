@@ -45,11 +45,12 @@ class Data:
 class Model:
     """The language model (model.py)."""
 
-    model: str = "smollm2-135m"  # that alias, a hub id such as "meta-llama/Llama-2-7b-chat-hf", or a local folder
+    model: str = "smollm2-135m"  # that alias, a hub id such as "meta-llama/Llama-2-7b-chat-hf", a local folder, or "endpoint:<name>" of a served model
     adapters: str = "auto"  # a folder with trained adapters rag/ and cov/; "auto": results/adapters/<model>, if there; "none"
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
-    batch_size: int = 12  # prompts that go through the model together; raise it on a GPU
+    batch_tokens: int = 0  # tokens that go through the model together; 0: 16,384 on a CPU, on CUDA what half of the free memory holds
+    requests: int = 12  # requests under way at once, where the model is an endpoint
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
     max_revised_tokens: int = 32  # the longest revised question
     verdicts: str = "forced"  # "forced": the schema's own tokens are appended, every verdict parses; "free": as the model writes
@@ -197,6 +198,12 @@ def from_notebook(names: Mapping[str, object]) -> Config:
         given[name] = _typed(name, value, known[name])
     return Config(**{concern.name: concern.type(**{f.name: given[f.name] for f in fields(concern.type) if f.name in given})
                      for concern in fields(Config)})
+
+
+def from_manifest(parameters: Mapping[str, object]) -> Config:
+    """The configuration of a recorded run; parameters that have gone since, such as a size of batches, changed no number."""
+    known = Config().flat()
+    return from_notebook({name: value for name, value in parameters.items() if name in known})
 
 
 def resolve(path: str) -> Path:

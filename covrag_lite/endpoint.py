@@ -1,7 +1,8 @@
 """A model behind any OpenAI-compatible server, with the two calls of `model.LanguageModel`: `generate` and `verify`.
 
 `load_model` returns it for model="endpoint:<name>". Server and key come from the environment alone (OPENAI_BASE_URL,
-OPENAI_API_KEY); the key stays inside the client and reaches no journal, no manifest and no error.
+OPENAI_API_KEY); the key stays inside the client and reaches no journal, no manifest and no error. ENDPOINT_PRICES, if set,
+says what a million prompt and a million completion tokens cost, as in "0.15,0.60".
 """
 
 import copy
@@ -33,7 +34,7 @@ class EndpointError(RuntimeError):
 
 
 class Endpoint:
-    """A served model; `config.batch_size` is the number of requests under way at once."""
+    """A served model; `config.requests` is the number of requests under way at once."""
 
     device, adapter = "endpoint", None
 
@@ -91,8 +92,19 @@ class Endpoint:
         """What this process has spent so far, from the server's prices of a million tokens."""
         return (self.used["prompt_tokens"] * prompt_price + self.used["completion_tokens"] * completion_price) / 1e6
 
+    def bill(self) -> str:
+        """A sentence on what this process has used so far, with its cost where ENDPOINT_PRICES gives prices."""
+        used, prices = self.used, os.environ.get("ENDPOINT_PRICES")
+        said = f"{self.name}: {used['requests']} requests, {used['prompt_tokens']:,} prompt and {used['completion_tokens']:,} completion tokens"
+        if used["unreported"]:
+            said += f" ({used['unreported']} answers came without a count)"
+        try:
+            return said + (f", at these prices {self.cost(*map(float, prices.split(','))):.4f}" if prices else "")
+        except (ValueError, TypeError):
+            raise ValueError(f"ENDPOINT_PRICES is {prices!r}, but must be two numbers, such as '0.15,0.60'") from None
+
     def _ask_all(self, prompts: Sequence[str], **options) -> list[str]:
-        with ThreadPoolExecutor(self.config.batch_size) as pool:
+        with ThreadPoolExecutor(self.config.requests) as pool:
             return list(pool.map(partial(self._ask, **options), prompts))
 
     def _ask(self, prompt: str, **options) -> str:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
 
 from covrag_lite import chain, metrics, prompts
+from covrag_lite.completion import complete, keys_of, probabilities_of
 from covrag_lite.config import ROOT, Config, resolve
 from covrag_lite.data import digest
-from covrag_lite.journal import Journal, key_of
-from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.journal import Journal
+from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.retrieval import load_retriever
 
 
@@ -59,40 +59,20 @@ def load_tools(config: Config, passages: Sequence[Passage], model=None) -> Tools
 def bind(config: Config, search: Callable, model, journal: Journal) -> Tools:
     """The functions of one model, or of one view of it with an adapter."""
     write = lambda stage, texts, limit: complete(stage, texts, limit, model, journal)
-    limit = config.model.max_answer_tokens
+    limit, revised = config.model.max_answer_tokens, config.model.max_revised_tokens
+
+    def verify(x: Sequence[str], k: Sequence, y: Sequence[str]) -> list[Verdict]:
+        asked = list(map(prompts.build_verify, x, k, y))
+        texts = write("verify", asked, revised)
+        return [prompts.parse_verdict(text, model.schema, chances) for text, chances in zip(texts, probabilities_of(asked, revised, model, journal))]
+
     return Tools(
         search=search,
         answer=lambda x, k: write("answer", list(map(prompts.build_answer, x, k)), limit),
-        verify=lambda x, k, y: [prompts.parse_verdict(text, model.schema)
-                                for text in write("verify", list(map(prompts.build_verify, x, k, y)), config.model.max_revised_tokens)],
-        rewrite=lambda x: write("rewrite", list(map(prompts.build_rewrite, x)), config.model.max_revised_tokens),
+        verify=verify,
+        rewrite=lambda x: write("rewrite", list(map(prompts.build_rewrite, x)), revised),
         closed_book=lambda x: write("closed-book", list(map(prompts.build_closed_book, x)), limit),
         model=model, journal=journal)
-
-
-def keys_of(stage: str, texts: Sequence[str], limit: int, model) -> dict[str, str]:
-    """Each prompt's key in the journal: everything its completion depends on."""
-    setting = dict(weights=model.fingerprint, quantize=model.config.quantize, device=model.device, stage=stage, limit=limit)
-    if stage == "verify":
-        setting |= dict(verdicts=model.config.verdicts, schema=model.schema)
-    return {text: key_of(**setting, prompt=text) for text in texts}
-
-
-def complete(stage: str, texts: Sequence[str], limit: int, model, journal: Journal) -> list[str]:
-    """Complete prompts batch by batch, journaling each batch.
-
-    Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
-    the same batches as an unbroken one and ends with the same bytes.
-    """
-    keys = keys_of(stage, texts, limit, model)
-    longest_first = sorted(keys, key=lambda text: (-len(text), text))  # equal lengths together: little padding
-    size = model.config.batch_size
-    batches = [longest_first[i:i + size] for i in range(0, len(longest_first), size)]
-    for batch in tqdm(batches, desc=stage, unit="batch", disable=all(key in journal for key in keys.values())):
-        if not all(keys[text] in journal for text in batch):
-            written = model.verify(batch) if stage == "verify" else model.generate(batch, limit)
-            journal.add(stage, {keys[text]: one for text, one in zip(batch, written, strict=True)})
-    return [journal[keys[text]] for text in texts]
 
 
 def choose_sigma(name: str, config: Config, model) -> chain.Sigma:
@@ -142,7 +122,7 @@ def run(config: Config, tools: Tools, questions: Sequence[Question]) -> list[Pre
 
 def estimate(config: Config, tools: Tools, questions: Sequence[Question]) -> str:
     """A sentence on the time and memory that `run` will take, from timing a few questions outside the journal."""
-    sample = 2 if tools.model.device == "cpu" else config.model.batch_size  # elsewhere a full batch takes hardly longer than two
+    sample = 2 if tools.model.device == "cpu" else 32  # elsewhere a batch takes hardly longer than two
     x = [question.question for question in questions]
     k = tools.search(x)
     asked = list(map(prompts.build_answer, x, k))
@@ -186,7 +166,8 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     with open(path, "w", encoding="utf-8") as file:
         for p in predictions:
             rounds = [{"query": one.query if one.query != p.question.question else None, "passages": [passage.id for passage in one.passages], "answer": one.answer,
-                       "verdict": one.verdict.text if one.verdict else None} for one in p.rounds]
+                       "verdict": one.verdict.text if one.verdict else None}
+                      | ({"probabilities": one.verdict.probabilities} if one.verdict and one.verdict.probabilities else {}) for one in p.rounds]
             file.write(json.dumps({"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}, ensure_ascii=False) + "\n")
 
 
@@ -198,7 +179,7 @@ def load_predictions(path: Path, questions: Sequence[Question], passages: Sequen
         question, adapter = asked[row["id"]], SYSTEMS[row["system"]][1]
         schema = prompts.DIRECT if adapter == "cov-direct" else prompts.SCHEMA
         rounds = tuple(Round(question.question if one["query"] is None else one["query"], tuple(known[i] for i in one["passages"]), one["answer"],
-                             prompts.parse_verdict(one["verdict"], schema) if one["verdict"] else None) for one in row["rounds"])
+                             prompts.parse_verdict(one["verdict"], schema, one.get("probabilities")) if one["verdict"] else None) for one in row["rounds"])
         made.append(Prediction(question, row["system"], rounds, f"{backbone}+{adapter}" if adapter else backbone))
     return made
 

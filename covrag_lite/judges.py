@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import evaluation, prompts
-from covrag_lite.config import Config, from_notebook, resolve
+from covrag_lite.config import Config, from_manifest, resolve
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.endpoint import PREFIX, Endpoint, EndpointError
 from covrag_lite.journal import Journal
@@ -98,13 +98,13 @@ def _load_recorded(config: Config) -> tuple[list[Question], list[Passage], Recor
     default, folder = Config(), resolve("results") / config.judging.predictions
     for concern in ("world", "data", "model", "retrieval", "chain"):
         for name, value in asdict(getattr(config, concern)).items():
-            if value != getattr(getattr(default, concern), name) and name != "batch_size":  # that one is the judge's too
+            if value != getattr(getattr(default, concern), name) and name != "requests":  # that one is the judge's too
                 raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more; with predictions \"\" the systems run anew")
     files = sorted(folder.glob("*.predictions.jsonl"))
     if not files:
         raise FileNotFoundError(f"{folder} holds no recorded predictions; name a folder under results/, or \"\" to run the systems anew")
     manifest = json.loads(Path(str(files[0]).replace(".predictions.jsonl", ".manifest.json")).read_text())
-    run = from_notebook(manifest["parameters"])
+    run = from_manifest(manifest["parameters"])
     questions, passages = load_questions(run), load_passages(run)
     for name, rows in (("questions", questions), ("passages", passages)):
         if digest(rows) != manifest["data"][name]["sha256"]:

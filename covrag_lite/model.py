@@ -1,6 +1,6 @@
-"""The language model: a 4-bit base and batched greedy generation.
+"""The language model: a 4-bit base with its adapters, and what goes through it in one batch.
 
-Greedy throughout, so that the same prompts give the same texts. `evaluation` calls `generate` and `verify`.
+Greedy throughout, so that the same prompts give the same texts. `evaluation` calls `batches`, `generate` and `judge`.
 """
 
 import copy
@@ -14,7 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from covrag_lite import config as configs
-from covrag_lite.decoding import write_verdicts
+from covrag_lite import serving
+from covrag_lite.decoding import write_answers, write_verdicts
 from covrag_lite.prompts import DIRECT, SCHEMA
 
 QUANTIZE = ("nf4", "int8", "none")
@@ -27,8 +28,8 @@ def load_model(config: configs.Model) -> "LanguageModel":
     """Find the weights and check the settings; the weights are read at the first prompt."""
     if config.quantize not in QUANTIZE:
         raise ValueError(f"quantize {config.quantize!r} is not known; use one of {', '.join(QUANTIZE)}")
-    if config.batch_size < 1:
-        raise ValueError(f"batch_size is {config.batch_size}; at least one prompt must go through the model at once")
+    if config.batch_tokens < 0:
+        raise ValueError(f"batch_tokens is {config.batch_tokens}; 0 lets the device decide, more is a number of tokens")
     if config.verdicts not in ("forced", "free"):
         raise ValueError(f"verdicts {config.verdicts!r} is not known; use 'forced' or 'free'")
     if config.model.startswith("endpoint:"):
@@ -109,20 +110,31 @@ class LanguageModel:
         """The base network with this view's adapter switched on, and no other."""
         from peft import PeftModel
 
-        base, wanted = self.base, self.adapter
+        base, network, wanted = self.base, self.base._network, self.adapter
         if wanted != base.__dict__.get("active"):
             name = str(wanted).replace(".", "-")  # a dot would split peft's names
-            if "adapters" not in base.__dict__:
-                base.adapters = PeftModel.from_pretrained(base._network, str(wanted), adapter_name=name)
-            elif wanted and name not in base.adapters.peft_config:
-                base.adapters.load_adapter(str(wanted), adapter_name=name)
+            if "adapters" not in network.__dict__:  # kept beside the network they are in, and gone with it
+                network.__dict__["adapters"] = PeftModel.from_pretrained(network, str(wanted), adapter_name=name)
+            adapters = network.__dict__["adapters"]
+            if wanted and name not in adapters.peft_config:
+                adapters.load_adapter(str(wanted), adapter_name=name)
             if wanted:
-                base.adapters.base_model.enable_adapter_layers()
-                base.adapters.set_adapter(name)
+                adapters.base_model.enable_adapter_layers()
+                adapters.set_adapter(name)
             else:
-                base.adapters.base_model.disable_adapter_layers()
+                adapters.base_model.disable_adapter_layers()
             base.active = wanted
-        return base._network  # peft has put its layers into this very network
+        return network  # peft has put its layers into this very network
+
+    @property
+    def quick_network(self):
+        """The same network made ready to answer; training takes `network`, and keeps its 4 bits."""
+        network = self.network
+        ready = network.__dict__.setdefault("ready", set())
+        if self.adapter not in ready:  # each adapter brings weights of its own
+            serving.quicken(network, self.device)
+            ready.add(self.adapter)
+        return network
 
     @cached_property
     def _tokenizer(self):
@@ -163,31 +175,36 @@ class LanguageModel:
         turn = [{"role": "user", "content": prompt}]
         return self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
 
-    def encode(self, prompts: Sequence[str], room: int):
-        """One left-padded batch, checked to leave `room` tokens in the model's context."""
-        texts = [self.render(prompt) for prompt in prompts]
-        batch = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=not self.tokenizer.chat_template)
-        length, limit = batch.input_ids.shape[1] + room, self.network.config.max_position_embeddings
+    def encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
+        """Each prompt's tokens, checked to leave `room` for more in the model's context."""
+        ids = self.tokenizer([self.render(prompt) for prompt in prompts], add_special_tokens=not self.tokenizer.chat_template).input_ids
+        length, limit = max(map(len, ids)) + room, self.base._network.config.max_position_embeddings
         if length > limit:
             raise ValueError(f"a prompt with its answer takes {length} tokens, but {self.config.model!r} has room for {limit}; lower k")
-        return batch.to(self.device)
+        return ids
+
+    @cached_property
+    def fitting_tokens(self) -> int:
+        return serving.fitting_tokens(self.quick_network, self.device)
+
+    def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
+        """The prompts in batches that fit into memory with `room` tokens for what is written, those of like length together."""
+        lengths = dict(zip(prompts, map(len, self.encode(prompts, room)))) if prompts else {}
+        return serving.plan(lengths, room, self.config.batch_tokens or self.base.fitting_tokens)
 
     def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
         """One batch of prompts, completed greedily."""
-        import torch
+        return serving.fit(lambda some: write_answers(self, some, max_tokens), prompts)
 
-        batch = self.encode(prompts, max_tokens)
-        with torch.inference_mode():
-            out = self.network.generate(**batch, max_new_tokens=max_tokens, do_sample=False, eos_token_id=self.end_id,
-                                        pad_token_id=self.tokenizer.pad_token_id)
-        texts = self.tokenizer.batch_decode(out[:, batch.input_ids.shape[1]:], skip_special_tokens=True)
-        return [text.strip() for text in texts]
+    def judge(self, prompts: Sequence[str]) -> list[tuple[str, dict[str, float] | None]]:
+        """One batch of verification prompts, each completed to the text of a verdict, with the probabilities behind it where it is forced."""
+        if self.config.verdicts == "free":
+            return [(text, None) for text in self.generate(prompts, 96 + self.config.max_revised_tokens)]
+        return serving.fit(lambda some: write_verdicts(self, some), prompts)
 
     def verify(self, prompts: Sequence[str]) -> list[str]:
-        """One batch of verification prompts, each completed to the text of a verdict."""
-        if self.config.verdicts == "free":
-            return self.generate(prompts, 96 + self.config.max_revised_tokens)
-        return write_verdicts(self, prompts)
+        """The texts of `judge` alone."""
+        return [text for text, _ in self.judge(prompts)]
 
 
 def find_adapter(config: configs.Model, name: str, weights_hash: str) -> Path | None:

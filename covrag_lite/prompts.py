@@ -13,6 +13,7 @@ from covrag_lite.records import SCORES, Passage, Verdict
 ANSWER_MARKER = "#Question-Answering-in-Context-Task#"
 VERIFY_MARKER = "#verification-Task#"
 JUDGMENTS = ("true", "false", "unclear")
+VERDICT_ROOM = 128  # room for a verdict beside its revised question
 SEPARATOR = "\\"  # WebGLM and the paper separate the parts of a prompt by one literal backslash
 
 CRITERIA = """An answer is scored from 0 to 1 by five criteria.
@@ -97,7 +98,7 @@ def verdict_parts(verdict: Verdict, with_chain: bool = True) -> tuple[str, ...]:
     return fill(SCHEMA if with_chain else DIRECT, [getattr(verdict, name) for name in SCORES], verdict.judgment, verdict.revised_question)
 
 
-def parse_verdict(text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA) -> Verdict:
+def parse_verdict(text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA, probabilities: dict[str, float] | None = None) -> Verdict:
     """Read a verdict the model wrote; what does not follow the schema comes back with parsed=False, never as a score.
 
     Without the chain an empty revision means that the answer is held for true (the paper's Section 4.3).
@@ -114,7 +115,7 @@ def parse_verdict(text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA) -
         scores, judgment = _scores(body), body.get("3") if isinstance(body, dict) else None
     if scores is None or judgment not in JUDGMENTS or not isinstance(revised, str):
         return Verdict(**dict.fromkeys(SCORES), judgment="", revised_question="", parsed=False, text=text)
-    return Verdict(**scores, judgment=judgment, revised_question=revised.strip(), parsed=True, text=text)
+    return Verdict(**scores, judgment=judgment, revised_question=revised.strip(), parsed=True, text=text, probabilities=probabilities)
 
 
 def _scores(body) -> dict[str, float] | None:

@@ -16,7 +16,7 @@ from covrag_lite.records import Prediction
 
 KEY = ["dataset", "system", "metric"]
 # Parameters that change no number: how fast, where, which of the systems; adapters are told apart by their hash.
-IMMATERIAL = {"batch_size", "device", "adapters", "systems", "positions", "chains", "free_every"}
+IMMATERIAL = {"batch_tokens", "requests", "device", "adapters", "systems", "positions", "chains", "free_every"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Recorded:
 
     @property
     def config(self) -> config.Config:
-        return config.from_notebook(self.manifest["parameters"])
+        return config.from_manifest(self.manifest["parameters"])
 
 
 def find(root: Path = config.ROOT) -> list[Recorded]:

@@ -5,7 +5,7 @@ Every other module passes these around; they hold no logic but their own display
 
 import html
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SCORES = ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "bias", "conciseness")
 CITATION = re.compile(r"\[(\d+)\]")  # a reference mark in an answer, e.g. [2]
@@ -57,6 +57,8 @@ class Verdict:
     revised_question: str  # "" when the answer stands
     parsed: bool
     text: str  # what the model wrote, kept so that it can be parsed again
+    # Of a forced verdict: P("true") among the judgments, P("empty") of the revision, and each score's expectation over its digits.
+    probabilities: dict[str, float] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

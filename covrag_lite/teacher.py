@@ -13,7 +13,7 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.endpoint import PREFIX, VERDICT_TOKENS, Endpoint, EndpointError
-from covrag_lite.evaluation import complete
+from covrag_lite.completion import complete
 from covrag_lite.journal import Journal
 from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Verdict
@@ -56,7 +56,8 @@ def annotate_with_teacher(examples: Sequence[Example], endpoint: Endpoint, journ
 def _ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal) -> list[Verdict]:
     """Verdicts through the journal; an error says how much of the work it holds."""
     # `complete` calls `generate` for every stage but "verify", and a teacher is to write verdicts whatever the stage's name.
-    judge = SimpleNamespace(fingerprint=endpoint.fingerprint, device=endpoint.device, config=endpoint.config, generate=endpoint.write_verdicts)
+    judge = SimpleNamespace(fingerprint=endpoint.fingerprint, device=endpoint.device, config=endpoint.config, generate=endpoint.write_verdicts,
+                            bill=endpoint.bill)
     try:
         written = complete(stage, texts, VERDICT_TOKENS + endpoint.config.max_revised_tokens, judge, journal)
     except EndpointError as error:

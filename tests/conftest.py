@@ -33,11 +33,15 @@ class ScriptedModel:
     device = "cpu"
     base = property(lambda self: self)
 
-    def __init__(self, settings=config.Model(batch_size=2)):
+    def __init__(self, settings=config.Model()):
         self.config, self.asked, self.schema, self.adapter = settings, [], SCHEMA, None
 
     def with_adapter(self, name):
         return self
+
+    def batches(self, prompts, room):
+        longest_first = sorted(prompts, key=lambda prompt: (-len(prompt), prompt))
+        return [longest_first[i:i + 2] for i in range(0, len(prompts), 2)]
 
     def generate(self, prompts, max_tokens):
         self.asked += prompts

@@ -26,7 +26,7 @@ def settings(tiny_folder, tmp_path_factory):
 
 def logits(view):
     with torch.inference_mode():
-        return view.network(**view.encode(PROMPT, 1)).logits[0, -1]
+        return view.network(torch.tensor(view.encode(PROMPT, 1))).logits[0, -1]
 
 
 def test_adapters_do_not_touch_each_other_or_the_base(settings):

@@ -26,7 +26,7 @@ def project(tmp_path_factory):
     questions, passages = load_questions(config), load_passages(config)
     model = ScriptedModel(config.model)
     model.generate = lambda prompts, limit: [questions[i % 3].answers[0] for i, _ in enumerate(prompts)]
-    tools = evaluation.bind(config, load_retriever("bm25", passages, 5), model, Journal(root / "runs" / "journal.jsonl"))
+    tools = evaluation.bind(config, load_retriever(config.retrieval, passages), model, Journal(root / "runs" / "journal.jsonl"))
     run = recorded.Recorded(root / "results" / "toy", "table2", evaluation.manifest(config, model, 1.0, questions=questions, passages=passages))
     predictions = evaluation.run(config, tools, questions)
     evaluation.save_predictions(run.file("predictions.jsonl"), predictions)
@@ -99,7 +99,7 @@ def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(copy,
     near, far = long.assign(value=long.value + 0.1), long.assign(value=long.value + 90, low=long.low + 90, high=long.high + 90)
     assert set(recorded.reproduction(near, run.manifest, copy).verdict) == {"within noise"}
     assert "DIFFERS" in set(recorded.reproduction(far, run.manifest, copy).verdict)
-    faster = run.manifest | {"parameters": run.manifest["parameters"] | {"batch_size": 99, "device": "cuda", "name": "mine"}}
+    faster = run.manifest | {"parameters": run.manifest["parameters"] | {"batch_tokens": 99, "device": "cuda", "name": "mine"}}
     assert len(recorded.reproduction(long, faster, copy)) == len(long)
     capsys.readouterr()
     other = run.manifest | {"parameters": run.manifest["parameters"] | {"k": 3}}

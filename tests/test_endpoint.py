@@ -1,11 +1,16 @@
 """The endpoint and the teacher, against a real server on loopback that fails in every way a server can."""
 
 import json
+import shutil
+import socket
+import subprocess
+import sys
 import threading
 import time
 import traceback
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -110,7 +115,7 @@ def server(monkeypatch):
 
 
 def connect(retries=2, timeout=5.0, **settings):
-    return Endpoint(config.Model(model="endpoint:toy", **{"batch_size": 2} | settings), retries, timeout)
+    return Endpoint(config.Model(model="endpoint:toy", **{"requests": 2} | settings), retries, timeout)
 
 
 @pytest.fixture
@@ -129,7 +134,7 @@ def spoken(error):
 
 
 def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path, questions, passages):
-    settings = config.Config(model=config.Model(model="endpoint:toy", batch_size=2), retrieval=config.Retrieval(k=2), run=config.Run(runs=str(tmp_path)))
+    settings = config.Config(model=config.Model(model="endpoint:toy", requests=2), retrieval=config.Retrieval(k=2), run=config.Run(runs=str(tmp_path)))
     tools = evaluation.load_tools(settings, passages)
     predictions = evaluation.run_system("CoV-RAG", settings, tools, questions[:2])
     assert isinstance(tools.model, Endpoint) and [p.answer for p in predictions] == ["Edith Marrow[1]"] * 2
@@ -138,6 +143,29 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
     assert all(body["temperature"] == 0 and body["model"] == "toy" for body in bodies)
     assert [("response_format" in body) for body in bodies] == [prompts.VERIFY_MARKER in body["messages"][0]["content"] for body in bodies]
     assert json.dumps(evaluation.manifest(settings, tools.model, 1.0, questions=questions, passages=passages)).count(KEY) == 0
+
+
+def test_a_model_served_by_transformers_answers_and_is_judged(tiny_folder, tmp_path, monkeypatch):
+    for package in ("fastapi", "uvicorn"):
+        pytest.importorskip(package, reason=f"`transformers serve` needs {package}, which this project does not")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path / "tiny"  # the server wants chats, which the tiny tokenizer knows nothing of
+    shutil.copytree(tiny_folder, folder)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    words = ["serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
+    process = subprocess.Popen([str(Path(sys.executable).parent / "transformers"), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    try:
+        served = Endpoint(config.Model(model=f"endpoint:{folder}", max_revised_tokens=6, requests=2), retries=9, timeout=60)
+        texts = evaluation.complete("answer", ["who wrote it?", "why"], 6, served, Journal(tmp_path / "journal.jsonl"))
+        assert len(texts) == 2 and served.used["requests"] == 2
+        assert not prompts.parse_verdict(served.verify(["is it?"])[0]).parsed  # this server forces no schema, and random weights write none
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def test_the_schema_asked_for_is_the_one_that_is_parsed():
@@ -177,13 +205,13 @@ def test_a_silent_server_is_given_up_too(server, way, said):
 
 def test_no_more_requests_are_under_way_than_allowed(server):
     server.pause = 0.05
-    connect(batch_size=3).generate([f"who is {i}?" for i in range(12)], 9)
+    connect(requests=3).generate([f"who is {i}?" for i in range(12)], 9)
     assert 1 < server.most_at_once <= 3 and len(server.asked) == 12
 
 
 def test_texts_come_back_in_the_order_of_their_prompts(server):
     server.write = lambda prompt: prompt.upper()
-    assert connect(batch_size=4).generate(list("abcdefgh"), 9) == list("ABCDEFGH")
+    assert connect(requests=4).generate(list("abcdefgh"), 9) == list("ABCDEFGH")
 
 
 @pytest.mark.parametrize("way, text", [("half", TRUE[: len(TRUE) // 2]), ("wrong", '{"1": {"reference_correctness": 7}, "3": "perhaps"}'), ("refusal", "I cannot judge this.")])
@@ -215,6 +243,27 @@ def test_tokens_are_counted_for_the_bill(server):
     endpoint.generate(["a", "b", "c"], 9)
     assert endpoint.used == {"requests": 3, "prompt_tokens": 300, "completion_tokens": 21}
     assert endpoint.cost(prompt_price=1.0, completion_price=10.0) == pytest.approx((300 + 210) / 1e6)
+
+
+def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    server.script = ["good", "good", "good", "broken_briefly", "good"]
+    asked = [f"who is {i}?" for i in range(8)]
+    with pytest.raises(EndpointError, match="503"):
+        evaluation.complete("answer", asked, 9, connect(retries=0), journal)
+    assert 3 <= len(Journal(tmp_path / "journal.jsonl").texts) <= 5  # those before, and the one under way beside the failed one
+    had, server.script, server.asked = len(journal.texts), ["good"], []
+    assert len(evaluation.complete("answer", asked, 9, connect(), journal)) == 8 and len(server.asked) == 8 - had
+
+
+def test_the_bill_is_printed_with_its_cost_where_prices_are_known(server, tmp_path, capsys, monkeypatch):
+    evaluation.complete("answer", ["a", "b"], 9, endpoint := connect(), Journal(tmp_path / "journal.jsonl"))
+    assert "toy: 2 requests, 200 prompt and 14 completion tokens\n" in capsys.readouterr().out
+    monkeypatch.setenv("ENDPOINT_PRICES", "1.0,10.0")
+    assert endpoint.bill().endswith("tokens, at these prices 0.0003")
+    monkeypatch.setenv("ENDPOINT_PRICES", "dear")
+    with pytest.raises(ValueError, match="ENDPOINT_PRICES is 'dear'"):
+        endpoint.bill()
 
 
 def test_a_missing_key_or_address_is_named(server, monkeypatch):

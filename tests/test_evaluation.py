@@ -18,7 +18,7 @@ def tools(config, passages, scripted):
 
 
 def test_systems_that_share_their_first_round_compute_it_once(config, tools, questions, scripted):
-    evaluation.run(config, tools, questions)
+    evaluation.run(config.with_chain(systems=("RAG", "CoV-RAG-S", "CoV-RAG")), tools, questions)
     assert len(scripted.asked) == len(set(scripted.asked))
     # closed-book 4, rewrite 4, verify 4, first answers 4, Start-Revise's answers at most 4, one second round
     assert len(scripted.asked) <= 21
@@ -92,3 +92,22 @@ def test_recorded_predictions_score_as_they_did(config, tools, questions, passag
     again = evaluation.load_predictions(tmp_path / "p.jsonl", questions, passages, config.model.model)
     before, after = evaluation.to_frame(predictions), evaluation.to_frame(again)
     pd.testing.assert_frame_equal(before.drop(columns="backbone"), after.drop(columns="backbone"))
+
+
+def test_probabilities_survive_the_journal_and_the_predictions_file(config, passages, questions, scripted, tmp_path):
+    scripted.judge = lambda batch: [(text, {"true": 0.25, "bias": 0.8}) for text in scripted.verify(batch)]
+    tools = lambda: evaluation.load_tools(config, passages, scripted)
+    first, again = (evaluation.run_system("CoV-RAG", config, tools(), questions) for _ in range(2))
+    assert len(scripted.asked) == len(set(scripted.asked)) and first[0].rounds[0].verdict.probabilities == {"true": 0.25, "bias": 0.8}
+    evaluation.save_predictions(tmp_path / "p.jsonl", first)
+    loaded = evaluation.load_predictions(tmp_path / "p.jsonl", questions, passages)
+    for made in (again, loaded):
+        assert [[one.verdict and one.verdict.probabilities for one in p.rounds] for p in made] == [
+            [one.verdict and one.verdict.probabilities for one in p.rounds] for p in first]
+
+
+def test_records_without_probabilities_still_load(config, tools, questions, passages, tmp_path):
+    evaluation.save_predictions(tmp_path / "p.jsonl", evaluation.run(config, tools, questions))
+    assert "probabilities" not in (tmp_path / "p.jsonl").read_text()
+    loaded = evaluation.load_predictions(tmp_path / "p.jsonl", questions, passages)
+    assert all(one.verdict.probabilities is None for p in loaded for one in p.rounds if one.verdict)

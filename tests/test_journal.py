@@ -78,7 +78,7 @@ PROGRAM = textwrap.dedent("""
     from covrag_lite.data import load_passages, load_questions
     from covrag_lite.model import LanguageModel
     out, model = map(Path, sys.argv[1:])
-    config = Config(data=Data(n_questions=6), model=Model(model=str(model), batch_size=4, max_answer_tokens=8, max_revised_tokens=6), run=Run(runs=str(out)))
+    config = Config(data=Data(n_questions=6), model=Model(model=str(model), batch_tokens=4096, max_answer_tokens=8, max_revised_tokens=6), run=Run(runs=str(out)))
     for name in ("generate", "verify"):  # slow enough to be killed in between
         plain = getattr(LanguageModel, name)
         setattr(LanguageModel, name, lambda self, *words, plain=plain: (time.sleep(0.05), plain(self, *words))[1])

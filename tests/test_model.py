@@ -1,10 +1,12 @@
 """The model's own facts, on a tiny Llama made from nothing; the embedded SmolLM2 once."""
 
+import json
+
 import pytest
 import torch
 
-from covrag_lite import config, model, prompts
-from covrag_lite.decoding import SchemaWriter
+from covrag_lite import config, model, prompts, records
+from covrag_lite.decoding import Writer
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
 
@@ -20,7 +22,7 @@ def loaded(request, tiny_folder):
 
 def masked_greedy(loaded, prompt):
     """The verdict by the book: every token by its own full forward pass, the schema only as a mask."""
-    writer = SchemaWriter(loaded, [prompt])  # for its tokenising and its mask alone
+    writer = Writer(loaded, [prompt], 0)  # for its tokenising and its mask alone
     ids = list(writer.pending[0])
     forwards = 0
 
@@ -68,6 +70,23 @@ def test_a_forced_verdict_is_what_masked_greedy_decoding_writes(loaded):
         assert prompts.parse_verdict(text).parsed
 
 
+def test_a_forced_verdict_keeps_the_probabilities_behind_it(loaded):
+    (text, known), (_, other) = loaded.judge(PROMPTS[:2])
+    assert list(known) == [*records.SCORES, "true", "empty"][:len(known)] and known != other and all(0 <= value <= 1 for value in known.values())
+    writer = Writer(loaded, PROMPTS[:1], 0)
+    ids = writer.pending[0] + writer.ids(prompts.SCHEMA[0])
+    following = lambda choices: torch.softmax(loaded.network(torch.tensor([ids])).logits[0, -1, [writer.ids(one)[0] for one in choices]], 0)
+    with torch.inference_mode():
+        zero, one = following("01").tolist()
+        written = json.loads(text)["1"]["reference_correctness"]
+        expected = one
+        ids += writer.ids("0") + writer.ids(".")
+        for place, digit in enumerate(f"{written:.2f}"[2:] if written < 1 else "", 1):
+            expected += zero * 10**-place * sum(i * chance for i, chance in enumerate(following("0123456789").tolist()))
+            ids += writer.ids(digit)
+    assert known["reference_correctness"] == pytest.approx(expected, abs=2e-4)
+
+
 def test_a_forced_verdict_costs_few_forward_passes(loaded, monkeypatch):
     calls = []
     forward = loaded.network.forward
@@ -109,8 +128,8 @@ def test_a_model_that_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch)
         model.load_model(config.Model(model="no-such/model"))
     with pytest.raises(ValueError, match="quantize 'nf3' is not known"):
         tiny(tiny_folder, quantize="nf3")
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        tiny(tiny_folder, batch_size=0)
+    with pytest.raises(ValueError, match="batch_tokens is -1"):
+        tiny(tiny_folder, batch_tokens=-1)
     with pytest.raises(ValueError, match="device 'tpu' is not known"):
         tiny(tiny_folder, device="tpu")
     with pytest.raises(ValueError, match="verdicts 'loud' is not known"):

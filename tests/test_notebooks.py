@@ -12,10 +12,10 @@ from covrag_lite.config import ROOT, Config, from_notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
-SMALL = {"table2": {"n_questions": 1, "batch_size": 4}, "explore": {}, "world": {}, "figure4": {}, "speed": {},
-         "table3": {"predictions": "", "n_questions": 1, "batch_size": 4},
-         "table4": {"n_questions": 1, "batch_size": 4}, "table5": {"n_questions": 1, "batch_size": 4},
-         "table6": {"n_questions": 1, "batch_size": 4, "encoder": "{encoder}"},
+SMALL = {"table2": {"n_questions": 1, "batch_tokens": 4096}, "explore": {}, "world": {}, "figure4": {}, "speed": {},
+         "table3": {"predictions": "", "n_questions": 1, "batch_tokens": 4096},
+         "table4": {"n_questions": 1, "batch_tokens": 4096}, "table5": {"n_questions": 1, "batch_tokens": 4096},
+         "table6": {"n_questions": 1, "batch_tokens": 4096, "encoder": "{encoder}"},
          "train": {"n_train_questions": 24, "n_questions": 1, "epochs": 1, "adapters_out": "{tmp}/adapters"}}
 WRITTEN = {"table6": {f"table6.{end}" for end in ("csv", "md", "png", "clean.png", "manifest.json",
                                                   *(f"{name}.predictions.jsonl" for name in ("bm25", "dense", "fused")))}}

@@ -1,0 +1,97 @@
+"""What makes answering quick without changing an answer: weights unpacked once, lean adapters and attention, batches as large as fit.
+
+`model` calls this before and around what `decoding` writes.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
+
+import torch
+from peft.tuners.lora import LoraLayer
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from covrag_lite.lora import unpack_linears
+from covrag_lite.memory import free_memory, unpacked_bytes
+
+CPU_TOKENS, CUDA_TOKENS = 16384, 2**18  # of a batch: more gives hardly any speed, and a batch is what a killed run loses
+GROUPED = "grouped"  # the name under which transformers knows `attend`
+FULL = re.compile("out of memory|not enough memory|can't allocate memory")  # what the allocators of CUDA and of CPUs say
+
+
+def quicken(network, device: str) -> None:
+    """Make a network quick to answer: the same values, computed with less around them."""
+    # Unpacking takes most of a decoding step on a CPU. Training's own rule says where there is room for the weights.
+    if unpacked_bytes(network) < 0.1 * free_memory(device):
+        unpack_linears(network)
+    for layer in network.modules():
+        if isinstance(layer, LoraLayer):
+            for weights in (*layer.lora_A.values(), *layer.lora_B.values()):
+                weights.to(network.dtype)  # as they were trained; peft keeps them in fp32
+            layer.forward = MethodType(adapted, layer)
+    if device == "cpu" and network.config._attn_implementation == "sdpa":
+        network.set_attn_implementation(GROUPED)
+
+
+def attend(module, query, key, value, attention_mask, scaling=None, **_):
+    """transformers' "sdpa" without its copies of keys and values for every head of a group, which a CPU does not need even under a mask."""
+    causal = attention_mask is None and query.shape[2] > 1
+    out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attention_mask, is_causal=causal, scale=scaling, enable_gqa=True)
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(GROUPED, attend)
+AttentionMaskInterface.register(GROUPED, sdpa_mask)
+
+
+def adapted(layer, x, *_, **__):
+    """x W' + s (x A') B' without the copies and casts of peft's own forward, which is left to adapters of other kinds."""
+    name = layer.active_adapters[0]
+    if layer.disable_adapters or name not in layer.lora_A:
+        return layer.base_layer(x)
+    if name in layer.lora_variant or layer.lora_B[name].bias is not None:
+        return type(layer).forward(layer, x)
+    a, b, out = layer.lora_A[name].weight, layer.lora_B[name].weight, layer.base_layer(x)
+    out.view(-1, out.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]) @ a.t(), b.t(), alpha=layer.scaling[name])
+    return out
+
+
+def fitting_tokens(network, device: str) -> int:
+    """How many tokens may go through the network together."""
+    if device == "cpu":
+        return CPU_TOKENS  # the same whatever is free, so that a resumed run makes the same batches
+    shape = network.config
+    heads = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    kept = shape.num_hidden_layers * 2 * shape.num_key_value_heads * heads  # keys and values of a token
+    passing = 3 * shape.intermediate_size + 8 * shape.hidden_size  # one layer's tensors while it is read
+    tokens = free_memory(device) / 2 / ((kept + passing) * network.dtype.itemsize)
+    return min(CUDA_TOKENS, 1 << max(int(tokens), 1).bit_length() - 1)  # a power of two: mostly the same from run to run
+
+
+def plan(lengths: Mapping[str, int], room: int, tokens: int) -> list[list[str]]:
+    """The prompts longest first, in batches whose rows times the longest one, with room to write, stay within `tokens`."""
+    batches, size = [], 0
+    for prompt in sorted(lengths, key=lambda prompt: (-lengths[prompt], prompt)):
+        if not batches or len(batches[-1]) == size:
+            batches.append([])
+            size = max(1, tokens // (lengths[prompt] + room))
+        batches[-1].append(prompt)
+    return batches
+
+
+def fit(write: Callable[[Sequence[str]], list], prompts: Sequence[str]) -> list:
+    """What `write` makes of a batch, in halves where the whole does not fit into memory."""
+    try:
+        return write(prompts)
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        if not FULL.search(str(error)):
+            raise
+        if len(prompts) == 1:
+            raise MemoryError(f"one prompt of {len(prompts[0])} letters does not fit into memory by itself; "
+                              f"lower k, choose a smaller model, or free memory") from None
+    # Outside of `except`, where the failed attempt's tensors are gone.
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    half = len(prompts) // 2
+    return fit(write, prompts[:half]) + fit(write, prompts[half:])

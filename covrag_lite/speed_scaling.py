@@ -1,0 +1,90 @@
+"""How our own work grows with the number of questions and of passages: no model, no GPU. `speed_inference` calls this."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import psutil
+
+from covrag_lite import evaluation, prompts, world
+from covrag_lite.config import Config
+from covrag_lite.data import load_passages, load_questions
+from covrag_lite.journal import Journal
+from covrag_lite.retrieval import load_retriever
+
+
+def memory() -> float:
+    """The MB this process holds."""
+    return psutil.Process().memory_info().rss / 1e6
+
+
+class Instant:
+    """A model that answers at once, so that what is left is our own work."""
+
+    fingerprint, device, schema, adapter = "instant", "cpu", prompts.SCHEMA, None
+
+    def __init__(self, config: Config):
+        self.config, self.text = config.model, prompts.render_verdict([0.1] * 6, "false", "Where is it?")
+
+    def with_adapter(self, name: str) -> "Instant":
+        return self
+
+    def batches(self, texts: Sequence[str], room: int) -> list[list[str]]:
+        return [texts[i:i + 32] for i in range(0, len(texts), 32)]
+
+    def generate(self, texts: Sequence[str], limit: int) -> list[str]:
+        return ["It is so.[1]"] * len(texts)
+
+    def verify(self, texts: Sequence[str]) -> list[str]:
+        return [self.text] * len(texts)
+
+
+def overhead(config: Config, sizes: Sequence[int] = (100, 1000, 10_000)) -> pd.DataFrame:
+    """What everything but the model costs a question (search, prompts, journal, frame), for ever more questions."""
+    passages, some, rows = load_passages(config), load_questions(config), {}
+    search = load_retriever(config.retrieval, passages)
+    search([some[0].question])
+    for size in sizes:
+        questions = [replace(some[i % len(some)], id=f"{i}", question=f"{some[i % len(some)].question} {i}") for i in range(size)]
+        with tempfile.TemporaryDirectory() as folder:
+            before, start = memory(), time.perf_counter()
+            tools = evaluation.bind(config, search, Instant(config), Journal(Path(folder) / "journal.jsonl"))
+            made = evaluation.run_system("CoV-RAG", config, tools, questions)
+            evaluation.to_frame(made)
+            seconds = time.perf_counter() - start
+        rows[f"{size:,} questions"] = {"ms_per_question": 1e3 * seconds / size, "kb_per_question": 1e3 * (memory() - before) / size}
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame.insert(0, "cheaper", frame.ms_per_question.iloc[0] / frame.ms_per_question)
+    return frame
+
+
+def bm25(config: Config, sizes: Sequence[int] = (10_000, 100_000), n_queries: int = 200) -> pd.DataFrame:
+    """Index and query time of our BM25 over ever larger worlds, against rank_bm25 over the smallest."""
+    from rank_bm25 import BM25Okapi
+
+    rows = {}
+    queries = [question.question for question in load_questions(replace(config, data=replace(config.data, n_questions=0)))][:n_queries]
+    for size in sizes:
+        passages = list(world.passages(replace(config.world, n_passages=size)))
+        before, start = memory(), time.perf_counter()
+        search = load_retriever(config.retrieval, passages)
+        indexed = time.perf_counter()
+        search(queries[:1])
+        begun = time.perf_counter()
+        search(queries)
+        rows[f"ours, {size:,} passages"] = {"queries_per_second": len(queries) / (time.perf_counter() - begun), "index_seconds": indexed - start,
+                                            "index_mb": memory() - before}
+        if size == min(sizes):
+            before, start = memory(), time.perf_counter()
+            plain = BM25Okapi([f"{p.title} {p.text}".lower().split() for p in passages])
+            indexed = time.perf_counter()
+            for query in queries[:20]:  # it scores every passage for every query
+                plain.get_top_n(query.lower().split(), passages, config.retrieval.k)
+            rows[f"rank_bm25, {size:,} passages"] = {"queries_per_second": 20 / (time.perf_counter() - indexed), "index_seconds": indexed - start,
+                                                     "index_mb": memory() - before}
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame.insert(0, "faster", frame.queries_per_second / frame.loc[f"rank_bm25, {min(sizes):,} passages", "queries_per_second"])
+    return frame
