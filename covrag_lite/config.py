@@ -146,6 +146,8 @@ class Speed:
 
     shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b" and "13b" have random weights and want a GPU
     speed_seconds: float = 420.0  # after which no further way of training is begun
+    speed_parts: tuple[str, ...] = ("verdicts", "batches", "rounds", "overhead", "bm25")  # what of answering is measured
+    speed_questions: int = 6  # questions that are answered and verified for it; a few hundred on a GPU
     recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here
 
 

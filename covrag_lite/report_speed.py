@@ -4,6 +4,7 @@ Made from the frames of `speed.benchmark`; notebooks/speed.ipynb calls it.
 """
 
 import json
+import platform
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +22,15 @@ def load_speed(path: Path) -> tuple[pd.DataFrame, str]:
     frame = pd.DataFrame(content["rows"])
     made = f"{content['device']}, torch {content['torch']}; {content['matrix_rate'] / 1e12:.0f} × 10¹² operations a second in large matrix products"
     return frame[frame.tokens_per_second.notna()].drop(columns=["operations_per_token", "failure"]).reset_index(drop=True), made
+
+
+def save_frames(path: Path, frames: dict[str, pd.DataFrame], device: str) -> None:
+    """What was measured of answering, and where."""
+    import torch
+
+    machine = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
+    content = {"device": machine, "torch": torch.__version__} | {part: json.loads(frame.to_json(orient="index")) for part, frame in frames.items()}
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:

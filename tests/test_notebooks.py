@@ -12,7 +12,7 @@ from covrag_lite.config import ROOT, Config, from_notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
-SMALL = {"table2": {"n_questions": 1, "batch_tokens": 4096}, "explore": {}, "world": {}, "figure4": {}, "speed": {},
+SMALL = {"table2": {"n_questions": 1, "batch_tokens": 4096}, "explore": {}, "world": {}, "figure4": {}, "speed": {"speed_questions": 2, "speed_parts": "verdicts,batches,rounds"},
          "table3": {"predictions": "", "n_questions": 1, "batch_tokens": 4096},
          "table4": {"n_questions": 1, "batch_tokens": 4096}, "table5": {"n_questions": 1, "batch_tokens": 4096},
          "table6": {"n_questions": 1, "batch_tokens": 4096, "encoder": "{encoder}"},
