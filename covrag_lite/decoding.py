@@ -113,7 +113,7 @@ class Writer:
     def note(self, name: str, values) -> None:
         """Remember a probability of each row."""
         for row, value in zip(self.rows, values.tolist()):
-            self.probabilities[row][name] = round(value, 4)
+            self.probabilities[row][name] = float(f"{value:.6g}")
 
     def write_choice(self, choices: Sequence[str], rows: Sequence[int] | None = None):
         """Let rows choose the likeliest of a few texts, by their first tokens; returns every row's choice, and the probabilities of all."""

@@ -42,6 +42,8 @@ class Endpoint:
         self.config, self.name, self.schema = config, config.model.removeprefix(PREFIX), SCHEMA
         if not self.name:
             raise ValueError(f"model {config.model!r} names no model; write '{PREFIX}' and the name the server knows it by")
+        if config.requests < 1:
+            raise ValueError(f"requests is {config.requests}; at least one must be under way at once")
         if not os.environ.get("OPENAI_API_KEY"):
             raise ValueError(f"model {config.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
                              f"own that asks for none takes any word), and the server's address in OPENAI_BASE_URL")

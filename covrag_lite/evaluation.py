@@ -122,7 +122,7 @@ def run(config: Config, tools: Tools, questions: Sequence[Question]) -> list[Pre
 
 def estimate(config: Config, tools: Tools, questions: Sequence[Question]) -> str:
     """A sentence on the time and memory that `run` will take, from timing a few questions outside the journal."""
-    sample = 2 if tools.model.device == "cpu" else 32  # elsewhere a batch takes hardly longer than two
+    sample = 32 if tools.model.device == "cuda" else 2  # a GPU takes hardly longer for a batch than for two; an endpoint may cost money
     x = [question.question for question in questions]
     k = tools.search(x)
     asked = list(map(prompts.build_answer, x, k))

@@ -100,8 +100,9 @@ def walk(model, writer) -> Generator[Sequence[int], int, None]:
 
 
 def verdicts(model, texts: Sequence[str]) -> pd.DataFrame:
-    """Verdicts forced into the schema against transformers' `generate` with the schema as a mask, on the same quick network."""
-    network = model.quick_network
+    """One batch of verdicts forced into the schema, against transformers' `generate` with the schema as a mask on the same network."""
+    network, room = model.quick_network, prompts.VERDICT_ROOM + model.config.max_revised_tokens
+    texts = model.batches(texts, room)[0]
     model.verify(texts[:1])
     with measured(model) as forced:
         written = model.verify(texts)
@@ -111,7 +112,7 @@ def verdicts(model, texts: Sequence[str]) -> pd.DataFrame:
     width = max(map(len, model.encode(texts, 0)))
     with measured(model) as masked:
         allowed = lambda row, ids: first[row] if len(ids) == width else walks[row].send(ids[-1].item())
-        again = generate(model, network, texts, prompts.VERDICT_ROOM + model.config.max_revised_tokens, allowed)
+        again = generate(model, network, texts, room, allowed)
     rows = {"masked generate": masked, "forced": forced}
     same = sum(one == other for one, other in zip(written, again))
     return compare(rows, "masked generate", {"fewer_passes": "passes", "faster": "seconds"}).assign(same=same, n=len(texts))
@@ -193,16 +194,18 @@ def rounds(config: Config, model, search: Callable, questions: Sequence[Question
 
     model.generate(x[:1], 1)
     chain.cov_rag(questions, timed("search", search), timed("answer", answer), timed("verify", verify))
-    k = search(x)
+    k, room = search(x), prompts.VERDICT_ROOM + config.model.max_revised_tokens
+    size = len(model.batches([prompts.build_verify(*one, "") for one in zip(x, k)], room)[0])  # a second cache is in the half that is left free
     with measured(model) as joint:
-        answer_and_verify(model, x, k, limit)
-    rag = taken["search"]["seconds"] + taken["answer"]["seconds"]
-    taken["CoV-RAG"] = {"seconds": sum(row["seconds"] for row in taken.values()), "passes": sum(row["passes"] for row in taken.values()), "n": len(x)}
+        for i in range(0, len(x), size):
+            answer_and_verify(model, x[i:i + size], k[i:i + size], limit)
+    total = lambda *stages: pd.DataFrame([taken[stage] for stage in stages])[["seconds", "passes"]].sum().to_dict() | {"n": len(x)}
+    rag, stages = total("search", "answer"), list(taken)
+    taken["CoV-RAG"] = total(*stages)
     taken["answer and verify, shared layout"] = {**joint, "n": len(x)}
-    taken["CoV-RAG, shared layout"] = {"seconds": taken["CoV-RAG"]["seconds"] - taken["answer"]["seconds"] - taken["verify"]["seconds"] + joint["seconds"],
-                                       "passes": taken["CoV-RAG"]["passes"] - taken["answer"]["passes"] - taken["verify"]["passes"] + joint["passes"], "n": len(x)}
+    taken["CoV-RAG, shared layout"] = total("answer and verify, shared layout", *(stage for stage in stages if stage not in ("answer", "verify")))
     frame = pd.DataFrame.from_dict(taken, orient="index")
-    frame.insert(0, "times_rag", frame.seconds / rag)
+    frame.insert(0, "times_rag", frame.seconds / rag["seconds"])
     return frame
 
 
@@ -233,7 +236,8 @@ def main() -> None:
     given = parser.parse_args()
     config = Config(world=World(n_test=max(150, given.questions // 4 + 1)), run=Run(name="speed"))
     config = replace(config, data=replace(config.data, n_questions=-(-given.questions // 4)))
-    content = {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU", "torch": torch.__version__, "shape": given.shape or config.model.model}
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    content = {"device": device, "torch": torch.__version__, "shape": given.shape or config.model.model}
     for part in given.parts.split(","):
         frame = benchmark([part], config, given.questions, given.shape)[part]
         print(part, frame.round(3).to_string(), sep="\n", flush=True)

@@ -273,6 +273,8 @@ def test_a_missing_key_or_address_is_named(server, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(ValueError, match="needs a key in the environment variable OPENAI_API_KEY"):
         load_model(config.Model(model="endpoint:toy"))
+    with pytest.raises(ValueError, match="requests is 0"):
+        connect(requests=0)
     with pytest.raises(ValueError, match="names no model"):
         load_model(config.Model(model="endpoint:"))
 

@@ -68,6 +68,17 @@ def test_lean_adapters_compute_what_pefts_do(tiny_folder, adapters, quantize):
     assert not torch.allclose(logits(lean.with_adapter("rag").quick_network, lean), logits(lean.with_adapter("cov").quick_network, lean))
 
 
+def test_attention_in_blocks_is_attention(tiny_folder):
+    plain, quick = (tiny(tiny_folder, quantize="none") for _ in range(2))
+    ids = torch.randint(3, 400, (3, 2 * serving.BLOCK + 7), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[0, :70] = mask[1, :3] = 0
+    with torch.inference_mode():
+        made = [network(input_ids=ids, attention_mask=mask).logits[mask.bool()] for network in (plain.network, quick.quick_network)]
+    assert quick.network.config._attn_implementation == serving.GROUPED
+    torch.testing.assert_close(*made)
+
+
 def test_texts_are_the_same_whatever_the_budget_and_the_order(tiny_folder, adapters):
     def texts(prompts, batch_tokens):
         cov = tiny(tiny_folder, adapters=adapters, batch_tokens=batch_tokens).with_adapter("cov")
