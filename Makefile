@@ -14,7 +14,7 @@ table2: setup  ## Table 2 on the embedded world: figures/embedded/table2.{md,csv
 test: setup  ## all tests, offline, on a CPU
 	.venv/bin/python -m pytest
 
-check: setup  ## score the recorded predictions again and compare every recorded number, the README's too
+check: setup  ## make every recorded table anew, without a model, and compare every recorded number, the README's too
 	.venv/bin/python -m covrag_lite.check
 
 lab: setup  ## JupyterLab on the notebooks

@@ -1,7 +1,7 @@
-"""What is recorded must follow from the recorded predictions: `make check` scores them again and compares every number.
+"""What is recorded must follow from what it was made from: `make check` scores the recorded predictions again and compares every number.
 
 Where the README tells of a recorded run, its prose stands in the run's `<table>.claims.md`, with a name in braces for
-every number; `--write` fills it in. No model is needed.
+every number; `--write` fills it in. No model is needed, and no judge: a served one's recorded verdicts are ranked again.
 """
 
 import argparse
@@ -11,14 +11,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
 
-from covrag_lite import ablation, config, evaluation, report
-from covrag_lite.recorded import KEY, Recorded, backbones, find, load
+from covrag_lite import ablation, config, data, evaluation, judges, pictures, ranking, report, report_retrieval, report_speed
+from covrag_lite.recorded import KEY, Recorded, backbones, check_data, find, load, load_searches
 from covrag_lite.records import Prediction
 
 BLOCK = re.compile(r"(<!-- made from (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-FIGURE4 = Path("figures/embedded/figure4.csv")
 
 
 def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
@@ -26,65 +26,126 @@ def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path
     frame = evaluation.to_frame(sorted(predictions, key=lambda p: list(report.PALETTE).index(p.system)))
     long = report.accuracy_table(frame, run.table)
     report.save_table(folder, run.table, long, report.compare(frame), report.notes(frame))
-    report.plot_accuracy(long, report.title(run.table, run.config, long), folder / f"{run.table}.png")
+    pictures.plot_accuracy(long, report.title(run.table, run.config, long), folder / f"{run.table}.png")
 
 
 def make_chain(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
     """Table 5 and its picture likewise."""
     long = ablation.chain_table(predictions)
     report.save_chain(folder, long, ablation.policies(predictions), ablation.chain_notes(predictions))
-    report.plot_accuracy(long, report.title("table5", run.config, long), folder / "table5.png", None)
+    pictures.plot_accuracy(long, report.title("table5", run.config, long), folder / "table5.png", None)
 
 
-MAKE = {"table2": make_accuracy, "table4": make_accuracy, "table5": make_chain}  # how each table follows from predictions
+def make_ranks(run: Recorded, basis: tuple[judges.Answers, pd.DataFrame], folder: Path) -> None:
+    """Table 3 and its picture likewise, from the answers that were judged and the recorded verdicts; the rubric judges anew."""
+    answers, known = basis
+    scores = judges.judge(run.config, answers, known)
+    long = ranking.rank_table(scores, "table3")
+    ranking.save_ranks(folder, "table3", long, ranking.compare_ranked(scores), ranking.agreement_table(scores), ranking.notes(scores))
+    judges.save_verdicts(folder / "table3.verdicts.jsonl", scores)
+    pictures.plot_ranks(long, ranking.title(run.config, answers), folder / "table3.png")
+
+
+def make_retrieval(run: Recorded, searches: dict[str, list[Prediction]], folder: Path) -> None:
+    """Table 6 and its pictures likewise, with the part that is searched without a model."""
+    frame = pd.concat([evaluation.to_frame(made).assign(retriever=name) for name, made in searches.items()], ignore_index=True)
+    revised, clean = (report_retrieval.retrieval_table(frame[frame.system == system]) for system in ("CoV-RAG", "clean wording"))
+    report_retrieval.save(folder, revised, clean, report_retrieval.notes(frame[frame.system == "CoV-RAG"]))
+    for table, names, end in ((revised, report_retrieval.ITERATIONS, "png"), (clean, report_retrieval.WORDINGS, "clean.png")):
+        report_retrieval.plot_retrieval(table, report_retrieval.title(run.config, names), folder / f"table6.{end}", names)
+
+
+def make_backbones(root: Path, folder: Path) -> None:
+    """Figure 4, from the recorded runs."""
+    long = backbones(root)
+    pictures.plot_backbones(long, folder / "figure4.png")
+    long.to_csv(folder / "figure4.csv", index=False, float_format="%.2f")
+
+
+def make_world(root: Path, folder: Path) -> None:
+    """What the world's knobs do, from the world."""
+    effects = data.knob_effects(config.Config())
+    pictures.plot_knobs(effects, folder / "world.png")
+    effects.to_csv(folder / "world.csv", index=False, float_format="%.2f")
+
+
+def make_speed(root: Path, folder: Path) -> None:
+    """The picture of the recorded speed, from its measurements."""
+    frame, machine = report_speed.load_speed(root / "results" / config.Speed().recorded / "training.json")
+    report_speed.plot_speed(frame, report_speed.title(machine), folder / "speed.training.png")
+
+
+MAKE = {"table2": make_accuracy, "table3": make_ranks, "table4": make_accuracy, "table5": make_chain, "table6": make_retrieval}
+FIGURES = {"figure4": make_backbones, "world": make_world, "speed.training": make_speed}  # those of figures/embedded that are no table's
+
+
+def load_basis(run: Recorded, root: Path) -> object:
+    """What a run's table is made from: predictions; for Table 3 the judged answers and the verdicts, for Table 6 predictions by their retriever."""
+    if run.table != "table3":
+        return load_searches(run) if run.table == "table6" else load(run)
+    if not run.config.judging.predictions:
+        raise FileNotFoundError("as the systems ran anew for it and their answers are not recorded")
+    answers = judges.load_answers(run.config, root)
+    check_data(run, questions=answers.questions, passages=answers.passages)
+    return answers, judges.load_verdicts(run.file("verdicts.jsonl"))
 
 
 def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], list[str]]:
-    """Every difference between what is recorded and what the predictions give, and what could not be compared."""
-    wrong, notes, loaded = [], [], {}
+    """Every difference between what is recorded and what can be made anew, and what could not be compared."""
+    wrong, notes, loaded, made, embedded = [], [], {}, {}, root / "figures" / "embedded"
     with tempfile.TemporaryDirectory() as place:
-        for number, run in enumerate(find(root)):
-            name = run.file("predictions.jsonl").relative_to(root)
+        new_folder = lambda: Path(tempfile.mkdtemp(dir=place))
+        for run in find(root):
+            name = run.file("manifest.json").relative_to(root)
             if run.table not in MAKE:
-                notes.append(f"{name}: not checked, as nothing here makes {run.table} from predictions")
+                notes.append(f"{name}: not checked, as nothing here makes {run.table}")
                 continue
             try:
-                loaded[run.folder.relative_to(root) / run.table] = predictions = load(run)
-            except FileNotFoundError as error:  # data that cannot be shipped
-                notes.append(f"{name}: not checked, {error}")
+                basis = load_basis(run, root)
+            except FileNotFoundError as error:  # of the record, by its name; or of data that cannot be shipped, in words
+                (wrong if error.filename else notes).append(f"{name}: not checked, {f'{Path(error.filename).name} is missing' if error.filename else error}")
                 continue
             except (ValueError, KeyError) as error:
                 wrong.append(f"{name}: {error if isinstance(error, ValueError) else f'{error} is not in the data'}")
                 continue
-            made = Path(place) / str(number)
-            MAKE[run.table](run, predictions, made)
-            for file in sorted(made.iterdir()):
-                recorded = run.folder / file.name
-                if not recorded.exists():
-                    notes.append(f"{recorded.relative_to(root)}: not recorded")
-                elif file.suffix == ".csv":
-                    wrong += (f"{recorded.relative_to(root)}, {line}" for line in compare_csv(recorded, file))
-                elif file.suffix == ".md":
-                    wrong += (f"{recorded.relative_to(root)}, {line}" for line in compare_text(recorded.read_text(), file.read_text()))
-                elif recorded.read_bytes() != file.read_bytes():
-                    notes.append(f"{recorded.relative_to(root)}: drawn, but not to the same bytes (fonts and versions differ)")
-        if (root / FIGURE4).exists():
-            backbones(root).to_csv(Path(place) / "figure4.csv", index=False, float_format="%.2f")
-            wrong += (f"{FIGURE4}, {line}" for line in compare_csv(root / FIGURE4, Path(place) / "figure4.csv"))
+            if run.has_predictions:
+                loaded[run.folder.relative_to(root) / run.table] = basis
+            MAKE[run.table](run, basis, folder := new_folder())
+            made |= {run.folder / file.name: file for file in sorted(folder.iterdir())}
+        for name, make in FIGURES.items():
+            if (embedded / f"{name}.png").exists():
+                make(root, folder := new_folder())
+                made |= {embedded / file.name: file for file in sorted(folder.iterdir())}
+        for recorded, file in made.items():
+            name = recorded.relative_to(root)
+            if not recorded.exists():
+                notes.append(f"{name}: not recorded")
+            elif file.suffix == ".png":
+                notes += [f"{name}: drawn, but not to the same bytes (fonts and versions differ)"] if recorded.read_bytes() != file.read_bytes() else []
+            else:
+                differences = compare_csv(recorded, file) if file.suffix == ".csv" else compare_text(recorded.read_text(), file.read_text())
+                wrong += (f"{name}, {line}" for line in differences)
+        plt.close("all")
+    others = [file for place in ("results", "figures") for file in sorted((root / place).glob("**/*")) if file.suffix in (".csv", ".png") and file.parent.name != "custom"]
+    notes += [f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded" for file in others if file not in made]
     return wrong + check_readme(root, loaded, write), notes
 
 
 def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
     """A line for each cell that differs."""
-    old, new = (pd.read_csv(file, dtype=str, keep_default_na=False).set_index(["backbone", *KEY]) for file in (recorded, made))
-    for key in dict.fromkeys([*old.index, *new.index]):
-        if key not in old.index or key not in new.index:
-            yield f"{' / '.join(key)}: {'not recorded, but recomputed' if key in new.index else 'recorded, but not recomputed'}"
+    tables = [pd.read_csv(file, dtype=str, keep_default_na=False) for file in (recorded, made)]
+    key = [name for name in KEY if name in tables[1]]
+    old, new = ({tuple(row.get(name, "nothing") for name in key): row for row in table.to_dict("records")} for table in tables)
+    assert len(new) == len(tables[1]), f"{', '.join(key)} do not tell the rows of {made.name} apart"
+    if len(old) < len(tables[0]):
+        yield "a cell is recorded twice"
+    for place in dict.fromkeys([*old, *new]):
+        if place not in old or place not in new:
+            yield f"{' / '.join(place)}: {'not recorded, but recomputed' if place in new else 'recorded, but not recomputed'}"
             continue
-        for column in new.columns:
-            was, now = old.loc[key].get(column, "nothing"), new.loc[key, column]
-            if was != now:
-                yield f"{' / '.join(key)}, {column}: recorded {was}, recomputed {now}"
+        for column, now in new[place].items():
+            if (was := old[place].get(column, "nothing")) != now:
+                yield f"{' / '.join(place)}, {column}: recorded {was}, recomputed {now}"
 
 
 def compare_text(recorded: str, made: str) -> Iterator[str]:

@@ -18,6 +18,10 @@ from covrag_lite.metrics import holds_gold, is_defective
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import load_retriever
 
+# Settings of the world's knobs that show what each does to retrieval.
+KNOBS = {"misspelt": (0.0, 0.2, 0.5), "cut_off": (0.0, 0.1, 0.4), "vague": (0.0, 0.1, 0.4), "distractors": (0.0, 0.25, 0.5), "stale": (0.0, 0.05, 0.2),
+         "contradicting": (0.0, 0.03, 0.2), "unanswerable": (0.0, 0.2)}
+
 
 def load_questions(config: Config) -> list[Question]:
     """The first `n_questions` of each of the configured sets, in their order."""
@@ -175,17 +179,17 @@ def _gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]
     return [bool(holds_gold(passages, q.gold_passages)) for q, passages in zip(questions, found)]
 
 
-def knob_effects(config: Config, settings: dict[str, Sequence[float]]) -> "pd.DataFrame":
+def knob_effects(config: Config, knobs: dict[str, Sequence[float]] = KNOBS) -> "pd.DataFrame":
     """The share of test questions with a gold passage in the top k, all of them, with one knob of the world turned at a time."""
     import pandas as pd
 
     rows = []
-    for knob, values in settings.items():
-        for value in values:
-            turned = replace(config, world=replace(config.world, **{knob: value}), data=replace(config.data, n_questions=0))
+    for knob, settings in knobs.items():
+        for setting in settings:
+            turned = replace(config, world=replace(config.world, **{knob: setting}), data=replace(config.data, n_questions=0))
             questions = load_questions(turned)
             search = load_retriever(config.retrieval, load_passages(turned))
             rates = retrieval_rates(questions, search).loc["all"]
-            rows.append({"knob": knob, "value": value, "as asked": rates["as asked"], "clean wording": 100 * sum(
+            rows.append({"knob": knob, "setting": setting, "as asked": rates["as asked"], "clean wording": 100 * sum(
                 _gold_found(questions, search([q.clean_question or q.question for q in questions]))) / len(questions)})
     return pd.DataFrame(rows)

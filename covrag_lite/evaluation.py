@@ -176,7 +176,7 @@ def load_predictions(path: Path, questions: Sequence[Question], passages: Sequen
     asked, known, made = {q.id: q for q in questions}, {p.id: p for p in passages}, []
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        question, adapter = asked[row["id"]], SYSTEMS[row["system"]][1]
+        question, adapter = asked[row["id"]], (SYSTEMS | {"clean wording": ("", "")})[row["system"]][1]  # that one is searched without a model, for Table 6
         schema = prompts.DIRECT if adapter == "cov-direct" else prompts.SCHEMA
         rounds = tuple(Round(question.question if one["query"] is None else one["query"], tuple(known[i] for i in one["passages"]), one["answer"],
                              prompts.parse_verdict(one["verdict"], schema, one.get("probabilities")) if one["verdict"] else None) for one in row["rounds"])

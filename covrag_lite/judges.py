@@ -10,14 +10,14 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import evaluation, prompts
-from covrag_lite.config import Config, from_manifest, resolve
-from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite import evaluation, prompts, recorded
+from covrag_lite.config import ROOT, Config, resolve
+from covrag_lite.data import load_passages, load_questions
 from covrag_lite.endpoint import PREFIX, Endpoint, EndpointError
 from covrag_lite.journal import Journal
 from covrag_lite.records import Passage, Prediction, Question
@@ -45,8 +45,14 @@ class Recorded:
     """In the place of a model whose answers were recorded: what its run's manifest says of it."""
 
     weights_hash: str
+    adapters: dict[str, str] = field(default_factory=dict)  # by their names, the hashes of their weights
+    adapter: str = ""
     device: str = "recorded"
     base = property(lambda self: self)
+    fingerprint = property(lambda self: f"{self.weights_hash}+{self.adapters.get(self.adapter, '')}")
+
+    def with_adapter(self, name: str) -> "Recorded":
+        return replace(self, adapter=name if name in self.adapters else "")
 
 
 @dataclass(frozen=True)
@@ -72,13 +78,13 @@ class Answers:
         return tuple(system for system in seen[0] if first and all(one[system] == one[first] for one in seen))
 
 
-def load_answers(config: Config) -> Answers:
+def load_answers(config: Config, root: Path = ROOT) -> Answers:
     """The ranked systems' answers: those recorded under results/, or new ones."""
     wanted = config.judging
     if len(set(wanted.ranked)) < max(2, len(wanted.ranked)):
         raise ValueError(f"ranked is {wanted.ranked}; name at least two systems, none of them twice")
     if wanted.predictions:
-        questions, passages, model, predictions = _load_recorded(config)
+        questions, passages, model, predictions = _load_recorded(config, root)
     else:
         questions, passages = load_questions(config), load_passages(config)
         tools = evaluation.load_tools(config, passages)
@@ -93,34 +99,33 @@ def load_answers(config: Config) -> Answers:
     return Answers(mine, chosen, passages, model)
 
 
-def _load_recorded(config: Config) -> tuple[list[Question], list[Passage], Recorded, list[Prediction]]:
+def _load_recorded(config: Config, root: Path) -> tuple[list[Question], list[Passage], Recorded, list[Prediction]]:
     """A recorded run's answers with its own data, made again from its manifest and compared by their hashes."""
-    default, folder = Config(), resolve("results") / config.judging.predictions
+    default, folder = Config(), root / "results" / config.judging.predictions
     for concern in ("world", "data", "model", "retrieval", "chain"):
         for name, value in asdict(getattr(config, concern)).items():
             if value != getattr(getattr(default, concern), name) and name != "requests":  # that one is the judge's too
                 raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more; with predictions \"\" the systems run anew")
-    files = sorted(folder.glob("*.predictions.jsonl"))
-    if not files:
+    run = next((run for run in recorded.find(root) if run.folder == folder and run.has_predictions), None)
+    if run is None:
         raise FileNotFoundError(f"{folder} holds no recorded predictions; name a folder under results/, or \"\" to run the systems anew")
-    manifest = json.loads(Path(str(files[0]).replace(".predictions.jsonl", ".manifest.json")).read_text())
-    run = from_manifest(manifest["parameters"])
-    questions, passages = load_questions(run), load_passages(run)
-    for name, rows in (("questions", questions), ("passages", passages)):
-        if digest(rows) != manifest["data"][name]["sha256"]:
-            raise ValueError(f"the {name} of today are not those that {folder.name} was recorded on; check out its commit {manifest['commit'][:10]}")
-    model = Recorded(manifest["model_sha256"])
-    return questions, passages, model, evaluation.load_predictions(files[0], questions, passages, run.model.model)
+    model = Recorded(run.manifest["model_sha256"], run.manifest.get("adapters", {}))
+    return load_questions(run.config), load_passages(run.config), model, recorded.load(run)
 
 
-def judge(config: Config, answers: Answers) -> pd.DataFrame:
-    """Every configured judge over the answers, into one frame."""
+def judge(config: Config, answers: Answers, known: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Every configured judge over the answers, into one frame; a served one is not asked again where its verdicts are known."""
     names = config.judging.judges
     if unknown := [name for name in names if name != "rubric" and not name.startswith(PREFIX)]:
         raise ValueError(f"judge {unknown[0]!r} is not known; use 'rubric' or '{PREFIX}<model>'")
     rows, journal = [], resolve(config.run.runs) / config.run.name / "journal.jsonl"
     for name in dict.fromkeys(names):
-        rows += by_rubric(answers) if name == "rubric" else by_endpoint(Endpoint(replace(config.model, model=name)), answers, Journal(journal))
+        if name == "rubric":
+            rows += by_rubric(answers)
+        elif known is not None:
+            rows += known[known.judge == name].itertuples(index=False, name=None)
+        else:
+            rows += by_endpoint(Endpoint(replace(config.model, model=name)), answers, Journal(journal))
     return pd.DataFrame(rows, columns=COLUMNS).astype({"score": float})
 
 
@@ -193,7 +198,8 @@ def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[
         scores[i] = one
     print(f"{endpoint.config.model}: {len(asked)} replies, {len(again)} asked for again, {sum(one is None for one in scores)} not readable and left without scores; "
           f"now {endpoint.used['requests']} requests, {endpoint.used['prompt_tokens']} and {endpoint.used['completion_tokens']} tokens")
-    return [(endpoint.config.model, order, question.dataset, question.id, system, name, one[name][place] if one else None, True)
+    # Four digits, as they are recorded: the recorded scores must rank as these do.
+    return [(endpoint.config.model, order, question.dataset, question.id, system, name, round(one[name][place], 4) if one else None, True)
             for (order, places, question, criteria, *_), one in zip(ballots, scores) for name in criteria for system, place in places.items()]
 
 
@@ -212,3 +218,11 @@ def save_verdicts(path: Path, scores: pd.DataFrame) -> None:
         for (judge_name, order, dataset, identity), rows in scores.groupby(["judge", "order", "dataset", "id"], sort=False):
             given = {name: {row.system: None if pd.isna(row.score) else round(row.score, 4) for row in part.itertuples()} for name, part in rows.groupby("criterion", sort=False)}
             file.write(json.dumps({"judge": judge_name, "order": int(order), "dataset": dataset, "id": identity, "scores": given}) + "\n")
+
+
+def load_verdicts(path: Path) -> pd.DataFrame:
+    """A served judge's recorded verdicts as the frame that they came from; whatever it scored is ranked."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = [(one["judge"], one["order"], one["dataset"], one["id"], system, criterion, score, True)
+            for one in lines for criterion, given in one["scores"].items() for system, score in given.items()]
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"score": float})

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.judges import HIGH_QUALITY
+from covrag_lite.config import Config
+from covrag_lite.judges import HIGH_QUALITY, Answers
 from covrag_lite.report import PAIRS, PALETTE, PAPER_RANKS, to_markdown
 
 MEASURES = {"rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",
@@ -95,6 +96,11 @@ def notes(scores: pd.DataFrame) -> list[str]:
                 for criterion in dict.fromkeys(rows.criterion) for better in [preferred(scores, judge, criterion)]}
         lines.append(f"{judge}: tied pairs of answers: " + ", ".join(f"{name} {100 * pairs.mean():.0f} %" for name, pairs in tied.items() if pairs.size) + ".")
     return lines
+
+
+def title(config: Config, answers: Answers) -> str:
+    """What stands over the picture."""
+    return f"Table 3: {config.judging.predictions or config.model.model}, n = {len(answers.questions)} questions"
 
 
 def save_ranks(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, agreement: pd.DataFrame, lines: Sequence[str]) -> str:

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import metrics
-from covrag_lite.report import NAMES, PALETTE, _save, to_markdown
+from covrag_lite import metrics, report
+from covrag_lite.config import Config
+from covrag_lite.pictures import save_picture
+from covrag_lite.report import NAMES, PALETTE, to_markdown
 
 # Single- and multi-iteration retrieval accuracy in the paper; neither engine is one of our retrievers, and no n is given.
 PAPER = {"Bing": {"nq": (65.0, 66.8), "webq": (69.8, 71.0)}, "Chrome": {"nq": (69.3, 71.3), "webq": (76.0, 76.0)}}
 MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must hold: the columns of the frame that tell it
+REVISIONS = ("CoV-RAG", "clean wording, without a model")  # who put the question anew
 ITERATIONS, WORDINGS = ("single iteration", "multi iteration"), ("as asked", "clean wording")  # what first and last mean
 
 
@@ -79,15 +82,29 @@ def plot_retrieval(long: pd.DataFrame, title: str, path: Path, names: tuple[str,
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     figure.suptitle(title)
     figure.supylabel(f"{measure} in the top k (%)")
-    return _save(figure, path)
+    return save_picture(figure, path)
+
+
+def join(revised: pd.DataFrame, clean: pd.DataFrame) -> pd.DataFrame:
+    """Both parts as one long table."""
+    return pd.concat([table.assign(revision=name) for name, table in zip(REVISIONS, (revised, clean))], ignore_index=True)
+
+
+def notes(frame: pd.DataFrame) -> list[str]:
+    """What must stand under the table, retriever by retriever."""
+    return [f"{retriever}, {line}" for retriever, part in frame.groupby("retriever", sort=False) for line in report.notes(part)]
+
+
+def title(config: Config, names: tuple[str, str] = ITERATIONS) -> str:
+    """What stands over the picture."""
+    return f"Table 6: CoV-RAG, {config.model.model}, on {config.data.data}'s sets" if names == ITERATIONS else "As asked and in clean wording, no model"
 
 
 def save(folder: Path, revised: pd.DataFrame, clean: pd.DataFrame, lines: Sequence[str]) -> str:
     """Write `table6.csv` and, readable, `table6.md`: CoV-RAG's revisions, then the clean wordings; returns the latter's text."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {"CoV-RAG": (revised, ITERATIONS), "clean wording, without a model": (clean, WORDINGS)}
-    long = pd.concat([table.assign(revision=name) for name, (table, _) in parts.items()])
-    long.to_csv(folder / "table6.csv", index=False, float_format="%.3f", lineterminator="\n")
+    parts = {REVISIONS[0]: (revised, ITERATIONS), REVISIONS[1]: (clean, WORDINGS)}
+    join(revised, clean).to_csv(folder / "table6.csv", index=False, float_format="%.3f", lineterminator="\n")
     texts = [f"Share of questions whose top k holds the {measure}, in % [95 % interval]; revision: {name}\n\n{to_markdown(wide(table, measure, names))}"
              for name, (table, names) in parts.items() for measure in MEASURES if (table.measure == measure).any()]
     text = "\n\n".join([*texts, "\n".join(f"- {line}" for line in lines)]) + "\n"

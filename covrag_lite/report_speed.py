@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.report import PALETTE, _save
+from covrag_lite.pictures import save_picture
+from covrag_lite.report import PALETTE
 
 # What training must reach on a CUDA GPU: times the plain way's tokens a second, its share of the plain way's memory, useful over computed tokens.
 WANTED = {"smollm2": 3.0, "7b": 1.9, "13b": 1.9}
@@ -39,6 +40,11 @@ def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:
     return ours.loc[ours.groupby("shape", sort=False).speed_ratio.idxmax()].reset_index(drop=True)
 
 
+def title(machine: str) -> str:
+    """What stands over the picture."""
+    return f"Training on {machine.split(',')[0]}"
+
+
 def plot_speed(frame: pd.DataFrame, title: str, path: Path):
     """A panel a shape: how many times as fast as the plain way each variant is, and beside it its share of the memory."""
     import matplotlib.pyplot as plt
@@ -62,4 +68,4 @@ def plot_speed(frame: pd.DataFrame, title: str, path: Path):
         left.set_title(f"{shape}: speed", loc="left")
         right.set_title("memory", loc="left")
     figure.suptitle(f"{title}\n(both against the plain way; dashed: the aim)")
-    return _save(figure, path)
+    return save_picture(figure, path)

@@ -155,7 +155,10 @@ def hash_encoder(encoder: str) -> str:
 
 
 def search_twice(questions: Sequence[Question], search: Search) -> list[Prediction]:
-    """Without a model: each question searched as asked and, in a second round, in its clean wording, the best revision there could be."""
+    """Without a model: each question searched as asked and, in a second round, in its clean wording, the best revision there could be.
+
+    The second round does not repeat that wording, because a recorded prediction holds none of the data's own text.
+    """
     asked, clean = search([q.question for q in questions]), search([q.clean_question or q.question for q in questions])
-    return [Prediction(q, "clean wording", (Round(q.question, tuple(first), ""), Round(q.clean_question or q.question, tuple(last), "")))
+    return [Prediction(q, "clean wording", (Round(q.question, tuple(first), ""), Round("(its clean wording)", tuple(last), "")))
             for q, first, last in zip(questions, asked, clean)]

@@ -3,26 +3,37 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
-from covrag_lite import check, evaluation, recorded, report
-from covrag_lite.config import ROOT, Config, Data, Run, World
+from covrag_lite import check, evaluation, judges, recorded, report
+from covrag_lite.config import ROOT, Config, Data, Judging, Retrieval, Run, World
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
-from covrag_lite.retrieval import load_retriever
+from covrag_lite.retrieval import load_retriever, search_twice
 
 CLAIMS = "CoV-RAG answers {CoV-RAG average} % of {CoV-RAG average n}, {CoV-RAG-S → CoV-RAG points} points more.\n"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def undrawn():
+    """Pictures are laid out and not drawn, which would take most of the time; test_report draws them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path, **_: path.write_bytes(b"drawn"))
+        yield
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project folder with one recorded run of a scripted model over a small world, and a README that tells of it."""
+    """A project folder with a scripted model's Tables 2 and 6 over a small world, its answers judged, and a README that tells of it."""
     from conftest import ScriptedModel
 
     root = tmp_path_factory.mktemp("project")
-    config = Config(world=World(n_passages=1000, n_test=4), data=Data(n_questions=2), run=Run(runs=str(root / "runs"))).with_chain(systems=("RAG", "CoV-RAG-S", "CoV-RAG"))
+    systems = ("RAG", "CoV-RAG-S", "CoV-RAG")
+    config = Config(world=World(n_passages=1000, n_test=4), data=Data(n_questions=2), run=Run(runs=str(root / "runs")),
+                    retrieval=Retrieval(retrievers=("bm25", "backwards"))).with_chain(systems=systems)
     questions, passages = load_questions(config), load_passages(config)
     model = ScriptedModel(config.model)
     model.generate = lambda prompts, limit: [questions[i % 3].answers[0] for i, _ in enumerate(prompts)]
@@ -33,9 +44,34 @@ def project(tmp_path_factory):
     evaluation.save_manifest(run.file("manifest.json"), run.manifest)
     check.make_accuracy(run, predictions, run.folder)
     run.file("claims.md").write_text(CLAIMS)
+    judge_answers(root, Config(judging=Judging(predictions="toy", ranked=systems, judges=("rubric", "endpoint:toy"))))
+    search_passages(root, config, tools, questions, passages)
     (root / "README.md").write_text("# Toy\n\n<!-- made from results/toy/table2.claims.md -->\n<!-- end -->\n\nAnd 12 more.\n")
     assert check.check(root, write=True)[0] == []
     return root
+
+
+def judge_answers(root, config):
+    """A recorded Table 3 of these answers, by the rubric and by a served judge that likes the last system best."""
+    answers = judges.load_answers(config, root)
+    known = pd.DataFrame([("endpoint:toy", order, p.question.dataset, p.question.id, p.system, criterion, 0.2 * (p.system == "CoV-RAG"), True)
+                          for order in (1, 2) for p in answers.predictions for criterion in judges.CRITERIA], columns=judges.COLUMNS)
+    run = recorded.Recorded(root / "results" / "toy", "table3", evaluation.manifest(config, answers.model, 1.0, questions=answers.questions, passages=answers.passages))
+    judges.save_verdicts(run.file("verdicts.jsonl"), judges.judge(config, answers, known))
+    evaluation.save_manifest(run.file("manifest.json"), run.manifest)
+    check.make_ranks(run, (answers, known), run.folder)
+
+
+def search_passages(root, config, tools, questions, passages):
+    """A recorded Table 6: BM25, and a retriever that reads the questions backwards."""
+    every, asked = load_questions(replace(config, data=replace(config.data, n_questions=0))), [q for q in questions if q.dataset in ("nq", "webq")]
+    searches = {"bm25": tools.search, "backwards": lambda queries: tools.search([query[::-1] for query in queries])}
+    run = recorded.Recorded(root / "results" / "toy", "table6", evaluation.manifest(config, tools.model, 1.0, questions=asked, every=every, passages=passages))
+    made = {name: evaluation.run_system("CoV-RAG", config, replace(tools, search=search), asked) + search_twice(every, search) for name, search in searches.items()}
+    for name in made:
+        evaluation.save_predictions(run.file(f"{name}.predictions.jsonl"), made[name])
+    evaluation.save_manifest(run.file("manifest.json"), run.manifest)
+    check.make_retrieval(run, made, run.folder)
 
 
 @pytest.fixture
@@ -57,7 +93,7 @@ def test_one_altered_prediction_is_found(copy):
     wrong["rounds"][-1]["answer"] = wanted[wrong["id"]]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines, _ = check.check(copy)
-    assert {line.split(",")[0] for line in lines} == {"results/toy/table2.csv", "results/toy/table2.md", "README.md"}
+    assert {line.split(",")[0] for line in lines} == {"README.md", *(f"results/toy/{name}" for name in ("table2.csv", "table2.md", "table3.csv", "table3.md", "table3.verdicts.jsonl"))}
 
 
 def test_one_altered_readme_number_is_found_with_both_values(copy):
@@ -74,6 +110,41 @@ def test_one_altered_csv_value_is_found_by_its_cell(copy):
     was, table.loc[row, "value"] = table.loc[row, "value"], 77.0
     table.to_csv(file, index=False, float_format="%.2f")
     assert check.check(copy)[0] == [f"results/toy/table2.csv, smollm2-135m / webq / RAG / raw, value: recorded 77.00, recomputed {was:.2f}"]
+    table.loc[row, "value"] = was
+    pd.concat([table, table[:1]]).to_csv(file, index=False, float_format="%.2f")
+    assert check.check(copy)[0] == ["results/toy/table2.csv, a cell is recorded twice"]
+
+
+@pytest.mark.parametrize("judge", ["rubric (proxy)", "endpoint:toy"])
+def test_a_score_that_no_judge_gave_is_found(copy, judge):
+    file = copy / "results" / "toy" / "table3.verdicts.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    next(row for row in rows if row["judge"] == judge)["scores"]["conciseness"]["CoV-RAG"] = 0.1234
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {line.split(",")[0] for line in check.check(copy)[0]}  # the rubric scores again; of a served judge it is the table that does not follow
+    assert files == {"results/toy/table3.verdicts.jsonl"} if judge != "endpoint:toy" else {"results/toy/table3.csv", "results/toy/table3.md"}
+
+
+def test_a_passage_that_was_not_found_is_found_missing_in_both_parts_of_table_6(copy):
+    file = copy / "results" / "toy" / "table6.bm25.predictions.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {row["system"] for row in rows} == {"CoV-RAG", "clean wording"} and not any(q.clean_question in file.read_text() for q in load_questions(recorded.find(copy)[0].config))
+    for row in rows:
+        row["rounds"][0]["passages"] = []
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [line for line in check.check(copy)[0] if line.startswith("results/toy/table6.csv")]
+    assert {line.split(", ")[1].split(" / ")[0] for line in lines} == {"CoV-RAG", "clean wording"} and all("/ bm25 /" in line for line in lines)
+
+
+@pytest.mark.parametrize("file, table", [("table2.predictions.jsonl", "table2"), ("table3.verdicts.jsonl", "table3"), ("table6.backwards.predictions.jsonl", "table6")])
+def test_what_a_table_was_made_from_cannot_be_left_out(copy, file, table):
+    (copy / "results" / "toy" / file).unlink()
+    assert f"results/toy/{table}.manifest.json: not checked, {file} is missing" in check.check(copy)[0]
+
+
+def test_what_nothing_can_make_anew_is_said(copy):
+    (copy / "results" / "toy" / "losses.csv").write_text("step,loss\n1,2.0\n")
+    assert check.check(copy) == ([], ["results/toy/losses.csv: not checked, as it cannot be made from what is recorded"])
 
 
 def test_prose_may_only_name_numbers_of_its_run(copy):
@@ -105,6 +176,19 @@ def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(copy,
     other = run.manifest | {"parameters": run.manifest["parameters"] | {"k": 3}}
     assert recorded.reproduction(long, other, copy) is None
     assert "nearest, results/toy/table2.csv, differs in k (3, recorded 5)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("table, cells", [("table3", {"judge": "endpoint:toy"}), ("table6", {"retriever": "bm25", "measure": "answer"})])
+def test_tables_of_other_columns_are_held_against_the_recorded_ones_too(copy, table, cells):
+    run = next(run for run in recorded.find(copy) if run.table == table)
+    long = pd.read_csv(run.file("csv"))
+    made = recorded.reproduction(long, run.manifest, copy)
+    assert set(made.verdict) == {"OK"} and len(made) == (3 * long.n.notna().sum() if table == "table6" else len(long))
+    chosen = (long[list(cells)] == list(cells.values())).all(axis=1) & long.n.notna()
+    name = "last" if table == "table6" else "value"
+    long.loc[chosen, [name, *(column for column in long if column in ("low", "high", f"{name}_low", f"{name}_high"))]] += 99
+    made = recorded.reproduction(long, run.manifest, copy)
+    assert (made.verdict == "DIFFERS").sum() == chosen.sum() and set(made[made.verdict == "DIFFERS"][list(cells)[0]]) == {list(cells.values())[0]}
 
 
 def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(copy, capsys):

@@ -2,12 +2,14 @@
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from covrag_lite import check
 from covrag_lite.config import ROOT, Config, from_notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -52,11 +54,12 @@ def papermill(notebook, output, folder, **parameters):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_the_root(path, tmp_path, tiny_folder, tiny_encoder, monkeypatch):
     monkeypatch.setenv("COVRAG_CACHE", str(tmp_path / "cache"))
-    small = {"model": tiny_folder, "runs": tmp_path / "runs", "figures": tmp_path / "figures", **SMALL[path.stem]}
+    small = {"model": tiny_folder, "runs": tmp_path / "runs", "figures": tmp_path / "figures", "name": "toy", **SMALL[path.stem]}
     small = {name: str(value).format(tmp=tmp_path, encoder=tiny_encoder) for name, value in small.items()}
     result = papermill(path, tmp_path / "out.ipynb", ROOT, **small)
     assert result.returncode == 0, result.stderr[-3000:]
     assert WRITTEN.get(path.stem, set()) <= {file.name for file in (tmp_path / "figures").rglob("*.*")}
+    assert check.check(tmp_path)[0] == []  # what a table's notebook writes follows from what it records
 
 
 def test_table2_runs_from_the_notebooks_folder_and_writes_everything(tmp_path, tiny_folder):
@@ -70,6 +73,8 @@ def test_table3_judges_recorded_answers_without_a_model_and_writes_everything(tm
     assert result.returncode == 0, result.stderr[-3000:]
     assert {file.name for file in (tmp_path / "figures" / "toy").iterdir()} == {f"table3.{end}" for end in ("csv", "md", "png", "verdicts.jsonl", "manifest.json")}
     assert not (tmp_path / "runs").exists()
+    shutil.copytree(ROOT / "results" / Config().judging.predictions, tmp_path / "results" / Config().judging.predictions)
+    assert check.check(tmp_path)[0][1:] == []  # but that no README tells of these predictions
 
 
 @pytest.mark.parametrize("parameters, sentence", [({"n_question": 4}, "did you mean 'n_questions'"), ({"n_questions": "four"}, "must be a whole number")])

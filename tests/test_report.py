@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation, report, report_speed
+from covrag_lite import evaluation, pictures, report, report_speed
 from covrag_lite.config import Config, Retrieval, Run
 
 
@@ -52,8 +52,8 @@ def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
     text = report.save_table(tmp_path, "table2", long, report.compare(frame), ["a note"])
     assert "| RAG " in text and "- a note" in text and (tmp_path / "table2.md").read_text() == text
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table2.csv"), long, rtol=1e-2, check_dtype=False)
-    report.plot_accuracy(long, "toy", tmp_path / "a.png")
-    report.plot_accuracy(long, "toy", tmp_path / "b.png")
+    pictures.plot_accuracy(long, "toy", tmp_path / "a.png")
+    pictures.plot_accuracy(long, "toy", tmp_path / "b.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
