@@ -121,23 +121,20 @@ def run(config: Config, tools: Tools, questions: Sequence[Question]) -> list[Pre
 
 
 def estimate(config: Config, tools: Tools, questions: Sequence[Question]) -> str:
-    """A sentence on the time and memory that `run` will take, from timing a few questions outside the journal."""
-    sample = 32 if tools.model.device == "cuda" else 2  # a GPU takes hardly longer for a batch than for two; an endpoint may cost money
+    """A sentence on the time and memory that `run` will take, from timing an answer outside the journal."""
     x = [question.question for question in questions]
-    k = tools.search(x)
-    asked = list(map(prompts.build_answer, x, k))
+    asked = list(map(prompts.build_answer, x, tools.search(x)))
     keys = keys_of("answer", asked, config.model.max_answer_tokens, tools.model)
     left = sum(key not in tools.journal for key in keys.values())
     if not left:
         return f"the first answers to all {len(x)} questions are journaled: only what is missing after them is computed"
     start = time.perf_counter()
-    y = tools.model.generate(asked[:sample], config.model.max_answer_tokens)
-    answered = time.perf_counter()
-    tools.model.verify(list(map(prompts.build_verify, x, k, y)))
-    answer, verify = (answered - start) / len(y), (time.perf_counter() - answered) / len(y)
-    # closed-book, RAG, Start-Revise and at worst every second round want an answer each, CoV-RAG a verdict beside it.
-    return (f"{left} of {len(x)} questions to do: at most {left * (4 * answer + verify) / 60:.0f} min "
-            f"({answer:.1f} s an answer and {verify:.1f} s a verdict here, less in full batches), {peak_memory():.1f} GB of memory so far")
+    sample = asked[:32 if tools.model.device == "cuda" else 1]  # a GPU takes hardly longer for a batch than for one; an endpoint may cost money
+    tools.model.generate(sample, config.model.max_answer_tokens)
+    answer = (time.perf_counter() - start) / len(sample)
+    # closed-book, RAG, Start-Revise, RAG trained and at worst every second round want an answer each; CoV-RAG's verdict takes as long as two.
+    return (f"{left} of {len(x)} questions to do: at most {left * 7 * answer / 60:.0f} min ({answer:.1f} s an answer here, less in full batches), "
+            f"{peak_memory():.1f} GB of memory so far")
 
 
 def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
