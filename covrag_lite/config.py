@@ -182,8 +182,8 @@ class Config:
 
     def __str__(self) -> str:
         default = Config().flat()
-        return "\n".join(f"{name:20} {value!r}{'' if value == default[name] else f'   (default {default[name]!r})'}"
-                         for name, value in self.flat().items())
+        changed = [f"{name} = {value!r}   (default {default[name]!r})" for name, value in self.flat().items() if value != default[name]]
+        return "\n".join([*changed, f"{len(default) - len(changed)} parameters have the defaults of covrag_lite/config.py; the manifest lists all"])
 
 
 def from_notebook(names: Mapping[str, object]) -> Config:

@@ -32,3 +32,7 @@ def test_only_the_default_parameters_write_to_figures_embedded():
     assert Config().folder().name == "embedded"
     assert from_notebook({"n_questions": 4}).folder().name == "custom"
     assert from_notebook({"n_questions": 4, "name": "mine"}).folder().name == "mine"
+
+
+def test_what_is_not_the_default_is_printed():
+    assert str(from_notebook({"n_questions": 4})).startswith("n_questions = 4   (default 6)\n") and "n_questions" not in str(Config())
