@@ -132,7 +132,9 @@ def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFram
 
 def title(table: str, config: Config, long: pd.DataFrame) -> str:
     """What stands over the picture of an accuracy table."""
-    return f"{table.replace('table', 'Table ')}: {config.model.model} on {config.data.data}'s sets, n = {long.n.min()} each"
+    sizes = long[long.dataset != "average"].n
+    size = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
+    return f"{table.replace('table', 'Table ')}: {config.model.model} on {config.data.data}'s sets, n = {size}"
 
 
 def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:
