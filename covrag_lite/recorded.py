@@ -155,7 +155,7 @@ def changed(now: dict, recorded: dict) -> list[str]:
     a, b = (defaults | json.loads(json.dumps(one["parameters"])) for one in (now, recorded))
     differs = [f"{f.name} ({a[f.name]!r}, recorded {b[f.name]!r})" for concern in concerns for f in fields(concern)
                if f.name not in IMMATERIAL and a[f.name] != b[f.name]]
-    if "adapters" in recorded:  # by hash; of two tables' runs only the adapters that both used can be compared
+    if "adapters" in recorded and "adapters" in now:  # by hash; of two tables' runs only the adapters that both used can be compared
         shared = sorted(now["adapters"].keys() & recorded["adapters"].keys())
         differs += [f"the adapter {name}" for name in shared if now["adapters"][name] != recorded["adapters"][name]]
         differs += ["having adapters"] if bool(now["adapters"]) != bool(recorded["adapters"]) else []
