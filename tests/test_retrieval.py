@@ -94,3 +94,12 @@ def test_of_equal_scores_the_first_passages_stand_first():
     passages = [Passage(f"p{i}", "", f"the otter of {town}") for i, town in enumerate(["Ambleford"] + ["Brinkwell"] * 40)]
     found = load_retriever(Retrieval(k=3), passages)(["otter", "brinkwell otter", "zebra", "the"])
     assert [[p.id for p in row] for row in found] == [["p0", "p1", "p2"], ["p1", "p2", "p3"], ["p0", "p1", "p2"], ["p0", "p1", "p2"]]
+
+
+@pytest.mark.parametrize("size", [5, 600, 5000])
+def test_the_highest_of_many_scores_are_those_of_a_stable_sort(size):
+    rng = np.random.default_rng(1)
+    for nonzero in (0, 3, size // 2, size):  # most scores of a real query are 0
+        scores = np.zeros(size, np.float32)
+        scores[rng.choice(size, nonzero, replace=False)] = rng.integers(0, 9, nonzero)
+        assert retrieval.highest(scores, 5).tolist() == np.argsort(-scores, kind="stable")[:5].tolist()
