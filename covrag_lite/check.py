@@ -14,26 +14,29 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from covrag_lite import ablation, config, data, evaluation, judges, pictures, ranking, report, report_retrieval, report_speed
-from covrag_lite.recorded import KEY, Recorded, backbones, check_data, find, load, load_searches
+from covrag_lite import config, data, evaluation
+from covrag_lite.judging import judges, ranking
 from covrag_lite.records import Prediction
+from covrag_lite.report import ablation, pictures, retrieval, tables
+from covrag_lite.report.recorded import KEY, Recorded, backbones, check_data, find, load, load_searches
+from covrag_lite.speed import report
 
 BLOCK = re.compile(r"(<!-- made from (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
     """An accuracy table and its picture, from predictions, in another folder."""
-    frame = evaluation.to_frame(sorted(predictions, key=lambda p: list(report.PALETTE).index(p.system)))
-    long = report.accuracy_table(frame, run.table)
-    report.save_table(folder, run.table, long, report.compare(frame), report.notes(frame))
-    pictures.plot_accuracy(long, report.title(run.table, run.config, long), folder / f"{run.table}.png")
+    frame = evaluation.to_frame(sorted(predictions, key=lambda p: list(tables.PALETTE).index(p.system)))
+    long = tables.accuracy_table(frame, run.table)
+    tables.save_table(folder, run.table, long, tables.compare(frame), tables.notes(frame))
+    pictures.plot_accuracy(long, tables.title(run.table, run.config, long), folder / f"{run.table}.png")
 
 
 def make_chain(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
     """Table 5 and its picture likewise."""
     long = ablation.chain_table(predictions)
-    report.save_chain(folder, long, ablation.policies(predictions), ablation.chain_notes(predictions))
-    pictures.plot_accuracy(long, report.title("table5", run.config, long), folder / "table5.png", None)
+    tables.save_chain(folder, long, ablation.policies(predictions), ablation.chain_notes(predictions))
+    pictures.plot_accuracy(long, tables.title("table5", run.config, long), folder / "table5.png", None)
 
 
 def make_ranks(run: Recorded, basis: tuple[judges.Answers, pd.DataFrame], folder: Path) -> None:
@@ -49,10 +52,10 @@ def make_ranks(run: Recorded, basis: tuple[judges.Answers, pd.DataFrame], folder
 def make_retrieval(run: Recorded, searches: dict[str, list[Prediction]], folder: Path) -> None:
     """Table 6 and its pictures likewise, with the part that is searched without a model."""
     frame = pd.concat([evaluation.to_frame(made).assign(retriever=name) for name, made in searches.items()], ignore_index=True)
-    revised, clean = (report_retrieval.retrieval_table(frame[frame.system == system]) for system in ("CoV-RAG", "clean wording"))
-    report_retrieval.save(folder, revised, clean, report_retrieval.notes(frame[frame.system == "CoV-RAG"]))
-    for table, names, end in ((revised, report_retrieval.ITERATIONS, "png"), (clean, report_retrieval.WORDINGS, "clean.png")):
-        report_retrieval.plot_retrieval(table, report_retrieval.title(run.config, names), folder / f"table6.{end}", names)
+    revised, clean = (retrieval.retrieval_table(frame[frame.system == system]) for system in ("CoV-RAG", "clean wording"))
+    retrieval.save(folder, revised, clean, retrieval.notes(frame[frame.system == "CoV-RAG"]))
+    for table, names, end in ((revised, retrieval.ITERATIONS, "png"), (clean, retrieval.WORDINGS, "clean.png")):
+        retrieval.plot_retrieval(table, retrieval.title(run.config, names), folder / f"table6.{end}", names)
 
 
 def make_backbones(root: Path, folder: Path) -> None:
@@ -71,8 +74,8 @@ def make_world(root: Path, folder: Path) -> None:
 
 def make_speed(root: Path, folder: Path) -> None:
     """The picture of the recorded speed, from its measurements."""
-    frame, machine = report_speed.load_speed(root / "results" / config.Speed().recorded / "training.json")
-    report_speed.plot_speed(frame, report_speed.title(machine), folder / "speed.training.png")
+    frame, machine = report.load_speed(root / "results" / config.Speed().recorded / "training.json")
+    report.plot_speed(frame, report.title(machine), folder / "speed.training.png")
 
 
 MAKE = {"table2": make_accuracy, "table3": make_ranks, "table4": make_accuracy, "table5": make_chain, "table6": make_retrieval}
@@ -191,10 +194,10 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
     frame = evaluation.to_frame(predictions)
     minus = lambda value: str(value).replace("-", "−")
     made = {}
-    for row in report.accuracy_table(frame, "table2").query("metric == 'normalised'").itertuples():
+    for row in tables.accuracy_table(frame, "table2").query("metric == 'normalised'").itertuples():
         made |= {f"{row.system} {row.dataset}": f"{row.value:.1f}", f"{row.system} {row.dataset} interval": f"[{row.low:.0f}–{row.high:.0f}]",
                  f"{row.system} {row.dataset} n": str(row.n)}
-    for name, metric, n, difference, interval, gained, lost, p in report.compare(frame).itertuples(index=False):
+    for name, metric, n, difference, interval, gained, lost, p in tables.compare(frame).itertuples(index=False):
         if metric == "normalised":
             made |= {f"{name} points": difference.lstrip("+-"), f"{name} interval": minus(interval), f"{name} p": p, f"{name} gained": str(gained), f"{name} lost": str(lost)}
     failed = {system: ablation.off_question(predictions, system) for system in frame.system.unique() if system.startswith("Start-Revise")}
@@ -204,7 +207,7 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
         made |= {f"{system} revised": str(len(changed)), f"{system} helped": str((changed.normalised.astype(bool) & ~changed.first_normalised.astype(bool)).sum()),
                  f"{system} hurt": str((~changed.normalised.astype(bool) & changed.first_normalised.astype(bool)).sum())}
         made[f"{system} majority"] = f"{100 * max(share := rows.first_normalised.dropna().mean(), 1 - share):.1f}"
-        for part, n, _, before, after, delta, interval in report.reference_delta(frame, system).itertuples(index=False):
+        for part, n, _, before, after, delta, interval in tables.reference_delta(frame, system).itertuples(index=False):
             made |= {f"{system} {part} n": str(n), f"{system} {part} before": before, f"{system} {part} after": after,
                      f"{system} {part} delta": minus(delta), f"{system} {part} interval": minus(interval)}
     for row in ablation.chain_table(predictions).itertuples():

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent  # relative paths start here: pape
 
 @dataclass(frozen=True)
 class World:
-    """The embedded fictional world (world.py)."""
+    """The embedded fictional world (world/)."""
 
     seed: int = 1  # same seed, same bytes
     n_passages: int = 1500  # size of the corpus, from a thousand to a million
@@ -43,7 +43,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """The language model (model.py)."""
+    """The language model (model/)."""
 
     model: str = "smollm2-135m"  # that alias, a hub id such as "meta-llama/Llama-2-7b-chat-hf", a local folder, or "endpoint:<name>" of a served model
     adapters: str = "auto"  # a folder with trained adapters rag/ and cov/; "auto": results/adapters/<model>, if there; "none"
@@ -99,7 +99,7 @@ class Explore:
 
 @dataclass(frozen=True)
 class Training:
-    """QLoRA on D1 and D2' (training.py)."""
+    """QLoRA on D1 and D2' (training/loop.py)."""
 
     epochs: int = 3  # times every sample is seen
     learning_rate: float = 2e-4  # QLoRA's, for models up to 13B
@@ -120,7 +120,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """The training data (synthesis.py)."""
+    """The training data (training/synthesis.py)."""
 
     methods: tuple[str, ...] = ("rag", "cov", "cov-direct", "rewrite")  # adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain, Start-Revise's rewriter
     n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
@@ -132,7 +132,7 @@ class Synthesis:
 
 @dataclass(frozen=True)
 class Judging:
-    """Who judges whose answers (judges.py)."""
+    """Who judges whose answers (judging/judges.py)."""
 
     predictions: str = "table2-smollm2-135m-h200"  # a folder under results/ whose recorded answers are judged; "" runs the systems anew
     ranked: tuple[str, ...] = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # systems whose answers are ranked against each other
@@ -142,7 +142,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Speed:
-    """What notebooks/speed.ipynb measures (speed.py)."""
+    """What notebooks/speed.ipynb measures (speed/)."""
 
     shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b" and "13b" have random weights and want a GPU
     speed_seconds: float = 420.0  # after which no further way of training is begun

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from covrag_lite import world
 from covrag_lite.config import Config, resolve
 from covrag_lite.metrics import holds_gold, is_defective
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.world import generation
 
 # Settings of the world's knobs that show what each does to retrieval.
 KNOBS = {"misspelt": (0.0, 0.2, 0.5), "cut_off": (0.0, 0.1, 0.4), "vague": (0.0, 0.1, 0.4), "distractors": (0.0, 0.25, 0.5), "stale": (0.0, 0.05, 0.2),
@@ -30,7 +30,7 @@ def load_questions(config: Config) -> list[Question]:
         raise ValueError(f"n_questions is {wanted.n_questions} and must not be negative (0 means all); datasets {wanted.datasets} must name no set twice")
     for dataset in config.data.datasets:
         if config.data.data == "world":
-            rows = world.questions(config.world, config.data.split, dataset)
+            rows = generation.questions(config.world, config.data.split, dataset)
         else:
             rows = _read_questions(_file(_folder(config.data.data), dataset), dataset)
         made += rows[: config.data.n_questions or None]
@@ -51,7 +51,7 @@ def pick_question(config: Config) -> Question:
 def load_passages(config: Config) -> list[Passage]:
     """The whole corpus."""
     if config.data.data == "world":
-        return list(world.passages(config.world))
+        return list(generation.passages(config.world))
     folder = _folder(config.data.data)
     path = next((p for p in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz") if p.exists()), None)
     if path is None:
@@ -74,8 +74,8 @@ def load_sources(config: Config) -> list[Source]:
     find = lambda passages: load_retriever(config.retrieval, passages)
     if config.data.data == "world":
         worlds = [replace(config.world, seed=config.world.seed + i) for i in range(config.synthesis.n_worlds)]
-        corpora = [list(world.passages(one)) for one in worlds]
-        return [Source(world.questions(one, "train")[:limit], passages, find(passages)) for one, passages in zip(worlds, corpora)]
+        corpora = [list(generation.passages(one)) for one in worlds]
+        return [Source(generation.questions(one, "train")[:limit], passages, find(passages)) for one, passages in zip(worlds, corpora)]
     made, corpus = [], None
     for dataset in config.data.datasets:
         path = _file(_folder(config.data.data), dataset)

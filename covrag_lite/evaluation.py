@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import chain, metrics, prompts
-from covrag_lite.completion import complete, keys_of, probabilities_of
 from covrag_lite.config import ROOT, Config, resolve
 from covrag_lite.data import digest
 from covrag_lite.journal import Journal
+from covrag_lite.model.completion import complete, keys_of, probabilities_of
 from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.retrieval import load_retriever
 
@@ -50,7 +50,7 @@ class Tools:
 
 def load_tools(config: Config, passages: Sequence[Passage], model=None) -> Tools:
     """Retriever, model and journal, bound to the functions a system needs; a test hands in a scripted model."""
-    from covrag_lite.model import load_model
+    from covrag_lite.model.local import load_model
 
     search = load_retriever(config.retrieval, passages)
     return bind(config, search, model or load_model(config.model), Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl"))

@@ -116,10 +116,10 @@ def nearest(queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int = SCO
 
 def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
     """The corpus as unit vectors, one row a text; computed once for these texts and this encoder, then read from disk."""
-    from covrag_lite import model
+    from covrag_lite.model import local
 
     key = hashlib.sha256("\0".join([hash_encoder(encoder), *texts]).encode()).hexdigest()[:16]
-    file = model.CACHE / "embeddings" / f"{key}.npy"
+    file = local.CACHE / "embeddings" / f"{key}.npy"
     if not file.exists():
         # Longest first, so that a batch needs little padding; sentence-transformers sees to that.
         vectors = load_encoder(find_encoder(encoder)).encode_document(list(texts), normalize_embeddings=True, show_progress_bar=True)
@@ -132,7 +132,7 @@ def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
 
 def find_encoder(encoder: str) -> Path:
     """The folder that an alias, a local path or a hub id stands for."""
-    from covrag_lite.model import find_weights, find_wheel
+    from covrag_lite.model.local import find_weights, find_wheel
 
     if encoder in ENCODERS:
         return find_wheel(encoder, *ENCODERS[encoder]) / "model"
@@ -153,7 +153,7 @@ def load_encoder(folder: Path):
 @cache
 def hash_encoder(encoder: str) -> str:
     """A hash of the encoder's weights and settings, pooling included: its version, for the cache and the manifest."""
-    from covrag_lite.model import hash_files
+    from covrag_lite.model.local import hash_files
 
     return hash_files(sorted(file for end in ("json", "safetensors") for file in find_encoder(encoder).rglob(f"*.{end}")))
 

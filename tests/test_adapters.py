@@ -7,7 +7,8 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from covrag_lite import config, model
+from covrag_lite import config
+from covrag_lite.model.local import load_model
 
 PROMPT = ["who wrote it?"]
 
@@ -17,7 +18,7 @@ def settings(tiny_folder, tmp_path_factory):
     """Two random adapters beside each other."""
     folder = tmp_path_factory.mktemp("adapters.d")
     for seed, name in enumerate(("rag", "cov"), 1):
-        network = model.load_model(config.Model(model=str(tiny_folder), quantize="none"))._network
+        network = load_model(config.Model(model=str(tiny_folder), quantize="none"))._network
         torch.manual_seed(seed)
         adapted = get_peft_model(network, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM"))
         adapted.save_pretrained(folder / name)
@@ -30,16 +31,16 @@ def logits(view):
 
 
 def test_adapters_do_not_touch_each_other_or_the_base(settings):
-    bare = logits(model.load_model(settings))
-    alone = {name: logits(model.load_model(settings).with_adapter(name)) for name in ("rag", "cov")}
-    shared = model.load_model(settings)
+    bare = logits(load_model(settings))
+    alone = {name: logits(load_model(settings).with_adapter(name)) for name in ("rag", "cov")}
+    shared = load_model(settings)
     for name in ("rag", "cov", "", "rag", "", "cov"):
         torch.testing.assert_close(logits(shared.with_adapter(name)), alone[name] if name else bare)
     assert not torch.allclose(alone["rag"], alone["cov"]) and not torch.allclose(alone["rag"], bare)
 
 
 def test_the_fingerprint_names_the_adapter(settings):
-    shared = model.load_model(settings)
+    shared = load_model(settings)
     prints = [shared.with_adapter(name).fingerprint for name in ("", "rag", "cov")]
     assert len(set(prints)) == 3 and all(one.startswith(shared.fingerprint) for one in prints)
 
@@ -49,14 +50,14 @@ def test_without_the_chain_a_verdict_is_the_revised_question_alone(settings, tmp
 
     shutil.copytree(settings.adapters, tmp_path / "a")
     shutil.copytree(tmp_path / "a" / "cov", tmp_path / "a" / "cov-direct")
-    direct = model.load_model(replace(settings, adapters=str(tmp_path / "a"))).with_adapter("cov-direct")
+    direct = load_model(replace(settings, adapters=str(tmp_path / "a"))).with_adapter("cov-direct")
     assert list(json.loads(direct.verify(PROMPT)[0])) == ["4"]
 
 
 def test_a_missing_adapter_is_named_unless_auto(settings, tiny_folder):
     with pytest.raises(FileNotFoundError, match="no adapter 'cov-direct' in .*train.ipynb"):
-        model.load_model(settings).with_adapter("cov-direct")
-    assert model.load_model(config.Model(model=str(tiny_folder))).with_adapter("cov").adapter is None
+        load_model(settings).with_adapter("cov-direct")
+    assert load_model(config.Model(model=str(tiny_folder))).with_adapter("cov").adapter is None
 
 
 def test_an_adapter_of_another_base_is_refused(settings, tmp_path):
@@ -65,4 +66,4 @@ def test_an_adapter_of_another_base_is_refused(settings, tmp_path):
     shutil.copytree(settings.adapters, tmp_path / "a")
     (tmp_path / "a" / "rag" / "manifest.json").write_text(json.dumps({"model_sha256": "another"}))
     with pytest.raises(ValueError, match="was trained on other weights"):
-        model.load_model(replace(settings, adapters=str(tmp_path / "a"))).with_adapter("rag")
+        load_model(replace(settings, adapters=str(tmp_path / "a"))).with_adapter("rag")

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from covrag_lite import check, evaluation, judges, recorded, report
+from covrag_lite import check, evaluation
 from covrag_lite.config import ROOT, Config, Data, Judging, Retrieval, Run, World
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
+from covrag_lite.judging import judges
+from covrag_lite.report import recorded, tables
 from covrag_lite.retrieval import load_retriever, search_twice
 
 CLAIMS = "CoV-RAG answers {CoV-RAG average} % of {CoV-RAG average n}, {CoV-RAG-S → CoV-RAG points} points more.\n"
@@ -164,7 +166,7 @@ def test_other_data_than_the_recorded_is_no_basis_for_a_score(copy):
 
 def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(copy, capsys):
     run = recorded.find(copy)[0]
-    long = report.accuracy_table(evaluation.to_frame(recorded.load(run)), "table2")
+    long = tables.accuracy_table(evaluation.to_frame(recorded.load(run)), "table2")
     assert set(recorded.reproduction(long, run.manifest, copy).verdict) == {"OK"}
     near, far = long.assign(value=long.value + 0.1), long.assign(value=long.value + 90, low=long.low + 90, high=long.high + 90)
     assert set(recorded.reproduction(near, run.manifest, copy).verdict) == {"within noise"}

@@ -15,11 +15,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from covrag_lite import config, evaluation, prompts, synthesis, teacher
-from covrag_lite.endpoint import Endpoint, EndpointError, json_schema
+from covrag_lite import config, evaluation, prompts
 from covrag_lite.journal import Journal
-from covrag_lite.model import load_model
+from covrag_lite.model.endpoint import Endpoint, EndpointError, json_schema
+from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.training import synthesis, teacher
 
 KEY = "sk-secret-0123456789abcdef"
 TRUE = prompts.render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "Needless?")

@@ -4,10 +4,12 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from covrag_lite.config import ROOT
 
+MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sorted((ROOT / "covrag_lite").rglob("*.py"))}
+TORCH = {f"covrag_lite.{name}" for name in ("model.local", "model.decoding", "model.serving", "training.loop", "training.packing", "training.lora", "training.layers", "training.memory",
+                                           "speed.training", "speed.inference")}
+ROOMS = ["world", "model", "training", "report", "judging", "speed"]
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
 
 
@@ -31,16 +33,25 @@ def test_constraints_do_not_contradict_the_requirements():
 
 
 def test_the_weights_wheels_of_the_aliases_are_the_ones_that_are_installed():
-    from covrag_lite.model import ALIASES
+    from covrag_lite.model.local import ALIASES
     from covrag_lite.retrieval import ENCODERS
 
     assert {requirement.replace("_", "-") for _, requirement in [*ALIASES.values(), *ENCODERS.values()]} <= set((ROOT / "env/weights.txt").read_text().split("\n"))
 
 
-@pytest.mark.parametrize("module", ["", ".records", ".config", ".world", ".data", ".prompts", ".metrics", ".retrieval", ".chain", ".journal", ".evaluation", ".report", ".report_retrieval"])
-def test_everything_but_model_and_training_loads_without_torch(module):
-    program = f"import sys, covrag_lite{module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+def test_everything_but_the_local_model_its_training_and_its_speed_loads_without_torch():
+    light = [name for name in MODULES if name not in TORCH]
+    program = f"import importlib, sys\nfor name in {light}: importlib.import_module(name); assert not {{'torch', 'transformers'}} & set(sys.modules), name"
+    assert TORCH <= set(MODULES)
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_room_imports_only_from_rooms_before_it():
+    for name, path in MODULES.items():
+        room, *file = name.split(".")[1:] or [""]
+        if file:
+            imported = set(re.findall(r"from covrag_lite\.(\w+)", path.read_text())) & set(ROOMS)
+            assert imported <= set(ROOMS[:ROOMS.index(room) + 1]), name
 
 
 def test_chain_imports_only_records_and_prompts():

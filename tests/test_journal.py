@@ -73,10 +73,11 @@ def test_a_key_depends_on_everything_it_is_made_of():
 PROGRAM = textwrap.dedent("""
     import sys, time
     from pathlib import Path
-    from covrag_lite import evaluation, report
+    from covrag_lite import evaluation
     from covrag_lite.config import Config, Data, Model, Run
     from covrag_lite.data import load_passages, load_questions
-    from covrag_lite.model import LanguageModel
+    from covrag_lite.model.local import LanguageModel
+    from covrag_lite.report import tables
     out, model = map(Path, sys.argv[1:])
     config = Config(data=Data(n_questions=6), model=Model(model=str(model), batch_tokens=4096, max_answer_tokens=8, max_revised_tokens=6), run=Run(runs=str(out)))
     for name in ("generate", "verify"):  # slow enough to be killed in between
@@ -84,7 +85,7 @@ PROGRAM = textwrap.dedent("""
         setattr(LanguageModel, name, lambda self, *words, plain=plain: (time.sleep(0.05), plain(self, *words))[1])
     tools = evaluation.load_tools(config, load_passages(config))
     frame = evaluation.to_frame(evaluation.run(config, tools, load_questions(config)))
-    report.save_table(out, "table2", report.accuracy_table(frame, "table2"), report.compare(frame), [])
+    tables.save_table(out, "table2", tables.accuracy_table(frame, "table2"), tables.compare(frame), [])
     frame.to_csv(out / "frame.csv")
 """)
 

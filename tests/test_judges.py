@@ -8,12 +8,14 @@ import pandas as pd
 import pytest
 from test_endpoint import KEY, connect, server  # noqa: F401  the server that fails in every way a server can
 
-from covrag_lite import judges, metrics, ranking, report
+from covrag_lite import metrics
 from covrag_lite.config import ROOT, Config, from_notebook
-from covrag_lite.endpoint import EndpointError
 from covrag_lite.journal import Journal
+from covrag_lite.judging import judges, ranking
+from covrag_lite.judging.rubric import claim, rubric, supports
+from covrag_lite.model.endpoint import EndpointError
 from covrag_lite.records import Prediction, Round
-from covrag_lite.rubric import claim, rubric, supports
+from covrag_lite.report import tables
 
 SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")
 
@@ -119,7 +121,7 @@ def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(a
 
 def test_no_paper_rank_can_come_from_average_ranks():
     for criterion, n in (("citation_accuracy", 3), ("correctness", 4), ("truthfulness", 4), ("bias", 4), ("conciseness", 4)):
-        assert sum(values.get(criterion, 0) for _, values in report.PAPER_RANKS.values()) < n * (n + 1) / 2 - 1
+        assert sum(values.get(criterion, 0) for _, values in tables.PAPER_RANKS.values()) < n * (n + 1) / 2 - 1
 
 
 def written(prompt, score):

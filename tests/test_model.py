@@ -5,14 +5,15 @@ import json
 import pytest
 import torch
 
-from covrag_lite import config, model, prompts, records
-from covrag_lite.decoding import Writer
+from covrag_lite import config, prompts, records
+from covrag_lite.model.decoding import Writer
+from covrag_lite.model.local import load_model
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
 
 
 def tiny(folder, **settings):
-    return model.load_model(config.Model(model=str(folder), max_revised_tokens=6, **settings))
+    return load_model(config.Model(model=str(folder), max_revised_tokens=6, **settings))
 
 
 @pytest.fixture(scope="module", params=["nf4", "none"])
@@ -125,7 +126,7 @@ def test_a_model_that_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch)
         tiny(tmp_path / "empty")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(FileNotFoundError, match="'no-such/model' is no alias .smollm2-135m., no local folder"):
-        model.load_model(config.Model(model="no-such/model"))
+        load_model(config.Model(model="no-such/model"))
     with pytest.raises(ValueError, match="quantize 'nf3' is not known"):
         tiny(tiny_folder, quantize="nf3")
     with pytest.raises(ValueError, match="batch_tokens is -1"):
@@ -147,7 +148,7 @@ def test_free_verdicts_are_as_the_model_writes_them(tiny_folder):
 
 
 def test_the_embedded_model_reads_an_answer_out_of_a_passage(passages):
-    embedded = model.load_model(config.Model())
+    embedded = load_model(config.Model())
     answer = embedded.generate([prompts.build_answer("Who wrote the Copper Lanterns?", passages[:2])], 20)[0]
     assert "Edith Marrow" in answer
     assert prompts.parse_verdict(embedded.verify([prompts.build_verify("Who wrote it?", passages[:2], answer)])[0]).parsed

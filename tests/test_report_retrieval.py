@@ -1,9 +1,10 @@
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation, report_retrieval
+from covrag_lite import evaluation
 from covrag_lite.config import Config, Retrieval, Run
-from covrag_lite.report_retrieval import WORDINGS, retrieval_table, wide
+from covrag_lite.report import retrieval
+from covrag_lite.report.retrieval import WORDINGS, retrieval_table, wide
 from covrag_lite.retrieval import load_retriever, search_twice
 
 
@@ -37,9 +38,9 @@ def test_searched_without_a_model_nothing_stands_beside_the_paper(passages, ques
 
 def test_table_and_pictures_are_written_and_the_same_each_time(frame, tmp_path):
     long = retrieval_table(frame)
-    text = report_retrieval.save(tmp_path, long, long, ["a note"])
+    text = retrieval.save(tmp_path, long, long, ["a note"])
     assert "| single iteration" in text and f"| {WORDINGS[1]}" in text and "- a note" in text and (tmp_path / "table6.md").read_text() == text
     assert len(pd.read_csv(tmp_path / "table6.csv")) == 2 * len(long)
     for name in ("a", "b"):
-        report_retrieval.plot_retrieval(long, "toy", tmp_path / f"{name}.png")
+        retrieval.plot_retrieval(long, "toy", tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

@@ -3,8 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from covrag_lite import evaluation, model, retrieval
+from covrag_lite import evaluation, retrieval
 from covrag_lite.config import Retrieval
+from covrag_lite.model import local
 from covrag_lite.records import Passage
 from covrag_lite.retrieval import fuse, load_retriever, nearest, search_twice
 
@@ -12,7 +13,7 @@ from covrag_lite.retrieval import fuse, load_retriever, nearest, search_twice
 @pytest.fixture
 def dense(tiny_encoder, tmp_path, monkeypatch):
     """Settings of a dense retriever with a tiny encoder and a cache of its own."""
-    monkeypatch.setattr(model, "CACHE", tmp_path)
+    monkeypatch.setattr(local, "CACHE", tmp_path)
     return Retrieval(retriever="dense", encoder=str(tiny_encoder), k=2)
 
 
@@ -57,7 +58,7 @@ def test_the_corpus_is_encoded_once_and_anew_when_it_changes(dense, passages, mo
     assert load_retriever(dense, passages)(["kite fair"]) == first and encoded == [6]
     changed = [*passages[:-1], Passage("p5", "Harrow Hills", "The Harrow Hills are high.")]
     load_retriever(dense, changed)
-    assert encoded == [6, 6] and len(list((model.CACHE / "embeddings").iterdir())) == 2
+    assert encoded == [6, 6] and len(list((local.CACHE / "embeddings").iterdir())) == 2
 
 
 def test_vectors_have_length_one_whatever_the_batch(dense, passages):

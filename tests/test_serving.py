@@ -7,14 +7,16 @@ import torch
 from bitsandbytes.nn import Linear4bit
 from peft import LoraConfig, get_peft_model
 
-from covrag_lite import config, model, serving
-from covrag_lite.decoding import Writer
+from covrag_lite import config
+from covrag_lite.model import serving
+from covrag_lite.model.decoding import Writer
+from covrag_lite.model.local import load_model
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who was it and when", "is it " * 30, "what"]
 
 
 def tiny(folder, **settings):
-    return model.load_model(config.Model(model=str(folder), max_revised_tokens=6, **settings))
+    return load_model(config.Model(model=str(folder), max_revised_tokens=6, **settings))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def test_weights_that_would_take_much_of_the_memory_stay_packed(tiny_folder, mon
 
 
 def test_training_gets_the_packed_network_after_answers(tiny_folder, adapters):
-    from covrag_lite.training import own_network
+    from covrag_lite.training.loop import own_network
 
     loaded = tiny(tiny_folder, adapters=adapters)
     before = loaded.with_adapter("rag").generate(PROMPTS, 6)

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from covrag_lite import model, prompts, speed_inference, speed_scaling
+from covrag_lite import prompts
 from covrag_lite.config import Config, Data, Model, Retrieval, World
+from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.speed import inference, scaling
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
 
@@ -18,45 +20,45 @@ def settings(tiny_folder):
 
 @pytest.fixture(scope="module")
 def loaded(settings):
-    return model.load_model(settings.model)
+    return load_model(settings.model)
 
 
 def test_forced_and_masked_verdicts_are_the_same_text_in_fewer_passes(loaded):
-    frame = speed_inference.verdicts(loaded, PROMPTS)
+    frame = inference.verdicts(loaded, PROMPTS)
     assert frame.loc["forced", "same"] == frame.loc["forced", "n"] == 4
     assert frame.loc["forced", "fewer_passes"] > 2.5 and (frame[["faster", "seconds"]] > 0).all(axis=None)
 
 
 def test_batches_answer_what_single_questions_do(loaded, settings):
-    frame = speed_inference.batches(loaded, PROMPTS, 8, model.load_model(settings.model).network)
+    frame = inference.batches(loaded, PROMPTS, 8, load_model(settings.model).network)
     assert list(frame.index) == ["one at a time, as loaded", "one at a time", "batches"] and (frame.same == 4).all()
     assert (frame.faster > 0).all() and frame.loc["one at a time, as loaded", "passes"] == frame.loc["one at a time", "passes"]
     assert frame.loc["batches", "passes"] < frame.loc["one at a time", "passes"]
 
 
 def test_two_rounds_are_taken_apart_by_stage(loaded, settings, questions, passages):
-    frame = speed_inference.rounds(settings, loaded, load_retriever(Retrieval(k=2), passages), questions)
+    frame = inference.rounds(settings, loaded, load_retriever(Retrieval(k=2), passages), questions)
     assert {"search", "answer", "verify", "CoV-RAG", "CoV-RAG, shared layout"} <= set(frame.index) and (frame.times_rag > 0).all()
     assert frame.loc["search", "passes"] == 0 and frame.loc["CoV-RAG", "passes"] >= frame.loc[["answer", "verify"], "passes"].sum()
 
 
 def test_the_shared_layout_writes_what_its_prompts_alone_give(loaded, questions, passages):
     x, k = [question.question for question in questions], [passages[i:i + 2] for i in range(4)]
-    answers, verdicts = speed_inference.answer_and_verify(loaded, x, k, 5)
-    asked = [speed_inference.shared_prompts(*one) for one in zip(x, k, answers)]
+    answers, verdicts = inference.answer_and_verify(loaded, x, k, 5)
+    asked = [inference.shared_prompts(*one) for one in zip(x, k, answers)]
     assert answers == loaded.generate([one for one, _ in asked], 5)
     assert verdicts == loaded.verify([one for _, one in asked]) and all(prompts.parse_verdict(text).parsed for text in verdicts)
 
 
 def test_our_own_work_and_the_index_are_measured(settings):
-    frame = speed_scaling.overhead(settings, (20, 40))
+    frame = scaling.overhead(settings, (20, 40))
     assert list(frame.index) == ["20 questions", "40 questions"] and (frame[["cheaper", "ms_per_question"]] > 0).all(axis=None)
-    frame = speed_scaling.bm25(settings, (1000,), 10)
+    frame = scaling.bm25(settings, (1000,), 10)
     assert frame.loc["ours, 1,000 passages", "faster"] > 0 and frame.loc["rank_bm25, 1,000 passages", "faster"] == 1
 
 
 def test_a_larger_shape_with_random_weights_stays_in_four_bits(settings):
     from bitsandbytes.nn import Linear4bit
 
-    made = speed_inference.random_model(replace(settings, model=replace(settings.model, device="cpu")), "tiny")
+    made = inference.random_model(replace(settings, model=replace(settings.model, device="cpu")), "tiny")
     assert any(isinstance(layer, Linear4bit) for layer in made.quick_network.modules()) and made.generate(PROMPTS, 2)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from covrag_lite import synthesis
 from covrag_lite.config import Config, Data, Retrieval, Synthesis
 from covrag_lite.data import load_sources
 from covrag_lite.records import CITATION, Question
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.synthesis import Example, judge
+from covrag_lite.training import synthesis
+from covrag_lite.training.synthesis import Example, judge
 
 
 @pytest.fixture

@@ -11,12 +11,14 @@ import pytest
 import torch
 import transformers
 
-from covrag_lite import config, layers, lora, memory, speed, training
-from covrag_lite.decoding import continue_ids
-from covrag_lite.model import load_model
-from covrag_lite.packing import Encoded, Shape, encode, lay_out, pack, shape_of
+from covrag_lite import config
+from covrag_lite.model.decoding import continue_ids
+from covrag_lite.model.local import load_model
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.records import Sample
+from covrag_lite.speed.training import benchmark
+from covrag_lite.training import layers, loop, lora, memory
+from covrag_lite.training.packing import Encoded, Shape, encode, lay_out, pack, shape_of
 
 RECORDED = [17.02075, 16.76861, 15.73309]  # of the first three steps, on CPU
 SETTINGS = config.Training(epochs=2, step_tokens=512, pack_tokens=256, lora_rank=4, lora_alpha=8, learning_rate=0.01, save_every=2, warmup=0.2)
@@ -50,11 +52,11 @@ def losses_of(network, chosen, weights=(1.0, 1.0), shape=None):
     """Each sample's losses when these samples share a row."""
     row = lay_out(chosen, weights, "cpu", shape)
     sizes = [len(one.ids) - one.start for one in chosen]
-    return training.one_pass(network, row)[:sum(sizes)].split(sizes)
+    return loop.one_pass(network, row)[:sum(sizes)].split(sizes)
 
 
 def run(model, out, samples=None, **changes):
-    return training.train(config.Config(training=dataclasses.replace(SETTINGS, **changes), model=model.config), model, samples or toy_samples(), out)
+    return loop.train(config.Config(training=dataclasses.replace(SETTINGS, **changes), model=model.config), model, samples or toy_samples(), out)
 
 
 def test_target_tokens_carry_the_loss_and_prompt_tokens_none(model):
@@ -69,7 +71,7 @@ def test_target_tokens_carry_the_loss_and_prompt_tokens_none(model):
     logits = network(input_ids=row["input_ids"], position_ids=row["position_ids"], cu_seq_lens_q=row["ends"], max_length_q=row["longest"]).logits
     labels = torch.tensor([[-100] * one.start + list(one.ids[one.start:])])
     plain = torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:])
-    assert torch.isclose(training.one_pass(network, row).mean(), plain, atol=1e-5)
+    assert torch.isclose(loop.one_pass(network, row).mean(), plain, atol=1e-5)
 
 
 def test_what_the_schema_fixes_counts_little_in_the_loss(model):
@@ -111,20 +113,20 @@ def test_changing_a_sample_changes_no_other_ones_loss(model):
 def test_our_layers_compute_what_pefts_own_compute(model):
     adapted, master = adapt(model)
     row = lay_out(encode(toy_samples(2), model), (0.5, 2.0), "cpu")
-    ours, our_grad = training.one_pass(adapted.get_base_model(), row), master.copy_grad.clone()
+    ours, our_grad = loop.one_pass(adapted.get_base_model(), row), master.copy_grad.clone()
     master.copy_grad.zero_()
     for layer in adapted.modules():
         vars(layer).pop("forward", None)
-    theirs = training.one_pass(adapted.get_base_model(), row)
+    theirs = loop.one_pass(adapted.get_base_model(), row)
     assert torch.allclose(ours, theirs, atol=1e-4)
     assert torch.allclose(our_grad, master.copy_grad, atol=1e-4, rtol=1e-3) and our_grad.abs().max() > 0.01
 
 
 def test_unpacking_keeps_the_values_of_the_4_bit_weights(model, tiny_folder):
     row = lay_out(encode(toy_samples(1), model), (1.0, 1.0), "cpu")
-    packed = training.one_pass(adapt(model)[0].get_base_model(), row)
+    packed = loop.one_pass(adapt(model)[0].get_base_model(), row)
     other = load_model(config.Model(model=str(tiny_folder), device="cpu"))
-    unpacked = training.one_pass(adapt(other, unpack="yes")[0].get_base_model(), row)
+    unpacked = loop.one_pass(adapt(other, unpack="yes")[0].get_base_model(), row)
     assert torch.allclose(packed, unpacked, atol=1e-5)
 
 
@@ -135,7 +137,7 @@ def test_a_step_moves_adapters_and_nothing_else(model):
     optimizer = torch.optim.AdamW([master.weights])
     rows = [lay_out(encode(toy_samples(2), model), (1.0, 1.0), "cpu")]
     for _ in range(2):  # the first one leaves A where it is, as B is zero
-        training.take_step(lambda row: training.one_pass(model.network, row), rows, master, optimizer, 0.01, 1.0, training.PartialState())
+        loop.take_step(lambda row: loop.one_pass(model.network, row), rows, master, optimizer, 0.01, 1.0, loop.PartialState())
     moved = {name for name, value in adapted.state_dict().items() if not torch.equal(value, before[name])}
     assert moved == {name for name in before if "lora_" in name} and len(moved) == 28  # A and B of seven linear layers in each of two layers
 
@@ -160,8 +162,8 @@ def test_the_first_losses_are_as_recorded(model, tmp_path):
 
 def test_the_losses_of_a_run_average_to_the_weighted_sum_of_both_tasks_means(model):
     encoded = encode(toy_samples(), model)
-    steps = training.plan(encoded, SETTINGS)
-    weights = training.task_weights(encoded, len(steps), SETTINGS)
+    steps = loop.plan(encoded, SETTINGS)
+    weights = loop.task_weights(encoded, len(steps), SETTINGS)
     network = adapt(model)[0].get_base_model()
     alone = [losses_of(network, [one])[0] for one in encoded]
     shared = [(losses * torch.tensor(one.shares)).sum() for one, losses in zip(encoded, alone)]
@@ -173,7 +175,7 @@ def test_the_losses_of_a_run_average_to_the_weighted_sum_of_both_tasks_means(mod
 
 def test_a_killed_run_ends_as_an_unbroken_one(model, tmp_path, tiny_folder, monkeypatch):
     unbroken = run(model, tmp_path / "unbroken")
-    real, calls = training.take_step, []
+    real, calls = loop.take_step, []
 
     def dies(*arguments):
         calls.append(1)
@@ -181,7 +183,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(model, tmp_path, tiny_folder, monk
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(training, "take_step", dies)
+    monkeypatch.setattr(loop, "take_step", dies)
     with pytest.raises(KeyboardInterrupt):
         run(load_model(model.config), tmp_path / "killed")
     resumed = run(load_model(model.config), tmp_path / "killed")
@@ -253,7 +255,7 @@ def test_a_wrong_setting_is_named(model, tmp_path, changes, words):
 
 
 def test_the_rate_rises_and_then_falls_to_a_tenth():
-    rates = [training.schedule(step, 100, 0.1) for step in range(100)]
+    rates = [loop.schedule(step, 100, 0.1) for step in range(100)]
     assert rates[0] == 0.1 and rates[9] == rates[10] == 1.0 and rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[-1] == pytest.approx(0.1, abs=0.01)
 
@@ -271,11 +273,11 @@ def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left
     master.publish()
     row = lay_out([Encoded(0, tuple(range(3, 20)), 9), Encoded(1, tuple(range(50, 90)), 20)], (0.5, 2.0), "cpu")
     assert [layers.is_known(layer, network.config) for layer in network.model.layers] == [known, known]
-    ours, our_grad = training.one_pass(network, row), master.copy_grad.clone()
+    ours, our_grad = loop.one_pass(network, row), master.copy_grad.clone()
     master.copy_grad.zero_()
     for layer in network.model.layers:
         vars(layer).pop("forward", None)
-    theirs = training.one_pass(network, row)
+    theirs = loop.one_pass(network, row)
     assert torch.allclose(ours, theirs, atol=1e-5) and our_grad.abs().max() > 0.01
     assert torch.allclose(our_grad, master.copy_grad, atol=1e-5, rtol=1e-3)
 
@@ -288,19 +290,19 @@ def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder):
     shape = shape_of([list(range(len(encoded)))], encoded, 1024)
     row = lay_out(encoded, (1.0, 1.0), "cuda", shape)
     sizes = [len(one.ids) - one.start for one in encoded]
-    eager = training.one_pass(network, row)
+    eager = loop.one_pass(network, row)
     grad = master.copy_grad.clone()
     for one, inside in zip(encoded, eager[:sum(sizes)].split(sizes)):
-        alone = training.one_pass(network, lay_out([one], (1.0, 1.0), "cuda"))
+        alone = loop.one_pass(network, lay_out([one], (1.0, 1.0), "cuda"))
         assert torch.allclose(inside, alone, atol=0.05)  # in bf16
     master.copy_grad.zero_()
-    replay = training.runner(network, "graph")
+    replay = loop.runner(network, "graph")
     assert torch.allclose(replay(row), eager, atol=0.02)
     assert torch.allclose(master.copy_grad, grad, atol=0.05 * grad.abs().max().item())
 
 
 def test_the_benchmark_compares_each_way_with_the_plain_one():
-    frame = speed.benchmark(["tiny"], "cpu", step_tokens=2048, n_steps=1)
+    frame = benchmark(["tiny"], "cpu", step_tokens=2048, n_steps=1)
     assert frame.speed_ratio[0] == 1 and (frame.tokens_per_second > 0).all() and frame.failure.isna().all()
     assert frame.useful[0] == frame.useful[1] < 0.97 <= frame.useful[2:].min()
 
@@ -312,7 +314,7 @@ def test_two_processes_give_the_losses_of_one(model, tmp_path, tiny_folder):
                       "import test_training as tests\n"
                       f"model = tests.load_model(tests.config.Model(model={str(tiny_folder)!r}, device='cpu'))\n"
                       f"tests.run(model, pathlib.Path({str(tmp_path / 'both')!r}), epochs=1)\n"
-                      "assert tests.training.PartialState().num_processes == 2\n")
+                      "assert tests.loop.PartialState().num_processes == 2\n")
     # "--cpu" would start one process only, unless mpirun is there; without a GPU "--multi_gpu" starts them on the CPU.
     launch = "--multi_gpu --num_processes 2 --num_machines 1 --main_process_port 0 --mixed_precision no --dynamo_backend no".split()
     subprocess.run([sys.executable, "-m", "accelerate.commands.launch", *launch, str(script)], check=True, capture_output=True)

@@ -11,15 +11,15 @@ import bm25s
 import pytest
 import Stemmer
 
-from covrag_lite import world
 from covrag_lite.config import World
 from covrag_lite.records import Question
-from covrag_lite.world_entities import KINDS, entity, name_slots
+from covrag_lite.world import generation
+from covrag_lite.world.entities import KINDS, entity, name_slots
 
 DEFAULT = World()
-ALL_SPLITS = {split: world.questions(DEFAULT, split) for split in world.SPLITS}
+ALL_SPLITS = {split: generation.questions(DEFAULT, split) for split in generation.SPLITS}
 TEST = ALL_SPLITS["test"]
-CORPUS = list(world.passages(DEFAULT))
+CORPUS = list(generation.passages(DEFAULT))
 BY_ID = {passage.id: passage for passage in CORPUS}
 
 # Recorded from the default world; a change of any word of it must be meant.
@@ -34,7 +34,7 @@ def digest(records) -> str:
 @lru_cache(maxsize=None)
 def retrieved(config: World) -> list[tuple[Question, bool, bool]]:
     """Every test question with whether BM25 has a gold passage among its first five, as typed and well put."""
-    passages = list(world.passages(config))
+    passages = list(generation.passages(config))
     stemmer = Stemmer.Stemmer("english")
 
     def tokens(texts):
@@ -47,7 +47,7 @@ def retrieved(config: World) -> list[tuple[Question, bool, bool]]:
         rows, _ = index.retrieve(tokens(texts), k=5, backend_selection="numpy", show_progress=False)
         return [any(passages[j].id in q.gold_passages for j in row) for q, row in zip(questions, rows)]
 
-    questions = world.questions(config, "test")
+    questions = generation.questions(config, "test")
     typed = found(questions, [q.question for q in questions])
     return list(zip(questions, typed, found(questions, [q.clean_question for q in questions])))
 
@@ -63,20 +63,20 @@ def broken(question) -> bool:
 
 def test_same_seed_same_bytes():
     assert digest(CORPUS) == PASSAGES_SHA256
-    assert digest(q for split in world.SPLITS for q in ALL_SPLITS[split]) == QUESTIONS_SHA256
+    assert digest(q for split in generation.SPLITS for q in ALL_SPLITS[split]) == QUESTIONS_SHA256
 
 
 def test_other_seed_other_text():
-    other = {p.text for p in world.passages(World(seed=2))}
+    other = {p.text for p in generation.passages(World(seed=2))}
     assert not other & {p.text for p in CORPUS}
 
 
 def test_a_larger_world_begins_with_the_smaller_one():
-    assert list(islice(world.passages(World(n_passages=9000)), 1500)) == CORPUS
+    assert list(islice(generation.passages(World(n_passages=9000)), 1500)) == CORPUS
 
 
 def test_ids_and_titles_are_unique():
-    passages = list(world.passages(World(n_passages=6000)))
+    passages = list(generation.passages(World(n_passages=6000)))
     assert len({p.id for p in passages}) == len({p.title for p in passages}) == 6000
     everything = [q for questions in ALL_SPLITS.values() for q in questions]
     assert len({q.id for q in everything}) == len(everything) == 4 * 150 + 1200 + 200
@@ -84,7 +84,7 @@ def test_ids_and_titles_are_unique():
 
 
 def test_names_are_unique_in_a_million_passages():
-    districts = world._full_districts(World(n_passages=1_000_000, distractors=0.0, stale=0.0, contradicting=0.0))
+    districts = generation._full_districts(World(n_passages=1_000_000, distractors=0.0, stale=0.0, contradicting=0.0))
     for kind, spec in KINDS.items():
         if "parts" in spec:
             variants = [None, *range(len(spec["twins"]))]
@@ -95,12 +95,12 @@ def test_names_are_unique_in_a_million_passages():
 
 
 def test_passages_are_lazy():
-    assert len(list(islice(world.passages(World(n_passages=1_000_000)), 10))) == 10
+    assert len(list(islice(generation.passages(World(n_passages=1_000_000)), 10))) == 10
 
 
 def test_the_corpus_has_the_size_asked_for():
     assert len(CORPUS) == 1500
-    assert len(list(world.passages(World(n_passages=1001, distractors=0.37)))) == 1001
+    assert len(list(generation.passages(World(n_passages=1001, distractors=0.37)))) == 1001
 
 
 def test_passages_read_like_sentences():
@@ -172,17 +172,17 @@ def test_no_two_splits_ask_about_the_same_passages():
 
 
 def test_sets_are_of_the_size_asked_for():
-    assert Counter(q.dataset for q in TEST) == dict.fromkeys(world.DATASETS, 150)
+    assert Counter(q.dataset for q in TEST) == dict.fromkeys(generation.DATASETS, 150)
     assert set(Counter(q.dataset for q in ALL_SPLITS["train"]).values()) == {300}
-    assert len(world.questions(World(n_passages=8000, n_train=6000), "train", "mintaka")) == 1500
-    assert world.questions(DEFAULT, "test", "webq") == [q for q in TEST if q.dataset == "webq"]
+    assert len(generation.questions(World(n_passages=8000, n_train=6000), "train", "mintaka")) == 1500
+    assert generation.questions(DEFAULT, "test", "webq") == [q for q in TEST if q.dataset == "webq"]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_retrieval_is_hard_where_it_should_be(seed):
     config = World(seed=seed)
     assert 0.6 <= hit_rate(config) <= 0.8
-    for dataset in world.DATASETS:
+    for dataset in generation.DATASETS:
         assert 0.5 <= hit_rate(config, lambda q: q.dataset == dataset) <= 0.9
     assert hit_rate(config, lambda q: not broken(q) and q.kind != "two-hop") > 0.9
     assert hit_rate(config, broken) < 0.45
@@ -194,8 +194,8 @@ def test_defects_come_in_the_share_asked_for_and_hurt(knob):
     none = replace(DEFAULT, misspelt=0.0, cut_off=0.0, vague=0.0)
     many = replace(none, **{knob: 0.6})
     name = knob.replace("_", "-")
-    share = sum(q.kind.endswith(f"+{name}") for q in world.questions(many, "test", "nq")) / 150
-    assert not any(broken(q) for q in world.questions(none, "test")) and share == pytest.approx(0.6, abs=0.02)
+    share = sum(q.kind.endswith(f"+{name}") for q in generation.questions(many, "test", "nq")) / 150
+    assert not any(broken(q) for q in generation.questions(none, "test")) and share == pytest.approx(0.6, abs=0.02)
     assert hit_rate(many) < hit_rate(none) - 0.15
 
 
@@ -205,11 +205,11 @@ def test_distractors_hurt():
 
 def test_stale_and_contradicting_passages_come_in_the_share_asked_for():
     plain = replace(DEFAULT, stale=0.0, contradicting=0.0)
-    old = [p for p in world.passages(replace(plain, stale=0.2)) if re.search(r" in \d{4}$", p.title)]
+    old = [p for p in generation.passages(replace(plain, stale=0.2)) if re.search(r" in \d{4}$", p.title)]
     assert len(old) == pytest.approx(300, rel=0.1)
-    wrong = [p for p in world.passages(replace(plain, contradicting=0.2)) if re.search(r" in (The )?[A-Z]\w+", p.title)]
+    wrong = [p for p in generation.passages(replace(plain, contradicting=0.2)) if re.search(r" in (The )?[A-Z]\w+", p.title)]
     assert len(wrong) == pytest.approx(300, rel=0.1)
-    assert not [p for p in world.passages(plain) if re.search(r" in (\d{4}$|The [A-Z])", p.title)]
+    assert not [p for p in generation.passages(plain) if re.search(r" in (\d{4}$|The [A-Z])", p.title)]
 
 
 def test_an_outdated_population_differs_from_the_current_one():
@@ -220,7 +220,7 @@ def test_an_outdated_population_differs_from_the_current_one():
 
 
 def test_unanswerable_questions_have_no_gold_passage():
-    questions = world.questions(replace(DEFAULT, unanswerable=0.3), "test", "triviaqa")
+    questions = generation.questions(replace(DEFAULT, unanswerable=0.3), "test", "triviaqa")
     unknown = [q for q in questions if q.kind == "unanswerable"]
     assert len(unknown) == 45 and len({q.question for q in unknown}) == 45
     assert all(q.gold_passages == () and "not stated" in q.answers for q in unknown)
@@ -239,11 +239,11 @@ def test_unanswerable_questions_have_no_gold_passage():
 )
 def test_impossible_worlds_are_refused_in_words(change, words):
     with pytest.raises(ValueError, match=words):
-        world.questions(replace(DEFAULT, **change), "train")
+        generation.questions(replace(DEFAULT, **change), "train")
 
 
 def test_unknown_split_or_dataset_is_refused_by_name():
     with pytest.raises(ValueError, match="'dev'.*test, validation, train"):
-        world.questions(DEFAULT, "dev")
+        generation.questions(DEFAULT, "dev")
     with pytest.raises(ValueError, match="'squad'.*nq, webq, mintaka, triviaqa"):
-        world.questions(DEFAULT, "test", "squad")
+        generation.questions(DEFAULT, "test", "squad")

@@ -1,18 +1,18 @@
 """LoRA adapters on a frozen 4-bit base: what training changes in a network before its first step.
 
 peft makes, names and saves the adapters. Layers of the kinds that `layers` knows are computed by its code; all others
-by peft's, which is slower and needs more memory. `training` and `speed` call this.
+by peft's, which is slower and needs more memory. `loop` and `speed.training` call this.
 """
 
 from types import MethodType
 
 import torch
-from bitsandbytes.nn import Linear4bit
 from peft import LoraConfig, get_peft_model
 
-from covrag_lite import layers
 from covrag_lite.config import Training
-from covrag_lite.packing import ATTENTION
+from covrag_lite.model.serving import unpack_linears
+from covrag_lite.training import layers
+from covrag_lite.training.packing import ATTENTION
 
 
 def attach(network, settings: Training, unpack: bool, compiled: bool = False):
@@ -39,17 +39,6 @@ def attach(network, settings: Training, unpack: bool, compiled: bool = False):
         elif compiled:
             layer.compile(dynamic=False)
     return adapted.train()
-
-
-def unpack_linears(network) -> None:
-    """Replace 4-bit linear layers by plain ones of exactly the same values."""
-    for parent in list(network.modules()):
-        for name, layer in list(parent.named_children()):
-            if isinstance(layer, Linear4bit):
-                plain = torch.nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
-                plain.weight = torch.nn.Parameter(layers.frozen_weight(layer), requires_grad=False)
-                plain.bias = layer.bias
-                setattr(parent, name, plain)
 
 
 class Master:

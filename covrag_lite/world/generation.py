@@ -1,7 +1,7 @@
 """The embedded data: a fictional world made from a seed, so nothing is downloaded and no pretrained knowledge leaks.
 
 It stands in for the paper's corpus and its four question sets. Notebooks and tests call `passages` and `questions`;
-what there is and how it is described stands in world_entities.py, how it is asked in world_questions.py, and all
+what there is and how it is described stands in entities.py, how it is asked in questions.py, and all
 words and sentences in world.toml.
 """
 
@@ -11,10 +11,11 @@ from functools import lru_cache
 from itertools import count, islice
 from random import Random
 
-from covrag_lite import config, world_questions
+from covrag_lite import config
 from covrag_lite.records import Passage, Question
-from covrag_lite.world_entities import KINDS, VOCABULARY, WORDS, Entity, claim, describe, entity, fill, rng_for
-from covrag_lite.world_questions import Ask
+from covrag_lite.world import questions as world_questions
+from covrag_lite.world.entities import KINDS, VOCABULARY, WORDS, Entity, claim, describe, entity, fill, rng_for
+from covrag_lite.world.questions import Ask
 
 DATASETS = ("nq", "webq", "mintaka", "triviaqa")
 SPLITS = ("test", "validation", "train")

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from covrag_lite import config as configs
-from covrag_lite import serving
-from covrag_lite.decoding import write_answers, write_verdicts
+from covrag_lite.model import serving
+from covrag_lite.model.decoding import write_answers, write_verdicts
 from covrag_lite.prompts import DIRECT, SCHEMA
 
 QUANTIZE = ("nf4", "int8", "none")
@@ -33,7 +33,7 @@ def load_model(config: configs.Model) -> "LanguageModel":
     if config.verdicts not in ("forced", "free"):
         raise ValueError(f"verdicts {config.verdicts!r} is not known; use 'forced' or 'free'")
     if config.model.startswith("endpoint:"):
-        from covrag_lite.endpoint import Endpoint
+        from covrag_lite.model.endpoint import Endpoint
 
         return Endpoint(config)
     return LanguageModel(config, find_weights(config.model))

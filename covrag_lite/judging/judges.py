@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import evaluation, prompts, recorded
+from covrag_lite import evaluation, prompts
 from covrag_lite.config import ROOT, Config, resolve
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.endpoint import PREFIX, Endpoint, EndpointError
 from covrag_lite.journal import Journal
+from covrag_lite.judging.rubric import rubric
+from covrag_lite.model.endpoint import PREFIX, Endpoint, EndpointError
 from covrag_lite.records import Passage, Prediction, Question
-from covrag_lite.rubric import rubric
-from covrag_lite.teacher import AGAIN
+from covrag_lite.report import recorded
+from covrag_lite.training.teacher import AGAIN
 
 # Scores go from 0 to 1; 1 is best, except for bias.
 CRITERIA = {

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import config, evaluation, report
+from covrag_lite import config, evaluation
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.records import Prediction
+from covrag_lite.report import tables
 
 # Columns that say whose value a row holds; a table has some of them.
 KEY = ("backbone", "revision", "judge", "dataset", "questions", "criterion", "system", "retriever", "measure", "metric", "share", "knob", "setting")
@@ -102,7 +103,7 @@ def backbones(root: Path = config.ROOT) -> pd.DataFrame:
     """Figure 4's numbers: WebGLM's recipe, CoV-RAG-S and CoV-RAG on every backbone with a recorded run of the three."""
     systems, rows = ("RAG trained", "CoV-RAG-S", "CoV-RAG"), []
     for name, run in largest(*systems, root=root).items():
-        long = report.accuracy_table(evaluation.to_frame(load(run)), "figure4").assign(backbone=name, paper=float("nan"))
+        long = tables.accuracy_table(evaluation.to_frame(load(run)), "figure4").assign(backbone=name, paper=float("nan"))
         rows.append(long[(long.metric == "normalised") & (long.dataset == "average") & long.system.isin(systems)])
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 

@@ -4,7 +4,7 @@ Shapes are Llamas with random weights, quantised layer by layer on the device, s
 of the GPU. The plain way pads its batches, keeps logits for every token and recomputes every layer; the same samples a
 step go both ways, and only their own tokens count.
 
-    python -m covrag_lite.speed --shapes smollm2,7b,13b --out speed.json
+    python -m covrag_lite.speed.training --shapes smollm2,7b,13b --out speed.json
 """
 
 import argparse
@@ -26,9 +26,9 @@ from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from covrag_lite import lora, memory, training
 from covrag_lite.config import Training
-from covrag_lite.packing import Encoded, lay_out, pack, shape_of
+from covrag_lite.training import loop, lora, memory
+from covrag_lite.training.packing import Encoded, lay_out, pack, shape_of
 
 SHAPES = {  # hidden, intermediate, layers, heads, key-value heads, vocabulary, one matrix for embedding and logits
     "tiny": (64, 192, 2, 4, 2, 512, True),
@@ -141,20 +141,20 @@ def plain_steps(network, steps: list, settings: Training, prepared: bool, device
 
 
 def our_steps(network, steps: list, settings: Training, own_layers: bool, device: str):
-    """Our way: the very functions that `training.train` calls."""
+    """Our way: the very functions that `loop.train` calls."""
     adapted = lora.attach(network, settings, settings.unpack == "yes", "compiled" in settings.execution)
     for layer in () if own_layers else network.get_decoder().layers:
         del layer.forward
         layer.gradient_checkpointing = not layer.keep
     master = lora.Master(adapted, network.dtype)
     optimizer = torch.optim.AdamW([master.weights], fused=True)
-    run, workers = training.runner(network, settings.execution), PartialState(cpu=device == "cpu")
+    run, workers = loop.runner(network, settings.execution), PartialState(cpu=device == "cpu")
     everything, places = [one for step in steps for chosen in step for one in chosen], itertools.count()
     shape = shape_of([[next(places) for _ in chosen] for step in steps for chosen in step], everything, settings.pack_tokens)
     build = lambda step: [lay_out(chosen, (1e-3, 1e-3), device, shape if settings.execution != "eager" else None) for chosen in step]
     ready = build(steps[0])
     for following in [*steps[1:], []]:
-        sums = training.take_step(run, ready, master, optimizer, 1e-4, 1.0, workers)
+        sums = loop.take_step(run, ready, master, optimizer, 1e-4, 1.0, workers)
         computed, ready = sum(row["input_ids"].numel() for row in ready), build(following)
         yield sums[0].sum().item(), computed
 

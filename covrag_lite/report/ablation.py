@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from covrag_lite import chain, metrics, report
+from covrag_lite import chain, metrics
 from covrag_lite.evaluation import to_frame
 from covrag_lite.records import Prediction
+from covrag_lite.report import tables
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
 RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
@@ -47,7 +48,7 @@ def chain_table(predictions: Sequence[Prediction]) -> pd.DataFrame:
                   "format": free.unparsed[free.verdicts > 0] == 0, "single": right, "multi": own.normalised.astype(bool)}
         cells = {metric: (len(part), part.mean(), *metrics.wilson(int(part.sum()), len(part))) for metric, part in shares.items() if len(part)}
         cells["delta"] = (len(own), *metrics.paired_bootstrap(first.tolist(), last.tolist()))
-        rows += [("table5", "all", system, own.backbone.iloc[0], metric, n, *(100 * value for value in values), report.TABLE5[system][metric])
+        rows += [("table5", "all", system, own.backbone.iloc[0], metric, n, *(100 * value for value in values), tables.TABLE5[system][metric])
                  for metric, (n, *values) in cells.items()]
     return pd.DataFrame(rows, columns=["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"])
 
@@ -146,10 +147,10 @@ def gaps(n: int = 400) -> pd.DataFrame:
     McNemar's exact test needs six questions gained and none lost for p < 0.05, whatever the two systems are. The paper's
     shares are multiples of 1/400; those of Table 5 of 1/800, and its multi-iteration value is the mean of NQ and WebQ.
     """
-    sets = [name for name in report.NAMES if name != "average"]
-    pairs = [("Table 2: WebGLM → CoV-RAG, Llama2-13b", report.PAPER["RAG trained"][1], report.PAPER["CoV-RAG"][1], [*sets, "average"], n),
-             ("Table 4: No-Revise → End-Revise", report.TABLE4["CoV-RAG-S"][1], report.TABLE4["CoV-RAG"][1], sets, n),
-             ("Table 5: w/o → w/ chain", report.TABLE5["CoV-RAG w/o chain"], report.TABLE5["CoV-RAG"], ["judge", "revise", "single", "multi"], 2 * n)]
+    sets = [name for name in tables.NAMES if name != "average"]
+    pairs = [("Table 2: WebGLM → CoV-RAG, Llama2-13b", tables.PAPER["RAG trained"][1], tables.PAPER["CoV-RAG"][1], [*sets, "average"], n),
+             ("Table 4: No-Revise → End-Revise", tables.TABLE4["CoV-RAG-S"][1], tables.TABLE4["CoV-RAG"][1], sets, n),
+             ("Table 5: w/o → w/ chain", tables.TABLE5["CoV-RAG w/o chain"], tables.TABLE5["CoV-RAG"], ["judge", "revise", "single", "multi"], 2 * n)]
     rows = []
     for name, worse, better, columns, size in pairs:
         for column in columns:
@@ -159,5 +160,5 @@ def gaps(n: int = 400) -> pd.DataFrame:
             total = size * len(shares[0])
             least = 100 * 6 / total
             so = "beyond noise" if low > 0 or high < 0 else "only a paired test could tell" if 100 * abs(b - a) >= least else "no test could tell"
-            rows.append((name, report.NAMES.get(column, column), total, f"{100 * (b - a):+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]", f"{least:.2f}", so))
+            rows.append((name, tables.NAMES.get(column, column), total, f"{100 * (b - a):+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]", f"{least:.2f}", so))
     return pd.DataFrame(rows, columns=["the paper's gap", "of", "n", "gap", "95 % interval, unpaired", "least a paired test can see", "so"])

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import metrics, report
+from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.pictures import save_picture
-from covrag_lite.report import NAMES, PALETTE, to_markdown
+from covrag_lite.report import tables
+from covrag_lite.report.pictures import save_picture
+from covrag_lite.report.tables import NAMES, PALETTE, to_markdown
 
 # Single- and multi-iteration retrieval accuracy in the paper; neither engine is one of our retrievers, and no n is given.
 PAPER = {"Bing": {"nq": (65.0, 66.8), "webq": (69.8, 71.0)}, "Chrome": {"nq": (69.3, 71.3), "webq": (76.0, 76.0)}}
@@ -92,7 +93,7 @@ def join(revised: pd.DataFrame, clean: pd.DataFrame) -> pd.DataFrame:
 
 def notes(frame: pd.DataFrame) -> list[str]:
     """What must stand under the table, retriever by retriever."""
-    return [f"{retriever}, {line}" for retriever, part in frame.groupby("retriever", sort=False) for line in report.notes(part)]
+    return [f"{retriever}, {line}" for retriever, part in frame.groupby("retriever", sort=False) for line in tables.notes(part)]
 
 
 def title(config: Config, names: tuple[str, str] = ITERATIONS) -> str:

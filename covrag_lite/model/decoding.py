@@ -2,7 +2,7 @@
 
 What the schema fixes is appended, only the gaps are decoded, so a verdict always parses and costs about a third of the
 forward passes of free decoding. What all prompts of a batch begin with is read once, and rows that are done leave the
-batch. `model` calls this; it is apart because it knows the schema and the cache, and nothing of how a model is loaded.
+batch. `local` calls this; it is apart because it knows the schema and the cache, and nothing of how a model is loaded.
 """
 
 import os.path

@@ -13,8 +13,8 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.judges import HIGH_QUALITY, Answers
-from covrag_lite.report import PAIRS, PALETTE, PAPER_RANKS, to_markdown
+from covrag_lite.judging.judges import HIGH_QUALITY, Answers
+from covrag_lite.report.tables import PAIRS, PALETTE, PAPER_RANKS, to_markdown
 
 MEASURES = {"rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",
             "average rank": "mean rank, tied answers share the average of their places: ours [95 % interval]",

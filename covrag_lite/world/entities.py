@@ -1,7 +1,7 @@
 """The people, towns, rivers, books … of the embedded world, each computed from the seed, its kind and its number.
 
-A district holds a fixed number of each kind and its entities mention only one another, so world.py can stream
-the corpus and world_questions.py can word questions without the whole world in memory. Words come from world.toml.
+A district holds a fixed number of each kind and its entities mention only one another, so generation.py can stream
+the corpus and questions.py can word questions without the whole world in memory. Words come from world.toml.
 """
 
 import math

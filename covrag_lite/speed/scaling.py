@@ -1,4 +1,4 @@
-"""How our own work grows with the number of questions and of passages: no model, no GPU. `speed_inference` calls this."""
+"""How our own work grows with the number of questions and of passages: no model, no GPU. `inference` calls this."""
 
 import tempfile
 import time
@@ -9,11 +9,12 @@ from pathlib import Path
 import pandas as pd
 import psutil
 
-from covrag_lite import evaluation, prompts, world
+from covrag_lite import evaluation, prompts
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.world import generation
 
 
 def memory() -> float:
@@ -68,7 +69,7 @@ def bm25(config: Config, sizes: Sequence[int] = (10_000, 100_000), n_queries: in
     rows = {}
     queries = [question.question for question in load_questions(replace(config, data=replace(config.data, n_questions=0)))][:n_queries]
     for size in sizes:
-        passages = list(world.passages(replace(config.world, n_passages=size)))
+        passages = list(generation.passages(replace(config.world, n_passages=size)))
         before, start = memory(), time.perf_counter()
         search = load_retriever(config.retrieval, passages)
         indexed = time.perf_counter()

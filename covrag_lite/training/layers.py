@@ -9,10 +9,9 @@ and what is left is elementwise and compiles. `lora` puts this into a network; i
 from types import SimpleNamespace
 
 import torch
-from bitsandbytes.functional import dequantize_4bit
-from bitsandbytes.nn import Linear4bit
 
-from covrag_lite.packing import attend_each
+from covrag_lite.model.serving import frozen_weight
+from covrag_lite.training.packing import attend_each
 
 
 def is_known(layer, config) -> bool:
@@ -73,12 +72,6 @@ class Layer(torch.autograd.Function):
         parts = project(x, [attention.q_proj, attention.k_proj, attention.v_proj], weights=weights)
         q, k, v = (part.unflatten(1, (-1, attention.head_dim)) for part in parts)
         return layer.elementwise.rotated(q, cos, sin), layer.elementwise.rotated(k, cos, sin), v
-
-
-def frozen_weight(linear) -> torch.Tensor:
-    """A frozen layer's weights (out, in), unpacked from 4 bits where they are packed."""
-    base = getattr(linear, "base_layer", linear)
-    return dequantize_4bit(base.weight.data, base.weight.quant_state) if isinstance(base, Linear4bit) else base.weight
 
 
 def adapters(linears) -> tuple[list, list, float]:

@@ -1,6 +1,6 @@
 """What makes answering quick without changing an answer: weights unpacked once, lean adapters and attention, batches as large as fit.
 
-`model` calls this before and around what `decoding` writes.
+`local` calls this before and around what `decoding` writes.
 """
 
 import re
@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MethodType
 
+import psutil
 import torch
+from bitsandbytes.functional import dequantize_4bit
+from bitsandbytes.nn import Linear4bit
 from peft.tuners.lora import LoraLayer
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
-
-from covrag_lite.lora import unpack_linears
-from covrag_lite.memory import free_memory, unpacked_bytes
 
 CPU_TOKENS, CUDA_TOKENS = 16384, 2**18  # of a batch: more gives hardly any speed, and a batch is what a killed run loses
 GROUPED, BLOCK = "grouped", 64  # the name under which transformers knows `attend`, and the queries it takes at a time
@@ -33,6 +33,35 @@ def quicken(network, device: str) -> None:
             layer.forward = MethodType(adapted, layer)
     if device == "cpu" and network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(GROUPED)
+
+
+def unpack_linears(network) -> None:
+    """Replace 4-bit linear layers by plain ones of exactly the same values."""
+    for parent in list(network.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, Linear4bit):
+                plain = torch.nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
+                plain.weight = torch.nn.Parameter(frozen_weight(layer), requires_grad=False)
+                plain.bias = layer.bias
+                setattr(parent, name, plain)
+
+
+def frozen_weight(linear) -> torch.Tensor:
+    """A frozen layer's weights (out, in), unpacked from 4 bits where they are packed."""
+    base = getattr(linear, "base_layer", linear)
+    return dequantize_4bit(base.weight.data, base.weight.quant_state) if isinstance(base, Linear4bit) else base.weight
+
+
+def unpacked_bytes(network) -> int:
+    """The bytes the 4-bit weights take once unpacked."""
+    return sum(layer.in_features * layer.out_features for layer in network.modules() if isinstance(layer, Linear4bit)) * network.dtype.itemsize
+
+
+def free_memory(device: str) -> int:
+    """Bytes that can still be had: of the GPU, with what PyTorch holds in reserve, or of the machine."""
+    if device != "cuda":
+        return psutil.virtual_memory().available
+    return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, **_):

@@ -1,6 +1,6 @@
 """How the embedded world is asked: what can be asked of a district, and how people type it, mistakes included.
 
-world.py chooses among these asks and hands them back one by one to be worded in the manner of one of the four sets.
+generation.py chooses among these asks and hands them back one by one to be worded in the manner of one of the four sets.
 """
 
 import re
@@ -10,7 +10,7 @@ from random import Random
 
 from covrag_lite import config
 from covrag_lite.records import Question
-from covrag_lite.world_entities import KINDS, VOCABULARY, Entity, fill, number, rng_for
+from covrag_lite.world.entities import KINDS, VOCABULARY, Entity, fill, number, rng_for
 
 Main = dict[tuple[str, int], tuple[Entity, str]]  # kind and index -> the entity and the id of its passage
 

@@ -1,4 +1,4 @@
-"""A model behind any OpenAI-compatible server, with the two calls of `model.LanguageModel`: `generate` and `verify`.
+"""A model behind any OpenAI-compatible server, with the two calls of `local.LanguageModel`: `generate` and `verify`.
 
 `load_model` returns it for model="endpoint:<name>". Server and key come from the environment alone (OPENAI_BASE_URL,
 OPENAI_API_KEY); the key stays inside the client and reaches no journal, no manifest and no error. ENDPOINT_PRICES, if set,

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-import psutil
 import torch
 from bitsandbytes.nn import Linear4bit
 
 from covrag_lite.config import Training
-from covrag_lite.layers import is_known
-from covrag_lite.packing import Shape
+from covrag_lite.model.serving import free_memory, unpacked_bytes
+from covrag_lite.training.layers import is_known
+from covrag_lite.training.packing import Shape
 
 UNPACK = ("auto", "yes", "no")
 
@@ -90,15 +90,3 @@ def base_bytes(network) -> int:
 def packed_bytes(network) -> int:
     """The bytes of the 4-bit weights and their scales: a half, and one for each block of 64."""
     return sum(layer.in_features * layer.out_features * 33 // 64 for layer in network.modules() if isinstance(layer, Linear4bit))
-
-
-def unpacked_bytes(network) -> int:
-    """The bytes the 4-bit weights take once unpacked."""
-    return sum(layer.in_features * layer.out_features for layer in network.modules() if isinstance(layer, Linear4bit)) * network.dtype.itemsize
-
-
-def free_memory(device: str) -> int:
-    """Bytes that can still be had: of the GPU, with what PyTorch holds in reserve, or of the machine."""
-    if device != "cuda":
-        return psutil.virtual_memory().available
-    return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()

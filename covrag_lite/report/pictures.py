@@ -1,13 +1,13 @@
 """One visual language for every picture: a colour a system, intervals on every value, the paper's values as white diamonds.
 
-Made from the long tables of `report` and `ranking`; the pictures of `report_retrieval` and `report_speed` are saved here too.
+Made from the long tables of `tables` and `ranking`; the pictures of `retrieval` and `speed.report` are saved here too.
 """
 
 from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.report import FIGURE4, NAMES, PALETTE
+from covrag_lite.report.tables import FIGURE4, NAMES, PALETTE
 
 
 def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised"):

@@ -1,6 +1,6 @@
 """Training samples side by side in one row, none seeing another: encode, pack, lay out, attend.
 
-A row needs no padding, so every token computed is a token learnt from. `training` calls this.
+A row needs no padding, so every token computed is a token learnt from. `loop` calls this.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from transformers import AttentionInterface
 
-from covrag_lite.decoding import continue_ids
+from covrag_lite.model.decoding import continue_ids
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 

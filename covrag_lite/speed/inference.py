@@ -2,7 +2,7 @@
 
 The plain way is transformers' `generate` on the network as transformers, peft and bitsandbytes load it.
 
-    python -m covrag_lite.speed_inference --parts verdicts,batches,rounds,overhead,bm25 --out speed_inference.json
+    python -m covrag_lite.speed.inference --parts verdicts,batches,rounds,overhead,bm25 --out speed_inference.json
 """
 
 import argparse
@@ -17,21 +17,24 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from covrag_lite import chain, decoding, prompts, speed, speed_scaling
+from covrag_lite import chain, prompts
 from covrag_lite.config import Config, Run, World
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.model import LanguageModel, load_model
+from covrag_lite.model import decoding
+from covrag_lite.model.local import LanguageModel, load_model
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.speed import scaling
+from covrag_lite.speed.training import SHAPES, build_network
 
 
 def random_model(config: Config, shape: str) -> LanguageModel:
     """A model of a larger shape with random weights in 4 bits, which stay packed, behind the embedded model's tokenizer."""
     model = load_model(replace(config.model, adapters="none"))
     named = f"{shape}, vocabulary of {len(model.tokenizer)}"
-    hidden, wide, layers, heads, keys, _, tied = speed.SHAPES[shape]
-    speed.SHAPES[named] = (hidden, wide, layers, heads, keys, len(model.tokenizer), tied)
-    network = speed.build_network(named, model.device).eval()
+    hidden, wide, layers, heads, keys, _, tied = SHAPES[shape]
+    SHAPES[named] = (hidden, wide, layers, heads, keys, len(model.tokenizer), tied)
+    network = build_network(named, model.device).eval()
     network.__dict__["ready"] = {None}
     model.__dict__["_network"] = network
     return model
@@ -222,7 +225,7 @@ def benchmark(parts: Sequence[str], config: Config, n: int, shape: str = "") -> 
         "verdicts": lambda: verdicts(model.with_adapter("cov"), judged),
         "batches": lambda: batches(model.with_adapter("rag"), answers, limit, None if shape else plain()),
         "rounds": lambda: rounds(config, model.with_adapter("cov"), search, questions),
-        "overhead": lambda: speed_scaling.overhead(config), "bm25": lambda: speed_scaling.bm25(config),
+        "overhead": lambda: scaling.overhead(config), "bm25": lambda: scaling.bm25(config),
     }
     return {part: work[part]() for part in parts}
 

@@ -1,6 +1,6 @@
 """Speed as ratios: what was measured here or recorded elsewhere, as one table and one picture.
 
-Made from the frames of `speed.benchmark`; notebooks/speed.ipynb calls it.
+Made from the frames of `training.benchmark` and `inference.benchmark`; notebooks/speed.ipynb calls it.
 """
 
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.pictures import save_picture
-from covrag_lite.report import PALETTE
+from covrag_lite.report.pictures import save_picture
+from covrag_lite.report.tables import PALETTE
 
 # What training must reach on a CUDA GPU: times the plain way's tokens a second, its share of the plain way's memory, useful over computed tokens.
 WANTED = {"smollm2": 3.0, "7b": 1.9, "13b": 1.9}

@@ -21,12 +21,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from tqdm.auto import tqdm
 
-from covrag_lite import lora, memory
 from covrag_lite.config import Config, Training
 from covrag_lite.data import digest
 from covrag_lite.journal import key_of
-from covrag_lite.packing import TASKS, Encoded, encode, lay_out, pack, shape_of
 from covrag_lite.records import Sample
+from covrag_lite.training import lora, memory
+from covrag_lite.training.packing import TASKS, Encoded, encode, lay_out, pack, shape_of
 
 EXECUTIONS = ("auto", "eager", "graph", "compiled", "compiled+graph")
 

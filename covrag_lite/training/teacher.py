@@ -12,12 +12,12 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.endpoint import PREFIX, VERDICT_TOKENS, Endpoint, EndpointError
-from covrag_lite.completion import complete
 from covrag_lite.journal import Journal
+from covrag_lite.model.completion import complete
+from covrag_lite.model.endpoint import PREFIX, VERDICT_TOKENS, Endpoint, EndpointError
 from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Verdict
-from covrag_lite.synthesis import Example, Search, annotate, supporting
+from covrag_lite.training.synthesis import Example, Search, annotate, supporting
 
 STRICT = ("Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
           "and call an answer true only if it is right, supported by the references it cites, and free of repetition.")

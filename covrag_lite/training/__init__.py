@@ -1,0 +1,1 @@
+"""How the adapters are made: training data with verdicts, and QLoRA on packed rows of it."""

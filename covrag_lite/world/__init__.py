@@ -1,0 +1,1 @@
+"""The embedded data: a fictional world made from a seed, with questions about it."""
