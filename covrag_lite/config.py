@@ -53,6 +53,7 @@ class Model:
     requests: int = 12  # requests under way at once, where the model is an endpoint
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
     max_revised_tokens: int = 32  # the longest revised question
+    layout: str = "paper"  # of both tasks' prompts: the paper's; or "shared", which begins them alike, so that a verdict reads little beyond the answer
     verdicts: str = "forced"  # "forced": the schema's own tokens are appended, every verdict parses; "free": as the model writes
 
 

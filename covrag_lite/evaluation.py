@@ -20,7 +20,7 @@ from covrag_lite import chain, metrics, prompts
 from covrag_lite.config import ROOT, Config, resolve
 from covrag_lite.data import digest
 from covrag_lite.journal import Journal
-from covrag_lite.model.completion import complete, keys_of, probabilities_of
+from covrag_lite.model.completion import complete, complete_both, keys_of, probabilities_of
 from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.retrieval import load_retriever
 
@@ -59,16 +59,16 @@ def load_tools(config: Config, passages: Sequence[Passage], model=None) -> Tools
 def bind(config: Config, search: Callable, model, journal: Journal) -> Tools:
     """The functions of one model, or of one view of it with an adapter."""
     write = lambda stage, texts, limit: complete(stage, texts, limit, model, journal)
-    limit, revised = config.model.max_answer_tokens, config.model.max_revised_tokens
+    limit, revised, layout = config.model.max_answer_tokens, config.model.max_revised_tokens, config.model.layout
 
     def verify(x: Sequence[str], k: Sequence, y: Sequence[str]) -> list[Verdict]:
-        asked = list(map(prompts.build_verify, x, k, y))
+        asked = [prompts.build_verify(*one, layout) for one in zip(x, k, y)]
         texts = write("verify", asked, revised)
         return [prompts.parse_verdict(text, model.schema, chances) for text, chances in zip(texts, probabilities_of(asked, revised, model, journal))]
 
     return Tools(
         search=search,
-        answer=lambda x, k: write("answer", list(map(prompts.build_answer, x, k)), limit),
+        answer=lambda x, k: write("answer", [prompts.build_answer(*one, layout) for one in zip(x, k)], limit),
         verify=verify,
         rewrite=lambda x: write("rewrite", list(map(prompts.build_rewrite, x)), revised),
         closed_book=lambda x: write("closed-book", list(map(prompts.build_closed_book, x)), limit),
@@ -117,13 +117,26 @@ def run_system(name: str, config: Config, tools: Tools, questions: Sequence[Ques
 
 def run(config: Config, tools: Tools, questions: Sequence[Question]) -> list[Prediction]:
     """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
+    for adapter in dict.fromkeys(adapter for method, adapter in (SYSTEMS[name] for name in config.chain.systems if name in SYSTEMS) if method in ("cov_rag", "shuffled")):
+        foresee(config, tools, adapter, questions)
     return [prediction for name in config.chain.systems for prediction in run_system(name, config, tools, questions)]
+
+
+def foresee(config: Config, tools: Tools, adapter: str, questions: Sequence[Question]) -> None:
+    """First answers and the verdicts on them in one go, where the layout lets the verdict go on from what the answer has read."""
+    model = tools.model.with_adapter(adapter)
+    if config.model.layout != "shared" or config.model.verdicts == "free" or config.chain.max_rounds == 1 or model.device == "endpoint":
+        return
+    x = [question.question for question in questions]
+    k = tools.search(x)
+    thens = [lambda answer, one=one: prompts.build_verify(*one, answer, "shared") for one in zip(x, k)]
+    complete_both([prompts.build_answer(*one, "shared") for one in zip(x, k)], thens, config.model.max_answer_tokens, config.model.max_revised_tokens, model, tools.journal)
 
 
 def estimate(config: Config, tools: Tools, questions: Sequence[Question]) -> str:
     """A sentence on the time and memory that `run` will take, from timing an answer outside the journal."""
     x = [question.question for question in questions]
-    asked = list(map(prompts.build_answer, x, tools.search(x)))
+    asked = [prompts.build_answer(*one, config.model.layout) for one in zip(x, tools.search(x))]
     keys = keys_of("answer", asked, config.model.max_answer_tokens, tools.model)
     left = sum(key not in tools.journal for key in keys.values())
     if not left:
@@ -196,9 +209,10 @@ def manifest(config: Config, model, seconds: float, **data: Sequence) -> dict:
     packages = ("torch", "transformers", "peft", "bitsandbytes", "bm25s", "sentence-transformers", "numpy", "scipy", "pandas")
     torch = sys.modules.get("torch")
     gpu = torch.cuda.get_device_name() if torch and model.device == "cuda" else None
-    commit = git("rev-parse", "--verify", "-q", "HEAD")
+    told = os.environ.get("COVRAG_COMMIT")  # a copy without its history, or with another, is told its commit
+    commit = None if told else git("rev-parse", "--verify", "-q", "HEAD")
     return {
-        "commit": commit or os.environ.get("COVRAG_COMMIT", "unknown"),  # a copy without its history is told its commit
+        "commit": told or commit or "unknown",
         "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks")) if commit else None,
         "parameters": config.flat(), "python": platform.python_version(), "versions": {name: version(name) for name in packages},
         "model_sha256": model.base.weights_hash, "adapters": adapter_hashes(config, model), "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},

@@ -1,6 +1,8 @@
 """The two tasks' prompts and the verdict's schema (the paper's Table 7), to build and to parse.
 
-Task markers, field order, JSON keys and score names are the paper's; the instruction sentences are ours.
+Task markers, field order, JSON keys and score names are the paper's; the instruction sentences are ours. The layout
+"shared" is ours too: both tasks' prompts begin alike, up to the end of the question, so that a verdict reads little more
+than the answer.
 `chain` hands over questions, passages and answers; `model` completes what is built here.
 """
 
@@ -13,6 +15,7 @@ from covrag_lite.records import SCORES, Passage, Verdict
 ANSWER_MARKER = "#Question-Answering-in-Context-Task#"
 VERIFY_MARKER = "#verification-Task#"
 JUDGMENTS = ("true", "false", "unclear")
+LAYOUTS = ("paper", "shared")
 VERDICT_ROOM = 128  # room for a verdict beside its revised question
 SEPARATOR = "\\"  # WebGLM and the paper separate the parts of a prompt by one literal backslash
 
@@ -35,8 +38,15 @@ def build_references(passages: Sequence[Passage]) -> str:
     return SEPARATOR.join(f"Reference [{i}]: {p.text}" for i, p in enumerate(passages, 1))
 
 
-def build_answer(question: str, passages: Sequence[Passage]) -> str:
+def build_shared(question: str, passages: Sequence[Passage]) -> str:
+    """What both tasks' prompts begin with in the shared layout: what is the same for all questions, then references and question."""
+    return f"{CRITERIA}\n{STEPS}\nOutput format example:\n{EXAMPLE}\n{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}"
+
+
+def build_answer(question: str, passages: Sequence[Passage], layout: str = "paper") -> str:
     """The question-answering task: references first, then the question."""
+    if layout == "shared":
+        return f"{build_shared(question, passages)}{ANSWER_MARKER}Answer:"
     return f"{ANSWER_MARKER}{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}Answer:"
 
 
@@ -50,11 +60,12 @@ def build_rewrite(question: str) -> str:
     return f"Rewrite this as one clear question for a search engine. Give only the question.{SEPARATOR}Question: {question}{SEPARATOR}Rewritten:"
 
 
-def build_verify(question: str, passages: Sequence[Passage], answer: str) -> str:
+def build_verify(question: str, passages: Sequence[Passage], answer: str, layout: str = "paper") -> str:
     """The verification task: criteria, the triple to examine, then what to do with it."""
-    example = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")
+    if layout == "shared":
+        return f"{build_shared(question, passages)}{VERIFY_MARKER}Answer: {answer}{SEPARATOR}Verdict:"
     triple = f'{{ "question": {question}, "answer": {answer}, "reference": {build_references(passages)} }}'
-    return f"{VERIFY_MARKER}{CRITERIA}\n{triple}\n{STEPS}\nOutput format example:\n{example}"
+    return f"{VERIFY_MARKER}{CRITERIA}\n{triple}\n{STEPS}\nOutput format example:\n{EXAMPLE}"
 
 
 # The verdict as a sequence of parts: a string is fixed by the schema, a tuple names a gap the model fills.
@@ -91,6 +102,11 @@ def fill(schema: Sequence[str | tuple[str, str]], scores: Sequence[float], judgm
 def render_verdict(scores: Sequence[float], judgment: str, revised_question: str) -> str:
     """A verdict's text."""
     return "".join(fill(SCHEMA, scores, judgment, revised_question))
+
+
+EXAMPLE = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")  # of the format, for both layouts
+# Verdicts as they are often written: decoding tries them first, which saves forward passes and changes no verdict.
+TYPICAL = (render_verdict((0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""), render_verdict((0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", "?"))
 
 
 def verdict_parts(verdict: Verdict, with_chain: bool = True) -> tuple[str, ...]:

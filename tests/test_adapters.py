@@ -67,3 +67,13 @@ def test_an_adapter_of_another_base_is_refused(settings, tmp_path):
     (tmp_path / "a" / "rag" / "manifest.json").write_text(json.dumps({"model_sha256": "another"}))
     with pytest.raises(ValueError, match="was trained on other weights"):
         load_model(replace(settings, adapters=str(tmp_path / "a"))).with_adapter("rag")
+
+
+def test_an_adapter_of_another_layout_is_refused(settings, tmp_path):
+    import shutil
+
+    shutil.copytree(settings.adapters, tmp_path / "a")
+    (tmp_path / "a" / "rag" / "manifest.json").write_text(json.dumps({"parameters": {"layout": "shared"}}))
+    with pytest.raises(ValueError, match="layout 'shared', not 'paper'"):
+        load_model(replace(settings, adapters=str(tmp_path / "a"))).with_adapter("rag")
+    assert load_model(replace(settings, adapters=str(tmp_path / "a"), layout="shared")).with_adapter("rag").adapter

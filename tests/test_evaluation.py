@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 
 from covrag_lite import evaluation
-from covrag_lite.config import Chain, Config, Retrieval, Run
+from covrag_lite.config import Chain, Config, Model, Retrieval, Run
+from covrag_lite.model.local import LanguageModel
 
 
 @pytest.fixture
@@ -29,6 +30,26 @@ def test_a_second_run_asks_the_model_nothing(config, passages, tools, questions,
     asked = len(scripted.asked)
     again = evaluation.run(config, evaluation.load_tools(config, passages, scripted), questions)
     assert len(scripted.asked) == asked and again == first
+
+
+def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_after_a_stop(tiny_folder, passages, questions, tmp_path, monkeypatch):
+    def made(name):
+        settings = Config(model=Model(model=str(tiny_folder), layout="shared", max_answer_tokens=4, max_revised_tokens=4, batch_tokens=4000),
+                          retrieval=Retrieval(k=2), run=Run(runs=str(tmp_path), name=name)).with_chain(systems=("CoV-RAG-S", "CoV-RAG"))
+        return evaluation.run(settings, evaluation.load_tools(settings, passages), questions)
+
+    def texts(predictions):
+        return [[(one.query, one.answer, one.verdict and one.verdict.text) for one in prediction.rounds] for prediction in predictions]
+
+    whole = made("whole")
+    both, calls = LanguageModel.generate_and_judge, []
+    monkeypatch.setattr(LanguageModel, "generate_and_judge", lambda *given: both(*given) if len(calls) < 1 and not calls.append(1) else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        made("stopped")
+    monkeypatch.setattr(LanguageModel, "generate_and_judge", both)
+    assert made("stopped") == whole and len(calls) == 1
+    monkeypatch.setattr(evaluation, "foresee", lambda *_: None)
+    assert texts(made("apart")) == texts(whole)
 
 
 def test_batches_do_not_depend_on_what_is_journaled(config, tools, scripted):

@@ -135,6 +135,8 @@ def test_a_model_that_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch)
         tiny(tiny_folder, device="tpu")
     with pytest.raises(ValueError, match="verdicts 'loud' is not known"):
         tiny(tiny_folder, verdicts="loud")
+    with pytest.raises(ValueError, match="layout 'square' is not known"):
+        tiny(tiny_folder, layout="square")
 
 
 def test_a_prompt_too_long_for_the_model_is_refused(loaded):
@@ -160,3 +162,40 @@ def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
     chatty = tiny(tiny_folder)
     chatty.tokenizer.chat_template = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
     assert chatty.tokenizer.decode([chatty.end_id]) == "[" != chatty.tokenizer.eos_token
+
+
+def test_a_wrong_guess_changes_no_verdict(loaded, monkeypatch):
+    from covrag_lite.model import gaps
+
+    written = loaded.judge(PROMPTS)
+    right = [tuple(path) for path, _ in Writer(loaded, PROMPTS, 0).write_gaps(gaps.gaps_of(prompts.SCHEMA)[0]).values()]
+    for typical in ((("9",) * 18 + ("unclear", ' "'),), right[:1], tuple(right)):
+        monkeypatch.setattr(gaps, "TYPICAL", typical)
+        again = loaded.judge(PROMPTS)
+        assert [text for text, _ in again] == [text for text, _ in written]
+        for (_, known), (_, before) in zip(again, written):
+            assert known == pytest.approx(before, abs=1e-4)
+
+
+def test_right_guesses_fill_all_gaps_in_one_pass(loaded, monkeypatch):
+    from covrag_lite.model import gaps
+
+    wanted = gaps.gaps_of(prompts.SCHEMA)[0]
+    path = tuple(Writer(loaded, PROMPTS[:1], 0).write_gaps(wanted)[0][0])
+    passes = []
+    read = Writer.read
+    monkeypatch.setattr(Writer, "read", lambda *given: (passes.append(1), read(*given))[1])
+    monkeypatch.setattr(gaps, "TYPICAL", (path,))
+    Writer(loaded, PROMPTS[:1], 0).write_gaps(wanted)
+    assert len(passes) == 1
+
+
+def test_in_the_shared_layout_answer_and_verdict_are_what_their_prompts_alone_give(loaded, questions, passages):
+    pairs = [(question.question, passages[i:i + 2]) for i, question in enumerate(questions)]
+    asked = [prompts.build_answer(*pair, "shared") for pair in pairs]
+    thens = [lambda answer, pair=pair: prompts.build_verify(*pair, answer, "shared") for pair in pairs]
+    answers, verdicts, chances = zip(*loaded.generate_and_judge(asked, thens, 5))
+    assert list(answers) == loaded.generate(asked, 5)
+    alone = loaded.judge([then(answer) for then, answer in zip(thens, answers)])
+    assert list(verdicts) == [text for text, _ in alone] and all(prompts.parse_verdict(text).parsed for text in verdicts)
+    assert all(one == pytest.approx(other, abs=1e-4) for one, (_, other) in zip(chances, alone))

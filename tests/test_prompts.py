@@ -42,3 +42,10 @@ def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
     verdict = prompts.parse_verdict(text)
     assert not verdict.parsed and verdict.text == text and verdict.revised_question == ""
     assert all(getattr(verdict, name) is None for name in SCORES)
+
+
+def test_in_the_shared_layout_both_tasks_begin_alike_up_to_the_question(passages):
+    answer, verify = prompts.build_answer("who?", passages, "shared"), prompts.build_verify("who?", passages, "Edith [1]", "shared")
+    begin = verify.partition(prompts.VERIFY_MARKER)[0]
+    assert answer == f"{begin}{prompts.ANSWER_MARKER}Answer:" and begin.endswith("\\Question: who?\\") and "Edith [1]" not in begin
+    assert begin.index("Output format example:") < begin.index("Reference [1]")  # what is the same for all questions stands first

@@ -50,6 +50,20 @@ def complete(stage: str, texts: Sequence[str], limit: int, model, journal: Journ
     return [journal[keys[text]] for text in texts]
 
 
+def complete_both(asked: Sequence[str], thens: Sequence[Callable[[str], str]], limit: int, revised: int, model, journal: Journal) -> None:
+    """Journal answers together with the verdicts on them, whose prompts `thens` make: the two stages then find all they need."""
+    keys, then = keys_of("answer", asked, limit, model), dict(zip(asked, thens))
+    judged = lambda batch, answers: keys_of("verify", [then[text](answer) for text, answer in zip(batch, answers)], revised, model)
+    known = lambda batch: all(keys[text] in journal for text in batch) and all(
+        key in journal for key in judged(batch, [journal[keys[text]] for text in batch]).values())
+    left = [batch for batch in model.batches(list(keys), limit + VERDICT_ROOM + revised) if not known(batch)]
+    for batch in tqdm(left, desc="answer and verify", unit="batch", disable=not left):
+        answers, verdicts, chances = zip(*model.generate_and_judge(batch, [then[text] for text in batch], limit))
+        places = list(judged(batch, answers).values())  # as many as prompts: an answer's verification prompt holds its question
+        journal.add("answer", {keys[text]: answer for text, answer in zip(batch, answers)})
+        journal.add("verify", dict(zip(places, verdicts)) | {beside(place): json.dumps(one) for place, one in zip(places, chances)})
+
+
 def each(write: Callable, batches: Sequence[Sequence[str]], at_once: int) -> Iterator[dict[str, str]]:
     """What `write` makes of every batch, as soon as it is made; a failure lets those under way end and begins no more."""
     if at_once == 1:

@@ -1,49 +1,48 @@
 """Greedy decoding of one batch: free text, and verdicts forced into their schema.
 
-What the schema fixes is appended, only the gaps are decoded, so a verdict always parses and costs about a third of the
-forward passes of free decoding. What all prompts of a batch begin with is read once, and rows that are done leave the
-batch. `local` calls this; it is apart because it knows the schema and the cache, and nothing of how a model is loaded.
+What the schema fixes is appended, only the gaps are decided, so a verdict always parses. A pass reads the whole verdict
+as it is guessed to go on; the first gap that the model fills otherwise is corrected and what was read after it is masked
+out, so that most verdicts cost a few passes where each token would cost one, and none comes out differently. What all
+prompts of a batch begin with is read once, and rows that are done leave the batch. `local` calls this; it is apart
+because it knows the schema and the cache, and nothing of how a model is loaded.
 """
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from covrag_lite.prompts import JUDGMENTS, VERDICT_ROOM
+from covrag_lite.model.gaps import QUOTES, Gap, Guesses, fixed, gaps_of, probabilities_of, softmax
+from covrag_lite.prompts import VERDICT_ROOM
 
 SHARED = 16  # tokens of a common beginning from which reading it by itself pays
 
 
 def write_answers(model, prompts: Sequence[str], limit: int) -> list[str]:
     """What greedy decoding adds to each prompt of one batch."""
-    writer = Writer(model, prompts, limit)
-    written = writer.write_free(writer.rows, model.end_id, limit)
-    return [model.tokenizer.decode(written[row], skip_special_tokens=True).strip() for row in range(len(prompts))]
+    return Writer(model, prompts, limit).write_answers(limit)
 
 
 def write_verdicts(model, prompts: Sequence[str]) -> list[tuple[str, dict[str, float]]]:
     """For each prompt of one batch the text of a verdict, and the probabilities behind it."""
-    return write_schema(Writer(model, prompts, VERDICT_ROOM + model.config.max_revised_tokens))
+    return Writer(model, prompts, VERDICT_ROOM + model.config.max_revised_tokens).write_verdicts()
 
 
-def write_schema(writer: "Writer") -> list[tuple[str, dict[str, float]]]:
-    """Verdicts behind whatever the writer holds.
-
-    Their probabilities are the expectation of each score, the probability of the judgment "true" and that of an empty
-    revision, each among what the schema allows at that place.
-    """
-    for part in writer.model.schema:
-        match part:
-            case str():
-                writer.append(part)
-            case "score", name:
-                writer.write_score(name)
-            case "judgment", _:
-                writer.note("true", writer.write_choice(JUDGMENTS)[1][:, JUDGMENTS.index("true")])
-            case "text", _:
-                writer.write_text(writer.model.config.max_revised_tokens)
-    return list(zip(writer.texts, writer.probabilities))
+def write_both(model, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], limit: int) -> list[tuple[str, str, dict[str, float]]]:
+    """Answers, and the verdicts on them: `thens` make each answer's verification prompt, and what it begins with like the first is not read again."""
+    writer = Writer(model, prompts, limit + VERDICT_ROOM + model.config.max_revised_tokens)
+    alike = [len(os.path.commonprefix(pair)) for pair in zip(model.encode(prompts, limit), model.encode([then("") for then in thens], 0))]
+    own = writer.pending
+    ends = [n - writer.mask.shape[1] for n in alike]  # what all prompts begin with has been read
+    writer.pending = [ids[:end] for ids, end in zip(own, ends)]
+    writer.logits()
+    before = writer.state
+    writer.pending = [ids[end:] for ids, end in zip(own, ends)]
+    answers = writer.write_answers(limit)
+    writer.state = before
+    asked = model.encode([then(answer) for then, answer in zip(thens, answers)], VERDICT_ROOM + model.config.max_revised_tokens)
+    writer.pending = [ids[n:] for ids, n in zip(asked, alike)]
+    return [(answer, *verdict) for answer, verdict in zip(answers, writer.write_verdicts())]
 
 
 def continue_ids(tokenizer, text: str) -> list[int]:
@@ -54,7 +53,7 @@ def continue_ids(tokenizer, text: str) -> list[int]:
 
 
 class Writer:
-    """Completes a batch of prompts part by part: fixed text costs no forward pass of its own, gaps are decoded greedily."""
+    """Completes a batch of prompts: what each row has not read yet is pending, what it has read is in the cache and its mask."""
 
     def __init__(self, model, prompts: Sequence[str], room: int):
         from transformers import DynamicCache
@@ -62,8 +61,6 @@ class Writer:
         self.model, self.tokenizer, self.network = model, model.tokenizer, model.quick_network
         self.pending = model.encode(prompts, room)  # of each prompt, what the model has not read yet
         self.rows = list(range(len(prompts)))  # which prompt each row of the batch belongs to
-        self.texts = [""] * len(prompts)
-        self.probabilities = [{} for _ in prompts]
         self.cache = DynamicCache(config=self.network.config)
         self.mask = torch.zeros(len(prompts), 0, dtype=torch.long, device=model.device)
         shared = min(len(os.path.commonprefix(self.pending)), min(map(len, self.pending)) - 1)
@@ -76,14 +73,19 @@ class Writer:
     def ids(self, text: str) -> list[int]:
         return continue_ids(self.tokenizer, text)
 
-    def append(self, text: str, rows: Sequence[int] | None = None) -> None:
-        """Add a text the schema fixes; it reaches the model with the next decision."""
-        for row in self.rows if rows is None else rows:
-            self.pending[row] += self.ids(text)
-            self.texts[row] += text
+    @property
+    def state(self):
+        """What has been read: to come back to, since a cache only ever grows by new tensors."""
+        return self.rows, self.mask, [(layer.keys, layer.values) for layer in self.cache.layers]
 
-    def read(self, ids: Sequence[Sequence[int]], mask):
-        """One forward pass over rows aligned at their ends; returns what follows, (rows, vocabulary), and the mask so far."""
+    @state.setter
+    def state(self, state) -> None:
+        self.rows, self.mask, kept = state
+        for layer, (keys, values) in zip(self.cache.layers, kept):
+            layer.keys, layer.values = keys, values
+
+    def read(self, ids: Sequence[Sequence[int]], mask, places: Sequence[int] = (-1,)):
+        """One forward pass over rows aligned at their ends; returns what follows at these places, (rows, places, vocabulary), and the mask so far."""
         width = max(1, *map(len, ids))
         padded = torch.tensor([[self.tokenizer.pad_token_id] * (width - len(row)) + list(row) for row in ids])
         real = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids]).to(mask)
@@ -91,15 +93,15 @@ class Writer:
         mask = torch.cat([mask, real], 1)
         with torch.inference_mode():
             out = self.network(input_ids=padded.to(mask.device), attention_mask=mask, position_ids=positions, use_cache=True,
-                               past_key_values=self.cache, logits_to_keep=1)
-        return out.logits[:, -1].float(), mask
+                               past_key_values=self.cache, logits_to_keep=torch.tensor([width + place for place in places], device=mask.device))
+        return out.logits, mask
 
     def logits(self):
         """Feed everything pending and return what follows: (rows, vocabulary)."""
         logits, self.mask = self.read([self.pending[row] for row in self.rows], self.mask)
         for row in self.rows:
             self.pending[row] = []
-        return logits
+        return logits[:, -1].float()
 
     def keep(self, rows: Sequence[int]) -> None:
         """Let all other rows leave the batch."""
@@ -110,51 +112,62 @@ class Writer:
             self.mask = self.mask[places]
         self.rows = list(rows)
 
-    def note(self, name: str, values) -> None:
-        """Remember a probability of each row."""
-        for row, value in zip(self.rows, values.tolist()):
-            self.probabilities[row][name] = float(f"{value:.6g}")
+    def write_answers(self, limit: int) -> list[str]:
+        """Free text of every row, up to the end of the model's turn."""
+        written = self.write_free(self.rows, self.model.end_id, limit)
+        return [self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in written.values()]
 
-    def write_choice(self, choices: Sequence[str], rows: Sequence[int] | None = None):
-        """Let rows choose the likeliest of a few texts, by their first tokens; returns every row's choice, and the probabilities of all."""
-        first = [self.ids(choice)[0] for choice in choices]
-        if len(set(first)) < len(choices):
-            raise ValueError(f"the tokenizer of {self.model.config.model!r} cannot tell {choices} apart; use verdicts = 'free'")
-        logits = self.logits()[:, first]
-        best = {row: choices[i] for row, i in zip(self.rows, logits.argmax(1).tolist())}
-        for row in self.rows if rows is None else rows:
-            self.append(best[row], [row])
-        return best, logits.softmax(1)
+    def write_verdicts(self) -> list[tuple[str, dict[str, float]]]:
+        """Each row's verdict and the probabilities behind it: the gaps, then the revised question of those that begin one."""
+        gaps, closing = gaps_of(self.model.schema)
+        made = self.write_gaps(gaps)
+        end = self.ids('"')[0]
+        written = self.write_free(self.rows, end, self.model.config.max_revised_tokens, self.forbidden(end))
+        revised = {row: self.tokenizer.decode(ids, skip_special_tokens=True) + '"' for row, ids in written.items()}
+        text = lambda row, path: "".join(gap.before + choice for gap, choice in zip(gaps, path)) + revised.get(row, "") + closing
+        return [(text(row, path), probabilities_of(gaps, path, chances)) for row, (path, chances) in made.items()]
 
-    def write_score(self, name: str) -> None:
-        """A number from 0.00 to 1.00: after a leading 1 the rest is fixed."""
-        digits = [str(digit) for digit in range(10)]
-        whole, chances = self.write_choice(("0", "1"))
-        self.append(".")
-        rest = [row for row in self.rows if whole[row] == "0"]
-        self.append("00", [row for row in self.rows if whole[row] == "1"])
-        # What would follow a leading 0 is not asked of rows that wrote a 1: there the expectation is P(1) alone, a lower bound.
-        asked = torch.tensor([float(whole[row] == "0") for row in self.rows], device=chances.device)
-        expected, values = chances[:, 1], torch.arange(10.0, device=chances.device)
-        for unit in (0.1, 0.01) if rest else ():
-            expected = expected + asked * chances[:, 0] * unit * (self.write_choice(digits, rest)[1] @ values)
-        self.note(name, expected)
+    def write_gaps(self, gaps: Sequence[Gap]) -> dict[int, tuple[list[str], list[list[float]]]]:
+        """Each row's choices and their chances; rows with an empty revision then leave the batch."""
+        first = {gap.choices: [self.ids(choice)[0] for choice in gap.choices] for gap in gaps}
+        for choices, ids in first.items():
+            if len(set(ids)) < len(choices) and choices != QUOTES:  # an empty revision may also show later, by ending at once
+                raise ValueError(f"the tokenizer of {self.model.config.model!r} cannot tell {choices} apart; use verdicts = 'free'")
+        tells_empty, known = first[QUOTES][0] != first[QUOTES][1], sorted({i for ids in first.values() for i in ids})
+        place_of = {choices: [known.index(i) for i in ids] for choices, ids in first.items()}
+        made, seen = {row: ([], []) for row in self.rows}, Guesses(gaps)
+        while any(len(made[row][0]) < len(gaps) for row in self.rows):
+            begun = {row: tuple(made[row][0]) for row in self.rows}
+            guesses = {path: seen.guess(path) for path in set(begun.values())}
+            tails = {path: self.lay_out(gaps, path, guesses[path]) for path in guesses}
+            fed = [self.pending[row] + tails[begun[row]][0] if len(begun[row]) < len(gaps) else [] for row in self.rows]
+            places = sorted({place for _, asked in tails.values() for place in asked})
+            logits, self.mask = self.read(fed, self.mask, places)
+            for i, (row, values) in enumerate(zip(self.rows, logits[..., known].float().tolist())):
+                if len(begun[row]) == len(gaps):
+                    continue
+                path, chances = made[row]
+                for gap, guessed, place in zip(gaps[len(path):], guesses[begun[row]][len(path):], tails[begun[row]][1]):
+                    only = fixed(gap, path) or (QUOTES[0] if gap.choices == QUOTES and not tells_empty else None)
+                    chances.append([] if only else softmax([values[places.index(place)][j] for j in place_of[gap.choices]]))
+                    path.append(only or gap.choices[chances[-1].index(max(chances[-1]))])
+                    if path[-1] != guessed:
+                        break
+                self.mask[i, self.mask.shape[1] + place + 1:] = 0  # what was read after the last choice
+                self.pending[row] = list(self.ids(path[-1]))
+                if len(path) == len(gaps):
+                    seen.add(path)
+            self.keep([row for row in self.rows if made[row][0][-1] != QUOTES[1]])
+        return made
 
-    def write_text(self, limit: int) -> None:
-        """A quoted string: first whether it is empty, then free text up to its closing mark or up to the limit."""
-        opening, empty, end = self.ids(' "')[0], self.ids(' ""')[0], self.ids('"')[0]
-        quoted = self.rows
-        if opening != empty:  # where both begin with the same token, emptiness shows in the next one
-            choice, chances = self.write_choice((' "', ' ""'))
-            self.note("empty", chances[:, 1])
-            quoted = [row for row in quoted if choice[row] == ' "']
-        else:
-            self.append(' "')
-        everyone = self.rows
-        written = self.write_free(quoted, end, limit, self.forbidden(end))
-        for row in quoted:
-            self.texts[row] += self.tokenizer.decode(written[row], skip_special_tokens=True) + '"'
-        self.rows = everyone  # they have left the batch, but not the verdict
+    def lay_out(self, gaps: Sequence[Gap], path: Sequence[str], guessed: Sequence[str]) -> tuple[list[int], list[int]]:
+        """The tokens that follow these choices if the guess is right, up to the last gap, and each gap's place from the end."""
+        ids, places = [], []
+        for number in range(len(path), len(gaps)):
+            ids += self.ids(gaps[number].before)
+            places.append(len(ids) - 1)
+            ids += self.ids(guessed[number]) if number < len(gaps) - 1 else []
+        return ids, [place - len(ids) for place in places]
 
     def write_free(self, rows: Sequence[int], end: int, limit: int, forbidden=None) -> dict[int, list[int]]:
         """Tokens of these rows until `end` or the limit; a row that is done leaves the batch, as do all others."""

