@@ -1,6 +1,6 @@
 """What makes answering quick without changing an answer: weights unpacked once, lean adapters and attention, batches as large as fit.
 
-`local` calls this before and around what `decoding` writes.
+`local` calls this before and around what `decoding` writes; training unpacks weights by it too.
 """
 
 import re
