@@ -34,7 +34,7 @@ def test_a_second_run_asks_the_model_nothing(config, passages, tools, questions,
 
 def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_after_a_stop(tiny_folder, passages, questions, tmp_path, monkeypatch):
     def made(name):
-        settings = Config(model=Model(model=str(tiny_folder), layout="shared", max_answer_tokens=4, max_revised_tokens=4, batch_tokens=4000),
+        settings = Config(model=Model(model=str(tiny_folder), layout="shared", max_answer_tokens=4, max_revised_tokens=4, batch_tokens=1),
                           retrieval=Retrieval(k=2), run=Run(runs=str(tmp_path), name=name)).with_chain(systems=("CoV-RAG-S", "CoV-RAG"))
         return evaluation.run(settings, evaluation.load_tools(settings, passages), questions)
 
