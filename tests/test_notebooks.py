@@ -18,7 +18,7 @@ SMALL = {"table2": {"n_questions": 1, "batch_tokens": 4096}, "explore": {}, "wor
          "table3": {"predictions": "", "n_questions": 1, "batch_tokens": 4096},
          "table4": {"n_questions": 1, "batch_tokens": 4096}, "table5": {"n_questions": 1, "batch_tokens": 4096},
          "table6": {"n_questions": 1, "batch_tokens": 4096, "encoder": "{encoder}"},
-         "train": {"n_train_questions": 24, "n_questions": 1, "epochs": 1, "adapters_out": "{tmp}/adapters"}}
+         "train": {"layout": "shared", "n_train_questions": 24, "n_questions": 1, "epochs": 1, "adapters_out": "{tmp}/adapters"}}
 WRITTEN = {"table6": {f"table6.{end}" for end in ("csv", "md", "png", "clean.png", "manifest.json",
                                                   *(f"{name}.predictions.jsonl" for name in ("bm25", "dense", "fused")))}}
 
