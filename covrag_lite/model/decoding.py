@@ -11,10 +11,13 @@ import os.path
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from covrag_lite.model.gaps import QUOTES, Gap, Guesses, fixed, gaps_of, probabilities_of, softmax
 from covrag_lite.prompts import VERDICT_ROOM
 
+# All but cuDNN's, which plans anew for every new shape: each step of decoding brings one, and the plan costs several times the step.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 SHARED = 16  # tokens of a common beginning from which reading it by itself pays
 
 
@@ -91,7 +94,7 @@ class Writer:
         real = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids]).to(mask)
         positions = (mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)
         mask = torch.cat([mask, real], 1)
-        with torch.inference_mode():
+        with torch.inference_mode(), sdpa_kernel(KERNELS):
             out = self.network(input_ids=padded.to(mask.device), attention_mask=mask, position_ids=positions, use_cache=True,
                                past_key_values=self.cache, logits_to_keep=torch.tensor([width + place for place in places], device=mask.device))
         return out.logits, mask
@@ -135,28 +138,31 @@ class Writer:
                 raise ValueError(f"the tokenizer of {self.model.config.model!r} cannot tell {choices} apart; use verdicts = 'free'")
         tells_empty, known = first[QUOTES][0] != first[QUOTES][1], sorted({i for ids in first.values() for i in ids})
         place_of = {choices: [known.index(i) for i in ids] for choices, ids in first.items()}
-        made, seen = {row: ([], []) for row in self.rows}, Guesses(gaps)
+        made, seen, ahead = {row: ([], []) for row in self.rows}, Guesses(gaps), len(gaps)
         while any(len(made[row][0]) < len(gaps) for row in self.rows):
             begun = {row: tuple(made[row][0]) for row in self.rows}
             guesses = {path: seen.guess(path) for path in set(begun.values())}
-            tails = {path: self.lay_out(gaps, path, guesses[path]) for path in guesses}
+            tails = {path: self.lay_out(gaps[:len(path) + ahead], path, guesses[path]) for path in guesses}
             fed = [self.pending[row] + tails[begun[row]][0] if len(begun[row]) < len(gaps) else [] for row in self.rows]
             places = sorted({place for _, asked in tails.values() for place in asked})
             logits, self.mask = self.read(fed, self.mask, places)
-            for i, (row, values) in enumerate(zip(self.rows, logits[..., known].float().tolist())):
-                if len(begun[row]) == len(gaps):
-                    continue
+            last = []  # of each row, the place of its last choice
+            for row, values in zip(self.rows, logits[..., known].float().tolist()):
                 path, chances = made[row]
+                place = -1
                 for gap, guessed, place in zip(gaps[len(path):], guesses[begun[row]][len(path):], tails[begun[row]][1]):
                     only = fixed(gap, path) or (QUOTES[0] if gap.choices == QUOTES and not tells_empty else None)
                     chances.append([] if only else softmax([values[places.index(place)][j] for j in place_of[gap.choices]]))
                     path.append(only or gap.choices[chances[-1].index(max(chances[-1]))])
                     if path[-1] != guessed:
                         break
-                self.mask[i, self.mask.shape[1] + place + 1:] = 0  # what was read after the last choice
-                self.pending[row] = list(self.ids(path[-1]))
-                if len(path) == len(gaps):
+                last.append(place)
+                if len(begun[row]) < len(path):
+                    self.pending[row] = list(self.ids(path[-1]))
                     seen.add(path)
+            read = torch.arange(-self.mask.shape[1], 0, device=self.mask.device) <= torch.tensor(last, device=self.mask.device)[:, None]
+            self.mask = self.mask * read  # what was read after a row's last choice does not count
+            ahead = 2 * max(len(made[row][0]) - len(begun[row]) for row in self.rows)  # no further than guesses have just been right
             self.keep([row for row in self.rows if made[row][0][-1] != QUOTES[1]])
         return made
 

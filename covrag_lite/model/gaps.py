@@ -78,7 +78,8 @@ class Guesses:
         self.seen = Counter(path[-len(gaps):] for path in TYPICAL)
 
     def add(self, path: Sequence[str]) -> None:
-        self.seen[tuple(path)] += 1
+        if len(path) == len(self.gaps):
+            self.seen[tuple(path)] += 1
 
     def guess(self, path: Sequence[str]) -> tuple[str, ...]:
         """These choices, gone on like the most frequent of the verdicts that began most like them."""
