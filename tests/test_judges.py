@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from test_endpoint import KEY, connect, server  # noqa: F401  the server that fails in every way a server can
 
-from covrag_lite import metrics
+from covrag_lite import metrics, prompts
 from covrag_lite.config import ROOT, Config, from_notebook
 from covrag_lite.journal import Journal
-from covrag_lite.judging import judges, ranking
+from covrag_lite.judging import judges, ranking, revisions
 from covrag_lite.judging.rubric import claim, rubric, supports
 from covrag_lite.model.endpoint import EndpointError
 from covrag_lite.records import Prediction, Round
@@ -233,3 +233,30 @@ def test_recorded_answers_are_judged_without_a_model():
 def test_a_parameter_without_effect_on_recorded_answers_is_named(parameters, sentence):
     with pytest.raises((ValueError, FileNotFoundError), match=sentence):
         judges.load_answers(from_notebook(parameters))
+
+
+def test_a_served_judges_view_of_revisions_stands_beside_what_is_counted(server, questions, passages, tmp_path):
+    lead = lambda revised: prompts.parse_verdict(prompts.render_verdict((0.1,) * 6, "false" if revised else "true", revised))
+
+    def made(question, answer, revised, found):
+        first = Round(question.question, tuple(passages[3:5]), answer, lead(revised))
+        return Prediction(question, "CoV-RAG", (first, Round(revised, tuple(found), answer)) if revised else (first,))
+
+    gold = [p for p in passages if p.id in questions[1].gold_passages]
+    predictions = [made(questions[0], questions[0].answers[0], "", ()),  # right and left: neither revised nor called for
+                   made(questions[1], "nobody", "Where was Edith Marrow born?", gold), made(questions[2], "nothing", "What is it?", passages[4:5])]
+    server.write = lambda asked: '{"timing": true, "content": true}' if "Edith Marrow born" in asked else "I cannot say" if "What is it" in asked else "{}"
+    config = from_notebook({"judges": "rubric,endpoint:toy", "runs": str(tmp_path), "requests": 1})
+    frame = revisions.judge_revisions(config, predictions)
+    (row,) = frame[frame.system == "CoV-RAG"].itertuples(index=False)
+    assert (row.n, row.right, row.unreadable, row.counted, row.same) == (1, 100, 1, 50, 100)
+    assert len(server.asked) == 2 and all("Gold answer" in body["messages"][0]["content"] for _, body in server.asked)
+    revisions.judge_revisions(config, predictions)
+    assert len(server.asked) == 2  # journaled
+    assert revisions.judge_revisions(from_notebook({"runs": str(tmp_path)}), predictions).empty
+
+
+@pytest.mark.parametrize("text, right", [('{"timing": true, "content": true}', True), ('Well: {"timing": true, "content": false} so.', False),
+                                         ('{"timing": "yes", "content": true}', None), ("{timing}", None), ("", None), ('[true]', None)])
+def test_a_view_that_cannot_be_read_is_none(text, right):
+    assert revisions.parse_reply(text) is right

@@ -193,9 +193,9 @@ def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[
                     ballots.append((order, {system: shown.index(group[system].answer) for system in systems}, question, criteria, shown, references))
     asked = [build_ballot(*ballot[2:]) for ballot in ballots]
     read = lambda texts, numbers: [parse_ballot(text, ballots[i][3], len(ballots[i][4])) for i, text in zip(numbers, texts)]
-    scores = read(_ask("judge", asked, endpoint, journal), range(len(ballots)))
+    scores = read(ask("judge", asked, endpoint, journal), range(len(ballots)))
     again = [i for i, one in enumerate(scores) if one is None]
-    for i, one in zip(again, read(_ask("judge-again", [f"{asked[i]}\n{AGAIN}" for i in again], endpoint, journal), again)):
+    for i, one in zip(again, read(ask("judge-again", [f"{asked[i]}\n{AGAIN}" for i in again], endpoint, journal), again)):
         scores[i] = one
     print(f"{endpoint.config.model}: {len(asked)} replies, {len(again)} asked for again, {sum(one is None for one in scores)} not readable and left without scores; "
           f"now {endpoint.used['requests']} requests, {endpoint.used['prompt_tokens']} and {endpoint.used['completion_tokens']} tokens")
@@ -204,7 +204,7 @@ def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[
             for (order, places, question, criteria, *_), one in zip(ballots, scores) for name in criteria for system, place in places.items()]
 
 
-def _ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal) -> list[str]:
+def ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal) -> list[str]:
     """Replies through the journal; an error says how much of the work it holds."""
     try:
         return evaluation.complete(stage, texts, REPLY_TOKENS, endpoint, journal)

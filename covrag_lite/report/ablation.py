@@ -42,15 +42,21 @@ def chain_table(predictions: Sequence[Prediction]) -> pd.DataFrame:
         free = frame[frame.system == f"{system} free"]
         if own.empty:
             continue
-        right, revised, first, last = own.first_normalised.astype(bool), own.revised, held(own, "first"), held(own, "last")
-        judged, called = own.judgment.fillna("") != "", ~right & ~first
-        shares = {"judge": ((own.judgment == "true") == right)[judged], "revise": (called & revised & last)[called | revised],
+        right, first, last = own.first_normalised.astype(bool), held(own, "first"), held(own, "last")
+        judged = own.judgment.fillna("") != ""
+        shares = {"judge": ((own.judgment == "true") == right)[judged], "revise": revisions(own).good,
                   "format": free.unparsed[free.verdicts > 0] == 0, "single": right, "multi": own.normalised.astype(bool)}
         cells = {metric: (len(part), part.mean(), *metrics.wilson(int(part.sum()), len(part))) for metric, part in shares.items() if len(part)}
         cells["delta"] = (len(own), *metrics.paired_bootstrap(first.tolist(), last.tolist()))
         rows += [("table5", "all", system, own.backbone.iloc[0], metric, n, *(100 * value for value in values), tables.TABLE5[system][metric])
                  for metric, (n, *values) in cells.items()]
     return pd.DataFrame(rows, columns=["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"])
+
+
+def revisions(own: pd.DataFrame) -> pd.DataFrame:
+    """Of one system's rows those that were revised or called for it, and whether that was `good`: called for, done, and a gold passage found."""
+    called = ~own.first_normalised.astype(bool) & ~held(own, "first")
+    return own.assign(good=called & own.revised & held(own, "last"))[called | own.revised]
 
 
 def held(frame: pd.DataFrame, when: str) -> pd.Series:

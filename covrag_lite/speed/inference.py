@@ -175,7 +175,7 @@ def rounds(config: Config, model, search: Callable, questions: Sequence[Question
     return frame
 
 
-def benchmark(parts: Sequence[str], config: Config, n: int, shape: str = "") -> dict[str, pd.DataFrame]:
+def benchmark(parts: Sequence[str], config: Config, n: int, shape: str = "", sizes: Sequence[int] = (10_000, 100_000)) -> dict[str, pd.DataFrame]:
     """The named parts over the first questions of the world; a shape measures verdicts and batches with random weights."""
     questions, passages = load_questions(config)[:n], load_passages(config)
     search = load_retriever(config.retrieval, passages)
@@ -188,7 +188,7 @@ def benchmark(parts: Sequence[str], config: Config, n: int, shape: str = "") -> 
         "verdicts": lambda: verdicts(model.with_adapter("cov"), judged),
         "batches": lambda: batches(model.with_adapter("rag"), answers, limit, None if shape else plain()),
         "rounds": lambda: rounds(config, model, search, questions),
-        "overhead": lambda: scaling.overhead(config), "bm25": lambda: scaling.bm25(config),
+        "overhead": lambda: scaling.overhead(config), "bm25": lambda: scaling.bm25(config, sizes),
     }
     return {part: work[part]() for part in parts}
 
@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--parts", default="verdicts,batches,rounds,overhead,bm25")
     parser.add_argument("--questions", type=int, default=256 if torch.cuda.is_available() else 6)
     parser.add_argument("--shape", default="", help="a shape of covrag_lite.speed, such as 7b, with random weights in 4 bits; else the embedded model")
+    parser.add_argument("--passages", default="10000,100000", help="sizes of the worlds that are searched")
     parser.add_argument("--out", type=Path, help="a JSON file for the frames")
     given = parser.parse_args()
     config = Config(world=World(n_test=max(150, given.questions // 4 + 1)), run=Run(name="speed"))
@@ -205,7 +206,7 @@ def main() -> None:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     content = {"device": device, "torch": torch.__version__, "shape": given.shape or config.model.model}
     for part in given.parts.split(","):
-        frame = benchmark([part], config, given.questions, given.shape)[part]
+        frame = benchmark([part], config, given.questions, given.shape, tuple(map(int, given.passages.split(","))))[part]
         print(part, frame.round(3).to_string(), sep="\n", flush=True)
         content[part] = json.loads(frame.to_json(orient="index"))
         if given.out:

@@ -13,7 +13,7 @@ from covrag_lite.report.pictures import save_picture
 from covrag_lite.report.tables import PALETTE
 
 # What training must reach on a CUDA GPU: times the plain way's tokens a second, its share of the plain way's memory, useful over computed tokens.
-WANTED = {"smollm2": 3.0, "7b": 1.9, "13b": 1.9}
+WANTED = {"smollm2": 3.0, "7b": 1.9, "13b": 1.9}  # to one decimal
 MEMORY, USEFUL = 0.6, 0.97
 
 
@@ -32,6 +32,13 @@ def save_frames(path: Path, frames: dict[str, pd.DataFrame], device: str) -> Non
     machine = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
     content = {"device": machine, "torch": torch.__version__} | {part: json.loads(frame.to_json(orient="index")) for part, frame in frames.items()}
     path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def load_frames(path: Path) -> tuple[dict[str, pd.DataFrame], str]:
+    """What was recorded of answering, part by part, and a sentence on the machine."""
+    content = json.loads(path.read_text())
+    frames = {part: pd.DataFrame.from_dict(rows, orient="index") for part, rows in content.items() if isinstance(rows, dict)}
+    return frames, f"{content['device']}, torch {content['torch']}, commit {content['commit'][:7]}"
 
 
 def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def overhead(config: Config, sizes: Sequence[int] = (100, 1000, 10_000)) -> pd.D
     return frame
 
 
-def bm25(config: Config, sizes: Sequence[int] = (10_000, 100_000), n_queries: int = 200) -> pd.DataFrame:
+def bm25(config: Config, sizes: Sequence[int], n_queries: int = 200) -> pd.DataFrame:
     """Index and query time of our BM25 over ever larger worlds, against rank_bm25 over the smallest."""
     from rank_bm25 import BM25Okapi
 
