@@ -26,7 +26,7 @@ BLOCK = re.compile(r"(<!-- made from (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 
 def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
     """An accuracy table and its picture, from predictions, in another folder."""
-    frame = evaluation.to_frame(sorted(predictions, key=lambda p: list(tables.PALETTE).index(p.system)))
+    frame = evaluation.to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
     long = tables.accuracy_table(frame, run.table)
     tables.save_table(folder, run.table, long, tables.compare(frame), tables.notes(frame))
     pictures.plot_accuracy(long, tables.title(run.table, run.config, long), folder / f"{run.table}.png")

@@ -33,7 +33,7 @@ def project(tmp_path_factory):
     from conftest import ScriptedModel
 
     root = tmp_path_factory.mktemp("project")
-    systems = ("RAG", "CoV-RAG-S", "CoV-RAG")
+    systems = ("RAG", "CoV-RAG", "CoV-RAG-S")  # in another order than the table's
     config = Config(world=World(n_passages=1000, n_test=4), data=Data(n_questions=2), run=Run(runs=str(root / "runs")),
                     retrieval=Retrieval(retrievers=("bm25", "backwards"))).with_chain(systems=systems)
     questions, passages = load_questions(config), load_passages(config)
@@ -85,6 +85,13 @@ def copy(project, tmp_path):
 def test_an_untouched_record_follows_to_the_last_number(copy):
     assert check.check(copy) == ([], [])
     assert re.search(r"CoV-RAG answers [\d.]+ % of 8, 0.0 points more", (copy / "README.md").read_text())
+
+
+def test_a_record_follows_in_whatever_order_its_systems_ran(copy):
+    run = next(run for run in recorded.find(copy) if run.table == "table2")
+    frame = evaluation.to_frame(recorded.load(run))
+    tables.save_table(run.folder, "table2", tables.accuracy_table(frame, "table2"), tables.compare(frame), tables.notes(frame))  # as the notebook does
+    assert list(frame.system.unique()) == ["RAG", "CoV-RAG", "CoV-RAG-S"] and check.check(copy)[0] == []
 
 
 def test_one_altered_prediction_is_found(copy):
