@@ -1,7 +1,7 @@
 """What is recorded must follow from what it was made from: `make check` scores the recorded predictions again and compares every number.
 
 Where the README tells of a recorded run, its prose stands in the run's `<table>.claims.md`, with a name in braces for
-every number; `--write` fills it in. No model is needed, and no judge: a served one's recorded verdicts are ranked again.
+every number, of that run or, with a folder's name before it, of another; `--write` fills it in. No model is needed, and no judge: a served one's recorded verdicts are ranked again.
 """
 
 import argparse
@@ -26,7 +26,7 @@ BLOCK = re.compile(r"(<!-- made from (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 
 def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
     """An accuracy table and its picture, from predictions, in another folder."""
-    frame = evaluation.to_frame(sorted(predictions, key=lambda p: list(tables.PALETTE).index(p.system)))
+    frame = evaluation.to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
     long = tables.accuracy_table(frame, run.table)
     tables.save_table(folder, run.table, long, tables.compare(frame), tables.notes(frame))
     pictures.plot_accuracy(long, tables.title(run.table, run.config, long), folder / f"{run.table}.png")
@@ -49,9 +49,14 @@ def make_ranks(run: Recorded, basis: tuple[judges.Answers, pd.DataFrame], folder
     pictures.plot_ranks(long, ranking.title(run.config, answers), folder / "table3.png")
 
 
+def searched(searches: dict[str, list[Prediction]]) -> pd.DataFrame:
+    """Table 6's predictions as one frame, with their retriever."""
+    return pd.concat([evaluation.to_frame(made).assign(retriever=name) for name, made in searches.items()], ignore_index=True)
+
+
 def make_retrieval(run: Recorded, searches: dict[str, list[Prediction]], folder: Path) -> None:
     """Table 6 and its pictures likewise, with the part that is searched without a model."""
-    frame = pd.concat([evaluation.to_frame(made).assign(retriever=name) for name, made in searches.items()], ignore_index=True)
+    frame = searched(searches)
     revised, clean = (retrieval.retrieval_table(frame[frame.system == system]) for system in ("CoV-RAG", "clean wording"))
     retrieval.save(folder, revised, clean, retrieval.notes(frame[frame.system == "CoV-RAG"]))
     for table, names, end in ((revised, retrieval.ITERATIONS, "png"), (clean, retrieval.WORDINGS, "clean.png")):
@@ -111,10 +116,11 @@ def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], lis
             except (ValueError, KeyError) as error:
                 wrong.append(f"{name}: {error if isinstance(error, ValueError) else f'{error} is not in the data'}")
                 continue
-            if run.has_predictions:
+            if run.table != "table3":
                 loaded[run.folder.relative_to(root) / run.table] = basis
             MAKE[run.table](run, basis, folder := new_folder())
             made |= {run.folder / file.name: file for file in sorted(folder.iterdir())}
+            plt.close("all")
         for name, make in FIGURES.items():
             if (embedded / f"{name}.png").exists():
                 make(root, folder := new_folder())
@@ -161,7 +167,7 @@ def compare_text(recorded: str, made: str) -> Iterator[str]:
             yield f"line {number + 1}: " + "; ".join(f"recorded {a}, recomputed {b}" for a, b in words or [(was, now)])
 
 
-def check_readme(root: Path, loaded: dict[Path, list[Prediction]], write: bool) -> list[str]:
+def check_readme(root: Path, loaded: dict[Path, list[Prediction] | dict[str, list[Prediction]]], write: bool) -> list[str]:
     """The README's blocks against their prose filled with what the predictions give; `write` puts these in their place."""
     readme, wrong = root / "README.md", []
     text = readme.read_text() if readme.exists() else ""
@@ -172,8 +178,10 @@ def check_readme(root: Path, loaded: dict[Path, list[Prediction]], write: bool) 
         if key not in loaded:
             wrong.append(f"README.md, line {start}: made from {source}, but no predictions of that run can be scored")
             return match[0]
+        prose = (root / source).read_text()
+        others = {f"{other.parent.name} {name}": value for other in loaded if f"{{{other.parent.name} " in prose for name, value in facts(loaded[other]).items()}
         try:
-            filled = (root / source).read_text().format_map(facts(loaded[key]))
+            filled = prose.format_map(others | facts(loaded[key]))
         except KeyError as error:
             wrong.append(f"{source}: {error} is no number of that run")
             return match[0]
@@ -189,12 +197,19 @@ def check_readme(root: Path, loaded: dict[Path, list[Prediction]], write: bool) 
     return wrong
 
 
-def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
+def facts(predictions: Sequence[Prediction] | dict[str, list[Prediction]]) -> dict[str, str]:
     """Every number that prose may use of a run, by its name, as prose writes it."""
-    frame = evaluation.to_frame(predictions)
     minus = lambda value: str(value).replace("-", "−")
     made = {}
-    for row in tables.accuracy_table(frame, "table2").query("metric == 'normalised'").itertuples():
+    if isinstance(predictions, dict):  # Table 6: what each retriever found before and after CoV-RAG's revision
+        frame = searched(predictions)
+        for row in retrieval.retrieval_table(frame[frame.system == "CoV-RAG"]).dropna(subset="n").itertuples():
+            name = f"{row.retriever} {row.questions} {row.measure}"
+            made |= {f"{name} n": f"{row.n:.0f}", f"{name} before": f"{row.first:.1f}", f"{name} after": f"{row.last:.1f}",
+                     f"{name} delta": minus(f"{row.delta:+.1f}"), f"{name} interval": minus(f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]")}
+        return made
+    frame = evaluation.to_frame(predictions)
+    for row in tables.accuracy_table(frame[frame.system.isin(tables.PALETTE)], "table2").query("metric == 'normalised'").itertuples():
         made |= {f"{row.system} {row.dataset}": f"{row.value:.1f}", f"{row.system} {row.dataset} interval": f"[{row.low:.0f}–{row.high:.0f}]",
                  f"{row.system} {row.dataset} n": str(row.n)}
     for name, metric, n, difference, interval, gained, lost, p in tables.compare(frame).itertuples(index=False):
@@ -202,7 +217,12 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
             made |= {f"{name} points": difference.lstrip("+-"), f"{name} interval": minus(interval), f"{name} p": p, f"{name} gained": str(gained), f"{name} lost": str(lost)}
     failed = {system: ablation.off_question(predictions, system) for system in frame.system.unique() if system.startswith("Start-Revise")}
     made |= {f"{system} off the question": str(counts[0]) for system, counts in failed.items() if counts}
+    for system in failed:
+        changed = [p.question for p in predictions if p.system == system and p.rounds[0].query != p.question.question]
+        made |= {f"{system} rewritten": str(len(changed)), f"{system} rewritten broken wording": str(sum("+" in question.kind for question in changed))}
+    made |= {f"{system} gold": f"{100 * found.mean():.1f}" for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last}
     for system, rows in frame[frame.verdicts > 0].groupby("system"):
+        made |= {f"{system} judged {judgment}": str(n) for judgment, n in rows.judgment.value_counts().items()}
         changed = rows[rows.revised & rows.normalised.notna()]
         made |= {f"{system} revised": str(len(changed)), f"{system} helped": str((changed.normalised.astype(bool) & ~changed.first_normalised.astype(bool)).sum()),
                  f"{system} hurt": str((~changed.normalised.astype(bool) & changed.first_normalised.astype(bool)).sum())}
@@ -213,6 +233,9 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
     for row in ablation.chain_table(predictions).itertuples():
         made |= {f"{row.system} {row.metric}": f"{row.value:.1f}", f"{row.system} {row.metric} interval": minus(f"[{row.low:.1f}, {row.high:.1f}]"),
                  f"{row.system} {row.metric} n": str(row.n)}
+    for row in ablation.policies(predictions).itertuples() if "CoV-RAG" in frame.system.values else ():
+        rule = row.rule.partition(":")[0]  # a colon in braces would begin a format
+        made |= {f"{rule} accuracy": f"{row.accuracy:.1f}", f"{rule} helped": str(row.helped), f"{rule} hurt": str(row.hurt)}
     return made
 
 

@@ -13,7 +13,7 @@ from covrag_lite.config import ROOT, Config, Data, Judging, Retrieval, Run, Worl
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
 from covrag_lite.judging import judges
-from covrag_lite.report import recorded, tables
+from covrag_lite.report import ablation, recorded, tables
 from covrag_lite.retrieval import load_retriever, search_twice
 
 CLAIMS = "CoV-RAG answers {CoV-RAG average} % of {CoV-RAG average n}, {CoV-RAG-S → CoV-RAG points} points more.\n"
@@ -33,7 +33,7 @@ def project(tmp_path_factory):
     from conftest import ScriptedModel
 
     root = tmp_path_factory.mktemp("project")
-    systems = ("RAG", "CoV-RAG-S", "CoV-RAG")
+    systems = ("RAG", "CoV-RAG", "CoV-RAG-S")  # in another order than the table's
     config = Config(world=World(n_passages=1000, n_test=4), data=Data(n_questions=2), run=Run(runs=str(root / "runs")),
                     retrieval=Retrieval(retrievers=("bm25", "backwards"))).with_chain(systems=systems)
     questions, passages = load_questions(config), load_passages(config)
@@ -85,6 +85,13 @@ def copy(project, tmp_path):
 def test_an_untouched_record_follows_to_the_last_number(copy):
     assert check.check(copy) == ([], [])
     assert re.search(r"CoV-RAG answers [\d.]+ % of 8, 0.0 points more", (copy / "README.md").read_text())
+
+
+def test_a_record_follows_in_whatever_order_its_systems_ran(copy):
+    run = next(run for run in recorded.find(copy) if run.table == "table2")
+    frame = evaluation.to_frame(recorded.load(run))
+    tables.save_table(run.folder, "table2", tables.accuracy_table(frame, "table2"), tables.compare(frame), tables.notes(frame))  # as the notebook does
+    assert list(frame.system.unique()) == ["RAG", "CoV-RAG", "CoV-RAG-S"] and check.check(copy)[0] == []
 
 
 def test_one_altered_prediction_is_found(copy):
@@ -151,6 +158,35 @@ def test_what_nothing_can_make_anew_is_said(copy):
 def test_prose_may_only_name_numbers_of_its_run(copy):
     (copy / "results" / "toy" / "table2.claims.md").write_text("{GPT-9 average} %\n")
     assert check.check(copy)[0] == ["results/toy/table2.claims.md: 'GPT-9 average' is no number of that run"]
+
+
+def test_prose_may_name_what_a_retriever_found_and_a_number_of_another_run(copy):
+    folder = copy / "results" / "toy"
+    (folder / "table6.claims.md").write_text("{bm25 all gold passage before} to {bm25 all gold passage after} % of {bm25 all gold passage n}; {toy CoV-RAG average} % right\n")
+    (copy / "README.md").write_text((copy / "README.md").read_text() + "\n<!-- made from results/toy/table6.claims.md -->\n<!-- end -->\n")
+    assert check.check(copy, write=True)[0] == []
+    found, right = pd.read_csv(folder / "table6.csv"), pd.read_csv(folder / "table2.csv")
+    row = found[(found.revision == "CoV-RAG") & (found.questions == "all") & (found.retriever == "bm25") & (found.measure == "gold passage")].iloc[0]
+    average = right[(right.system == "CoV-RAG") & (right.dataset == "average") & (right.metric == "normalised")].value.item()
+    assert f"{row['first']:.1f} to {row['last']:.1f} % of {row.n:.0f}; {average:.1f} % right\n" in (copy / "README.md").read_text()
+
+
+def test_prose_may_name_what_was_judged_what_was_found_and_what_each_rule_gives(copy):
+    run = next(run for run in recorded.find(copy) if run.table == "table2")
+    made, frame = check.facts(predictions := recorded.load(run)), evaluation.to_frame(recorded.load(run)).query("system == 'CoV-RAG'")
+    assert int(made.get("CoV-RAG judged true", 0)) + int(made.get("CoV-RAG judged false", 0)) == len(frame)
+    assert made["CoV-RAG gold"] == f"{100 * frame.gold_last.mean():.1f}"
+    rules = ablation.policies(predictions).set_index("rule").accuracy
+    rewritten = replace(predictions[0], system="Start-Revise", rounds=(replace(predictions[0].rounds[0], query="anew"),))
+    assert check.facts([rewritten])["Start-Revise rewritten"] == "1"
+    assert made["oracle accuracy"] == f"{rules['oracle: the better of 2']:.1f}" and made["never revise accuracy"] == made["CoV-RAG-S average"]
+
+
+def test_a_backbone_is_told_by_its_weights_and_its_layout(copy):
+    run = next(run for run in recorded.find(copy) if run.table == "table2")
+    name = lambda **parameters: recorded.backbone(replace(run, manifest=run.manifest | {"parameters": run.manifest["parameters"] | parameters}))
+    assert name() == "smollm2-135m" and name(quantize="int8") == "smollm2-135m, int8"
+    assert name(quantize="none") == "smollm2-135m, unquantised" and name(layout="shared") == "smollm2-135m, shared layout"
 
 
 def test_a_block_cannot_be_left_out_of_the_readme(copy):

@@ -38,8 +38,8 @@ def plot_backbones(long: pd.DataFrame, path: Path):
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
-    figure, axes = plt.subplots(figsize=(11, 5.5), layout="constrained")
     ours, systems = list(dict.fromkeys(long.backbone)), ("RAG trained", "CoV-RAG-S", "CoV-RAG")
+    figure, axes = plt.subplots(figsize=(4 + 1.75 * (len(ours) + len(FIGURE4)), 5.5), layout="constrained")
     for i, system in enumerate(systems):
         rows = long[long.system == system]
         x = [ours.index(name) + 0.27 * (i - 1) for name in rows.backbone]
@@ -48,7 +48,7 @@ def plot_backbones(long: pd.DataFrame, path: Path):
         known = [(len(ours) + j + 0.27 * (i - 1), values[system]) for j, values in enumerate(FIGURE4.values()) if system in values]
         axes.plot(*zip(*known) if known else ([], []), "D", ms=9, mfc="white", mec=PALETTE[system], mew=2.5)
     axes.plot([], [], "D", ms=9, mfc="white", mec="black", mew=2.5, ls="none", label="the paper (real sets,\nweb search)")
-    labels = [*(f"{name}\nours, n = {long[long.backbone == name].n.max()}" for name in ours), *(f"{name}\nthe paper" for name in FIGURE4)]
+    labels = [*(name.replace(", ", "\n") + f"\nours, n = {long[long.backbone == name].n.max()}" for name in ours), *(f"{name}\nthe paper" for name in FIGURE4)]
     axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel="average accuracy, normalised (%)", ylim=(0, 100), title="Figure 4: one recipe, several backbones")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return save_picture(figure, path)

@@ -82,9 +82,10 @@ def listing(root: Path = config.ROOT) -> pd.DataFrame:
 
 
 def backbone(run: Recorded) -> str:
-    """The model's name, and how its weights are kept where that is not 4 bits."""
+    """The model's name, how its weights are kept where that is not 4 bits, and how its prompts are laid out where that is not the paper's way."""
     asked = run.config.model
-    return Path(asked.model).name + ("" if asked.quantize == "nf4" else f" {asked.quantize}")
+    weights = {"nf4": "", "none": ", unquantised"}.get(asked.quantize, f", {asked.quantize}")
+    return Path(asked.model).name + weights + ("" if asked.layout == "paper" else f", {asked.layout} layout")
 
 
 def largest(*systems: str, root: Path = config.ROOT) -> dict[str, Recorded]:
