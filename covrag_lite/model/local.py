@@ -100,7 +100,7 @@ class LanguageModel:
     @property
     def fingerprint(self) -> str:
         """A hash of the weights themselves, adapter included: the same wherever they lie."""
-        adapter = "+" + hash_files(sorted(self.adapter.glob("*.safetensors"))) if self.adapter else ""
+        adapter = "+" + hash_files(sorted(self.adapter.glob("adapter_model*.safetensors"))) if self.adapter else ""
         return self.base.weights_hash + adapter
 
     @cached_property
