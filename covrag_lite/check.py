@@ -137,6 +137,7 @@ def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], lis
         plt.close("all")
     others = [file for place in ("results", "figures") for file in sorted((root / place).glob("**/*")) if file.suffix in (".csv", ".png") and file.parent.name != "custom"]
     notes += [f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded" for file in others if file not in made]
+    loaded |= {folder.relative_to(root) / "speed": folder for folder in sorted((root / "results").glob("speed-*"))}
     return wrong + check_readme(root, loaded, write), notes
 
 
@@ -197,8 +198,10 @@ def check_readme(root: Path, loaded: dict[Path, list[Prediction] | dict[str, lis
     return wrong
 
 
-def facts(predictions: Sequence[Prediction] | dict[str, list[Prediction]]) -> dict[str, str]:
+def facts(predictions: Sequence[Prediction] | dict[str, list[Prediction]] | Path) -> dict[str, str]:
     """Every number that prose may use of a run, by its name, as prose writes it."""
+    if isinstance(predictions, Path):  # measured, not predicted
+        return report.facts(predictions)
     minus = lambda value: str(value).replace("-", "−")
     made = {}
     if isinstance(predictions, dict):  # Table 6: what each retriever found before and after CoV-RAG's revision

@@ -141,6 +141,7 @@ def estimate(config: Config, tools: Tools, questions: Sequence[Question]) -> str
     left = sum(key not in tools.journal for key in keys.values())
     if not left:
         return f"the first answers to all {len(x)} questions are journaled: only what is missing after them is computed"
+    getattr(tools.model, "quick_network", None)  # loading is not answering
     start = time.perf_counter()
     sample = asked[:32 if tools.model.device == "cuda" else 1]  # a GPU takes hardly longer for a batch than for one; an endpoint may cost money
     tools.model.generate(sample, config.model.max_answer_tokens)

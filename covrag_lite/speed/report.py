@@ -41,6 +41,14 @@ def load_frames(path: Path) -> tuple[dict[str, pd.DataFrame], str]:
     return frames, f"{content['device']}, torch {content['torch']}, commit {content['commit'][:7]}"
 
 
+def facts(folder: Path) -> dict[str, str]:
+    """Every number that the README may tell of recorded speed, by its name, as prose writes it."""
+    forms, made = {"speed_ratio": "{:.1f}", "memory_ratio": "{:.2f}", "peak_gb": "{:.1f}", "queries_per_second": "{:,.0f}", "index_seconds": "{:.0f}", "index_mb": "{:.0f}"}, {}
+    rows = {f"{row.shape} {row.variant}": row._asdict() for row in load_speed(folder / "training.json")[0].itertuples()} if (folder / "training.json").exists() else {}
+    rows |= {f"{part} {name}": row for part, frame in load_frames(folder / "inference.json")[0].items() for name, row in frame.to_dict("index").items()}
+    return {f"{name} {column}": forms.get(column, "{:.1f}").format(value) for name, row in rows.items() for column, value in row.items() if isinstance(value, float)}
+
+
 def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:
     """For each shape our quickest way within that share of the plain way's memory."""
     ours = frame[frame.variant.str.startswith("ours") & (frame.memory_ratio.isna() | (frame.memory_ratio <= memory))]
