@@ -162,3 +162,23 @@ def test_rows_that_are_done_leave_the_batch(watched):
     texts = loaded.generate(PROMPTS, 4)
     assert texts[0] == "" and 0 < going < 6 and [rows for rows, _ in fed][:2] == [6, going]
     assert texts == [loaded.generate([prompt], 4)[0] for prompt in PROMPTS]
+
+
+def test_a_step_copies_nothing_of_the_cache_that_is_there(loaded):
+    from transformers import DynamicCache
+
+    ours, plain, rng = serving.roomy_cache(loaded.network.config), DynamicCache(config=loaded.network.config), torch.Generator().manual_seed(0)
+
+    def step(width, rows=3):
+        new = [torch.randn(rows, 2, width, 4, generator=rng) for _ in range(2)]
+        return [cache.update(*new, 0) for cache in (ours, plain)]
+
+    step(7)
+    place = ours.layers[0].keys.data_ptr()
+    for _ in range(5):
+        (keys, values), (same_keys, same_values) = step(1)
+        assert torch.equal(keys, same_keys) and torch.equal(values, same_values) and keys.data_ptr() == place
+    for cache in (ours, plain):
+        cache.batch_select_indices(torch.tensor([0, 2]))
+    for width in (1, serving.ROOM + 1):  # rows have left; then more than there is room for
+        assert all(torch.equal(*pair) for pair in zip(*step(width, 2)))

@@ -14,6 +14,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from covrag_lite.model.gaps import QUOTES, Gap, Guesses, fixed, gaps_of, probabilities_of, softmax
+from covrag_lite.model.serving import roomy_cache
 from covrag_lite.prompts import VERDICT_ROOM
 
 # All but cuDNN's, which plans anew for every new shape: each step of decoding brings one, and the plan costs several times the step.
@@ -59,12 +60,10 @@ class Writer:
     """Completes a batch of prompts: what each row has not read yet is pending, what it has read is in the cache and its mask."""
 
     def __init__(self, model, prompts: Sequence[str], room: int):
-        from transformers import DynamicCache
-
         self.model, self.tokenizer, self.network = model, model.tokenizer, model.quick_network
         self.pending = model.encode(prompts, room)  # of each prompt, what the model has not read yet
         self.rows = list(range(len(prompts)))  # which prompt each row of the batch belongs to
-        self.cache = DynamicCache(config=self.network.config)
+        self.cache = roomy_cache(self.network.config)
         self.mask = torch.zeros(len(prompts), 0, dtype=torch.long, device=model.device)
         shared = min(len(os.path.commonprefix(self.pending)), min(map(len, self.pending)) - 1)
         if len(prompts) > 1 and shared >= SHARED:
@@ -78,7 +77,7 @@ class Writer:
 
     @property
     def state(self):
-        """What has been read: to come back to, since a cache only ever grows by new tensors."""
+        """What has been read: to come back to, since a cache only ever grows behind its end."""
         return self.rows, self.mask, [(layer.keys, layer.values) for layer in self.cache.layers]
 
     @state.setter

@@ -13,10 +13,12 @@ import torch
 from bitsandbytes.functional import dequantize_4bit
 from bitsandbytes.nn import Linear4bit
 from peft.tuners.lora import LoraLayer
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import sdpa_mask
 
 CPU_TOKENS, CUDA_TOKENS = 16384, 2**18  # of a batch: more gives hardly any speed, and a batch is what a killed run loses
+ROOM = 64  # tokens behind the end of the cache: most answers and revised questions are shorter
 GROUPED, BLOCK = "grouped", 64  # the name under which transformers knows `attend`, and the queries it takes at a time
 FULL = re.compile("out of memory|not enough memory|can't allocate memory")  # what the allocators of CUDA and of CPUs say
 
@@ -91,6 +93,37 @@ def adapted(layer, x, *_, **__):
     a, b, out = layer.lora_A[name].weight, layer.lora_B[name].weight, layer.base_layer(x)
     out.view(-1, out.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]) @ a.t(), b.t(), alpha=layer.scaling[name])
     return out
+
+
+class Roomy(DynamicLayer):
+    """A layer of the cache with room behind its end: a step writes its tokens there, where transformers' own copies all that were there before."""
+
+    room = ()  # keys and values with that room; what is in use begins where they begin
+
+    def update(self, key_states, value_states, *_, **__):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        used = self.get_seq_length()
+        end = used + key_states.shape[-2]
+        if not self.has_room(end):
+            self.room = tuple(new.new_empty(*new.shape[:2], end + ROOM, new.shape[-1]) for new in (key_states, value_states))
+            for whole, old in zip(self.room, (self.keys, self.values) if used else ()):
+                whole[..., :used, :] = old
+        for whole, new in zip(self.room, (key_states, value_states)):
+            whole[..., used:end, :] = new
+        self.keys, self.values = (whole[..., :end, :] for whole in self.room)
+        return self.keys, self.values
+
+    def has_room(self, end: int) -> bool:
+        """Is what is in use the beginning of the room, and does it reach this far?"""
+        return bool(self.room) and self.keys.data_ptr() == self.room[0].data_ptr() and len(self.keys) == len(self.room[0]) and end <= self.room[0].shape[-2]
+
+
+def roomy_cache(config) -> DynamicCache:
+    """transformers' cache for such a network, its plain layers with room."""
+    cache = DynamicCache(config=config)
+    cache.layers = [Roomy() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
 
 
 def fitting_tokens(network, device: str) -> int:
