@@ -44,20 +44,26 @@ def make_ranks(run: Recorded, basis: tuple[judges.Answers, pd.DataFrame], folder
     answers, known = basis
     scores = judges.judge(run.config, answers, known)
     long = ranking.rank_table(scores, "table3")
-    ranking.save_ranks(folder, "table3", long, ranking.compare_ranked(scores), ranking.agreement_table(scores), ranking.notes(scores))
+    ranking.save_ranks(
+        folder, "table3", long, ranking.compare_ranked(scores), ranking.agreement_table(scores), ranking.notes(scores)
+    )
     judges.save_verdicts(folder / "table3.verdicts.jsonl", scores)
     pictures.plot_ranks(long, ranking.title(run.config, answers), folder / "table3.png")
 
 
 def searched(searches: dict[str, list[Prediction]]) -> pd.DataFrame:
     """Table 6's predictions as one frame, with their retriever."""
-    return pd.concat([evaluation.to_frame(made).assign(retriever=name) for name, made in searches.items()], ignore_index=True)
+    return pd.concat(
+        [evaluation.to_frame(made).assign(retriever=name) for name, made in searches.items()], ignore_index=True
+    )
 
 
 def make_retrieval(run: Recorded, searches: dict[str, list[Prediction]], folder: Path) -> None:
     """Table 6 and its pictures likewise, with the part that is searched without a model."""
     frame = searched(searches)
-    revised, clean = (retrieval.retrieval_table(frame[frame.system == system]) for system in ("CoV-RAG", "clean wording"))
+    revised, clean = (
+        retrieval.retrieval_table(frame[frame.system == system]) for system in ("CoV-RAG", "clean wording")
+    )
     retrieval.save(folder, revised, clean, retrieval.notes(frame[frame.system == "CoV-RAG"]))
     for table, names, end in ((revised, retrieval.ITERATIONS, "png"), (clean, retrieval.WORDINGS, "clean.png")):
         retrieval.plot_retrieval(table, retrieval.title(run.config, names), folder / f"table6.{end}", names)
@@ -83,8 +89,18 @@ def make_speed(root: Path, folder: Path) -> None:
     report.plot_speed(frame, report.title(machine), folder / "speed.training.png")
 
 
-MAKE = {"table2": make_accuracy, "table3": make_ranks, "table4": make_accuracy, "table5": make_chain, "table6": make_retrieval}
-FIGURES = {"figure4": make_backbones, "world": make_world, "speed.training": make_speed}  # those of figures/embedded that are no table's
+MAKE = {
+    "table2": make_accuracy,
+    "table3": make_ranks,
+    "table4": make_accuracy,
+    "table5": make_chain,
+    "table6": make_retrieval,
+}
+FIGURES = {
+    "figure4": make_backbones,
+    "world": make_world,
+    "speed.training": make_speed,
+}  # those of figures/embedded that are no table's
 
 
 def load_basis(run: Recorded, root: Path) -> object:
@@ -110,8 +126,12 @@ def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], lis
                 continue
             try:
                 basis = load_basis(run, root)
-            except FileNotFoundError as error:  # of the record, by its name; or of data that cannot be shipped, in words
-                (wrong if error.filename else notes).append(f"{name}: not checked, {f'{Path(error.filename).name} is missing' if error.filename else error}")
+            except (
+                FileNotFoundError
+            ) as error:  # of the record, by its name; or of data that cannot be shipped, in words
+                (wrong if error.filename else notes).append(
+                    f"{name}: not checked, {f'{Path(error.filename).name} is missing' if error.filename else error}"
+                )
                 continue
             except (ValueError, KeyError) as error:
                 wrong.append(f"{name}: {error if isinstance(error, ValueError) else f'{error} is not in the data'}")
@@ -130,13 +150,30 @@ def check(root: Path = config.ROOT, write: bool = False) -> tuple[list[str], lis
             if not recorded.exists():
                 notes.append(f"{name}: not recorded")
             elif file.suffix == ".png":
-                notes += [f"{name}: drawn, but not to the same bytes (fonts and versions differ)"] if recorded.read_bytes() != file.read_bytes() else []
+                notes += (
+                    [f"{name}: drawn, but not to the same bytes (fonts and versions differ)"]
+                    if recorded.read_bytes() != file.read_bytes()
+                    else []
+                )
             else:
-                differences = compare_csv(recorded, file) if file.suffix == ".csv" else compare_text(recorded.read_text(), file.read_text())
+                differences = (
+                    compare_csv(recorded, file)
+                    if file.suffix == ".csv"
+                    else compare_text(recorded.read_text(), file.read_text())
+                )
                 wrong += (f"{name}, {line}" for line in differences)
         plt.close("all")
-    others = [file for place in ("results", "figures") for file in sorted((root / place).glob("**/*")) if file.suffix in (".csv", ".png") and file.parent.name != "custom"]
-    notes += [f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded" for file in others if file not in made]
+    others = [
+        file
+        for place in ("results", "figures")
+        for file in sorted((root / place).glob("**/*"))
+        if file.suffix in (".csv", ".png") and file.parent.name != "custom"
+    ]
+    notes += [
+        f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded"
+        for file in others
+        if file not in made
+    ]
     loaded |= {folder.relative_to(root) / "speed": folder for folder in sorted((root / "results").glob("speed-*"))}
     return wrong + check_readme(root, loaded, write), notes
 
@@ -145,7 +182,9 @@ def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
     """A line for each cell that differs."""
     tables = [pd.read_csv(file, dtype=str, keep_default_na=False) for file in (recorded, made)]
     key = [name for name in KEY if name in tables[1]]
-    old, new = ({tuple(row.get(name, "nothing") for name in key): row for row in table.to_dict("records")} for table in tables)
+    old, new = (
+        {tuple(row.get(name, "nothing") for name in key): row for row in table.to_dict("records")} for table in tables
+    )
     assert len(new) == len(tables[1]), f"{', '.join(key)} do not tell the rows of {made.name} apart"
     if len(old) < len(tables[0]):
         yield "a cell is recorded twice"
@@ -164,11 +203,17 @@ def compare_text(recorded: str, made: str) -> Iterator[str]:
     for number in range(max(len(old), len(new))):
         was, now = (lines[number] if number < len(lines) else "" for lines in (old, new))
         if was != now:
-            words = [(a, b) for a, b in zip(was.split(), now.split()) if a != b] if len(was.split()) == len(now.split()) else [(was, now)]
+            words = (
+                [(a, b) for a, b in zip(was.split(), now.split()) if a != b]
+                if len(was.split()) == len(now.split())
+                else [(was, now)]
+            )
             yield f"line {number + 1}: " + "; ".join(f"recorded {a}, recomputed {b}" for a, b in words or [(was, now)])
 
 
-def check_readme(root: Path, loaded: dict[Path, list[Prediction] | dict[str, list[Prediction]]], write: bool) -> list[str]:
+def check_readme(
+    root: Path, loaded: dict[Path, list[Prediction] | dict[str, list[Prediction]]], write: bool
+) -> list[str]:
     """The README's blocks against their prose filled with what the predictions give; `write` puts these in their place."""
     readme, wrong = root / "README.md", []
     text = readme.read_text() if readme.exists() else ""
@@ -180,14 +225,22 @@ def check_readme(root: Path, loaded: dict[Path, list[Prediction] | dict[str, lis
             wrong.append(f"README.md, line {start}: made from {source}, but no predictions of that run can be scored")
             return match[0]
         prose = (root / source).read_text()
-        others = {f"{other.parent.name} {name}": value for other in loaded if f"{{{other.parent.name} " in prose for name, value in facts(loaded[other]).items()}
+        others = {
+            f"{other.parent.name} {name}": value
+            for other in loaded
+            if f"{{{other.parent.name} " in prose
+            for name, value in facts(loaded[other]).items()
+        }
         try:
             filled = prose.format_map(others | facts(loaded[key]))
         except KeyError as error:
             wrong.append(f"{source}: {error} is no number of that run")
             return match[0]
         if not write:
-            wrong.extend(re.sub(r"^line (\d+)", lambda m: f"README.md, line {start + int(m[1])}", line) for line in compare_text(match[3], filled))
+            wrong.extend(
+                re.sub(r"^line (\d+)", lambda m: f"README.md, line {start + int(m[1])}", line)
+                for line in compare_text(match[3], filled)
+            )
         return match[1] + filled + match[4]
 
     filled, used = BLOCK.sub(block, text), {match[2] for match in BLOCK.finditer(text)}
@@ -208,37 +261,80 @@ def facts(predictions: Sequence[Prediction] | dict[str, list[Prediction]] | Path
         frame = searched(predictions)
         for row in retrieval.retrieval_table(frame[frame.system == "CoV-RAG"]).dropna(subset="n").itertuples():
             name = f"{row.retriever} {row.questions} {row.measure}"
-            made |= {f"{name} n": f"{row.n:.0f}", f"{name} before": f"{row.first:.1f}", f"{name} after": f"{row.last:.1f}",
-                     f"{name} delta": minus(f"{row.delta:+.1f}"), f"{name} interval": minus(f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]")}
+            made |= {
+                f"{name} n": f"{row.n:.0f}",
+                f"{name} before": f"{row.first:.1f}",
+                f"{name} after": f"{row.last:.1f}",
+                f"{name} delta": minus(f"{row.delta:+.1f}"),
+                f"{name} interval": minus(f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]"),
+            }
         return made
     frame = evaluation.to_frame(predictions)
-    for row in tables.accuracy_table(frame[frame.system.isin(tables.PALETTE)], "table2").query("metric == 'normalised'").itertuples():
-        made |= {f"{row.system} {row.dataset}": f"{row.value:.1f}", f"{row.system} {row.dataset} interval": f"[{row.low:.0f}–{row.high:.0f}]",
-                 f"{row.system} {row.dataset} n": str(row.n)}
+    for row in (
+        tables.accuracy_table(frame[frame.system.isin(tables.PALETTE)], "table2")
+        .query("metric == 'normalised'")
+        .itertuples()
+    ):
+        made |= {
+            f"{row.system} {row.dataset}": f"{row.value:.1f}",
+            f"{row.system} {row.dataset} interval": f"[{row.low:.0f}–{row.high:.0f}]",
+            f"{row.system} {row.dataset} n": str(row.n),
+        }
     for name, metric, n, difference, interval, gained, lost, p in tables.compare(frame).itertuples(index=False):
         if metric == "normalised":
-            made |= {f"{name} points": difference.lstrip("+-"), f"{name} interval": minus(interval), f"{name} p": p, f"{name} gained": str(gained), f"{name} lost": str(lost)}
-    failed = {system: ablation.off_question(predictions, system) for system in frame.system.unique() if system.startswith("Start-Revise")}
+            made |= {
+                f"{name} points": difference.lstrip("+-"),
+                f"{name} interval": minus(interval),
+                f"{name} p": p,
+                f"{name} gained": str(gained),
+                f"{name} lost": str(lost),
+            }
+    failed = {
+        system: ablation.off_question(predictions, system)
+        for system in frame.system.unique()
+        if system.startswith("Start-Revise")
+    }
     made |= {f"{system} off the question": str(counts[0]) for system, counts in failed.items() if counts}
     for system in failed:
         changed = [p.question for p in predictions if p.system == system and p.rounds[0].query != p.question.question]
-        made |= {f"{system} rewritten": str(len(changed)), f"{system} rewritten broken wording": str(sum("+" in question.kind for question in changed))}
-    made |= {f"{system} gold": f"{100 * found.mean():.1f}" for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last}
+        made |= {
+            f"{system} rewritten": str(len(changed)),
+            f"{system} rewritten broken wording": str(sum("+" in question.kind for question in changed)),
+        }
+    made |= {
+        f"{system} gold": f"{100 * found.mean():.1f}"
+        for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last
+    }
     for system, rows in frame[frame.verdicts > 0].groupby("system"):
         made |= {f"{system} judged {judgment}": str(n) for judgment, n in rows.judgment.value_counts().items()}
         changed = rows[rows.revised & rows.normalised.notna()]
-        made |= {f"{system} revised": str(len(changed)), f"{system} helped": str((changed.normalised.astype(bool) & ~changed.first_normalised.astype(bool)).sum()),
-                 f"{system} hurt": str((~changed.normalised.astype(bool) & changed.first_normalised.astype(bool)).sum())}
+        made |= {
+            f"{system} revised": str(len(changed)),
+            f"{system} helped": str((changed.normalised.astype(bool) & ~changed.first_normalised.astype(bool)).sum()),
+            f"{system} hurt": str((~changed.normalised.astype(bool) & changed.first_normalised.astype(bool)).sum()),
+        }
         made[f"{system} majority"] = f"{100 * max(share := rows.first_normalised.dropna().mean(), 1 - share):.1f}"
         for part, n, _, before, after, delta, interval in tables.reference_delta(frame, system).itertuples(index=False):
-            made |= {f"{system} {part} n": str(n), f"{system} {part} before": before, f"{system} {part} after": after,
-                     f"{system} {part} delta": minus(delta), f"{system} {part} interval": minus(interval)}
+            made |= {
+                f"{system} {part} n": str(n),
+                f"{system} {part} before": before,
+                f"{system} {part} after": after,
+                f"{system} {part} delta": minus(delta),
+                f"{system} {part} interval": minus(interval),
+            }
     for row in ablation.chain_table(predictions).itertuples():
-        made |= {f"{row.system} {row.metric}": f"{row.value:.1f}", f"{row.system} {row.metric} interval": minus(f"[{row.low:.1f}, {row.high:.1f}]"),
-                 f"{row.system} {row.metric} n": str(row.n)}
+        made |= {
+            f"{row.system} {row.metric}": f"{row.value:.1f}",
+            f"{row.system} {row.metric} interval": minus(f"[{row.low:.1f}, {row.high:.1f}]"),
+            f"{row.system} {row.metric} n": str(row.n),
+        }
     for row in ablation.policies(predictions).itertuples() if "CoV-RAG" in frame.system.values else ():
         rule = row.rule.partition(":")[0]  # a colon in braces would begin a format
-        made |= {f"{rule} accuracy": f"{row.accuracy:.1f}", f"{rule} helped": str(row.helped), f"{rule} hurt": str(row.hurt)}
+        made |= {
+            f"{rule} accuracy": f"{row.accuracy:.1f}",
+            f"{rule} helped": str(row.helped),
+            f"{rule} hurt": str(row.hurt),
+        }
     return made
 
 
@@ -246,7 +342,16 @@ def main() -> None:
     words = argparse.ArgumentParser(prog="python -m covrag_lite.check", description=__doc__.splitlines()[0])
     words.add_argument("--write", action="store_true", help="put the recomputed numbers into the README's blocks")
     wrong, notes = check(write=words.parse_args().write)
-    print("\n".join([*notes, *wrong, f"{len(find())} recorded runs scored again: " + (f"{len(wrong)} differences" if wrong else "every number follows")]))
+    print(
+        "\n".join(
+            [
+                *notes,
+                *wrong,
+                f"{len(find())} recorded runs scored again: "
+                + (f"{len(wrong)} differences" if wrong else "every number follows"),
+            ]
+        )
+    )
     sys.exit(bool(wrong))
 
 

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent  # relative paths start here: papermill and JupyterLab work in different folders
+ROOT = (
+    Path(__file__).resolve().parent.parent
+)  # relative paths start here: papermill and JupyterLab work in different folders
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,21 @@ class Model:
     """The language model (model/)."""
 
     model: str = "smollm2-135m"  # that alias, a hub id such as "meta-llama/Llama-2-7b-chat-hf", a local folder, or "endpoint:<name>" of a served model
-    adapters: str = "auto"  # a folder with trained adapters rag/ and cov/; "auto": results/adapters/<model>, if there; "none"
+    adapters: str = (
+        "auto"  # a folder with trained adapters rag/ and cov/; "auto": results/adapters/<model>, if there; "none"
+    )
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
-    batch_tokens: int = 0  # tokens that go through the model together; 0: 16,384 on a CPU, on CUDA what half of the free memory holds
+    batch_tokens: int = (
+        0  # tokens that go through the model together; 0: 16,384 on a CPU, on CUDA what half of the free memory holds
+    )
     requests: int = 12  # requests under way at once, where the model is an endpoint
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
     max_revised_tokens: int = 32  # the longest revised question
     layout: str = "paper"  # of both tasks' prompts: the paper's; or "shared", which begins them alike, so that a verdict reads little beyond the answer
-    verdicts: str = "forced"  # "forced": the schema's own tokens are appended, every verdict parses; "free": as the model writes
+    verdicts: str = (
+        "forced"  # "forced": the schema's own tokens are appended, every verdict parses; "free": as the model writes
+    )
 
 
 @dataclass(frozen=True)
@@ -75,9 +83,15 @@ class Chain:
     systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "RAG trained", "CoV-RAG-S", "CoV-RAG")
     sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
     max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
-    positions: tuple[str, ...] = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")  # rows of Table 4: no revision, one before retrieval, one after the answer
+    positions: tuple[str, ...] = (
+        "CoV-RAG-S",
+        "Start-Revise trained",
+        "CoV-RAG",
+    )  # rows of Table 4: no revision, one before retrieval, one after the answer
     chains: tuple[str, ...] = ("CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled")  # rows of Table 5, and a control
-    free_every: int = 6  # every sixth question's verdicts are also decoded freely, for Table 5's format rate; 1 takes all
+    free_every: int = (
+        6  # every sixth question's verdicts are also decoded freely, for Table 5's format rate; 1 takes all
+    )
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,9 @@ class Training:
     lora_alpha: int = 32  # twice the rank: the adapter's output counts double
     step_tokens: int = 16384  # tokens between two updates, about 26 samples
     pack_tokens: int = 4096  # tokens that go through the model together; the setting that decides the memory
-    checkpointing: float = 1.0  # share of the layers that keep no activations and compute them again: less memory, more time
+    checkpointing: float = (
+        1.0  # share of the layers that keep no activations and compute them again: less memory, more time
+    )
     unpack: str = "auto"  # "yes" unpacks the 4-bit weights once instead of at each use; "no"; "auto": where they take under a tenth of what is free
     execution: str = "auto"  # "eager", "graph" (CUDA replays one recorded pass), "compiled", "compiled+graph"; "auto": graph on CUDA, else eager
     adapters_out: str = "runs/adapters"  # the folder the adapters seed/, rag/, cov/ and cov-direct/ are written to
@@ -123,7 +139,12 @@ class Training:
 class Synthesis:
     """The training data (training/synthesis.py)."""
 
-    methods: tuple[str, ...] = ("rag", "cov", "cov-direct", "rewrite")  # adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain, Start-Revise's rewriter
+    methods: tuple[str, ...] = (
+        "rag",
+        "cov",
+        "cov-direct",
+        "rewrite",
+    )  # adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain, Start-Revise's rewriter
     n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
     n_train_questions: int = 8  # questions of D taken from each world; 0 means all
     verify_share: float = 1.0  # size of D2' as a share of D2
@@ -136,7 +157,12 @@ class Judging:
     """Who judges whose answers (judging/judges.py)."""
 
     predictions: str = "table2-smollm2-135m-h200"  # a folder under results/ whose recorded answers are judged; "" runs the systems anew
-    ranked: tuple[str, ...] = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # systems whose answers are ranked against each other
+    ranked: tuple[str, ...] = (
+        "RAG",
+        "RAG trained",
+        "CoV-RAG-S",
+        "CoV-RAG",
+    )  # systems whose answers are ranked against each other
     judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
     n_judged: int = 0  # questions of each set that are judged, the first ones; 0 means all
 
@@ -145,9 +171,17 @@ class Judging:
 class Speed:
     """What notebooks/speed.ipynb measures (speed/)."""
 
-    shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b" and "13b" have random weights and want a GPU
+    shapes: tuple[str, ...] = (
+        "tiny",
+    )  # "tiny" runs anywhere; "smollm2", "7b" and "13b" have random weights and want a GPU
     speed_seconds: float = 420.0  # after which no further way of training is begun
-    speed_parts: tuple[str, ...] = ("verdicts", "batches", "rounds", "overhead", "bm25")  # what of answering is measured
+    speed_parts: tuple[str, ...] = (
+        "verdicts",
+        "batches",
+        "rounds",
+        "overhead",
+        "bm25",
+    )  # what of answering is measured
     speed_questions: int = 6  # questions that are answered and verified for it; a few hundred on a GPU
     recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here
 
@@ -183,24 +217,43 @@ class Config:
 
     def __str__(self) -> str:
         default = Config().flat()
-        changed = [f"{name} = {value!r}   (default {default[name]!r})" for name, value in self.flat().items() if value != default[name]]
-        return "\n".join([*changed, f"{len(default) - len(changed)} parameters have the defaults of covrag_lite/config.py; the manifest lists all"])
+        changed = [
+            f"{name} = {value!r}   (default {default[name]!r})"
+            for name, value in self.flat().items()
+            if value != default[name]
+        ]
+        return "\n".join(
+            [
+                *changed,
+                f"{len(default) - len(changed)} parameters have the defaults of covrag_lite/config.py; the manifest lists all",
+            ]
+        )
 
 
 def from_notebook(names: Mapping[str, object]) -> Config:
     """The configuration a notebook's globals ask for; every plain value among them must be a parameter."""
     known = Config().flat()
-    given = {name: value for name, value in names.items()
-             if not name.startswith("_") and name not in ("In", "Out")
-             and isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))}
+    given = {
+        name: value
+        for name, value in names.items()
+        if not name.startswith("_")
+        and name not in ("In", "Out")
+        and isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))
+    }
     for name, value in given.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            raise ValueError(f"{name!r} is not a parameter{f'; did you mean {near[0]!r}?' if near else ''} "
-                             f"Parameters: {', '.join(known)}. (A variable of your own: start its name with an underscore.)")
+            raise ValueError(
+                f"{name!r} is not a parameter{f'; did you mean {near[0]!r}?' if near else ''} "
+                f"Parameters: {', '.join(known)}. (A variable of your own: start its name with an underscore.)"
+            )
         given[name] = _typed(name, value, known[name])
-    return Config(**{concern.name: concern.type(**{f.name: given[f.name] for f in fields(concern.type) if f.name in given})
-                     for concern in fields(Config)})
+    return Config(
+        **{
+            concern.name: concern.type(**{f.name: given[f.name] for f in fields(concern.type) if f.name in given})
+            for concern in fields(Config)
+        }
+    )
 
 
 def from_manifest(parameters: Mapping[str, object]) -> Config:
@@ -224,5 +277,10 @@ def _typed(name: str, value: object, default: object) -> object:
         return float(value)
     elif type(value) is type(default):
         return value
-    expected = {tuple: "a list of names, or names separated by commas", int: "a whole number", float: "a number", str: "text"}
+    expected = {
+        tuple: "a list of names, or names separated by commas",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+    }
     raise ValueError(f"parameter {name!r} is {value!r}, but must be {expected[type(default)]}, such as {default!r}")

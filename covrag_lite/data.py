@@ -19,15 +19,24 @@ from covrag_lite.retrieval import load_retriever
 from covrag_lite.world import generation
 
 # Settings of the world's knobs that show what each does to retrieval.
-KNOBS = {"misspelt": (0.0, 0.2, 0.5), "cut_off": (0.0, 0.1, 0.4), "vague": (0.0, 0.1, 0.4), "distractors": (0.0, 0.25, 0.5), "stale": (0.0, 0.05, 0.2),
-         "contradicting": (0.0, 0.03, 0.2), "unanswerable": (0.0, 0.2)}
+KNOBS = {
+    "misspelt": (0.0, 0.2, 0.5),
+    "cut_off": (0.0, 0.1, 0.4),
+    "vague": (0.0, 0.1, 0.4),
+    "distractors": (0.0, 0.25, 0.5),
+    "stale": (0.0, 0.05, 0.2),
+    "contradicting": (0.0, 0.03, 0.2),
+    "unanswerable": (0.0, 0.2),
+}
 
 
 def load_questions(config: Config) -> list[Question]:
     """The first `n_questions` of each of the configured sets, in their order."""
     made, wanted = [], config.data
     if wanted.n_questions < 0 or len(set(wanted.datasets)) < len(wanted.datasets):
-        raise ValueError(f"n_questions is {wanted.n_questions} and must not be negative (0 means all); datasets {wanted.datasets} must name no set twice")
+        raise ValueError(
+            f"n_questions is {wanted.n_questions} and must not be negative (0 means all); datasets {wanted.datasets} must name no set twice"
+        )
     for dataset in config.data.datasets:
         if config.data.data == "world":
             rows = generation.questions(config.world, config.data.split, dataset)
@@ -75,7 +84,10 @@ def load_sources(config: Config) -> list[Source]:
     if config.data.data == "world":
         worlds = [replace(config.world, seed=config.world.seed + i) for i in range(config.synthesis.n_worlds)]
         corpora = [list(generation.passages(one)) for one in worlds]
-        return [Source(generation.questions(one, "train")[:limit], passages, find(passages)) for one, passages in zip(worlds, corpora)]
+        return [
+            Source(generation.questions(one, "train")[:limit], passages, find(passages))
+            for one, passages in zip(worlds, corpora)
+        ]
     made, corpus = [], None
     for dataset in config.data.datasets:
         path = _file(_folder(config.data.data), dataset)
@@ -92,7 +104,9 @@ def _read_cited(path: Path, dataset: str, limit: int | None, find: Callable) -> 
     questions, passages, own = [], [], {}
     for number, row in list(_rows(path, ("question", "answer", "references")))[:limit]:
         references = [Passage(f"{dataset}-{number}-{i}", "", text) for i, text in enumerate(row["references"], 1)]
-        questions.append(Question(f"{dataset}-{number}", dataset, row["question"], (row["answer"],), tuple(p.id for p in references)))
+        questions.append(
+            Question(f"{dataset}-{number}", dataset, row["question"], (row["answer"],), tuple(p.id for p in references))
+        )
         passages += references
         own[row["question"]] = references
     search = find(passages)
@@ -127,15 +141,27 @@ def _read_questions(path: Path, dataset: str) -> list[Question]:
         if not isinstance(row["answers"], list) or not all(isinstance(answer, str) for answer in row["answers"]):
             raise ValueError(f"{path}, line {number}: answers must be a list of strings, not {row['answers']!r}")
         if is_defective(row["answers"]):
-            warnings.warn(f"{path}, line {number}: the answers {row['answers']} normalise to nothing; the question stays, "
-                          "but is left out of the normalised accuracy", stacklevel=3)
+            warnings.warn(
+                f"{path}, line {number}: the answers {row['answers']} normalise to nothing; the question stays, "
+                "but is left out of the normalised accuracy",
+                stacklevel=3,
+            )
         identity = str(row["id"])
         if identity in lines:
             raise ValueError(f"{path}, line {number}: the id {identity!r} stands already on line {lines[identity]}")
         lines[identity] = number
         gold = row.get("gold_passages") or ([row["gold_passage"]] if row.get("gold_passage") else [])
-        made.append(Question(identity, dataset, row["question"], tuple(row["answers"]), tuple(map(str, gold)),
-                             row.get("clean_question", ""), row.get("kind", "")))
+        made.append(
+            Question(
+                identity,
+                dataset,
+                row["question"],
+                tuple(row["answers"]),
+                tuple(map(str, gold)),
+                row.get("clean_question", ""),
+                row.get("kind", ""),
+            )
+        )
     return made
 
 
@@ -162,15 +188,24 @@ def retrieval_rates(questions: Sequence[Question], search: Callable) -> "pd.Data
     """For each set: how often a gold passage is found as asked, for well-put and for broken questions, and with the clean wording."""
     import pandas as pd
 
-    frame = pd.DataFrame({
-        "dataset": [q.dataset for q in questions], "broken": ["+" in q.kind or q.kind == "two-hop" for q in questions],
-        "asked": _gold_found(questions, search([q.question for q in questions])),
-        "clean": _gold_found(questions, search([q.clean_question or q.question for q in questions]))})
+    frame = pd.DataFrame(
+        {
+            "dataset": [q.dataset for q in questions],
+            "broken": ["+" in q.kind or q.kind == "two-hop" for q in questions],
+            "asked": _gold_found(questions, search([q.question for q in questions])),
+            "clean": _gold_found(questions, search([q.clean_question or q.question for q in questions])),
+        }
+    )
     rows = {}
     for dataset, part in [*frame.groupby("dataset", sort=False), ("all", frame)]:
         broken = part[part.broken]
-        rows[dataset] = {"n": len(part), "as asked": part.asked.mean(), "well-put questions": part[~part.broken].asked.mean(),
-                         "broken or two-hop": broken.asked.mean(), "these, in clean wording": broken.clean.mean()}
+        rows[dataset] = {
+            "n": len(part),
+            "as asked": part.asked.mean(),
+            "well-put questions": part[~part.broken].asked.mean(),
+            "broken or two-hop": broken.asked.mean(),
+            "these, in clean wording": broken.clean.mean(),
+        }
     table = pd.DataFrame(rows).T
     return (100 * table.drop(columns="n")).round(1).assign(n=table.n.astype(int))
 
@@ -186,10 +221,20 @@ def knob_effects(config: Config, knobs: dict[str, Sequence[float]] = KNOBS) -> "
     rows = []
     for knob, settings in knobs.items():
         for setting in settings:
-            turned = replace(config, world=replace(config.world, **{knob: setting}), data=replace(config.data, n_questions=0))
+            turned = replace(
+                config, world=replace(config.world, **{knob: setting}), data=replace(config.data, n_questions=0)
+            )
             questions = load_questions(turned)
             search = load_retriever(config.retrieval, load_passages(turned))
             rates = retrieval_rates(questions, search).loc["all"]
-            rows.append({"knob": knob, "setting": setting, "as asked": rates["as asked"], "clean wording": 100 * sum(
-                _gold_found(questions, search([q.clean_question or q.question for q in questions]))) / len(questions)})
+            rows.append(
+                {
+                    "knob": knob,
+                    "setting": setting,
+                    "as asked": rates["as asked"],
+                    "clean wording": 100
+                    * sum(_gold_found(questions, search([q.clean_question or q.question for q in questions])))
+                    / len(questions),
+                }
+            )
     return pd.DataFrame(rows)

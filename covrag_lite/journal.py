@@ -34,7 +34,9 @@ class Journal:
                 record = json.loads(line)
                 self.texts.setdefault(record["key"], record["text"])
             except (ValueError, KeyError, TypeError):
-                raise ValueError(f"{path}, line {number}: not a journal line; delete that line and its work is done again") from None
+                raise ValueError(
+                    f"{path}, line {number}: not a journal line; delete that line and its work is done again"
+                ) from None
 
     def __contains__(self, key: str) -> bool:
         return key in self.texts
@@ -45,17 +47,23 @@ class Journal:
     def add(self, stage: str, texts: Mapping[str, str]) -> None:
         """Append what is new in one write; when the disk refuses it, the file is as it was before."""
         new = {key: text for key, text in texts.items() if key not in self.texts}
-        lines = "".join(json.dumps({"key": key, "stage": stage, "text": text}, ensure_ascii=False) + "\n" for key, text in new.items())
+        lines = "".join(
+            json.dumps({"key": key, "stage": stage, "text": text}, ensure_ascii=False) + "\n"
+            for key, text in new.items()
+        )
         with open(self.path, "ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             before = os.fstat(file.fileno()).st_size
             try:
                 data = lines.encode()
                 while data:  # a nearly full disk takes a part first and refuses the rest
-                    data = data[file.write(data):]
+                    data = data[file.write(data) :]
                 os.fsync(file.fileno())
             except OSError as error:
                 file.truncate(before)
-                raise OSError(error.errno, f"{self.path} could not be written ({error.strerror}); "
-                              f"the {len(self.texts)} texts in it are whole: make room and run again to go on") from error
+                raise OSError(
+                    error.errno,
+                    f"{self.path} could not be written ({error.strerror}); "
+                    f"the {len(self.texts)} texts in it are whole: make room and run again to go on",
+                ) from error
         self.texts.update(new)

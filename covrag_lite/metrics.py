@@ -71,7 +71,9 @@ def mcnemar(a: Sequence[bool], b: Sequence[bool]) -> tuple[int, int, float]:
     return gained, lost, float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
-def paired_bootstrap(a: Sequence[bool], b: Sequence[bool], resamples: int = 10_000, seed: int = 0) -> tuple[float, float, float]:
+def paired_bootstrap(
+    a: Sequence[bool], b: Sequence[bool], resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float, float]:
     """The difference b − a on the same questions, with its 95 % percentile interval over resampled questions."""
     difference = np.asarray(b, float) - np.asarray(a, float)
     n = len(difference)
@@ -114,7 +116,9 @@ def kappa(a: np.ndarray, b: np.ndarray, resamples: int = 2000, seed: int = 0) ->
     Linear weights: to see a tie where the other sees a winner is half as wrong as to see the other winner.
     """
     levels = np.array([-1, 0, 1])
-    both = ((a[..., None] == levels)[..., :, None] & (b[..., None] == levels)[..., None, :]).sum(1)  # (questions, 3, 3) counts
+    both = ((a[..., None] == levels)[..., :, None] & (b[..., None] == levels)[..., None, :]).sum(
+        1
+    )  # (questions, 3, 3) counts
     n = len(both)
     if n == 0:
         return float("nan"), float("nan"), float("nan")
@@ -124,6 +128,8 @@ def kappa(a: np.ndarray, b: np.ndarray, resamples: int = 2000, seed: int = 0) ->
     cost = abs(levels[:, None] - levels)
     seen = (tables * cost).sum((1, 2))
     chance = (tables.sum(2)[:, :, None] * tables.sum(1)[:, None, :] * cost).sum((1, 2))
-    values = np.divide(chance - seen, chance, out=np.full(len(seen), np.nan), where=chance > 0)  # both say one thing only: κ is not defined
+    values = np.divide(
+        chance - seen, chance, out=np.full(len(seen), np.nan), where=chance > 0
+    )  # both say one thing only: κ is not defined
     low, high = np.nanpercentile(values[1:], [2.5, 97.5]) if chance[0] > 0 else (np.nan, np.nan)
     return float(values[0]), float(low), float(high)

@@ -72,22 +72,36 @@ def build_verify(question: str, passages: Sequence[Passage], answer: str, layout
 # Training tokenises by these parts too, so that what is learnt is what is decoded. The last gap holds its quotation
 # marks and the space before them, because most tokenizers have one token for the whole of an empty ` ""`.
 SCHEMA: tuple[str | tuple[str, str], ...] = (
-    '{ "1": { "reference_correctness": ', ("score", "reference_correctness"),
-    ' }, "2": { "correctness": ', ("score", "correctness"),
-    ', "citation_accuracy": ', ("score", "citation_accuracy"),
-    ', "truthfulness": ', ("score", "truthfulness"),
-    ', "bias": ', ("score", "bias"),
-    ', "conciseness": ', ("score", "conciseness"),
-    ' }, "3": "', ("judgment", "judgment"),
-    '", "4":', ("text", "revised_question"),
-    ' }',
+    '{ "1": { "reference_correctness": ',
+    ("score", "reference_correctness"),
+    ' }, "2": { "correctness": ',
+    ("score", "correctness"),
+    ', "citation_accuracy": ',
+    ("score", "citation_accuracy"),
+    ', "truthfulness": ',
+    ("score", "truthfulness"),
+    ', "bias": ',
+    ("score", "bias"),
+    ', "conciseness": ',
+    ("score", "conciseness"),
+    ' }, "3": "',
+    ("judgment", "judgment"),
+    '", "4":',
+    ("text", "revised_question"),
+    " }",
 )
 
 
-DIRECT: tuple[str | tuple[str, str], ...] = ('{ "4":', ("text", "revised_question"), " }")  # without the chain (Table 5)
+DIRECT: tuple[str | tuple[str, str], ...] = (
+    '{ "4":',
+    ("text", "revised_question"),
+    " }",
+)  # without the chain (Table 5)
 
 
-def fill(schema: Sequence[str | tuple[str, str]], scores: Sequence[float], judgment: str, revised_question: str) -> tuple[str, ...]:
+def fill(
+    schema: Sequence[str | tuple[str, str]], scores: Sequence[float], judgment: str, revised_question: str
+) -> tuple[str, ...]:
     """The parts of a verdict: the schema with its gaps filled, scores always with two decimals.
 
     A revised question is three parts, because decoding closes it with a quotation mark of its own: left to itself a
@@ -106,15 +120,25 @@ def render_verdict(scores: Sequence[float], judgment: str, revised_question: str
 
 EXAMPLE = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")  # of the format, for both layouts
 # Verdicts as they are often written: decoding tries them first, which saves forward passes and changes no verdict.
-TYPICAL = (render_verdict((0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""), render_verdict((0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", "?"))
+TYPICAL = (
+    render_verdict((0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
+    render_verdict((0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", "?"),
+)
 
 
 def verdict_parts(verdict: Verdict, with_chain: bool = True) -> tuple[str, ...]:
     """A verdict as a training target, in the parts in which it is decoded."""
-    return fill(SCHEMA if with_chain else DIRECT, [getattr(verdict, name) for name in SCORES], verdict.judgment, verdict.revised_question)
+    return fill(
+        SCHEMA if with_chain else DIRECT,
+        [getattr(verdict, name) for name in SCORES],
+        verdict.judgment,
+        verdict.revised_question,
+    )
 
 
-def parse_verdict(text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA, probabilities: dict[str, float] | None = None) -> Verdict:
+def parse_verdict(
+    text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA, probabilities: dict[str, float] | None = None
+) -> Verdict:
     """Read a verdict the model wrote; what does not follow the schema comes back with parsed=False, never as a score.
 
     Without the chain an empty revision means that the answer is held for true (the paper's Section 4.3).
@@ -131,7 +155,14 @@ def parse_verdict(text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA, p
         scores, judgment = _scores(body), body.get("3") if isinstance(body, dict) else None
     if scores is None or judgment not in JUDGMENTS or not isinstance(revised, str):
         return Verdict(**dict.fromkeys(SCORES), judgment="", revised_question="", parsed=False, text=text)
-    return Verdict(**scores, judgment=judgment, revised_question=revised.strip(), parsed=True, text=text, probabilities=probabilities)
+    return Verdict(
+        **scores,
+        judgment=judgment,
+        revised_question=revised.strip(),
+        parsed=True,
+        text=text,
+        probabilities=probabilities,
+    )
 
 
 def _scores(body) -> dict[str, float] | None:

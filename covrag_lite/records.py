@@ -91,7 +91,9 @@ class Prediction:
     def __repr__(self) -> str:
         lines = [f"{self.system} | {self.question.question}"]
         for number, one in enumerate(self.rounds, 1):
-            lines.append(f"round {number}: searched for {one.query!r}" if one.query else f"round {number}: nothing searched")
+            lines.append(
+                f"round {number}: searched for {one.query!r}" if one.query else f"round {number}: nothing searched"
+            )
             lines += [f"  [{i}] {p.title}: {p.text}" for i, p in enumerate(one.passages, 1)]
             lines.append(f"  answer: {one.answer}")
             if one.verdict:
@@ -103,9 +105,11 @@ class Prediction:
     def _repr_html_(self) -> str:
         rounds = "".join(_round_html(number, one, self.question) for number, one in enumerate(self.rounds, 1))
         gold = " | ".join(map(html.escape, self.question.answers))
-        return (f"<div style='font-family:sans-serif;max-width:60em'><div style='color:#666'>{html.escape(self.system)}</div>"
-                f"<div style='font-size:1.2em'><b>{html.escape(self.question.question)}</b></div>{rounds}"
-                f"<div style='color:#666;margin-top:.5em'>gold answer: {gold}</div></div>")
+        return (
+            f"<div style='font-family:sans-serif;max-width:60em'><div style='color:#666'>{html.escape(self.system)}</div>"
+            f"<div style='font-size:1.2em'><b>{html.escape(self.question.question)}</b></div>{rounds}"
+            f"<div style='color:#666;margin-top:.5em'>gold answer: {gold}</div></div>"
+        )
 
 
 def _number(score: float | None) -> str:
@@ -119,12 +123,15 @@ def _round_html(number: int, one: Round, question: Question) -> str:
     passages = "".join(
         f"<li id='{html.escape(anchor)}-{i}' style='margin:.2em 0;{'background:#fff3c4' if i in cited else 'color:#555'}'>"
         f"<b>{html.escape(p.title)}</b> {html.escape(p.text)}{' <b>✓ gold</b>' if p.id in question.gold_passages else ''}</li>"
-        for i, p in enumerate(one.passages, 1))
+        for i, p in enumerate(one.passages, 1)
+    )
     answer = CITATION.sub(lambda m: f"<a href='#{html.escape(anchor)}-{m[1]}'>{m[0]}</a>", html.escape(one.answer))
     head = f"searched for <i>{html.escape(one.query)}</i>" if one.query else "nothing searched"
-    return (f"<div style='border-left:3px solid #4c72b0;padding-left:.8em;margin:.6em 0'><b>Round {number}</b>: {head}"
-            f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>"
-            f"{_verdict_html(one.verdict) if one.verdict else ''}</div>")
+    return (
+        f"<div style='border-left:3px solid #4c72b0;padding-left:.8em;margin:.6em 0'><b>Round {number}</b>: {head}"
+        f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>"
+        f"{_verdict_html(one.verdict) if one.verdict else ''}</div>"
+    )
 
 
 def _verdict_html(verdict: Verdict) -> str:
@@ -133,7 +140,11 @@ def _verdict_html(verdict: Verdict) -> str:
     bars = "".join(
         f"<tr><td style='text-align:left'>{name.replace('_', ' ')}</td><td style='text-align:left'>"
         f"<div style='display:inline-block;background:#4c72b0;height:.7em;width:{100 * (getattr(verdict, name) or 0):.0f}px'></div> "
-        f"{_number(getattr(verdict, name))}</td></tr>" for name in SCORES)
+        f"{_number(getattr(verdict, name))}</td></tr>"
+        for name in SCORES
+    )
     revised = html.escape(verdict.revised_question) or "(none)"
-    return (f"<table style='font-size:.8em'>{bars}</table><div><b>Judgment:</b> {html.escape(verdict.judgment)}; "
-            f"<b>revised question:</b> <i>{revised}</i></div>")
+    return (
+        f"<table style='font-size:.8em'>{bars}</table><div><b>Judgment:</b> {html.escape(verdict.judgment)}; "
+        f"<b>revised question:</b> <i>{revised}</i></div>"
+    )

@@ -30,7 +30,9 @@ def load_retriever(wanted: config.Retrieval, passages: Sequence[Passage]) -> Sea
     if wanted.k < 1:
         raise ValueError(f"k is {wanted.k}; at least one passage must be retrieved")
     if len(passages) < wanted.k:
-        raise ValueError(f"the corpus has {len(passages)} passages, fewer than the k = {wanted.k} asked for; lower k or give a larger corpus")
+        raise ValueError(
+            f"the corpus has {len(passages)} passages, fewer than the k = {wanted.k} asked for; lower k or give a larger corpus"
+        )
     return RETRIEVERS[wanted.retriever](passages, wanted.k, wanted.encoder)
 
 
@@ -77,7 +79,10 @@ def _dense(passages: Sequence[Passage], k: int, encoder: str) -> Search:
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         if not queries:
             return []
-        return [[passages[i] for i in row] for row in nearest(network.encode_query(list(queries), normalize_embeddings=True), vectors, k)]
+        return [
+            [passages[i] for i in row]
+            for row in nearest(network.encode_query(list(queries), normalize_embeddings=True), vectors, k)
+        ]
 
     return search
 
@@ -105,7 +110,7 @@ def nearest(queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int = SCO
     best, rows = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), int)
     size = max(1, at_once // len(queries))
     for start in range(0, len(vectors), size):
-        scores = queries @ vectors[start:start + size].T  # (queries, block)
+        scores = queries @ vectors[start : start + size].T  # (queries, block)
         top = np.argpartition(-scores, min(k, scores.shape[1]) - 1)[:, :k]  # (queries, k), unordered
         best = np.hstack([best, np.take_along_axis(scores, top, 1)])
         rows = np.hstack([rows, top + start])
@@ -122,7 +127,9 @@ def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
     file = local.CACHE / "embeddings" / f"{key}.npy"
     if not file.exists():
         # Longest first, so that a batch needs little padding; sentence-transformers sees to that.
-        vectors = load_encoder(find_encoder(encoder)).encode_document(list(texts), normalize_embeddings=True, show_progress_bar=True)
+        vectors = load_encoder(find_encoder(encoder)).encode_document(
+            list(texts), normalize_embeddings=True, show_progress_bar=True
+        )
         file.parent.mkdir(parents=True, exist_ok=True)
         making = file.with_suffix(f".{os.getpid()}.npy")
         np.save(making, vectors)
@@ -155,7 +162,9 @@ def hash_encoder(encoder: str) -> str:
     """A hash of the encoder's weights and settings, pooling included: its version, for the cache and the manifest."""
     from covrag_lite.model.local import hash_files
 
-    return hash_files(sorted(file for end in ("json", "safetensors") for file in find_encoder(encoder).rglob(f"*.{end}")))
+    return hash_files(
+        sorted(file for end in ("json", "safetensors") for file in find_encoder(encoder).rglob(f"*.{end}"))
+    )
 
 
 def search_twice(questions: Sequence[Question], search: Search) -> list[Prediction]:
@@ -164,5 +173,9 @@ def search_twice(questions: Sequence[Question], search: Search) -> list[Predicti
     The second round does not repeat that wording, because a recorded prediction holds none of the data's own text.
     """
     asked, clean = search([q.question for q in questions]), search([q.clean_question or q.question for q in questions])
-    return [Prediction(q, "clean wording", (Round(q.question, tuple(first), ""), Round("(its clean wording)", tuple(last), "")))
-            for q, first, last in zip(questions, asked, clean)]
+    return [
+        Prediction(
+            q, "clean wording", (Round(q.question, tuple(first), ""), Round("(its clean wording)", tuple(last), ""))
+        )
+        for q, first, last in zip(questions, asked, clean)
+    ]

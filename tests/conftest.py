@@ -9,21 +9,33 @@ from covrag_lite.records import Passage, Question
 
 @pytest.fixture
 def passages():
-    texts = {"Copper Lanterns": "The Copper Lanterns is a novel by Edith Marrow, published in 1893.",
-             "Edith Marrow": "Edith Marrow was born in Stonebridge in 1861 and wrote novels.",
-             "Aldermere": "Aldermere is a town of 4,200 people on the River Stell.",
-             "River Stell": "The Stell rises in the Harrow Hills and is 71 kilometres long.",
-             "Kite Fair": "The Kite Fair of Aldermere takes place every May.",
-             "Harrow Hills": "The Harrow Hills are low hills known for their sheep."}
+    texts = {
+        "Copper Lanterns": "The Copper Lanterns is a novel by Edith Marrow, published in 1893.",
+        "Edith Marrow": "Edith Marrow was born in Stonebridge in 1861 and wrote novels.",
+        "Aldermere": "Aldermere is a town of 4,200 people on the River Stell.",
+        "River Stell": "The Stell rises in the Harrow Hills and is 71 kilometres long.",
+        "Kite Fair": "The Kite Fair of Aldermere takes place every May.",
+        "Harrow Hills": "The Harrow Hills are low hills known for their sheep.",
+    }
     return [Passage(f"p{i}", title, text) for i, (title, text) in enumerate(texts.items())]
 
 
 @pytest.fixture
 def questions():
-    return [Question("q1", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",)),
-            Question("q2", "nq", "wher was edit marow born", ("Stonebridge",), ("p1",), "Where was Edith Marrow born?", "birthplace+misspelt"),
-            Question("q3", "webq", "how long is the River Stell?", ("71 kilometres", "71 km"), ("p3",)),
-            Question("q4", "webq", "what is it?", ("---",))]
+    return [
+        Question("q1", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",)),
+        Question(
+            "q2",
+            "nq",
+            "wher was edit marow born",
+            ("Stonebridge",),
+            ("p1",),
+            "Where was Edith Marrow born?",
+            "birthplace+misspelt",
+        ),
+        Question("q3", "webq", "how long is the River Stell?", ("71 kilometres", "71 km"), ("p3",)),
+        Question("q4", "webq", "what is it?", ("---",)),
+    ]
 
 
 class ScriptedModel:
@@ -41,7 +53,7 @@ class ScriptedModel:
 
     def batches(self, prompts, room):
         longest_first = sorted(prompts, key=lambda prompt: (-len(prompt), prompt))
-        return [longest_first[i:i + 2] for i in range(0, len(prompts), 2)]
+        return [longest_first[i : i + 2] for i in range(0, len(prompts), 2)]
 
     def generate(self, prompts, max_tokens):
         self.asked += prompts
@@ -49,8 +61,12 @@ class ScriptedModel:
 
     def verify(self, prompts):
         self.asked += prompts
-        return [render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?") if "marow" in prompt
-                else render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "") for prompt in prompts]
+        return [
+            render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?")
+            if "marow" in prompt
+            else render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
+            for prompt in prompts
+        ]
 
 
 @pytest.fixture
@@ -69,16 +85,37 @@ def tiny_folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("tiny")
     raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    raw.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     raw.decoder = decoders.ByteLevel()
     corpus = [prompts.CRITERIA, prompts.STEPS, prompts.render_verdict([0.5] * 6, "unclear", "Who was it?")] * 3
-    raw.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=500, special_tokens=["<eos>"], show_progress=False,
-                                                        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    raw.train_from_iterator(
+        corpus,
+        trainers.BpeTrainer(
+            vocab_size=500,
+            special_tokens=["<eos>"],
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
     PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<eos>", pad_token="<eos>").save_pretrained(folder)
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(vocab_size=raw.get_vocab_size(), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-                                 num_key_value_heads=2, max_position_embeddings=4096, eos_token_id=0, bos_token_id=0, pad_token_id=0,
-                                 initializer_range=0.3)).save_pretrained(folder)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=raw.get_vocab_size(),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=4096,
+            eos_token_id=0,
+            bos_token_id=0,
+            pad_token_id=0,
+            initializer_range=0.3,
+        )
+    ).save_pretrained(folder)
     return folder
 
 
@@ -93,8 +130,18 @@ def tiny_encoder(tmp_path_factory):
     letters = ["[PAD]", "[UNK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,"]
     raw = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="[UNK]"))
     raw.normalizer, raw.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Split("", "isolated")
-    PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", model_max_length=128).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", model_max_length=128
+    ).save_pretrained(folder)
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(letters), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-                         max_position_embeddings=128)).save_pretrained(folder)
+    BertModel(
+        BertConfig(
+            vocab_size=len(letters),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=128,
+        )
+    ).save_pretrained(folder)
     return folder

@@ -20,7 +20,9 @@ def settings(tiny_folder, tmp_path_factory):
     for seed, name in enumerate(("rag", "cov"), 1):
         network = load_model(config.Model(model=str(tiny_folder), quantize="none"))._network
         torch.manual_seed(seed)
-        adapted = get_peft_model(network, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM"))
+        adapted = get_peft_model(
+            network, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+        )
         adapted.save_pretrained(folder / name)
     return config.Model(model=str(tiny_folder), adapters=str(folder), max_revised_tokens=4)
 

@@ -34,15 +34,15 @@ def run(questions, passages, **settings):
 def test_algorithm_1_line_by_line(questions, passages):
     script, (kept, revised) = run(questions, passages)
     first, second = "who wrote the copper lanterns", "wher was edit marow born"
-    assert script.log[0] == ("search", [first, second])                                    # line 2: R(x)
-    assert script.log[1][:2] == ("answer", [first, second])                                # line 3: M(x, k)
+    assert script.log[0] == ("search", [first, second])  # line 2: R(x)
+    assert script.log[1][:2] == ("answer", [first, second])  # line 3: M(x, k)
     assert script.log[2] == ("verify", [first, second], [kept.rounds[0].answer, revised.rounds[0].answer])  # line 4
-    assert script.log[3] == ("search", ["Where was Edith Marrow born?"])                   # lines 5 to 7: σ, R(x′)
-    assert script.log[4][:2] == ("answer", [second])                                       # line 8: the initial question with k′
+    assert script.log[3] == ("search", ["Where was Edith Marrow born?"])  # lines 5 to 7: σ, R(x′)
+    assert script.log[4][:2] == ("answer", [second])  # line 8: the initial question with k′
     assert script.log[4][2] == [[p.id for p in revised.rounds[1].passages]]
-    assert len(script.log) == 5                                                            # and nothing after that
-    assert revised.answer == revised.rounds[1].answer != revised.rounds[0].answer          # line 9: ŷ = ŷ′
-    assert kept.answer == kept.rounds[0].answer and len(kept.rounds) == 1                  # line 11
+    assert len(script.log) == 5  # and nothing after that
+    assert revised.answer == revised.rounds[1].answer != revised.rounds[0].answer  # line 9: ŷ = ŷ′
+    assert kept.answer == kept.rounds[0].answer and len(kept.rounds) == 1  # line 11
 
 
 def test_one_round_is_plain_rag_and_asks_for_no_verdict(questions, passages):
@@ -58,8 +58,10 @@ def test_cov_rag_s_is_cov_rags_first_round(questions, passages):
 
 def test_a_third_round_verifies_only_what_was_revised(questions, passages):
     script, (kept, revised) = run(questions, passages, max_rounds=3)
-    assert [entry[1] for entry in script.log if entry[0] == "verify"] == [["who wrote the copper lanterns", "wher was edit marow born"],
-                                                                          ["wher was edit marow born"]]
+    assert [entry[1] for entry in script.log if entry[0] == "verify"] == [
+        ["who wrote the copper lanterns", "wher was edit marow born"],
+        ["wher was edit marow born"],
+    ]
     assert (len(kept.rounds), len(revised.rounds)) == (1, 3)
 
 

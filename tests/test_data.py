@@ -21,18 +21,26 @@ ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"
 def test_a_folder_gives_questions_and_passages(tmp_path):
     config = folder(tmp_path, [ROW, {**ROW, "id": "b"}], [{"id": "p1", "title": "T", "text": "Edith."}])
     questions = load_questions(config)
-    assert [q.id for q in questions] == ["a", "b"] and questions[0].gold_passages == ("p1",) and questions[0].answers == ("Edith",)
+    assert (
+        [q.id for q in questions] == ["a", "b"]
+        and questions[0].gold_passages == ("p1",)
+        and questions[0].answers == ("Edith",)
+    )
     assert load_passages(config)[0].text == "Edith."
     assert digest(questions) == digest(load_questions(config)) != digest(questions[:1])
 
 
-@pytest.mark.parametrize("rows, sentence", [
-    ([ROW, '{"id": "b", '], "nq.jsonl, line 2: not JSON"),
-    ([ROW, {"id": "b", "question": "who?"}], "nq.jsonl, line 2: has no answers"),
-    ([ROW, "[1]"], "line 2: has no id and no question"),
-    ([{**ROW, "answers": "Edith"}], "line 1: answers must be a list of strings"),
-    ([ROW, ROW], "line 2: the id 'a' stands already on line 1"),
-    ([], "nq.jsonl is empty")])
+@pytest.mark.parametrize(
+    "rows, sentence",
+    [
+        ([ROW, '{"id": "b", '], "nq.jsonl, line 2: not JSON"),
+        ([ROW, {"id": "b", "question": "who?"}], "nq.jsonl, line 2: has no answers"),
+        ([ROW, "[1]"], "line 2: has no id and no question"),
+        ([{**ROW, "answers": "Edith"}], "line 1: answers must be a list of strings"),
+        ([ROW, ROW], "line 2: the id 'a' stands already on line 1"),
+        ([], "nq.jsonl is empty"),
+    ],
+)
 def test_a_broken_file_is_named_with_its_line(tmp_path, rows, sentence):
     with pytest.raises(ValueError, match=sentence.replace("[", r"\[")):
         load_questions(folder(tmp_path, rows))

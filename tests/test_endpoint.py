@@ -52,8 +52,20 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) - cut])
 
     def message(self, content, refusal=None, finish="stop"):
-        return {"id": "1", "object": "chat.completion", "created": 1, "model": "toy", "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
-                "choices": [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content, "refusal": refusal}}]}
+        return {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "toy",
+            "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": finish,
+                    "message": {"role": "assistant", "content": content, "refusal": refusal},
+                }
+            ],
+        }
 
     def good(self, body):
         self.reply(200, self.message(self.server.write(body["messages"][0]["content"])))
@@ -92,7 +104,9 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200, {"choices": []})
 
     def no_schema(self, body):
-        self.reply(400, {"error": {"message": "response_format is not supported"}}) if "response_format" in body else self.good(body)
+        self.reply(
+            400, {"error": {"message": "response_format is not supported"}}
+        ) if "response_format" in body else self.good(body)
 
     def locked(self, body):
         self.reply(401, {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}})
@@ -122,7 +136,10 @@ def connect(retries=2, timeout=5.0, **settings):
 @pytest.fixture
 def examples(questions, passages):
     found = load_retriever(config.Retrieval(k=2), passages)([q.question for q in questions[:3]])
-    return [synthesis.Example(q, tuple(ps), f"Edith Marrow[{i}]", "seed answer") for i, (q, ps) in enumerate(zip(questions, found), 1)]
+    return [
+        synthesis.Example(q, tuple(ps), f"Edith Marrow[{i}]", "seed answer")
+        for i, (q, ps) in enumerate(zip(questions, found), 1)
+    ]
 
 
 def spoken(error):
@@ -135,15 +152,27 @@ def spoken(error):
 
 
 def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path, questions, passages):
-    settings = config.Config(model=config.Model(model="endpoint:toy", requests=2), retrieval=config.Retrieval(k=2), run=config.Run(runs=str(tmp_path)))
+    settings = config.Config(
+        model=config.Model(model="endpoint:toy", requests=2),
+        retrieval=config.Retrieval(k=2),
+        run=config.Run(runs=str(tmp_path)),
+    )
     tools = evaluation.load_tools(settings, passages)
     predictions = evaluation.run_system("CoV-RAG", settings, tools, questions[:2])
     assert isinstance(tools.model, Endpoint) and [p.answer for p in predictions] == ["Edith Marrow[1]"] * 2
-    assert predictions[0].rounds[0].verdict.judgment == "false" and predictions[0].rounds[1].query == "Where was Edith Marrow born?"
+    assert (
+        predictions[0].rounds[0].verdict.judgment == "false"
+        and predictions[0].rounds[1].query == "Where was Edith Marrow born?"
+    )
     bodies = [body for _, body in server.asked]
     assert all(body["temperature"] == 0 and body["model"] == "toy" for body in bodies)
-    assert [("response_format" in body) for body in bodies] == [prompts.VERIFY_MARKER in body["messages"][0]["content"] for body in bodies]
-    assert json.dumps(evaluation.manifest(settings, tools.model, 1.0, questions=questions, passages=passages)).count(KEY) == 0
+    assert [("response_format" in body) for body in bodies] == [
+        prompts.VERIFY_MARKER in body["messages"][0]["content"] for body in bodies
+    ]
+    assert (
+        json.dumps(evaluation.manifest(settings, tools.model, 1.0, questions=questions, passages=passages)).count(KEY)
+        == 0
+    )
 
 
 def test_a_model_served_by_transformers_answers_and_is_judged(tiny_folder, tmp_path, monkeypatch):
@@ -156,14 +185,22 @@ def test_a_model_served_by_transformers_answers_and_is_judged(tiny_folder, tmp_p
     shutil.copytree(tiny_folder, folder)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
     words = ["serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
-    process = subprocess.Popen([str(Path(sys.executable).parent / "transformers"), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [str(Path(sys.executable).parent / "transformers"), *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     try:
-        served = Endpoint(config.Model(model=f"endpoint:{folder}", max_revised_tokens=6, requests=2), retries=9, timeout=60)
+        served = Endpoint(
+            config.Model(model=f"endpoint:{folder}", max_revised_tokens=6, requests=2), retries=9, timeout=60
+        )
         texts = evaluation.complete("answer", ["who wrote it?", "why"], 6, served, Journal(tmp_path / "journal.jsonl"))
         assert len(texts) == 2 and served.used["requests"] == 2
-        assert not prompts.parse_verdict(served.verify(["is it?"])[0]).parsed  # this server forces no schema, and random weights write none
+        assert not prompts.parse_verdict(
+            served.verify(["is it?"])[0]
+        ).parsed  # this server forces no schema, and random weights write none
     finally:
         process.terminate()
         process.wait()
@@ -178,7 +215,10 @@ def test_the_schema_asked_for_is_the_one_that_is_parsed():
             jsonschema.validate(json.loads(bad), json_schema(prompts.SCHEMA))
 
 
-@pytest.mark.parametrize("script, requests", [(["broken", "broken", "good"], 3), (["cut", "good"], 2), (["dropped", "good"], 2), (["busy", "good"], 2)])
+@pytest.mark.parametrize(
+    "script, requests",
+    [(["broken", "broken", "good"], 3), (["cut", "good"], 2), (["dropped", "good"], 2), (["busy", "good"], 2)],
+)
 def test_what_may_pass_is_tried_again(server, script, requests):
     server.script = script
     assert connect().generate(["who?"], 9) == ["Edith Marrow[1]"] and len(server.asked) == requests
@@ -186,9 +226,16 @@ def test_what_may_pass_is_tried_again(server, script, requests):
     assert waits == sorted(waits) and waits[0] > 0.3  # ever longer, or as long as Retry-After asks
 
 
-@pytest.mark.parametrize("way, said, requests", [
-    ("broken_briefly", r"status 503 \(asked 3 times\)", 3), ("busy", r"status 429, .*too many requests.* \(asked 3 times\)", 3),
-    ("page", "not JSON", 1), ("strange", "no chat completion", 1), ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1)])
+@pytest.mark.parametrize(
+    "way, said, requests",
+    [
+        ("broken_briefly", r"status 503 \(asked 3 times\)", 3),
+        ("busy", r"status 429, .*too many requests.* \(asked 3 times\)", 3),
+        ("page", "not JSON", 1),
+        ("strange", "no chat completion", 1),
+        ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1),
+    ],
+)
 def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requests):
     server.script = [way]
     with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.server_port}/v1: .*{said}"):
@@ -196,7 +243,9 @@ def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requ
     assert len(server.asked) == requests
 
 
-@pytest.mark.parametrize("way, said", [("slow", r"no answer within 0.3 s \(asked 2 times\)"), ("dropped", r"broke off \(asked 2 times\)")])
+@pytest.mark.parametrize(
+    "way, said", [("slow", r"no answer within 0.3 s \(asked 2 times\)"), ("dropped", r"broke off \(asked 2 times\)")]
+)
 def test_a_silent_server_is_given_up_too(server, way, said):
     server.script = [way]
     with pytest.raises(EndpointError, match=said):
@@ -215,7 +264,14 @@ def test_texts_come_back_in_the_order_of_their_prompts(server):
     assert connect(requests=4).generate(list("abcdefgh"), 9) == list("ABCDEFGH")
 
 
-@pytest.mark.parametrize("way, text", [("half", TRUE[: len(TRUE) // 2]), ("wrong", '{"1": {"reference_correctness": 7}, "3": "perhaps"}'), ("refusal", "I cannot judge this.")])
+@pytest.mark.parametrize(
+    "way, text",
+    [
+        ("half", TRUE[: len(TRUE) // 2]),
+        ("wrong", '{"1": {"reference_correctness": 7}, "3": "perhaps"}'),
+        ("refusal", "I cannot judge this."),
+    ],
+)
 def test_a_verdict_that_is_none_is_data(server, way, text):
     server.script = [way]
     [written] = connect().verify(["is it?"])
@@ -252,7 +308,9 @@ def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_pat
     asked = [f"who is {i}?" for i in range(8)]
     with pytest.raises(EndpointError, match="503"):
         evaluation.complete("answer", asked, 9, connect(retries=0), journal)
-    assert 3 <= len(Journal(tmp_path / "journal.jsonl").texts) <= 5  # those before, and the one under way beside the failed one
+    assert (
+        3 <= len(Journal(tmp_path / "journal.jsonl").texts) <= 5
+    )  # those before, and the one under way beside the failed one
     had, server.script, server.asked = len(journal.texts), ["good"], []
     assert len(evaluation.complete("answer", asked, 9, connect(), journal)) == 8 and len(server.asked) == 8 - had
 
@@ -298,7 +356,9 @@ def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
             teacher.annotate_with_teacher(examples, endpoint, journal, search)
         except EndpointError as error:
             told.append(spoken(error))
-    shown = "".join([*told, repr(endpoint), str(vars(endpoint)), (tmp_path / "journal.jsonl").read_text(), *capsys.readouterr()])
+    shown = "".join(
+        [*told, repr(endpoint), str(vars(endpoint)), (tmp_path / "journal.jsonl").read_text(), *capsys.readouterr()]
+    )
     assert len(told) == 4 and "no luck with Bearer …" in shown
     assert KEY not in shown and KEY[:6] not in shown and KEY[-4:] not in shown
 
@@ -322,17 +382,23 @@ def test_rubbish_is_asked_for_once_more_then_left_out_and_counted(server, exampl
         return "I would rather not." if first or second and teacher.AGAIN not in prompt else FALSE
 
     server.write = write
-    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), load_retriever(config.Retrieval(k=2), passages))
+    made = teacher.annotate_with_teacher(
+        examples, connect(), Journal(tmp_path / "journal.jsonl"), load_retriever(config.Retrieval(k=2), passages)
+    )
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples (2 asked for again, 1 left out as unreadable)" in capsys.readouterr().out
     stages = [json.loads(line)["stage"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert stages == ["annotate"] * 3 + ["annotate-again"] * 2 and len(server.asked) == 5
-    assert all(teacher.STRICT in body["messages"][0]["content"] and "response_format" in body for _, body in server.asked)
+    assert all(
+        teacher.STRICT in body["messages"][0]["content"] and "response_format" in body for _, body in server.asked
+    )
 
 
 def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions, passages):
     search = load_retriever(config.Retrieval(k=1), passages)
-    judged = lambda question, found, text: synthesis.Example(question, (found,), "x", "seed answer", prompts.parse_verdict(text))
+    judged = lambda question, found, text: synthesis.Example(
+        question, (found,), "x", "seed answer", prompts.parse_verdict(text)
+    )
     helps = judged(questions[1], passages[5], FALSE)
     useless = judged(questions[2], passages[5], FALSE)  # finds where she was born, not how long the river is
     had_it = judged(questions[1], passages[1], FALSE)
@@ -343,11 +409,15 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
 
 
 def test_agreement_counts_the_judgments_that_are_the_same(examples, capsys):
-    judged = lambda one, judgment, kind: replace(one, kind=kind, verdict=prompts.parse_verdict(prompts.render_verdict([0.5] * 6, judgment, "")))
+    judged = lambda one, judgment, kind: replace(
+        one, kind=kind, verdict=prompts.parse_verdict(prompts.render_verdict([0.5] * 6, judgment, ""))
+    )
     more = [replace(examples[0], answer=f"answer {i}") for i in range(5)]
     kinds = ["seed answer", "seed answer", "repetition", "repetition", "repetition"]
     gold = [judged(*row) for row in zip(more, ["true", "false", "false", "false", "true"], kinds)]
-    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"], kinds)][::-1]  # the fifth one was left out
+    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"], kinds)][
+        ::-1
+    ]  # the fifth one was left out
     table = teacher.agreement(taught, gold)
     assert table.loc["all", ["n", "agreed", "share"]].tolist() == [4, 2, 0.5]
     assert table.agreed.to_dict() == {"all": 2, "repetition": 1, "seed answer": 1}

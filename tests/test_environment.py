@@ -6,9 +6,25 @@ import sys
 
 from covrag_lite.config import ROOT
 
-MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sorted((ROOT / "covrag_lite").rglob("*.py"))}
-TORCH = {f"covrag_lite.{name}" for name in ("model.local", "model.decoding", "model.serving", "training.loop", "training.packing", "training.lora", "training.layers", "training.memory",
-                                           "speed.training", "speed.inference")}
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "covrag_lite").rglob("*.py"))
+}
+TORCH = {
+    f"covrag_lite.{name}"
+    for name in (
+        "model.local",
+        "model.decoding",
+        "model.serving",
+        "training.loop",
+        "training.packing",
+        "training.lora",
+        "training.layers",
+        "training.memory",
+        "speed.training",
+        "speed.inference",
+    )
+}
 ROOMS = ["world", "model", "training", "report", "judging", "speed"]
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
 
@@ -36,7 +52,9 @@ def test_the_weights_wheels_of_the_aliases_are_the_ones_that_are_installed():
     from covrag_lite.model.local import ALIASES
     from covrag_lite.retrieval import ENCODERS
 
-    assert {requirement.replace("_", "-") for _, requirement in [*ALIASES.values(), *ENCODERS.values()]} <= set((ROOT / "env/weights.txt").read_text().split("\n"))
+    assert {requirement.replace("_", "-") for _, requirement in [*ALIASES.values(), *ENCODERS.values()]} <= set(
+        (ROOT / "env/weights.txt").read_text().split("\n")
+    )
 
 
 def test_everything_but_the_local_model_its_training_and_its_speed_loads_without_torch():
@@ -51,7 +69,7 @@ def test_a_room_imports_only_from_rooms_before_it():
         room, *file = name.split(".")[1:] or [""]
         if file:
             imported = set(re.findall(r"from covrag_lite\.(\w+)", path.read_text())) & set(ROOMS)
-            assert imported <= set(ROOMS[:ROOMS.index(room) + 1]), name
+            assert imported <= set(ROOMS[: ROOMS.index(room) + 1]), name
 
 
 def test_chain_imports_only_records_and_prompts():

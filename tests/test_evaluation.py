@@ -32,18 +32,32 @@ def test_a_second_run_asks_the_model_nothing(config, passages, tools, questions,
     assert len(scripted.asked) == asked and again == first
 
 
-def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_after_a_stop(tiny_folder, passages, questions, tmp_path, monkeypatch):
+def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_after_a_stop(
+    tiny_folder, passages, questions, tmp_path, monkeypatch
+):
     def made(name):
-        settings = Config(model=Model(model=str(tiny_folder), layout="shared", max_answer_tokens=4, max_revised_tokens=4, batch_tokens=1),
-                          retrieval=Retrieval(k=2), run=Run(runs=str(tmp_path), name=name)).with_chain(systems=("CoV-RAG-S", "CoV-RAG"))
+        settings = Config(
+            model=Model(
+                model=str(tiny_folder), layout="shared", max_answer_tokens=4, max_revised_tokens=4, batch_tokens=1
+            ),
+            retrieval=Retrieval(k=2),
+            run=Run(runs=str(tmp_path), name=name),
+        ).with_chain(systems=("CoV-RAG-S", "CoV-RAG"))
         return evaluation.run(settings, evaluation.load_tools(settings, passages), questions)
 
     def texts(predictions):
-        return [[(one.query, one.answer, one.verdict and one.verdict.text) for one in prediction.rounds] for prediction in predictions]
+        return [
+            [(one.query, one.answer, one.verdict and one.verdict.text) for one in prediction.rounds]
+            for prediction in predictions
+        ]
 
     whole = made("whole")
     both, calls = LanguageModel.generate_and_judge, []
-    monkeypatch.setattr(LanguageModel, "generate_and_judge", lambda *given: both(*given) if len(calls) < 1 and not calls.append(1) else 1 / 0)
+    monkeypatch.setattr(
+        LanguageModel,
+        "generate_and_judge",
+        lambda *given: both(*given) if len(calls) < 1 and not calls.append(1) else 1 / 0,
+    )
     with pytest.raises(ZeroDivisionError):
         made("stopped")
     monkeypatch.setattr(LanguageModel, "generate_and_judge", both)
@@ -83,7 +97,9 @@ def test_saved_predictions_hold_ids_and_outputs_but_no_question(config, tools, q
     evaluation.save_predictions(tmp_path / "p.jsonl", evaluation.run(config, tools, questions))
     text = (tmp_path / "p.jsonl").read_text()
     rows = [json.loads(line) for line in text.splitlines()]
-    assert len(rows) == 4 * len(config.chain.systems) and rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
+    assert (
+        len(rows) == 4 * len(config.chain.systems) and rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
+    )
     assert not any(question.question in text for question in questions)
 
 
@@ -119,12 +135,16 @@ def test_probabilities_survive_the_journal_and_the_predictions_file(config, pass
     scripted.judge = lambda batch: [(text, {"true": 0.25, "bias": 0.8}) for text in scripted.verify(batch)]
     tools = lambda: evaluation.load_tools(config, passages, scripted)
     first, again = (evaluation.run_system("CoV-RAG", config, tools(), questions) for _ in range(2))
-    assert len(scripted.asked) == len(set(scripted.asked)) and first[0].rounds[0].verdict.probabilities == {"true": 0.25, "bias": 0.8}
+    assert len(scripted.asked) == len(set(scripted.asked)) and first[0].rounds[0].verdict.probabilities == {
+        "true": 0.25,
+        "bias": 0.8,
+    }
     evaluation.save_predictions(tmp_path / "p.jsonl", first)
     loaded = evaluation.load_predictions(tmp_path / "p.jsonl", questions, passages)
     for made in (again, loaded):
         assert [[one.verdict and one.verdict.probabilities for one in p.rounds] for p in made] == [
-            [one.verdict and one.verdict.probabilities for one in p.rounds] for p in first]
+            [one.verdict and one.verdict.probabilities for one in p.rounds] for p in first
+        ]
 
 
 def test_records_without_probabilities_still_load(config, tools, questions, passages, tmp_path):

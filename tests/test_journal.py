@@ -67,7 +67,12 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path):
 
 def test_a_key_depends_on_everything_it_is_made_of():
     assert key_of(prompt="x", stage="answer") == key_of(stage="answer", prompt="x")
-    assert len({key_of(prompt="x", stage="answer"), key_of(prompt="x", stage="verify"), key_of(prompt="y", stage="answer")}) == 3
+    assert (
+        len(
+            {key_of(prompt="x", stage="answer"), key_of(prompt="x", stage="verify"), key_of(prompt="y", stage="answer")}
+        )
+        == 3
+    )
 
 
 PROGRAM = textwrap.dedent("""

@@ -73,10 +73,16 @@ def test_a_forced_verdict_is_what_masked_greedy_decoding_writes(loaded):
 
 def test_a_forced_verdict_keeps_the_probabilities_behind_it(loaded):
     (text, known), (_, other) = loaded.judge(PROMPTS[:2])
-    assert list(known) == [*records.SCORES, "true", "empty"][:len(known)] and known != other and all(0 <= value <= 1 for value in known.values())
+    assert (
+        list(known) == [*records.SCORES, "true", "empty"][: len(known)]
+        and known != other
+        and all(0 <= value <= 1 for value in known.values())
+    )
     writer = Writer(loaded, PROMPTS[:1], 0)
     ids = writer.pending[0] + writer.ids(prompts.SCHEMA[0])
-    following = lambda choices: torch.softmax(loaded.network(torch.tensor([ids])).logits[0, -1, [writer.ids(one)[0] for one in choices]], 0)
+    following = lambda choices: torch.softmax(
+        loaded.network(torch.tensor([ids])).logits[0, -1, [writer.ids(one)[0] for one in choices]], 0
+    )
     with torch.inference_mode():
         zero, one = following("01").tolist()
         written = json.loads(text)["1"]["reference_correctness"]
@@ -153,7 +159,9 @@ def test_the_embedded_model_reads_an_answer_out_of_a_passage(passages):
     embedded = load_model(config.Model())
     answer = embedded.generate([prompts.build_answer("Who wrote the Copper Lanterns?", passages[:2])], 20)[0]
     assert "Edith Marrow" in answer
-    assert prompts.parse_verdict(embedded.verify([prompts.build_verify("Who wrote it?", passages[:2], answer)])[0]).parsed
+    assert prompts.parse_verdict(
+        embedded.verify([prompts.build_verify("Who wrote it?", passages[:2], answer)])[0]
+    ).parsed
 
 
 def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
@@ -191,11 +199,13 @@ def test_right_guesses_fill_all_gaps_in_one_pass(loaded, monkeypatch):
 
 
 def test_in_the_shared_layout_answer_and_verdict_are_what_their_prompts_alone_give(loaded, questions, passages):
-    pairs = [(question.question, passages[i:i + 2]) for i, question in enumerate(questions)]
+    pairs = [(question.question, passages[i : i + 2]) for i, question in enumerate(questions)]
     asked = [prompts.build_answer(*pair, "shared") for pair in pairs]
     thens = [lambda answer, pair=pair: prompts.build_verify(*pair, answer, "shared") for pair in pairs]
     answers, verdicts, chances = zip(*loaded.generate_and_judge(asked, thens, 5))
     assert list(answers) == loaded.generate(asked, 5)
     alone = loaded.judge([then(answer) for then, answer in zip(thens, answers)])
-    assert list(verdicts) == [text for text, _ in alone] and all(prompts.parse_verdict(text).parsed for text in verdicts)
+    assert list(verdicts) == [text for text, _ in alone] and all(
+        prompts.parse_verdict(text).parsed for text in verdicts
+    )
     assert all(one == pytest.approx(other, abs=1e-4) for one, (_, other) in zip(chances, alone))

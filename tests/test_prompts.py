@@ -14,8 +14,18 @@ def test_the_answer_prompt_has_the_papers_shape(passages):
 
 def test_the_verify_prompt_names_criteria_triple_and_steps_in_the_papers_order(passages):
     text = prompts.build_verify("who?", passages[:5], "Edith [1]")
-    parts = ["#verification-Task#", *(f"{name}:" for name in SCORES[1:]), '"question": who?', '"answer": Edith [1]', '"reference": Reference [1]',
-             "1. ", "2. ", "3. ", "4. ", "Output format example:"]
+    parts = [
+        "#verification-Task#",
+        *(f"{name}:" for name in SCORES[1:]),
+        '"question": who?',
+        '"answer": Edith [1]',
+        '"reference": Reference [1]',
+        "1. ",
+        "2. ",
+        "3. ",
+        "4. ",
+        "Output format example:",
+    ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
 
@@ -30,14 +40,32 @@ def test_a_rendered_verdict_is_json_with_the_papers_keys_and_parses_back():
 
 
 def test_a_verdict_with_text_around_it_parses():
-    assert prompts.parse_verdict("Sure!\n" + prompts.render_verdict([0.5] * 6, "unclear", "") + "\nDone.").judgment == "unclear"
+    assert (
+        prompts.parse_verdict("Sure!\n" + prompts.render_verdict([0.5] * 6, "unclear", "") + "\nDone.").judgment
+        == "unclear"
+    )
 
 
 GOOD = prompts.render_verdict([0.5] * 6, "true", "")
 
 
-@pytest.mark.parametrize("text", ["", "no json", "{", GOOD[:-5], GOOD.replace("0.50", "1.70", 1), GOOD.replace("0.50", '"high"', 1), GOOD.replace("0.50", "true", 1),
-                                  GOOD.replace("true", "maybe"), GOOD.replace('"4"', '"5"'), GOOD.replace('"bias"', '"byas"'), "[1, 2]", '{"1": 3}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no json",
+        "{",
+        GOOD[:-5],
+        GOOD.replace("0.50", "1.70", 1),
+        GOOD.replace("0.50", '"high"', 1),
+        GOOD.replace("0.50", "true", 1),
+        GOOD.replace("true", "maybe"),
+        GOOD.replace('"4"', '"5"'),
+        GOOD.replace('"bias"', '"byas"'),
+        "[1, 2]",
+        '{"1": 3}',
+    ],
+)
 def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
     verdict = prompts.parse_verdict(text)
     assert not verdict.parsed and verdict.text == text and verdict.revised_question == ""
@@ -45,7 +73,16 @@ def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
 
 
 def test_in_the_shared_layout_both_tasks_begin_alike_up_to_the_question(passages):
-    answer, verify = prompts.build_answer("who?", passages, "shared"), prompts.build_verify("who?", passages, "Edith [1]", "shared")
+    answer, verify = (
+        prompts.build_answer("who?", passages, "shared"),
+        prompts.build_verify("who?", passages, "Edith [1]", "shared"),
+    )
     begin = verify.partition(prompts.VERIFY_MARKER)[0]
-    assert answer == f"{begin}{prompts.ANSWER_MARKER}Answer:" and begin.endswith("\\Question: who?\\") and "Edith [1]" not in begin
-    assert begin.index("Output format example:") < begin.index("Reference [1]")  # what is the same for all questions stands first
+    assert (
+        answer == f"{begin}{prompts.ANSWER_MARKER}Answer:"
+        and begin.endswith("\\Question: who?\\")
+        and "Edith [1]" not in begin
+    )
+    assert begin.index("Output format example:") < begin.index(
+        "Reference [1]"
+    )  # what is the same for all questions stands first

@@ -5,8 +5,14 @@ from covrag_lite.records import Prediction, Question, Round
 def prediction(passages, answer="Edith <b>Marrow</b> [1][9]"):
     question = Question("q1", "nq", "who wrote <it>?", ("Edith Marrow",), ("p0",))
     verdict = parse_verdict(render_verdict((0.21, 0.5, 0.81, 0.91, 0.82, 1), "false", "Who wrote it?"))
-    return Prediction(question, "CoV-RAG", (Round("who wrote <it>?", tuple(passages[:2]), answer, verdict),
-                                            Round("Who wrote it?", tuple(passages[2:4]), "Nobody [2]", parse_verdict("rubbish <i>"))))
+    return Prediction(
+        question,
+        "CoV-RAG",
+        (
+            Round("who wrote <it>?", tuple(passages[:2]), answer, verdict),
+            Round("Who wrote it?", tuple(passages[2:4]), "Nobody [2]", parse_verdict("rubbish <i>")),
+        ),
+    )
 
 
 def test_a_prediction_shows_itself_as_escaped_html(passages):
@@ -19,7 +25,14 @@ def test_a_prediction_shows_itself_as_escaped_html(passages):
 def test_a_prediction_prints_its_whole_way(passages):
     text = repr(prediction(passages))
     assert text == str(prediction(passages))
-    for part in ("round 1: searched for", "verdict: false (reference_correctness 0.21", "revised question: Who wrote it?", "round 2", "verdict: unparsed", "gold: Edith Marrow"):
+    for part in (
+        "round 1: searched for",
+        "verdict: false (reference_correctness 0.21",
+        "revised question: Who wrote it?",
+        "round 2",
+        "verdict: unparsed",
+        "gold: Edith Marrow",
+    ):
         assert part in text
 
 

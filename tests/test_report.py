@@ -17,7 +17,18 @@ def frame(tmp_path, passages, questions, scripted):
 
 def test_the_long_table_has_n_interval_and_the_papers_value_in_every_row(frame):
     long = tables.accuracy_table(frame, "table2")
-    assert list(long.columns) == ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
+    assert list(long.columns) == [
+        "table",
+        "dataset",
+        "system",
+        "backbone",
+        "metric",
+        "n",
+        "value",
+        "low",
+        "high",
+        "paper",
+    ]
     row = long[(long.system == "RAG") & (long.dataset == "nq") & (long.metric == "normalised")].iloc[0]
     assert (row.n, row.value, row.paper) == (2, 50.0, 58.5) and 0 < row.low < 50 < row.high < 100
     webq = long[(long.system == "RAG") & (long.dataset == "webq")].set_index("metric")
@@ -62,16 +73,43 @@ def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
 
 
 def test_the_best_way_to_train_is_the_quickest_within_the_memory():
-    rows = [("7b", "plain", 1.0, 1.0), ("7b", "ours, small", 1.8, 0.4), ("7b", "ours, middle", 2.0, 0.6), ("7b", "ours, large", 2.2, 0.7), ("tiny", "ours", 1.5, None)]
+    rows = [
+        ("7b", "plain", 1.0, 1.0),
+        ("7b", "ours, small", 1.8, 0.4),
+        ("7b", "ours, middle", 2.0, 0.6),
+        ("7b", "ours, large", 2.2, 0.7),
+        ("tiny", "ours", 1.5, None),
+    ]
     best = report.best(pd.DataFrame(rows, columns=["shape", "variant", "speed_ratio", "memory_ratio"]))
     assert best.variant.tolist() == ["ours, middle", "ours"]
 
 
 def test_recorded_speed_can_be_told_in_prose(tmp_path):
-    row = {"shape": "7b", "variant": "ours, 4k", "speed_ratio": 1.96, "memory_ratio": 0.455, "tokens_per_second": 13645.3, "operations_per_token": 1, "failure": None}
+    row = {
+        "shape": "7b",
+        "variant": "ours, 4k",
+        "speed_ratio": 1.96,
+        "memory_ratio": 0.455,
+        "tokens_per_second": 13645.3,
+        "operations_per_token": 1,
+        "failure": None,
+    }
     about = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}
-    (tmp_path / "training.json").write_text(json.dumps(about | {"matrix_rate": 1e15, "rows": [row, row | {"variant": "left out", "tokens_per_second": None}]}))
-    (tmp_path / "inference.json").write_text(json.dumps(about | {"bm25": {"ours, 10,000 passages": {"faster": 152.44, "queries_per_second": 6645.7}}}))
+    (tmp_path / "training.json").write_text(
+        json.dumps(
+            about | {"matrix_rate": 1e15, "rows": [row, row | {"variant": "left out", "tokens_per_second": None}]}
+        )
+    )
+    (tmp_path / "inference.json").write_text(
+        json.dumps(about | {"bm25": {"ours, 10,000 passages": {"faster": 152.44, "queries_per_second": 6645.7}}})
+    )
     told = report.facts(tmp_path)
-    assert told["7b ours, 4k speed_ratio"] == "2.0" and told["7b ours, 4k memory_ratio"] == "0.46" and not any("left out" in name for name in told)
-    assert "{bm25 ours, 10,000 passages faster}, {bm25 ours, 10,000 passages queries_per_second}".format_map(told) == "152.4, 6,646"
+    assert (
+        told["7b ours, 4k speed_ratio"] == "2.0"
+        and told["7b ours, 4k memory_ratio"] == "0.46"
+        and not any("left out" in name for name in told)
+    )
+    assert (
+        "{bm25 ours, 10,000 passages faster}, {bm25 ours, 10,000 passages queries_per_second}".format_map(told)
+        == "152.4, 6,646"
+    )

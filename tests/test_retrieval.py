@@ -53,7 +53,9 @@ def test_the_corpus_is_encoded_once_and_anew_when_it_changes(dense, passages, mo
     encoded = []
     encoder = retrieval.load_encoder(retrieval.find_encoder(dense.encoder))
     real = encoder.encode_document
-    monkeypatch.setattr(encoder, "encode_document", lambda texts, **how: encoded.append(len(texts)) or real(texts, **how))
+    monkeypatch.setattr(
+        encoder, "encode_document", lambda texts, **how: encoded.append(len(texts)) or real(texts, **how)
+    )
     first = load_retriever(dense, passages)(["kite fair"])
     assert load_retriever(dense, passages)(["kite fair"]) == first and encoded == [6]
     changed = [*passages[:-1], Passage("p5", "Harrow Hills", "The Harrow Hills are high.")]
@@ -71,8 +73,10 @@ def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, qu
     questions[1] = replace(questions[1], question="edit marow of the copper lanterns")
     search, asked = load_retriever(Retrieval(k=1), passages), []
     made = search_twice(questions, lambda queries: asked.append(queries) or search(queries))
-    assert [queries[:2] for queries in asked] == [["who wrote the copper lanterns", "edit marow of the copper lanterns"],
-                                                  ["who wrote the copper lanterns", "Where was Edith Marrow born?"]]
+    assert [queries[:2] for queries in asked] == [
+        ["who wrote the copper lanterns", "edit marow of the copper lanterns"],
+        ["who wrote the copper lanterns", "Where was Edith Marrow born?"],
+    ]
     frame = evaluation.to_frame(made).set_index("id")
     assert not frame.loc["q2", "gold_first"] and frame.loc["q2", "gold_last"] and frame.loc["q4", "gold_first"] is None
 
@@ -92,9 +96,16 @@ def test_what_cannot_be_retrieved_is_said(passages, tmp_path, monkeypatch):
 
 
 def test_of_equal_scores_the_first_passages_stand_first():
-    passages = [Passage(f"p{i}", "", f"the otter of {town}") for i, town in enumerate(["Ambleford"] + ["Brinkwell"] * 40)]
+    passages = [
+        Passage(f"p{i}", "", f"the otter of {town}") for i, town in enumerate(["Ambleford"] + ["Brinkwell"] * 40)
+    ]
     found = load_retriever(Retrieval(k=3), passages)(["otter", "brinkwell otter", "zebra", "the"])
-    assert [[p.id for p in row] for row in found] == [["p0", "p1", "p2"], ["p1", "p2", "p3"], ["p0", "p1", "p2"], ["p0", "p1", "p2"]]
+    assert [[p.id for p in row] for row in found] == [
+        ["p0", "p1", "p2"],
+        ["p1", "p2", "p3"],
+        ["p0", "p1", "p2"],
+        ["p0", "p1", "p2"],
+    ]
 
 
 @pytest.mark.parametrize("size", [5, 600, 5000])

@@ -12,7 +12,14 @@ from covrag_lite.model import serving
 from covrag_lite.model.decoding import Writer
 from covrag_lite.model.local import load_model
 
-PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who was it and when", "is it " * 30, "what"]
+PROMPTS = [
+    "who wrote it?",
+    "where was the author of the copper lanterns born, and when?",
+    "why",
+    "who was it and when",
+    "is it " * 30,
+    "what",
+]
 
 
 def tiny(folder, **settings):
@@ -26,7 +33,9 @@ def adapters(tiny_folder, tmp_path_factory):
     for seed, (name, layers) in enumerate({"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items()):
         network = tiny(tiny_folder, quantize="none")._network
         torch.manual_seed(seed)
-        get_peft_model(network, LoraConfig(r=4, target_modules=layers, init_lora_weights=False, task_type="CAUSAL_LM")).save_pretrained(folder / name)
+        get_peft_model(
+            network, LoraConfig(r=4, target_modules=layers, init_lora_weights=False, task_type="CAUSAL_LM")
+        ).save_pretrained(folder / name)
     return str(folder)
 
 
@@ -58,7 +67,9 @@ def test_training_gets_the_packed_network_after_answers(tiny_folder, adapters):
     loaded = tiny(tiny_folder, adapters=adapters)
     before = loaded.with_adapter("rag").generate(PROMPTS, 6)
     assert packed(own_network(loaded)) and not hasattr(loaded.network.model.layers[0].mlp.up_proj, "lora_A")
-    assert loaded.with_adapter("rag").generate(PROMPTS, 6) == before  # and answers afterwards with the adapter in the new network
+    assert (
+        loaded.with_adapter("rag").generate(PROMPTS, 6) == before
+    )  # and answers afterwards with the adapter in the new network
 
 
 @pytest.mark.parametrize("quantize", ["nf4", "none"])
@@ -67,7 +78,9 @@ def test_lean_adapters_compute_what_pefts_do(tiny_folder, adapters, quantize):
     for name in ("rag", "cov", "", "rag"):
         a, b = peft.with_adapter(name), lean.with_adapter(name)
         torch.testing.assert_close(logits(b.quick_network, b), logits(a.network, a))
-    assert not torch.allclose(logits(lean.with_adapter("rag").quick_network, lean), logits(lean.with_adapter("cov").quick_network, lean))
+    assert not torch.allclose(
+        logits(lean.with_adapter("rag").quick_network, lean), logits(lean.with_adapter("cov").quick_network, lean)
+    )
 
 
 def test_attention_in_blocks_is_attention(tiny_folder):
@@ -76,7 +89,10 @@ def test_attention_in_blocks_is_attention(tiny_folder):
     mask = torch.ones_like(ids)
     mask[0, :70] = mask[1, :3] = 0
     with torch.inference_mode():
-        made = [network(input_ids=ids, attention_mask=mask).logits[mask.bool()] for network in (plain.network, quick.quick_network)]
+        made = [
+            network(input_ids=ids, attention_mask=mask).logits[mask.bool()]
+            for network in (plain.network, quick.quick_network)
+        ]
     assert quick.network.config._attn_implementation == serving.GROUPED
     torch.testing.assert_close(*made)
 
@@ -108,7 +124,13 @@ def test_a_batch_is_planned_longest_first_and_within_its_tokens():
     assert serving.plan({"long": 9000}, 40, 4096) == [["long"]] and serving.plan({}, 40, 4096) == []
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
 def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(error):
     tried = []
 
@@ -128,7 +150,9 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(error):
 def test_a_gpus_free_memory_decides_how_many_tokens_fit(tiny_folder, monkeypatch):
     network = tiny(tiny_folder).network
     assert serving.fitting_tokens(network, "cpu") == serving.CPU_TOKENS
-    per_token = (2 * 2 * 2 * 16 + 3 * 128 + 8 * 64) * 4  # two layers with two key and value heads of 16; one layer's tensors
+    per_token = (
+        2 * 2 * 2 * 16 + 3 * 128 + 8 * 64
+    ) * 4  # two layers with two key and value heads of 16; one layer's tensors
     monkeypatch.setattr(serving, "free_memory", lambda device: 2 * 1500 * per_token)
     assert serving.fitting_tokens(network, "cuda") == 1024
     monkeypatch.setattr(serving, "free_memory", lambda device: 10**15)
@@ -140,7 +164,9 @@ def watched(tiny_folder, monkeypatch):
     """A model, and the (rows, tokens) of everything that is fed to it."""
     loaded, fed = tiny(tiny_folder, quantize="none"), []
     forward = loaded.quick_network.forward
-    monkeypatch.setattr(loaded.network, "forward", lambda **words: (fed.append(tuple(words["input_ids"].shape)), forward(**words))[1])
+    monkeypatch.setattr(
+        loaded.network, "forward", lambda **words: (fed.append(tuple(words["input_ids"].shape)), forward(**words))[1]
+    )
     return loaded, fed
 
 

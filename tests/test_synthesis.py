@@ -21,7 +21,15 @@ def search(passages):
 
 @pytest.fixture
 def good(passages):
-    question = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",), "Who wrote The Copper Lanterns?", "author")
+    question = Question(
+        "q",
+        "nq",
+        "who wrote the copper lanterns",
+        ("Edith Marrow",),
+        ("p0",),
+        "Who wrote The Copper Lanterns?",
+        "author",
+    )
     return Example(question, (passages[2], passages[0]), "Edith Marrow[2]", "gold answer")
 
 
@@ -44,47 +52,97 @@ def test_an_answer_sample_always_shows_a_reference_that_answers_it(passages, que
 def test_a_right_answer_is_true_and_needs_no_revision(good, search):
     verdict = judge(good, search)
     assert verdict.judgment == "true" and verdict.revised_question == ""
-    assert min(verdict.reference_correctness, verdict.correctness, verdict.citation_accuracy, verdict.truthfulness, verdict.conciseness) > 0.9 > 0.1 > verdict.bias
+    assert (
+        min(
+            verdict.reference_correctness,
+            verdict.correctness,
+            verdict.citation_accuracy,
+            verdict.truthfulness,
+            verdict.conciseness,
+        )
+        > 0.9
+        > 0.1
+        > verdict.bias
+    )
 
 
 def test_a_repetition_is_wrong_in_conciseness_alone_of_the_two_forms(good, search):
     for seed in range(6):
         verdict = judge(replace(good, answer=synthesis.repeat_words(good.answer, random.Random(seed))), search)
-        assert verdict.judgment == "false" and verdict.conciseness < 0.1 and verdict.correctness > 0.9 and verdict.citation_accuracy > 0.9
+        assert (
+            verdict.judgment == "false"
+            and verdict.conciseness < 0.1
+            and verdict.correctness > 0.9
+            and verdict.citation_accuracy > 0.9
+        )
 
 
 def test_a_moved_citation_is_wrong_in_citation_accuracy(good, search):
     moved = synthesis.move_citations(good.answer, [2], 2, random.Random(0))
     assert moved == "Edith Marrow[1]"
     verdict = judge(replace(good, answer=moved), search)
-    assert verdict.judgment == "false" and verdict.citation_accuracy < 0.1 and verdict.correctness > 0.9 and verdict.conciseness > 0.9
+    assert (
+        verdict.judgment == "false"
+        and verdict.citation_accuracy < 0.1
+        and verdict.correctness > 0.9
+        and verdict.conciseness > 0.9
+    )
 
 
 def test_a_bad_query_is_wrong_in_its_references_and_gets_a_question_that_finds_them(passages, search):
-    question = Question("q", "nq", "hoo rote teh coper lnterns", ("Edith Marrow",), ("p0",), "Who wrote The Copper Lanterns?", "author+misspelt")
+    question = Question(
+        "q",
+        "nq",
+        "hoo rote teh coper lnterns",
+        ("Edith Marrow",),
+        ("p0",),
+        "Who wrote The Copper Lanterns?",
+        "author+misspelt",
+    )
     bad = Example(question, (passages[2], passages[3]), "Aldermere[1]", "bad query")
     verdict = judge(bad, search)
     assert verdict.judgment == "false" and verdict.reference_correctness < 0.1 and verdict.correctness < 0.1
     assert verdict.revised_question == "Who wrote The Copper Lanterns?"
-    assert synthesis.supporting(question, search([verdict.revised_question])[0]) and not synthesis.supporting(question, bad.passages)
+    assert synthesis.supporting(question, search([verdict.revised_question])[0]) and not synthesis.supporting(
+        question, bad.passages
+    )
 
 
 def test_a_revision_that_finds_nothing_new_is_not_taught(good, passages, search):
     useless = replace(good.question, clean_question="what about sheep and hills?")
-    assert judge(Example(useless, (passages[2], passages[3]), "Aldermere[1]", "bad query"), search).revised_question == ""
+    assert (
+        judge(Example(useless, (passages[2], passages[3]), "Aldermere[1]", "bad query"), search).revised_question == ""
+    )
     wrong_reader = replace(good, answer="Aldermere[1]")  # the references were good: searching again would not help
     assert judge(wrong_reader, search).judgment == "false" and judge(wrong_reader, search).revised_question == ""
 
 
 def test_a_second_step_is_asked_for_only_after_the_first_was_found(passages, search):
-    question = Question("q", "mintaka", "Where was the author of The Copper Lanterns born?", ("Stonebridge",), ("p1",), "Where was Edith Marrow born?", "two-hop")
-    assert judge(Example(question, (passages[0], passages[3]), "Aldermere[1]", "seed answer"), search).revised_question == "Where was Edith Marrow born?"
-    assert judge(Example(question, (passages[4], passages[3]), "Aldermere[1]", "seed answer"), search).revised_question == ""
+    question = Question(
+        "q",
+        "mintaka",
+        "Where was the author of The Copper Lanterns born?",
+        ("Stonebridge",),
+        ("p1",),
+        "Where was Edith Marrow born?",
+        "two-hop",
+    )
+    assert (
+        judge(Example(question, (passages[0], passages[3]), "Aldermere[1]", "seed answer"), search).revised_question
+        == "Where was Edith Marrow born?"
+    )
+    assert (
+        judge(Example(question, (passages[4], passages[3]), "Aldermere[1]", "seed answer"), search).revised_question
+        == ""
+    )
 
 
 def test_broken_questions_differ_from_the_first_and_keep_it_as_their_clean_form(good):
     made = {synthesis.break_question(good.question, random.Random(seed)) for seed in range(20)}
-    assert all(q.question != good.question.question and q.clean_question == "Who wrote The Copper Lanterns?" for q in made) and len(made) > 5
+    assert (
+        all(q.question != good.question.question and q.clean_question == "Who wrote The Copper Lanterns?" for q in made)
+        and len(made) > 5
+    )
 
 
 def test_balanced_data_has_as_many_right_as_wrong_answers(good, passages, search):
@@ -107,7 +165,12 @@ def test_a_verify_sample_is_decoded_by_the_parts_it_is_taught_by(good, search):
 
 
 def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, passages, search):
-    broken = Example(replace(good.question, question="hoo rote teh coper lnterns"), (passages[2], passages[3]), "Aldermere[1]", "bad query")
+    broken = Example(
+        replace(good.question, question="hoo rote teh coper lnterns"),
+        (passages[2], passages[3]),
+        "Aldermere[1]",
+        "bad query",
+    )
     examples = [replace(one, verdict=judge(one, search)) for one in (good, broken, broken)]
     samples = synthesis.rewrite_samples(examples)
     assert [sample.target[0] for sample in samples] == [good.question.question, "Who wrote The Copper Lanterns?"]
@@ -117,12 +180,22 @@ def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, p
 def test_every_shape_of_data_becomes_a_source(tmp_path):
     cited = {"question": "who?", "answer": "Edith wrote it [1].", "references": ["Edith wrote it.", "Nobody knows."]}
     (tmp_path / "cited.jsonl").write_text("\n".join(json.dumps({**cited, "question": f"who {i}?"}) for i in range(5)))
-    (tmp_path / "plain.jsonl").write_text("\n".join(json.dumps({"id": str(i), "question": "who wrote it", "answers": ["Edith"]}) for i in range(4)))
-    (tmp_path / "corpus.jsonl").write_text("\n".join(json.dumps({"id": str(i), "title": "", "text": f"Edith wrote it {i}."}) for i in range(6)))
-    config = Config(data=Data(data=str(tmp_path), datasets=("cited", "plain")), synthesis=Synthesis(n_train_questions=0))
+    (tmp_path / "plain.jsonl").write_text(
+        "\n".join(json.dumps({"id": str(i), "question": "who wrote it", "answers": ["Edith"]}) for i in range(4))
+    )
+    (tmp_path / "corpus.jsonl").write_text(
+        "\n".join(json.dumps({"id": str(i), "title": "", "text": f"Edith wrote it {i}."}) for i in range(6))
+    )
+    config = Config(
+        data=Data(data=str(tmp_path), datasets=("cited", "plain")), synthesis=Synthesis(n_train_questions=0)
+    )
     first, second = load_sources(config)
     assert [p.text for p in first.search(["who 3?"])[0]] == cited["references"]  # its own references
-    assert synthesis.answer_samples(first.questions, first.passages, first.search, 1)[0].target == ("Edith wrote it [1].",)
-    assert len(second.questions) == 4 and synthesis.answer_samples(second.questions, second.passages, second.search, 1)[0].target[0].startswith("Edith[")
+    assert synthesis.answer_samples(first.questions, first.passages, first.search, 1)[0].target == (
+        "Edith wrote it [1].",
+    )
+    assert len(second.questions) == 4 and synthesis.answer_samples(second.questions, second.passages, second.search, 1)[
+        0
+    ].target[0].startswith("Edith[")
     worlds = load_sources(Config(synthesis=Synthesis(n_worlds=2, n_train_questions=3)))
     assert [source.questions[0].id.split("-")[0] for source in worlds] == ["world1", "world2"]

@@ -21,15 +21,29 @@ from covrag_lite.training import layers, loop, lora, memory
 from covrag_lite.training.packing import Encoded, Shape, encode, lay_out, pack, shape_of
 
 RECORDED = [17.02075, 16.76861, 15.73309]  # of the first three steps, on CPU
-SETTINGS = config.Training(epochs=2, step_tokens=512, pack_tokens=256, lora_rank=4, lora_alpha=8, learning_rate=0.01, save_every=2, warmup=0.2)
+SETTINGS = config.Training(
+    epochs=2, step_tokens=512, pack_tokens=256, lora_rank=4, lora_alpha=8, learning_rate=0.01, save_every=2, warmup=0.2
+)
 
 
 def toy_samples(n: int = 10) -> list[Sample]:
     """Answers and verdicts about nothing, of various lengths."""
-    answers = [Sample(f"a{i}", "answer", f"Question: who was number {i}? " + "scores " * (i % 4), (f"Number {i}[1]",)) for i in range(n)]
-    verdicts = [Sample(f"v{i}", "verify", f"Examine answer {i}. " + "criteria " * (i % 3),
-                       tuple(part if isinstance(part, str) else {"score": "0.50", "judgment": "true", "text": ' ""'}[part[0]] for part in SCHEMA))
-                for i in range(n)]
+    answers = [
+        Sample(f"a{i}", "answer", f"Question: who was number {i}? " + "scores " * (i % 4), (f"Number {i}[1]",))
+        for i in range(n)
+    ]
+    verdicts = [
+        Sample(
+            f"v{i}",
+            "verify",
+            f"Examine answer {i}. " + "criteria " * (i % 3),
+            tuple(
+                part if isinstance(part, str) else {"score": "0.50", "judgment": "true", "text": ' ""'}[part[0]]
+                for part in SCHEMA
+            ),
+        )
+        for i in range(n)
+    ]
     return [sample for pair in zip(answers, verdicts) for sample in pair]
 
 
@@ -52,11 +66,16 @@ def losses_of(network, chosen, weights=(1.0, 1.0), shape=None):
     """Each sample's losses when these samples share a row."""
     row = lay_out(chosen, weights, "cpu", shape)
     sizes = [len(one.ids) - one.start for one in chosen]
-    return loop.one_pass(network, row)[:sum(sizes)].split(sizes)
+    return loop.one_pass(network, row)[: sum(sizes)].split(sizes)
 
 
 def run(model, out, samples=None, **changes):
-    return loop.train(config.Config(training=dataclasses.replace(SETTINGS, **changes), model=model.config), model, samples or toy_samples(), out)
+    return loop.train(
+        config.Config(training=dataclasses.replace(SETTINGS, **changes), model=model.config),
+        model,
+        samples or toy_samples(),
+        out,
+    )
 
 
 def test_target_tokens_carry_the_loss_and_prompt_tokens_none(model):
@@ -65,11 +84,18 @@ def test_target_tokens_carry_the_loss_and_prompt_tokens_none(model):
     row = lay_out([one], (1.0, 1.0), "cpu")
     text = "".join(sample.target) + model.tokenizer.eos_token
     assert model.tokenizer.decode(row["labels"]) == text
-    assert row["labels"].tolist() == row["input_ids"][0, row["where"] + 1].tolist()  # each is predicted from the token before it
-    assert model.tokenizer.decode(one.ids[:one.start]) == model.render(sample.prompt)
+    assert (
+        row["labels"].tolist() == row["input_ids"][0, row["where"] + 1].tolist()
+    )  # each is predicted from the token before it
+    assert model.tokenizer.decode(one.ids[: one.start]) == model.render(sample.prompt)
     network = adapt(model)[0].get_base_model()
-    logits = network(input_ids=row["input_ids"], position_ids=row["position_ids"], cu_seq_lens_q=row["ends"], max_length_q=row["longest"]).logits
-    labels = torch.tensor([[-100] * one.start + list(one.ids[one.start:])])
+    logits = network(
+        input_ids=row["input_ids"],
+        position_ids=row["position_ids"],
+        cu_seq_lens_q=row["ends"],
+        max_length_q=row["longest"],
+    ).logits
+    labels = torch.tensor([[-100] * one.start + list(one.ids[one.start :])])
     plain = torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:])
     assert torch.isclose(loop.one_pass(network, row).mean(), plain, atol=1e-5)
 
@@ -78,33 +104,50 @@ def test_what_the_schema_fixes_counts_little_in_the_loss(model):
     sample = toy_samples()[1]
     one = encode([sample], model)[0]
     free = sum(len(continue_ids(model.tokenizer, part)) for part in sample.target if part not in SCHEMA)
-    assert one.shares.count(1.0) == free + 1 and one.shares.count(0.1) == len(one.ids) - one.start - free - 1 > free  # one for end-of-text
+    assert (
+        one.shares.count(1.0) == free + 1 and one.shares.count(0.1) == len(one.ids) - one.start - free - 1 > free
+    )  # one for end-of-text
     assert lay_out([one], (1.0, 5.0), "cpu")["weights"].tolist() == pytest.approx([5 * share for share in one.shares])
 
 
 def test_a_target_is_tokenised_by_its_parts_as_decoding_appends_them(model):
-    whole, parts = encode([Sample("w", "verify", "x", ("true", "ness"))], model)[0], encode([Sample("p", "verify", "x", ("trueness",))], model)[0]
-    separate = [token for part in ("true", "ness") for token in encode([Sample("", "verify", "x", (part,))], model)[0].ids[whole.start:-1]]
-    assert list(whole.ids[whole.start:-1]) == separate and model.tokenizer.decode(whole.ids) == model.tokenizer.decode(parts.ids)
+    whole, parts = (
+        encode([Sample("w", "verify", "x", ("true", "ness"))], model)[0],
+        encode([Sample("p", "verify", "x", ("trueness",))], model)[0],
+    )
+    separate = [
+        token
+        for part in ("true", "ness")
+        for token in encode([Sample("", "verify", "x", (part,))], model)[0].ids[whole.start : -1]
+    ]
+    assert list(whole.ids[whole.start : -1]) == separate and model.tokenizer.decode(
+        whole.ids
+    ) == model.tokenizer.decode(parts.ids)
 
 
 @pytest.mark.parametrize("changes", [{}, {"checkpointing": 0.0}, {"unpack": "yes"}])
 def test_a_packed_sample_has_the_loss_it_has_alone(model, changes):
     network, encoded = adapt(model, **changes)[0].get_base_model(), encode(toy_samples(3), model)
     packed = losses_of(network, encoded)
-    assert lay_out(encoded, (1.0, 1.0), "cpu")["position_ids"][0].tolist() == [place for one in encoded for place in range(len(one.ids))]
+    assert lay_out(encoded, (1.0, 1.0), "cpu")["position_ids"][0].tolist() == [
+        place for one in encoded for place in range(len(one.ids))
+    ]
     shape = Shape(tokens=1024, sequences=12, targets=512, longest=128)
     padded = losses_of(network, encoded, shape=shape)
     for one, inside, static in zip(encoded, packed, padded):
-        alone, = losses_of(network, [one])
+        (alone,) = losses_of(network, [one])
         assert torch.allclose(inside, alone, atol=1e-4) and torch.allclose(static, alone, atol=1e-4)
-    assert max(abs(loss.mean() - packed[0].mean()) for loss in packed) > 0.01  # or all samples would be alike and this shows nothing
+    assert (
+        max(abs(loss.mean() - packed[0].mean()) for loss in packed) > 0.01
+    )  # or all samples would be alike and this shows nothing
 
 
 def test_changing_a_sample_changes_no_other_ones_loss(model):
     network, encoded = adapt(model)[0].get_base_model(), encode(toy_samples(2), model)
     before = losses_of(network, encoded)
-    other = dataclasses.replace(encoded[1], ids=(*reversed(encoded[1].ids[:encoded[1].start]), *encoded[1].ids[encoded[1].start:]))
+    other = dataclasses.replace(
+        encoded[1], ids=(*reversed(encoded[1].ids[: encoded[1].start]), *encoded[1].ids[encoded[1].start :])
+    )
     after = losses_of(network, [encoded[0], other, *encoded[2:]])
     same = [torch.equal(a, b) for a, b in zip(before, after)]
     assert same == [True, False, True, True]
@@ -137,9 +180,13 @@ def test_a_step_moves_adapters_and_nothing_else(model):
     optimizer = torch.optim.AdamW([master.weights])
     rows = [lay_out(encode(toy_samples(2), model), (1.0, 1.0), "cpu")]
     for _ in range(2):  # the first one leaves A where it is, as B is zero
-        loop.take_step(lambda row: loop.one_pass(model.network, row), rows, master, optimizer, 0.01, 1.0, loop.PartialState())
+        loop.take_step(
+            lambda row: loop.one_pass(model.network, row), rows, master, optimizer, 0.01, 1.0, loop.PartialState()
+        )
     moved = {name for name, value in adapted.state_dict().items() if not torch.equal(value, before[name])}
-    assert moved == {name for name in before if "lora_" in name} and len(moved) == 28  # A and B of seven linear layers in each of two layers
+    assert (
+        moved == {name for name in before if "lora_" in name} and len(moved) == 28
+    )  # A and B of seven linear layers in each of two layers
 
 
 def test_the_adapter_loads_in_peft_and_lowers_the_loss(model, tmp_path, tiny_folder):
@@ -150,7 +197,7 @@ def test_the_adapter_loads_in_peft_and_lowers_the_loss(model, tmp_path, tiny_fol
     plain = load_model(config.Model(model=str(tiny_folder), device="cpu"))
     encoded = encode(toy_samples(), plain)[0]
     ids = torch.tensor([encoded.ids])
-    labels = torch.tensor([[-100] * encoded.start + list(encoded.ids[encoded.start:])])
+    labels = torch.tensor([[-100] * encoded.start + list(encoded.ids[encoded.start :])])
     base = plain.network(input_ids=ids, labels=labels).loss
     assert PeftModel.from_pretrained(plain.network, tmp_path)(input_ids=ids, labels=labels).loss < 0.8 * base
 
@@ -167,8 +214,10 @@ def test_the_losses_of_a_run_average_to_the_weighted_sum_of_both_tasks_means(mod
     network = adapt(model)[0].get_base_model()
     alone = [losses_of(network, [one])[0] for one in encoded]
     shared = [(losses * torch.tensor(one.shares)).sum() for one, losses in zip(encoded, alone)]
-    means = [sum(shared[i] for i in mine) / sum(sum(encoded[i].shares) for i in mine)
-             for mine in ([i for i, one in enumerate(encoded) if one.task == task] for task in (0, 1))]
+    means = [
+        sum(shared[i] for i in mine) / sum(sum(encoded[i].shares) for i in mine)
+        for mine in ([i for i, one in enumerate(encoded) if one.task == task] for task in (0, 1))
+    ]
     objective = sum(shared[i] * weights[encoded[i].task] for step in steps for chosen in step for i in chosen)
     assert torch.isclose(objective / len(steps), means[0] + SETTINGS.verify_weight * means[1], rtol=1e-4)
 
@@ -243,12 +292,21 @@ def test_the_estimate_counts_what_a_layer_keeps(model, share):
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         network.model.layers[0](h, position_embeddings=places, cu_seq_lens_q=torch.tensor([0, 512]), max_length_q=512)
-    counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) - sum(x.untyped_storage().nbytes() for x in places)
+    counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) - sum(
+        x.untyped_storage().nbytes() for x in places
+    )
     assert counted == pytest.approx(memory.layer_bytes(network, 512, share == 1), rel=0.01)
 
 
-@pytest.mark.parametrize("changes, words", [({"execution": "fast"}, "execution 'fast' is not known"), ({"execution": "graph"}, "needs CUDA"),
-                                            ({"unpack": "maybe"}, "unpack 'maybe' is not known"), ({"checkpointing": 2.0}, "checkpointing is 2.0")])
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"execution": "fast"}, "execution 'fast' is not known"),
+        ({"execution": "graph"}, "needs CUDA"),
+        ({"unpack": "maybe"}, "unpack 'maybe' is not known"),
+        ({"checkpointing": 2.0}, "checkpointing is 2.0"),
+    ],
+)
 def test_a_wrong_setting_is_named(model, tmp_path, changes, words):
     with pytest.raises(ValueError, match=words):
         run(model, tmp_path, **changes)
@@ -264,7 +322,15 @@ def test_the_rate_rises_and_then_falls_to_a_tenth():
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, known, share):
     torch.manual_seed(0)
-    sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, vocab_size=300)
+    sizes = dict(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        vocab_size=300,
+    )
     own = {"attention_bias": True, "mlp_bias": True} if family == "Llama" else {}
     network = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**sizes, **own))
     adapted = lora.attach(network, dataclasses.replace(SETTINGS, checkpointing=share), unpack=False)
@@ -292,7 +358,7 @@ def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder):
     sizes = [len(one.ids) - one.start for one in encoded]
     eager = loop.one_pass(network, row)
     grad = master.copy_grad.clone()
-    for one, inside in zip(encoded, eager[:sum(sizes)].split(sizes)):
+    for one, inside in zip(encoded, eager[: sum(sizes)].split(sizes)):
         alone = loop.one_pass(network, lay_out([one], (1.0, 1.0), "cuda"))
         assert torch.allclose(inside, alone, atol=0.05)  # in bf16
     master.copy_grad.zero_()
@@ -310,13 +376,17 @@ def test_the_benchmark_compares_each_way_with_the_plain_one():
 def test_two_processes_give_the_losses_of_one(model, tmp_path, tiny_folder):
     alone = run(model, tmp_path / "alone", epochs=1)
     script = tmp_path / "script.py"
-    script.write_text(f"import sys, pathlib; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
-                      "import test_training as tests\n"
-                      f"model = tests.load_model(tests.config.Model(model={str(tiny_folder)!r}, device='cpu'))\n"
-                      f"tests.run(model, pathlib.Path({str(tmp_path / 'both')!r}), epochs=1)\n"
-                      "assert tests.loop.PartialState().num_processes == 2\n")
+    script.write_text(
+        f"import sys, pathlib; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
+        "import test_training as tests\n"
+        f"model = tests.load_model(tests.config.Model(model={str(tiny_folder)!r}, device='cpu'))\n"
+        f"tests.run(model, pathlib.Path({str(tmp_path / 'both')!r}), epochs=1)\n"
+        "assert tests.loop.PartialState().num_processes == 2\n"
+    )
     # "--cpu" would start one process only, unless mpirun is there; without a GPU "--multi_gpu" starts them on the CPU.
     launch = "--multi_gpu --num_processes 2 --num_machines 1 --main_process_port 0 --mixed_precision no --dynamo_backend no".split()
-    subprocess.run([sys.executable, "-m", "accelerate.commands.launch", *launch, str(script)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "accelerate.commands.launch", *launch, str(script)], check=True, capture_output=True
+    )
     both = pd.read_csv(tmp_path / "both" / "losses.csv")
     assert both.loss.tolist() == pytest.approx(alone.loss.tolist(), rel=1e-4)

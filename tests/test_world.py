@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections import Counter
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import cache
 from itertools import islice
 
 import bm25s
@@ -31,7 +31,7 @@ def digest(records) -> str:
     return hashlib.sha256("\n".join(repr(asdict(record)) for record in records).encode()).hexdigest()
 
 
-@lru_cache(maxsize=None)
+@cache
 def retrieved(config: World) -> list[tuple[Question, bool, bool]]:
     """Every test question with whether BM25 has a gold passage among its first five, as typed and well put."""
     passages = list(generation.passages(config))
@@ -207,7 +207,9 @@ def test_stale_and_contradicting_passages_come_in_the_share_asked_for():
     plain = replace(DEFAULT, stale=0.0, contradicting=0.0)
     old = [p for p in generation.passages(replace(plain, stale=0.2)) if re.search(r" in \d{4}$", p.title)]
     assert len(old) == pytest.approx(300, rel=0.1)
-    wrong = [p for p in generation.passages(replace(plain, contradicting=0.2)) if re.search(r" in (The )?[A-Z]\w+", p.title)]
+    wrong = [
+        p for p in generation.passages(replace(plain, contradicting=0.2)) if re.search(r" in (The )?[A-Z]\w+", p.title)
+    ]
     assert len(wrong) == pytest.approx(300, rel=0.1)
     assert not [p for p in generation.passages(plain) if re.search(r" in (\d{4}$|The [A-Z])", p.title)]
 

@@ -34,8 +34,13 @@ CRITERIA = {
     "conciseness": "does it come to the point without needless words?",
 }
 # What the arXiv version of the paper calls high quality.
-HIGH_QUALITY = {"citation_accuracy": lambda score: score == 1, "correctness": lambda score: score == 1, "truthfulness": lambda score: score == 1,
-                "bias": lambda score: score < 0.3, "conciseness": lambda score: score > 0.5}
+HIGH_QUALITY = {
+    "citation_accuracy": lambda score: score == 1,
+    "correctness": lambda score: score == 1,
+    "truthfulness": lambda score: score == 1,
+    "bias": lambda score: score < 0.3,
+    "conciseness": lambda score: score > 0.5,
+}
 PROXY = "rubric (proxy)"  # its name wherever its numbers are shown
 COLUMNS = ["judge", "order", "dataset", "id", "system", "criterion", "score", "ranked"]
 REPLY_TOKENS = 400  # four criteria and four answers take about 150 as JSON; some models indent it
@@ -89,14 +94,24 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
     else:
         questions, passages = load_questions(config), load_passages(config)
         tools = evaluation.load_tools(config, passages)
-        predictions, model = evaluation.run(replace(config, chain=replace(config.chain, systems=wanted.ranked)), tools, questions), tools.model
+        predictions, model = (
+            evaluation.run(replace(config, chain=replace(config.chain, systems=wanted.ranked)), tools, questions),
+            tools.model,
+        )
     if unknown := set(wanted.ranked) - {p.system for p in predictions}:
-        raise ValueError(f"predictions {wanted.predictions!r} hold no answers of {', '.join(sorted(unknown))}; "
-                         f"they hold {', '.join(dict.fromkeys(p.system for p in predictions))}")
-    sets = {dataset: [q for q in questions if q.dataset == dataset][: wanted.n_judged or None] for dataset in dict.fromkeys(q.dataset for q in questions)}
+        raise ValueError(
+            f"predictions {wanted.predictions!r} hold no answers of {', '.join(sorted(unknown))}; "
+            f"they hold {', '.join(dict.fromkeys(p.system for p in predictions))}"
+        )
+    sets = {
+        dataset: [q for q in questions if q.dataset == dataset][: wanted.n_judged or None]
+        for dataset in dict.fromkeys(q.dataset for q in questions)
+    }
     chosen = [question for part in sets.values() for question in part]
     kept, place = {question.id for question in chosen}, wanted.ranked.index
-    mine = sorted((p for p in predictions if p.system in wanted.ranked and p.question.id in kept), key=lambda p: place(p.system))
+    mine = sorted(
+        (p for p in predictions if p.system in wanted.ranked and p.question.id in kept), key=lambda p: place(p.system)
+    )
     return Answers(mine, chosen, passages, model)
 
 
@@ -106,10 +121,14 @@ def _load_recorded(config: Config, root: Path) -> tuple[list[Question], list[Pas
     for concern in ("world", "data", "model", "retrieval", "chain"):
         for name, value in asdict(getattr(config, concern)).items():
             if value != getattr(getattr(default, concern), name) and name != "requests":  # that one is the judge's too
-                raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more; with predictions \"\" the systems run anew")
+                raise ValueError(
+                    f'{name} is {value!r}, but recorded answers do not depend on it any more; with predictions "" the systems run anew'
+                )
     run = next((run for run in recorded.find(root) if run.folder == folder and run.has_predictions), None)
     if run is None:
-        raise FileNotFoundError(f"{folder} holds no recorded predictions; name a folder under results/, or \"\" to run the systems anew")
+        raise FileNotFoundError(
+            f'{folder} holds no recorded predictions; name a folder under results/, or "" to run the systems anew'
+        )
     model = Recorded(run.manifest["model_sha256"], run.manifest.get("adapters", {}))
     return load_questions(run.config), load_passages(run.config), model, recorded.load(run)
 
@@ -133,9 +152,20 @@ def judge(config: Config, answers: Answers, known: pd.DataFrame | None = None) -
 def by_rubric(answers: Answers) -> list[tuple]:
     """The rubric's rows; it knows no order, and its citation scores of systems with other references are not ranked."""
     known, together = {p.id: p for p in answers.passages}, answers.cited_together()
-    return [(PROXY, 1, p.question.dataset, p.question.id, p.system, criterion, score, criterion != "citation_accuracy" or p.system in together)
-            for p in answers.predictions
-            for criterion, (score, _) in rubric(p, [known[i] for i in p.question.gold_passages if i in known]).items()]
+    return [
+        (
+            PROXY,
+            1,
+            p.question.dataset,
+            p.question.id,
+            p.system,
+            criterion,
+            score,
+            criterion != "citation_accuracy" or p.system in together,
+        )
+        for p in answers.predictions
+        for criterion, (score, _) in rubric(p, [known[i] for i in p.question.gold_passages if i in known]).items()
+    ]
 
 
 def explain(answers: Answers) -> tuple[Question, pd.DataFrame]:
@@ -144,20 +174,37 @@ def explain(answers: Answers) -> tuple[Question, pd.DataFrame]:
     group = max(answers.by_question(), key=lambda group: len({p.answer for p in group.values()}))
     question = next(iter(group.values())).question
     gold = [known[i] for i in question.gold_passages if i in known]
-    rows = {system: {"answer": p.answer, **{name: f"{'–' if score is None else f'{score:.2f}'}: {why}" for name, (score, why) in rubric(p, gold).items()}}
-            for system, p in group.items()}
+    rows = {
+        system: {
+            "answer": p.answer,
+            **{
+                name: f"{'–' if score is None else f'{score:.2f}'}: {why}"
+                for name, (score, why) in rubric(p, gold).items()
+            },
+        }
+        for system, p in group.items()
+    }
     return question, pd.DataFrame(rows)
 
 
-def build_ballot(question: Question, criteria: Sequence[str], texts: Sequence[str], references: Sequence[Passage] = ()) -> str:
+def build_ballot(
+    question: Question, criteria: Sequence[str], texts: Sequence[str], references: Sequence[Passage] = ()
+) -> str:
     """One request: the criteria, the question with its references or else its gold answers, and the answers in the order given."""
     known = prompts.build_references(references) if references else f"Gold answer: {' | '.join(question.answers)}"
     shown = "\n".join(f"answer{i}: {text}" for i, text in enumerate(texts, 1))
     form = json.dumps({name: {f"answer{i}": 0.5 for i in range(1, len(texts) + 1)} for name in criteria})
-    return "\n".join(["You are the examiner of answers that different systems gave to one question. Score each of them from 0 to 1 by each criterion;",
-                      "give equal scores where you see no difference, and let neither the order of the answers nor their number sway you.",
-                      *(f"{name}: {CRITERIA[name]}" for name in criteria), f"Question: {question.question}", known, shown,
-                      f"Write one JSON object in this form, with your scores in the place of 0.5, and nothing else:\n{form}"])
+    return "\n".join(
+        [
+            "You are the examiner of answers that different systems gave to one question. Score each of them from 0 to 1 by each criterion;",
+            "give equal scores where you see no difference, and let neither the order of the answers nor their number sway you.",
+            *(f"{name}: {CRITERIA[name]}" for name in criteria),
+            f"Question: {question.question}",
+            known,
+            shown,
+            f"Write one JSON object in this form, with your scores in the place of 0.5, and nothing else:\n{form}",
+        ]
+    )
 
 
 def parse_ballot(text: str, criteria: Sequence[str], n: int) -> dict[str, list[float]] | None:
@@ -190,18 +237,46 @@ def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[
                 random.Random(question.id).shuffle(texts)
                 references = group[systems[0]].rounds[-1].passages if criteria == ("citation_accuracy",) else ()
                 for order, shown in ((1, texts), (2, texts[::-1])):
-                    ballots.append((order, {system: shown.index(group[system].answer) for system in systems}, question, criteria, shown, references))
+                    ballots.append(
+                        (
+                            order,
+                            {system: shown.index(group[system].answer) for system in systems},
+                            question,
+                            criteria,
+                            shown,
+                            references,
+                        )
+                    )
     asked = [build_ballot(*ballot[2:]) for ballot in ballots]
-    read = lambda texts, numbers: [parse_ballot(text, ballots[i][3], len(ballots[i][4])) for i, text in zip(numbers, texts)]
+    read = lambda texts, numbers: [
+        parse_ballot(text, ballots[i][3], len(ballots[i][4])) for i, text in zip(numbers, texts)
+    ]
     scores = read(ask("judge", asked, endpoint, journal), range(len(ballots)))
     again = [i for i, one in enumerate(scores) if one is None]
-    for i, one in zip(again, read(ask("judge-again", [f"{asked[i]}\n{AGAIN}" for i in again], endpoint, journal), again)):
+    for i, one in zip(
+        again, read(ask("judge-again", [f"{asked[i]}\n{AGAIN}" for i in again], endpoint, journal), again)
+    ):
         scores[i] = one
-    print(f"{endpoint.config.model}: {len(asked)} replies, {len(again)} asked for again, {sum(one is None for one in scores)} not readable and left without scores; "
-          f"now {endpoint.used['requests']} requests, {endpoint.used['prompt_tokens']} and {endpoint.used['completion_tokens']} tokens")
+    print(
+        f"{endpoint.config.model}: {len(asked)} replies, {len(again)} asked for again, {sum(one is None for one in scores)} not readable and left without scores; "
+        f"now {endpoint.used['requests']} requests, {endpoint.used['prompt_tokens']} and {endpoint.used['completion_tokens']} tokens"
+    )
     # Four digits, as they are recorded: the recorded scores must rank as these do.
-    return [(endpoint.config.model, order, question.dataset, question.id, system, name, round(one[name][place], 4) if one else None, True)
-            for (order, places, question, criteria, *_), one in zip(ballots, scores) for name in criteria for system, place in places.items()]
+    return [
+        (
+            endpoint.config.model,
+            order,
+            question.dataset,
+            question.id,
+            system,
+            name,
+            round(one[name][place], 4) if one else None,
+            True,
+        )
+        for (order, places, question, criteria, *_), one in zip(ballots, scores)
+        for name in criteria
+        for system, place in places.items()
+    ]
 
 
 def ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal) -> list[str]:
@@ -209,21 +284,37 @@ def ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal) 
     try:
         return evaluation.complete(stage, texts, REPLY_TOKENS, endpoint, journal)
     except EndpointError as error:
-        raise EndpointError(f"{error}; {len(journal.texts)} texts are journaled in {journal.path.name}: run again to go on from there") from None
+        raise EndpointError(
+            f"{error}; {len(journal.texts)} texts are journaled in {journal.path.name}: run again to go on from there"
+        ) from None
 
 
 def save_verdicts(path: Path, scores: pd.DataFrame) -> None:
     """One JSON line a judge, order and question: ids, systems, criteria and scores, none of the data's own text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
-        for (judge_name, order, dataset, identity), rows in scores.groupby(["judge", "order", "dataset", "id"], sort=False):
-            given = {name: {row.system: None if pd.isna(row.score) else round(row.score, 4) for row in part.itertuples()} for name, part in rows.groupby("criterion", sort=False)}
-            file.write(json.dumps({"judge": judge_name, "order": int(order), "dataset": dataset, "id": identity, "scores": given}) + "\n")
+        for (judge_name, order, dataset, identity), rows in scores.groupby(
+            ["judge", "order", "dataset", "id"], sort=False
+        ):
+            given = {
+                name: {row.system: None if pd.isna(row.score) else round(row.score, 4) for row in part.itertuples()}
+                for name, part in rows.groupby("criterion", sort=False)
+            }
+            file.write(
+                json.dumps(
+                    {"judge": judge_name, "order": int(order), "dataset": dataset, "id": identity, "scores": given}
+                )
+                + "\n"
+            )
 
 
 def load_verdicts(path: Path) -> pd.DataFrame:
     """A served judge's recorded verdicts as the frame that they came from; whatever it scored is ranked."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    rows = [(one["judge"], one["order"], one["dataset"], one["id"], system, criterion, score, True)
-            for one in lines for criterion, given in one["scores"].items() for system, score in given.items()]
+    rows = [
+        (one["judge"], one["order"], one["dataset"], one["id"], system, criterion, score, True)
+        for one in lines
+        for criterion, given in one["scores"].items()
+        for system, score in given.items()
+    ]
     return pd.DataFrame(rows, columns=COLUMNS).astype({"score": float})

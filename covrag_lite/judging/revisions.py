@@ -23,12 +23,19 @@ COLUMNS = ["system", "judge", "n", "right", "low", "high", "unreadable", "counte
 def build_request(prediction: Prediction) -> str:
     """One question as it stood after its first answer, the gold answer, and the revised question, or that there is none."""
     first = prediction.rounds[0]
-    return "\n".join(["You examine a verifier. It has seen a question, references and an answer, and could put the question anew for a second search.",
-                      "timing: was it right to put it anew, or to leave it? It is right where the answer is wrong and the references cannot answer the question.",
-                      "content: would a search with the new question find references that answer the first one? false where there is no new question.",
-                      f"Question: {prediction.question.question}", prompts.build_references(first.passages), f"Answer: {first.answer}",
-                      f"Gold answer: {' | '.join(prediction.question.answers)}", f"New question: {first.verdict.revised_question or 'none'}",
-                      'Write one JSON object in this form, and nothing else:\n{"timing": true, "content": true}'])
+    return "\n".join(
+        [
+            "You examine a verifier. It has seen a question, references and an answer, and could put the question anew for a second search.",
+            "timing: was it right to put it anew, or to leave it? It is right where the answer is wrong and the references cannot answer the question.",
+            "content: would a search with the new question find references that answer the first one? false where there is no new question.",
+            f"Question: {prediction.question.question}",
+            prompts.build_references(first.passages),
+            f"Answer: {first.answer}",
+            f"Gold answer: {' | '.join(prediction.question.answers)}",
+            f"New question: {first.verdict.revised_question or 'none'}",
+            'Write one JSON object in this form, and nothing else:\n{"timing": true, "content": true}',
+        ]
+    )
 
 
 def parse_reply(text: str) -> bool | None:
@@ -47,14 +54,37 @@ def judge_revisions(config: Config, predictions: Sequence[Prediction]) -> pd.Dat
     rows, journal = [], Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl")
     served = [name for name in config.judging.judges if name.startswith(PREFIX)]
     for system in [system for system in CHAINS if served and any(p.system == system for p in predictions)]:
-        made = {p.question.id: cut(p, 2) for p in predictions if p.system == system and not metrics.is_defective(p.question.answers)}
+        made = {
+            p.question.id: cut(p, 2)
+            for p in predictions
+            if p.system == system and not metrics.is_defective(p.question.answers)
+        }
         counted = revisions(to_frame(list(made.values())))
         for name in served:
-            replies = ask("judge-revision", [build_request(made[i]) for i in counted.id], Endpoint(replace(config.model, model=name)), journal)
+            replies = ask(
+                "judge-revision",
+                [build_request(made[i]) for i in counted.id],
+                Endpoint(replace(config.model, model=name)),
+                journal,
+            )
             views = [(view, good) for view, good in zip(map(parse_reply, replies), counted.good) if view is not None]
             held, good = np.array(views, int).reshape(-1, 2).T
             n = len(views)
-            share = [100 * value for value in (held.mean(), *metrics.wilson(int(held.sum()), n))] if n else [float("nan")] * 3
-            rows.append((system, name, n, *share, len(replies) - n, 100 * counted.good.mean(), 100 * (held == good).mean() if n else float("nan"),
-                         metrics.kappa(held[:, None], good[:, None])[0]))
+            share = (
+                [100 * value for value in (held.mean(), *metrics.wilson(int(held.sum()), n))]
+                if n
+                else [float("nan")] * 3
+            )
+            rows.append(
+                (
+                    system,
+                    name,
+                    n,
+                    *share,
+                    len(replies) - n,
+                    100 * counted.good.mean(),
+                    100 * (held == good).mean() if n else float("nan"),
+                    metrics.kappa(held[:, None], good[:, None])[0],
+                )
+            )
     return pd.DataFrame(rows, columns=COLUMNS).round(2)

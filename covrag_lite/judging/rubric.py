@@ -33,7 +33,11 @@ def supports(answer: str, question: str, references: Sequence[Passage]) -> list[
     for text, marks in re.findall(r"([^\[\]]*)((?:\[\d+\]\s*)+)", answer):
         said = claim(re.split(r"(?<=[.!?])\s", text.strip(" .,;:\n"))[-1], question)
         for place in map(int, CITATION.findall(marks)):
-            made.append(bool(said) and 1 <= place <= len(references) and said <= words(f"{references[place - 1].title} {references[place - 1].text}"))
+            made.append(
+                bool(said)
+                and 1 <= place <= len(references)
+                and said <= words(f"{references[place - 1].title} {references[place - 1].text}")
+            )
     return made
 
 
@@ -57,9 +61,18 @@ def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, tuple[f
     allowed = max(len(metrics.normalise(one).split()) for one in question.answers)
     repeats = is_repetitive(answer)
     return {
-        "citation_accuracy": (sum(marks) / len(marks) if marks else 0.0, f"{sum(marks)} of {len(marks)} marks hold the claim"),
-        "correctness": (None if right is None else float(right), "gold cannot be compared" if right is None else f"gold answer {'found' if right else 'not found'}"),
+        "citation_accuracy": (
+            sum(marks) / len(marks) if marks else 0.0,
+            f"{sum(marks)} of {len(marks)} marks hold the claim",
+        ),
+        "correctness": (
+            None if right is None else float(right),
+            "gold cannot be compared" if right is None else f"gold answer {'found' if right else 'not found'}",
+        ),
         "truthfulness": (shown / len(said) if said else 0.0, f"{shown} of {len(said)} claimed words in the references"),
         "bias": (strange / len(said) if said else 1.0, f"{strange} of {len(said)} claimed words not in gold"),
-        "conciseness": (0.0 if repeats or not length else min(1.0, allowed / length), "repeats itself" if repeats else f"{length} words, gold has {allowed}"),
+        "conciseness": (
+            0.0 if repeats or not length else min(1.0, allowed / length),
+            "repeats itself" if repeats else f"{length} words, gold has {allowed}",
+        ),
     }

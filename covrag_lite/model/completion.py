@@ -16,7 +16,9 @@ from covrag_lite.prompts import VERDICT_ROOM
 
 def keys_of(stage: str, texts: Sequence[str], limit: int, model) -> dict[str, str]:
     """Each prompt's key in the journal: everything its completion depends on."""
-    setting = dict(weights=model.fingerprint, quantize=model.config.quantize, device=model.device, stage=stage, limit=limit)
+    setting = dict(
+        weights=model.fingerprint, quantize=model.config.quantize, device=model.device, stage=stage, limit=limit
+    )
     if stage == "verify":
         setting |= dict(verdicts=model.config.verdicts, schema=model.schema)
     return {text: key_of(**setting, prompt=text) for text in texts}
@@ -39,29 +41,46 @@ def complete(stage: str, texts: Sequence[str], limit: int, model, journal: Journ
             written, chances = zip(*model.judge(batch))
         else:  # an endpoint tells no probabilities
             written = model.verify(batch) if stage == "verify" else model.generate(batch, limit)
-        return ({keys[text]: one for text, one in zip(batch, written, strict=True)}
-                | {beside(keys[text]): json.dumps(one) for text, one in zip(batch, chances) if one})
+        return {keys[text]: one for text, one in zip(batch, written, strict=True)} | {
+            beside(keys[text]): json.dumps(one) for text, one in zip(batch, chances) if one
+        }
 
-    for written in tqdm(each(write, left, model.config.requests if served else 1), total=len(left), desc=stage,
-                        unit="prompt" if served else "batch", disable=not left):
+    for written in tqdm(
+        each(write, left, model.config.requests if served else 1),
+        total=len(left),
+        desc=stage,
+        unit="prompt" if served else "batch",
+        disable=not left,
+    ):
         journal.add(stage, written)
     if served and left:
         print(model.bill())
     return [journal[keys[text]] for text in texts]
 
 
-def complete_both(asked: Sequence[str], thens: Sequence[Callable[[str], str]], limit: int, revised: int, model, journal: Journal) -> None:
+def complete_both(
+    asked: Sequence[str], thens: Sequence[Callable[[str], str]], limit: int, revised: int, model, journal: Journal
+) -> None:
     """Journal answers together with the verdicts on them, whose prompts `thens` make: the two stages then find all they need."""
     keys, then = keys_of("answer", asked, limit, model), dict(zip(asked, thens))
-    judged = lambda batch, answers: keys_of("verify", [then[text](answer) for text, answer in zip(batch, answers)], revised, model)
-    known = lambda batch: all(keys[text] in journal for text in batch) and all(
-        key in journal for key in judged(batch, [journal[keys[text]] for text in batch]).values())
+    judged = lambda batch, answers: keys_of(
+        "verify", [then[text](answer) for text, answer in zip(batch, answers)], revised, model
+    )
+    known = lambda batch: (
+        all(keys[text] in journal for text in batch)
+        and all(key in journal for key in judged(batch, [journal[keys[text]] for text in batch]).values())
+    )
     left = [batch for batch in model.batches(list(keys), limit + VERDICT_ROOM + revised) if not known(batch)]
     for batch in tqdm(left, desc="answer and verify", unit="batch", disable=not left):
         answers, verdicts, chances = zip(*model.generate_and_judge(batch, [then[text] for text in batch], limit))
-        places = list(judged(batch, answers).values())  # as many as prompts: an answer's verification prompt holds its question
+        places = list(
+            judged(batch, answers).values()
+        )  # as many as prompts: an answer's verification prompt holds its question
         journal.add("answer", {keys[text]: answer for text, answer in zip(batch, answers)})
-        journal.add("verify", dict(zip(places, verdicts)) | {beside(place): json.dumps(one) for place, one in zip(places, chances)})
+        journal.add(
+            "verify",
+            dict(zip(places, verdicts)) | {beside(place): json.dumps(one) for place, one in zip(places, chances)},
+        )
 
 
 def each(write: Callable, batches: Sequence[Sequence[str]], at_once: int) -> Iterator[dict[str, str]]:

@@ -32,10 +32,15 @@ def write_verdicts(model, prompts: Sequence[str]) -> list[tuple[str, dict[str, f
     return Writer(model, prompts, VERDICT_ROOM + model.config.max_revised_tokens).write_verdicts()
 
 
-def write_both(model, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], limit: int) -> list[tuple[str, str, dict[str, float]]]:
+def write_both(
+    model, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], limit: int
+) -> list[tuple[str, str, dict[str, float]]]:
     """Answers, and the verdicts on them: `thens` make each answer's verification prompt, and what it begins with like the first is not read again."""
     writer = Writer(model, prompts, limit + VERDICT_ROOM + model.config.max_revised_tokens)
-    alike = [len(os.path.commonprefix(pair)) for pair in zip(model.encode(prompts, limit), model.encode([then("") for then in thens], 0))]
+    alike = [
+        len(os.path.commonprefix(pair))
+        for pair in zip(model.encode(prompts, limit), model.encode([then("") for then in thens], 0))
+    ]
     own = writer.pending
     ends = [n - writer.mask.shape[1] for n in alike]  # what all prompts begin with has been read
     writer.pending = [ids[:end] for ids, end in zip(own, ends)]
@@ -44,7 +49,9 @@ def write_both(model, prompts: Sequence[str], thens: Sequence[Callable[[str], st
     writer.pending = [ids[end:] for ids, end in zip(own, ends)]
     answers = writer.write_answers(limit)
     writer.state = before
-    asked = model.encode([then(answer) for then, answer in zip(thens, answers)], VERDICT_ROOM + model.config.max_revised_tokens)
+    asked = model.encode(
+        [then(answer) for then, answer in zip(thens, answers)], VERDICT_ROOM + model.config.max_revised_tokens
+    )
     writer.pending = [ids[n:] for ids, n in zip(asked, alike)]
     return [(answer, *verdict) for answer, verdict in zip(answers, writer.write_verdicts())]
 
@@ -53,7 +60,7 @@ def continue_ids(tokenizer, text: str) -> list[int]:
     """The tokens of a text that continues another one: tokenised behind a line break, which is then cut off."""
     anchor = tokenizer("\n", add_special_tokens=False).input_ids
     ids = tokenizer("\n" + text, add_special_tokens=False).input_ids
-    return ids[len(anchor):] if ids[:len(anchor)] == anchor else tokenizer(text, add_special_tokens=False).input_ids
+    return ids[len(anchor) :] if ids[: len(anchor)] == anchor else tokenizer(text, add_special_tokens=False).input_ids
 
 
 class Writer:
@@ -94,8 +101,14 @@ class Writer:
         positions = (mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)
         mask = torch.cat([mask, real], 1)
         with torch.inference_mode(), sdpa_kernel(KERNELS):
-            out = self.network(input_ids=padded.to(mask.device), attention_mask=mask, position_ids=positions, use_cache=True,
-                               past_key_values=self.cache, logits_to_keep=torch.tensor([width + place for place in places], device=mask.device))
+            out = self.network(
+                input_ids=padded.to(mask.device),
+                attention_mask=mask,
+                position_ids=positions,
+                use_cache=True,
+                past_key_values=self.cache,
+                logits_to_keep=torch.tensor([width + place for place in places], device=mask.device),
+            )
         return out.logits, mask
 
     def logits(self):
@@ -126,22 +139,28 @@ class Writer:
         end = self.ids('"')[0]
         written = self.write_free(self.rows, end, self.model.config.max_revised_tokens, self.forbidden(end))
         revised = {row: self.tokenizer.decode(ids, skip_special_tokens=True) + '"' for row, ids in written.items()}
-        text = lambda row, path: "".join(gap.before + choice for gap, choice in zip(gaps, path)) + revised.get(row, "") + closing
+        text = lambda row, path: (
+            "".join(gap.before + choice for gap, choice in zip(gaps, path)) + revised.get(row, "") + closing
+        )
         return [(text(row, path), probabilities_of(gaps, path, chances)) for row, (path, chances) in made.items()]
 
     def write_gaps(self, gaps: Sequence[Gap]) -> dict[int, tuple[list[str], list[list[float]]]]:
         """Each row's choices and their chances; rows with an empty revision then leave the batch."""
         first = {gap.choices: [self.ids(choice)[0] for choice in gap.choices] for gap in gaps}
         for choices, ids in first.items():
-            if len(set(ids)) < len(choices) and choices != QUOTES:  # an empty revision may also show later, by ending at once
-                raise ValueError(f"the tokenizer of {self.model.config.model!r} cannot tell {choices} apart; use verdicts = 'free'")
+            if (
+                len(set(ids)) < len(choices) and choices != QUOTES
+            ):  # an empty revision may also show later, by ending at once
+                raise ValueError(
+                    f"the tokenizer of {self.model.config.model!r} cannot tell {choices} apart; use verdicts = 'free'"
+                )
         tells_empty, known = first[QUOTES][0] != first[QUOTES][1], sorted({i for ids in first.values() for i in ids})
         place_of = {choices: [known.index(i) for i in ids] for choices, ids in first.items()}
         made, seen, ahead = {row: ([], []) for row in self.rows}, Guesses(gaps), len(gaps)
         while any(len(made[row][0]) < len(gaps) for row in self.rows):
             begun = {row: tuple(made[row][0]) for row in self.rows}
             guesses = {path: seen.guess(path) for path in set(begun.values())}
-            tails = {path: self.lay_out(gaps[:len(path) + ahead], path, guesses[path]) for path in guesses}
+            tails = {path: self.lay_out(gaps[: len(path) + ahead], path, guesses[path]) for path in guesses}
             fed = [self.pending[row] + tails[begun[row]][0] if len(begun[row]) < len(gaps) else [] for row in self.rows]
             places = sorted({place for _, asked in tails.values() for place in asked})
             logits, self.mask = self.read(fed, self.mask, places)
@@ -149,9 +168,13 @@ class Writer:
             for row, values in zip(self.rows, logits[..., known].float().tolist()):
                 path, chances = made[row]
                 place = -1
-                for gap, guessed, place in zip(gaps[len(path):], guesses[begun[row]][len(path):], tails[begun[row]][1]):
+                for gap, guessed, place in zip(
+                    gaps[len(path) :], guesses[begun[row]][len(path) :], tails[begun[row]][1]
+                ):
                     only = fixed(gap, path) or (QUOTES[0] if gap.choices == QUOTES and not tells_empty else None)
-                    chances.append([] if only else softmax([values[places.index(place)][j] for j in place_of[gap.choices]]))
+                    chances.append(
+                        [] if only else softmax([values[places.index(place)][j] for j in place_of[gap.choices]])
+                    )
                     path.append(only or gap.choices[chances[-1].index(max(chances[-1]))])
                     if path[-1] != guessed:
                         break
@@ -159,9 +182,14 @@ class Writer:
                 if len(begun[row]) < len(path):
                     self.pending[row] = list(self.ids(path[-1]))
                     seen.add(path)
-            read = torch.arange(-self.mask.shape[1], 0, device=self.mask.device) <= torch.tensor(last, device=self.mask.device)[:, None]
+            read = (
+                torch.arange(-self.mask.shape[1], 0, device=self.mask.device)
+                <= torch.tensor(last, device=self.mask.device)[:, None]
+            )
             self.mask = self.mask * read  # what was read after a row's last choice does not count
-            ahead = 2 * max(len(made[row][0]) - len(begun[row]) for row in self.rows)  # no further than guesses have just been right
+            ahead = 2 * max(
+                len(made[row][0]) - len(begun[row]) for row in self.rows
+            )  # no further than guesses have just been right
             self.keep([row for row in self.rows if made[row][0][-1] != QUOTES[1]])
         return made
 

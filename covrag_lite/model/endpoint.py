@@ -25,7 +25,10 @@ PREFIX = "endpoint:"
 RETRIES = 6  # the client waits 0.5 s, twice as long each time up to 8 s, or what Retry-After says: half a minute in all
 TIMEOUT = 180.0  # seconds without a byte: two verdicts at once took 76 on two CPU cores, and giving up early has them written twice
 VERDICT_TOKENS = 200  # a verdict without its revised question takes about 100; some servers indent their JSON
-MAY_MEAN_NO_SCHEMA = (openai.BadRequestError, openai.UnprocessableEntityError)  # 400 and 422: how servers refuse a field
+MAY_MEAN_NO_SCHEMA = (
+    openai.BadRequestError,
+    openai.UnprocessableEntityError,
+)  # 400 and 422: how servers refuse a field
 REFUSED_KEY = (openai.AuthenticationError, openai.PermissionDeniedError)
 
 
@@ -41,18 +44,28 @@ class Endpoint:
     def __init__(self, config: configs.Model, retries: int = RETRIES, timeout: float = TIMEOUT):
         self.config, self.name, self.schema = config, config.model.removeprefix(PREFIX), SCHEMA
         if not self.name:
-            raise ValueError(f"model {config.model!r} names no model; write '{PREFIX}' and the name the server knows it by")
+            raise ValueError(
+                f"model {config.model!r} names no model; write '{PREFIX}' and the name the server knows it by"
+            )
         if config.requests < 1:
             raise ValueError(f"requests is {config.requests}; at least one must be under way at once")
         if not os.environ.get("OPENAI_API_KEY"):
-            raise ValueError(f"model {config.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
-                             f"own that asks for none takes any word), and the server's address in OPENAI_BASE_URL")
+            raise ValueError(
+                f"model {config.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
+                f"own that asks for none takes any word), and the server's address in OPENAI_BASE_URL"
+            )
         self.client = openai.OpenAI(max_retries=retries, timeout=timeout)
         url = self.client.base_url
         if url.scheme not in ("http", "https"):
-            raise ValueError("OPENAI_BASE_URL is not the address of a server; it starts with http:// or https:// and mostly ends with /v1")
-        self.server = f"{url.netloc.decode()}{url.path}".rstrip("/")  # without user, password and query: a key may stand there
-        self.used = Counter()  # requests answered, prompt and completion tokens, and answers whose tokens were not reported
+            raise ValueError(
+                "OPENAI_BASE_URL is not the address of a server; it starts with http:// or https:// and mostly ends with /v1"
+            )
+        self.server = f"{url.netloc.decode()}{url.path}".rstrip(
+            "/"
+        )  # without user, password and query: a key may stand there
+        self.used = (
+            Counter()
+        )  # requests answered, prompt and completion tokens, and answers whose tokens were not reported
         self.counting = threading.Lock()
         self.refuses_schema = threading.Event()
 
@@ -87,7 +100,10 @@ class Endpoint:
 
     def write_verdicts(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
         """Verdicts in the schema's JSON where the server can force it, in the model's own words where it cannot."""
-        wanted = {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": json_schema(self.schema)}}
+        wanted = {
+            "type": "json_schema",
+            "json_schema": {"name": "verdict", "strict": True, "schema": json_schema(self.schema)},
+        }
         return self._ask_all(prompts, max_tokens=max_tokens, response_format=wanted)
 
     def cost(self, prompt_price: float, completion_price: float) -> float:
@@ -127,7 +143,12 @@ class Endpoint:
     def _request(self, prompt: str, options: dict):
         """One request, repeated by the client while that may help, and once without the schema where it may be to blame."""
         # `max_tokens` rather than its successor: vLLM, llama.cpp and `transformers serve` all know it.
-        create = partial(self.client.chat.completions.create, model=self.name, temperature=0, messages=[{"role": "user", "content": prompt}])
+        create = partial(
+            self.client.chat.completions.create,
+            model=self.name,
+            temperature=0,
+            messages=[{"role": "user", "content": prompt}],
+        )
         try:
             reply = create(**options)
         except MAY_MEAN_NO_SCHEMA:
@@ -139,7 +160,11 @@ class Endpoint:
         return reply
 
     def _count(self, usage) -> None:
-        tokens = {"prompt_tokens": usage.prompt_tokens or 0, "completion_tokens": usage.completion_tokens or 0} if usage else {"unreported": 1}
+        tokens = (
+            {"prompt_tokens": usage.prompt_tokens or 0, "completion_tokens": usage.completion_tokens or 0}
+            if usage
+            else {"unreported": 1}
+        )
         with self.counting:
             self.used.update(requests=1, **tokens)
 
@@ -168,15 +193,21 @@ def text_of(reply) -> str | None:
 
 def json_schema(schema: Sequence[str | tuple[str, str]]) -> dict:
     """The verdict as a JSON schema, read off an example, so that there is one description of it and not two."""
+
     def describe(value) -> dict:
         match value:
             case dict():
-                return {"type": "object", "properties": {key: describe(part) for key, part in value.items()},
-                        "required": list(value), "additionalProperties": False}
+                return {
+                    "type": "object",
+                    "properties": {key: describe(part) for key, part in value.items()},
+                    "required": list(value),
+                    "additionalProperties": False,
+                }
             case float():
                 return {"type": "number", "minimum": 0, "maximum": 1}
             case str() if value in JUDGMENTS:
                 return {"type": "string", "enum": list(JUDGMENTS)}
             case _:
                 return {"type": "string"}
+
     return describe(json.loads("".join(fill(schema, [0.5] * len(SCORES), JUDGMENTS[0], ""))))

@@ -61,7 +61,7 @@ def probabilities_of(gaps: Sequence[Gap], path: Sequence[str], chances: Sequence
             # What would follow a leading 0 is not asked of those that wrote a 1: there the expectation is P(1) alone, a lower bound.
             made[gap.name], leading = chance[1], chance[0]
         elif chance:
-            made[gap.name] += leading * 0.1 ** gap.digit * sum(digit * p for digit, p in enumerate(chance))
+            made[gap.name] += leading * 0.1**gap.digit * sum(digit * p for digit, p in enumerate(chance))
     return {name: float(f"{value:.6g}") for name, value in made.items()}
 
 
@@ -75,7 +75,7 @@ class Guesses:
 
     def __init__(self, gaps: Sequence[Gap]):
         self.gaps = gaps
-        self.seen = Counter(path[-len(gaps):] for path in TYPICAL)
+        self.seen = Counter(path[-len(gaps) :] for path in TYPICAL)
 
     def add(self, path: Sequence[str]) -> None:
         if len(path) == len(self.gaps):
@@ -85,6 +85,6 @@ class Guesses:
         """These choices, gone on like the most frequent of the verdicts that began most like them."""
         like = max(self.seen, key=lambda one: (len(os.path.commonprefix([tuple(path), one])), self.seen[one]))
         made = list(path)
-        for gap, choice in list(zip(self.gaps, like))[len(path):]:
+        for gap, choice in list(zip(self.gaps, like))[len(path) :]:
             made.append(fixed(gap, made) or choice)
         return tuple(made)

@@ -63,8 +63,10 @@ def find_weights(model: str) -> Path:
         try:
             path = Path(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model"]))
         except (OSError, ValueError) as error:
-            raise FileNotFoundError(f"model {model!r} is no alias ({', '.join(ALIASES)}), no local folder, and cannot be "
-                                    f"had from the hub: {str(error).splitlines()[0]}") from None
+            raise FileNotFoundError(
+                f"model {model!r} is no alias ({', '.join(ALIASES)}), no local folder, and cannot be "
+                f"had from the hub: {str(error).splitlines()[0]}"
+            ) from None
     if not (path / "config.json").exists() or not any(path.glob("*.safetensors")):
         raise FileNotFoundError(f"the model folder {path} has no weights: config.json and *.safetensors are needed")
     return path
@@ -157,14 +159,23 @@ class LanguageModel:
         from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
         quantization = {
-            "nf4": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
-                                      bnb_4bit_compute_dtype=self.dtype),
+            "nf4": BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=self.dtype,
+            ),
             "int8": BitsAndBytesConfig(load_in_8bit=True),
             "none": None,
         }[self.config.quantize]
         torch.manual_seed(0)
-        return AutoModelForCausalLM.from_pretrained(self.folder, dtype=self.dtype, device_map=self.device, use_safetensors=True,
-                                                    quantization_config=quantization).eval()
+        return AutoModelForCausalLM.from_pretrained(
+            self.folder,
+            dtype=self.dtype,
+            device_map=self.device,
+            use_safetensors=True,
+            quantization_config=quantization,
+        ).eval()
 
     @cached_property
     def end_id(self) -> int:
@@ -184,10 +195,14 @@ class LanguageModel:
 
     def encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """Each prompt's tokens, checked to leave `room` for more in the model's context."""
-        ids = self.tokenizer([self.render(prompt) for prompt in prompts], add_special_tokens=not self.tokenizer.chat_template).input_ids
+        ids = self.tokenizer(
+            [self.render(prompt) for prompt in prompts], add_special_tokens=not self.tokenizer.chat_template
+        ).input_ids
         length, limit = max(map(len, ids)) + room, self.base._network.config.max_position_embeddings
         if length > limit:
-            raise ValueError(f"a prompt with its answer takes {length} tokens, but {self.config.model!r} has room for {limit}; lower k")
+            raise ValueError(
+                f"a prompt with its answer takes {length} tokens, but {self.config.model!r} has room for {limit}; lower k"
+            )
         return ids
 
     @cached_property
@@ -213,7 +228,9 @@ class LanguageModel:
         """The texts of `judge` alone."""
         return [text for text, _ in self.judge(prompts)]
 
-    def generate_and_judge(self, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], max_tokens: int) -> list[tuple[str, str, dict[str, float]]]:
+    def generate_and_judge(
+        self, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], max_tokens: int
+    ) -> list[tuple[str, str, dict[str, float]]]:
         """One batch of answers and forced verdicts on them; each of `thens` makes an answer's verification prompt."""
         then = dict(zip(prompts, thens))
         return serving.fit(lambda some: write_both(self, some, [then[prompt] for prompt in some], max_tokens), prompts)
@@ -222,18 +239,29 @@ class LanguageModel:
 def find_adapter(config: configs.Model, name: str, weights_hash: str) -> Path | None:
     """The folder of a trained adapter of this very base and layout, or None where there is none and "auto" was asked for."""
     auto, layout = config.adapters == "auto", "" if config.layout == "paper" else f"-{config.layout}"
-    folder = configs.ROOT / "results" / "adapters" / f"{config.model}{layout}" if auto else configs.resolve(config.adapters)
+    folder = (
+        configs.ROOT / "results" / "adapters" / f"{config.model}{layout}" if auto else configs.resolve(config.adapters)
+    )
     path = folder / name
     if config.adapters == "none" or auto and not (path / "adapter_config.json").exists():
         return None
     if not (path / "adapter_config.json").exists() or not any(path.glob("*.safetensors")):
-        raise FileNotFoundError(f"there is no adapter {name!r} in {folder}; train it with notebooks/train.ipynb, or set adapters to 'none'")
+        raise FileNotFoundError(
+            f"there is no adapter {name!r} in {folder}; train it with notebooks/train.ipynb, or set adapters to 'none'"
+        )
     manifest = json.loads((path / "manifest.json").read_text()) if (path / "manifest.json").exists() else {}
-    trained_on, trained_in = manifest.get("model_sha256", weights_hash), manifest.get("parameters", {}).get("layout", "paper")
+    trained_on, trained_in = (
+        manifest.get("model_sha256", weights_hash),
+        manifest.get("parameters", {}).get("layout", "paper"),
+    )
     if trained_on != weights_hash:
-        raise ValueError(f"the adapter {path} was trained on other weights ({trained_on}) than those of {config.model!r} ({weights_hash})")
+        raise ValueError(
+            f"the adapter {path} was trained on other weights ({trained_on}) than those of {config.model!r} ({weights_hash})"
+        )
     if manifest and trained_in != config.layout:
-        raise ValueError(f"the adapter {path} was trained on prompts in the layout {trained_in!r}, not {config.layout!r}")
+        raise ValueError(
+            f"the adapter {path} was trained on prompts in the layout {trained_in!r}, not {config.layout!r}"
+        )
     return path
 
 
@@ -256,10 +284,14 @@ def convert_gguf(file: Path, fingerprint: str) -> Path:
     import transformers
 
     # Newer transformers would otherwise keep the file's own 4-bit blocks, which are not NF4 and cannot be saved.
-    plain = {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
+    plain = (
+        {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
+    )
     # It also reads the file three times, for settings, weights and tokenizer, where once will do.
     with patch.multiple(gguf, GGUFReader=cache(gguf.GGUFReader), get_tensor_name_map=cache(gguf.get_tensor_name_map)):
-        network = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32, **plain)
+        network = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32, **plain
+        )
         tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     making = folder.with_name(f"{folder.name}.{os.getpid()}")
     network.save_pretrained(making)

@@ -17,10 +17,15 @@ from transformers import AttentionInterface, AttentionMaskInterface, DynamicCach
 from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import sdpa_mask
 
-CPU_TOKENS, CUDA_TOKENS = 16384, 2**18  # of a batch: more gives hardly any speed, and a batch is what a killed run loses
+CPU_TOKENS, CUDA_TOKENS = (
+    16384,
+    2**18,
+)  # of a batch: more gives hardly any speed, and a batch is what a killed run loses
 ROOM = 64  # tokens behind the end of the cache: most answers and revised questions are shorter
 GROUPED, BLOCK = "grouped", 64  # the name under which transformers knows `attend`, and the queries it takes at a time
-FULL = re.compile("out of memory|not enough memory|can't allocate memory")  # what the allocators of CUDA and of CPUs say
+FULL = re.compile(
+    "out of memory|not enough memory|can't allocate memory"
+)  # what the allocators of CUDA and of CPUs say
 
 
 def quicken(network, device: str) -> None:
@@ -56,7 +61,10 @@ def frozen_weight(linear) -> torch.Tensor:
 
 def unpacked_bytes(network) -> int:
     """The bytes the 4-bit weights take once unpacked."""
-    return sum(layer.in_features * layer.out_features for layer in network.modules() if isinstance(layer, Linear4bit)) * network.dtype.itemsize
+    return (
+        sum(layer.in_features * layer.out_features for layer in network.modules() if isinstance(layer, Linear4bit))
+        * network.dtype.itemsize
+    )
 
 
 def free_memory(device: str) -> int:
@@ -74,8 +82,18 @@ def attend(module, query, key, value, attention_mask, scaling=None, **_):
     else:
         new, past = query.shape[2], key.shape[2] - query.shape[2]
         blocks = [(start, min(start + BLOCK, new)) for start in range(0, new, BLOCK)]
-        out = torch.cat([attention(query[:, :, i:j], key[:, :, :past + j], value[:, :, :past + j], attention_mask[:, :, i:j, :past + j])
-                         for i, j in blocks], 2)
+        out = torch.cat(
+            [
+                attention(
+                    query[:, :, i:j],
+                    key[:, :, : past + j],
+                    value[:, :, : past + j],
+                    attention_mask[:, :, i:j, : past + j],
+                )
+                for i, j in blocks
+            ],
+            2,
+        )
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -106,7 +124,9 @@ class Roomy(DynamicLayer):
         used = self.get_seq_length()
         end = used + key_states.shape[-2]
         if not self.has_room(end):
-            self.room = tuple(new.new_empty(*new.shape[:2], end + ROOM, new.shape[-1]) for new in (key_states, value_states))
+            self.room = tuple(
+                new.new_empty(*new.shape[:2], end + ROOM, new.shape[-1]) for new in (key_states, value_states)
+            )
             for whole, old in zip(self.room, (self.keys, self.values) if used else ()):
                 whole[..., :used, :] = old
         for whole, new in zip(self.room, (key_states, value_states)):
@@ -116,7 +136,12 @@ class Roomy(DynamicLayer):
 
     def has_room(self, end: int) -> bool:
         """Is what is in use the beginning of the room, and does it reach this far?"""
-        return bool(self.room) and self.keys.data_ptr() == self.room[0].data_ptr() and len(self.keys) == len(self.room[0]) and end <= self.room[0].shape[-2]
+        return (
+            bool(self.room)
+            and self.keys.data_ptr() == self.room[0].data_ptr()
+            and len(self.keys) == len(self.room[0])
+            and end <= self.room[0].shape[-2]
+        )
 
 
 def roomy_cache(config) -> DynamicCache:
@@ -135,7 +160,9 @@ def fitting_tokens(network, device: str) -> int:
     kept = shape.num_hidden_layers * 2 * shape.num_key_value_heads * heads  # keys and values of a token
     passing = 3 * shape.intermediate_size + 8 * shape.hidden_size  # one layer's tensors while it is read
     tokens = free_memory(device) / 2 / ((kept + passing) * network.dtype.itemsize)
-    return min(CUDA_TOKENS, 1 << max(int(tokens), 1).bit_length() - 1)  # a power of two: mostly the same from run to run
+    return min(
+        CUDA_TOKENS, 1 << max(int(tokens), 1).bit_length() - 1
+    )  # a power of two: mostly the same from run to run
 
 
 def plan(lengths: Mapping[str, int], room: int, tokens: int) -> list[list[str]]:
@@ -157,8 +184,10 @@ def fit(write: Callable[[Sequence[str]], list], prompts: Sequence[str]) -> list:
         if not FULL.search(str(error)):
             raise
         if len(prompts) == 1:
-            raise MemoryError(f"one prompt of {len(prompts[0])} letters does not fit into memory by itself; "
-                              f"lower k, choose a smaller model, or free memory") from None
+            raise MemoryError(
+                f"one prompt of {len(prompts[0])} letters does not fit into memory by itself; "
+                f"lower k, choose a smaller model, or free memory"
+            ) from None
     # Outside of `except`, where the failed attempt's tensors are gone.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -44,13 +44,35 @@ def chain_table(predictions: Sequence[Prediction]) -> pd.DataFrame:
             continue
         right, first, last = own.first_normalised.astype(bool), held(own, "first"), held(own, "last")
         judged = own.judgment.fillna("") != ""
-        shares = {"judge": ((own.judgment == "true") == right)[judged], "revise": revisions(own).good,
-                  "format": free.unparsed[free.verdicts > 0] == 0, "single": right, "multi": own.normalised.astype(bool)}
-        cells = {metric: (len(part), part.mean(), *metrics.wilson(int(part.sum()), len(part))) for metric, part in shares.items() if len(part)}
+        shares = {
+            "judge": ((own.judgment == "true") == right)[judged],
+            "revise": revisions(own).good,
+            "format": free.unparsed[free.verdicts > 0] == 0,
+            "single": right,
+            "multi": own.normalised.astype(bool),
+        }
+        cells = {
+            metric: (len(part), part.mean(), *metrics.wilson(int(part.sum()), len(part)))
+            for metric, part in shares.items()
+            if len(part)
+        }
         cells["delta"] = (len(own), *metrics.paired_bootstrap(first.tolist(), last.tolist()))
-        rows += [("table5", "all", system, own.backbone.iloc[0], metric, n, *(100 * value for value in values), tables.TABLE5[system][metric])
-                 for metric, (n, *values) in cells.items()]
-    return pd.DataFrame(rows, columns=["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"])
+        rows += [
+            (
+                "table5",
+                "all",
+                system,
+                own.backbone.iloc[0],
+                metric,
+                n,
+                *(100 * value for value in values),
+                tables.TABLE5[system][metric],
+            )
+            for metric, (n, *values) in cells.items()
+        ]
+    return pd.DataFrame(
+        rows, columns=["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
+    )
 
 
 def revisions(own: pd.DataFrame) -> pd.DataFrame:
@@ -69,8 +91,10 @@ def chain_notes(predictions: Sequence[Prediction]) -> list[str]:
     frame, lines = to_frame([cut(p, 2) for p in predictions]), []
     for system, own in frame[frame.normalised.notna() & frame.verdicts.gt(0)].groupby("system", sort=False):
         called = ~own.first_normalised.astype(bool) & ~held(own, "first")
-        lines.append(f"{system}: {own.unparsed.sum()} of {own.verdicts.sum()} verdicts did not parse; {called.sum()} questions called for a revision, "
-                     f"{own.revised.sum()} were revised, {(called & own.revised).sum()} of them rightly; {(called & own.revised & held(own, 'last')).sum()} then found a gold passage.")
+        lines.append(
+            f"{system}: {own.unparsed.sum()} of {own.verdicts.sum()} verdicts did not parse; {called.sum()} questions called for a revision, "
+            f"{own.revised.sum()} were revised, {(called & own.revised).sum()} of them rightly; {(called & own.revised & held(own, 'last')).sum()} then found a gold passage."
+        )
     return lines
 
 
@@ -83,26 +107,48 @@ def better_verified(prediction: Prediction, rounds: int) -> int:
 def policies(predictions: Sequence[Prediction], system: str = "CoV-RAG") -> pd.DataFrame:
     """What to do with a second answer: one row a rule, all applied to the same predictions, against the first answers."""
     own = [p for p in predictions if p.system == system and not metrics.is_defective(p.question.answers)]
-    shuffled = [p for p in predictions if p.system == "CoV-RAG shuffled" and not metrics.is_defective(p.question.answers)]
+    shuffled = [
+        p for p in predictions if p.system == "CoV-RAG shuffled" and not metrics.is_defective(p.question.answers)
+    ]
     last = lambda rounds: lambda p: min(rounds, len(p.rounds)) - 1
     sigma = chain.by_thresholds()
     depths = [rounds for rounds in (2, 3) if rounds == 2 or any(len(p.rounds) >= rounds for p in own)]  # what was run
     rows = [_policy("never revise", own, last(1), 1)]
-    rows += [_policy(f"replace, {rounds} rounds at most{' (the paper)' if rounds == 2 else ''}", own, last(rounds), rounds) for rounds in depths]
-    rows += [_policy(f"keep the better verified of {rounds}", own, lambda p: better_verified(p, rounds), rounds) for rounds in depths
-             if all(one.verdict for p in own for one in p.rounds[:rounds])]
-    rows.append(_policy("replace where the paper's thresholds are crossed", own, lambda p: int(p.revised and sigma(p.rounds[0].verdict)), 2, spared=True))
-    rows.append(_policy("oracle: the better of 2", own, lambda p: max(range(len(p.rounds[:2])), key=lambda i: _right(p, i)), 2))
+    rows += [
+        _policy(f"replace, {rounds} rounds at most{' (the paper)' if rounds == 2 else ''}", own, last(rounds), rounds)
+        for rounds in depths
+    ]
+    rows += [
+        _policy(f"keep the better verified of {rounds}", own, lambda p: better_verified(p, rounds), rounds)
+        for rounds in depths
+        if all(one.verdict for p in own for one in p.rounds[:rounds])
+    ]
+    rows.append(
+        _policy(
+            "replace where the paper's thresholds are crossed",
+            own,
+            lambda p: int(p.revised and sigma(p.rounds[0].verdict)),
+            2,
+            spared=True,
+        )
+    )
+    rows.append(
+        _policy("oracle: the better of 2", own, lambda p: max(range(len(p.rounds[:2])), key=lambda i: _right(p, i)), 2)
+    )
     if shuffled:
         rows.append(_policy("control: replace after another question's revision", shuffled, last(2), 2))
-    return pd.DataFrame(rows, columns=["rule", "n", "accuracy", "low", "high", "helped", "hurt", "left", "searches"]).round(1)
+    return pd.DataFrame(
+        rows, columns=["rule", "n", "accuracy", "low", "high", "helped", "hurt", "left", "searches"]
+    ).round(1)
 
 
 def _right(prediction: Prediction, number: int) -> bool:
     return bool(metrics.score(prediction.rounds[number].answer, prediction.question.answers, "normalised"))
 
 
-def _policy(name: str, own: Sequence[Prediction], choose: Callable[[Prediction], int], rounds: int, spared: bool = False) -> tuple:
+def _policy(
+    name: str, own: Sequence[Prediction], choose: Callable[[Prediction], int], rounds: int, spared: bool = False
+) -> tuple:
     """A rule's accuracy, what it helped, hurt and left against the first answers, and the searches beyond the first it needs."""
     chosen = [choose(p) for p in own]
     first, now = [_right(p, 0) for p in own], [_right(p, number) for p, number in zip(own, chosen)]
@@ -110,17 +156,32 @@ def _policy(name: str, own: Sequence[Prediction], choose: Callable[[Prediction],
     searches = [number if spared else min(rounds, len(p.rounds)) - 1 for p, number in zip(own, chosen)]
     touched = sum(count > 0 for count in searches)
     low, high = metrics.wilson(sum(now), len(now))
-    return name, len(now), 100 * sum(now) / len(now), 100 * low, 100 * high, gained, lost, touched - gained - lost, sum(searches)
+    return (
+        name,
+        len(now),
+        100 * sum(now) / len(now),
+        100 * low,
+        100 * high,
+        gained,
+        lost,
+        touched - gained - lost,
+        sum(searches),
+    )
 
 
 def retrieved(predictions: Sequence[Prediction], search: Callable) -> pd.DataFrame:
     """What each position of the revision finds with its last search, beside the question's clean wording where it is known."""
-    found = lambda passages, question: (metrics.holds_gold(passages, question.gold_passages), metrics.holds_answer(passages, question.answers))
+    found = lambda passages, question: (
+        metrics.holds_gold(passages, question.gold_passages),
+        metrics.holds_answer(passages, question.answers),
+    )
     rows = [(p.system, *found(p.rounds[-1].passages, p.question)) for p in predictions]
     asked = {p.question.id: p.question for p in predictions if p.question.clean_question}
     for question, passages in zip(asked.values(), search([q.clean_question for q in asked.values()])):
         rows.append(("clean wording", *found(passages, question)))
-    groups = pd.DataFrame(rows, columns=["searched by", "gold passage %", "answer %"]).groupby("searched by", sort=False)
+    groups = pd.DataFrame(rows, columns=["searched by", "gold passage %", "answer %"]).groupby(
+        "searched by", sort=False
+    )
     return groups.agg(lambda values: 100 * values.dropna().astype(bool).mean()).round(1).assign(n=groups.size())
 
 
@@ -141,8 +202,11 @@ def drift(predictions: Sequence[Prediction], system: str = "Start-Revise trained
     """Questions that find a gold passage as asked, and lose it by being rewritten."""
     gold = lambda p: metrics.holds_gold(p.rounds[0].passages, p.question.gold_passages)
     before = {p.question.id: gold(p) for p in predictions if p.system == "CoV-RAG-S"}
-    rows = [(p.question.question, p.rounds[0].query, before.get(p.question.id), gold(p)) for p in predictions
-            if p.system == system and p.rounds[0].query != p.question.question]
+    rows = [
+        (p.question.question, p.rounds[0].query, before.get(p.question.id), gold(p))
+        for p in predictions
+        if p.system == system and p.rounds[0].query != p.question.question
+    ]
     table = pd.DataFrame(rows, columns=["question", "rewritten", "gold before", "gold after"])
     return table[table["gold before"].eq(True) & table["gold after"].eq(False)].head(examples)
 
@@ -154,17 +218,56 @@ def gaps(n: int = 400) -> pd.DataFrame:
     shares are multiples of 1/400; those of Table 5 of 1/800, and its multi-iteration value is the mean of NQ and WebQ.
     """
     sets = [name for name in tables.NAMES if name != "average"]
-    pairs = [("Table 2: WebGLM → CoV-RAG, Llama2-13b", tables.PAPER["RAG trained"][1], tables.PAPER["CoV-RAG"][1], [*sets, "average"], n),
-             ("Table 4: No-Revise → End-Revise", tables.TABLE4["CoV-RAG-S"][1], tables.TABLE4["CoV-RAG"][1], sets, n),
-             ("Table 5: w/o → w/ chain", tables.TABLE5["CoV-RAG w/o chain"], tables.TABLE5["CoV-RAG"], ["judge", "revise", "single", "multi"], 2 * n)]
+    pairs = [
+        (
+            "Table 2: WebGLM → CoV-RAG, Llama2-13b",
+            tables.PAPER["RAG trained"][1],
+            tables.PAPER["CoV-RAG"][1],
+            [*sets, "average"],
+            n,
+        ),
+        ("Table 4: No-Revise → End-Revise", tables.TABLE4["CoV-RAG-S"][1], tables.TABLE4["CoV-RAG"][1], sets, n),
+        (
+            "Table 5: w/o → w/ chain",
+            tables.TABLE5["CoV-RAG w/o chain"],
+            tables.TABLE5["CoV-RAG"],
+            ["judge", "revise", "single", "multi"],
+            2 * n,
+        ),
+    ]
     rows = []
     for name, worse, better, columns, size in pairs:
         for column in columns:
-            shares = [[(round(values[part] * size / 100), size) for part in (sets if column == "average" else [column])] for values in (worse, better)]
+            shares = [
+                [(round(values[part] * size / 100), size) for part in (sets if column == "average" else [column])]
+                for values in (worse, better)
+            ]
             (a, a_low, a_high), (b, b_low, b_high) = map(metrics.mean_interval, shares)
-            low, high = b - a - ((b - b_low) ** 2 + (a_high - a) ** 2) ** 0.5, b - a + ((b_high - b) ** 2 + (a - a_low) ** 2) ** 0.5
+            low, high = (
+                b - a - ((b - b_low) ** 2 + (a_high - a) ** 2) ** 0.5,
+                b - a + ((b_high - b) ** 2 + (a - a_low) ** 2) ** 0.5,
+            )
             total = size * len(shares[0])
             least = 100 * 6 / total
-            so = "beyond noise" if low > 0 or high < 0 else "only a paired test could tell" if 100 * abs(b - a) >= least else "no test could tell"
-            rows.append((name, tables.NAMES.get(column, column), total, f"{100 * (b - a):+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]", f"{least:.2f}", so))
-    return pd.DataFrame(rows, columns=["the paper's gap", "of", "n", "gap", "95 % interval, unpaired", "least a paired test can see", "so"])
+            so = (
+                "beyond noise"
+                if low > 0 or high < 0
+                else "only a paired test could tell"
+                if 100 * abs(b - a) >= least
+                else "no test could tell"
+            )
+            rows.append(
+                (
+                    name,
+                    tables.NAMES.get(column, column),
+                    total,
+                    f"{100 * (b - a):+.1f}",
+                    f"[{100 * low:+.1f}, {100 * high:+.1f}]",
+                    f"{least:.2f}",
+                    so,
+                )
+            )
+    return pd.DataFrame(
+        rows,
+        columns=["the paper's gap", "of", "n", "gap", "95 % interval, unpaired", "least a paired test can see", "so"],
+    )

@@ -19,14 +19,40 @@ def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None
     rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
     rows = rows.assign(dataset=rows.dataset.map(lambda name: NAMES.get(name, name)))
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
-    sns.barplot(rows, x="dataset", y="value", hue="system", palette={s: PALETTE.get(s, "#777777") for s in rows.system.unique()},
-                errorbar=None, ax=axes)
+    sns.barplot(
+        rows,
+        x="dataset",
+        y="value",
+        hue="system",
+        palette={s: PALETTE.get(s, "#777777") for s in rows.system.unique()},
+        errorbar=None,
+        ax=axes,
+    )
     for bars, (_, group) in zip(axes.containers, rows.groupby("system", sort=False)):
         middle = [bar.get_x() + bar.get_width() / 2 for bar in bars]
-        axes.errorbar(middle, group.value, [group.value - group.low, group.high - group.value], fmt="none", ecolor="#333333", elinewidth=1.5, capsize=3)
-        known = [(x, paper) for x, paper in zip(middle, group.paper) if paper == paper]  # not NaN: the paper has that cell
+        axes.errorbar(
+            middle,
+            group.value,
+            [group.value - group.low, group.high - group.value],
+            fmt="none",
+            ecolor="#333333",
+            elinewidth=1.5,
+            capsize=3,
+        )
+        known = [
+            (x, paper) for x, paper in zip(middle, group.paper) if paper == paper
+        ]  # not NaN: the paper has that cell
         axes.plot(*zip(*known, strict=True) if known else ([], []), "D", ms=7, mfc="white", mec="black", zorder=3)
-    axes.plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper (larger models,\nreal sets, web search)", ls="none")
+    axes.plot(
+        [],
+        [],
+        "D",
+        ms=7,
+        mfc="white",
+        mec="black",
+        label="the paper (larger models,\nreal sets, web search)",
+        ls="none",
+    )
     axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)" if metric else "share (%)", ylim=(0, 100))
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return save_picture(figure, path)
@@ -44,12 +70,35 @@ def plot_backbones(long: pd.DataFrame, path: Path):
         rows = long[long.system == system]
         x = [ours.index(name) + 0.27 * (i - 1) for name in rows.backbone]
         axes.bar(x, rows.value, 0.25, color=PALETTE[system], label=system)
-        axes.errorbar(x, rows.value, [rows.value - rows.low, rows.high - rows.value], fmt="none", ecolor="#333333", elinewidth=1.5, capsize=3)
-        known = [(len(ours) + j + 0.27 * (i - 1), values[system]) for j, values in enumerate(FIGURE4.values()) if system in values]
+        axes.errorbar(
+            x,
+            rows.value,
+            [rows.value - rows.low, rows.high - rows.value],
+            fmt="none",
+            ecolor="#333333",
+            elinewidth=1.5,
+            capsize=3,
+        )
+        known = [
+            (len(ours) + j + 0.27 * (i - 1), values[system])
+            for j, values in enumerate(FIGURE4.values())
+            if system in values
+        ]
         axes.plot(*zip(*known) if known else ([], []), "D", ms=9, mfc="white", mec=PALETTE[system], mew=2.5)
-    axes.plot([], [], "D", ms=9, mfc="white", mec="black", mew=2.5, ls="none", label="the paper (real sets,\nweb search)")
-    labels = [*(name.replace(", ", "\n") + f"\nours, n = {long[long.backbone == name].n.max()}" for name in ours), *(f"{name}\nthe paper" for name in FIGURE4)]
-    axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel="average accuracy, normalised (%)", ylim=(0, 100), title="Figure 4: one recipe, several backbones")
+    axes.plot(
+        [], [], "D", ms=9, mfc="white", mec="black", mew=2.5, ls="none", label="the paper (real sets,\nweb search)"
+    )
+    labels = [
+        *(name.replace(", ", "\n") + f"\nours, n = {long[long.backbone == name].n.max()}" for name in ours),
+        *(f"{name}\nthe paper" for name in FIGURE4),
+    ]
+    axes.set(
+        xticks=range(len(labels)),
+        xticklabels=labels,
+        ylabel="average accuracy, normalised (%)",
+        ylim=(0, 100),
+        title="Figure 4: one recipe, several backbones",
+    )
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return save_picture(figure, path)
 
@@ -61,8 +110,20 @@ def plot_knobs(effects: pd.DataFrame, path: Path):
     sns.set_theme(style="whitegrid", context="notebook", font_scale=1.1)
     share = "gold passage in the top k (%)"
     rows = effects.melt(["knob", "setting"], ["as asked", "clean wording"], "query", share)
-    grid = sns.relplot(rows, x="setting", y=share, hue="query", style="query", col="knob", col_wrap=4, kind="line", markers=True, height=3,
-                       palette={"as asked": PALETTE["RAG"], "clean wording": PALETTE["CoV-RAG"]}, facet_kws={"sharex": False})
+    grid = sns.relplot(
+        rows,
+        x="setting",
+        y=share,
+        hue="query",
+        style="query",
+        col="knob",
+        col_wrap=4,
+        kind="line",
+        markers=True,
+        height=3,
+        palette={"as asked": PALETTE["RAG"], "clean wording": PALETTE["CoV-RAG"]},
+        facet_kws={"sharex": False},
+    )
     grid.set(ylim=(0, 105)).set_titles("{col_name}").set_axis_labels("share", "gold in top k (%)")
     return save_picture(grid.figure, path)
 
@@ -74,8 +135,20 @@ def plot_losses(losses: dict[str, pd.DataFrame], path: Path):
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
     rows = pd.concat([frame.assign(method=method) for method, frame in losses.items()])
     rows = rows.drop(columns="loss").melt(["method", "step"], ["loss_answer", "loss_verify"], "task", "loss").dropna()
-    rows["loss"] = rows.groupby(["method", "task"]).loss.transform(lambda values: values.rolling(10, min_periods=1).mean())
-    grid = sns.relplot(rows, x="step", y="loss", hue="method", col="task", kind="line", height=4.5, aspect=1.2, facet_kws={"sharey": False})
+    rows["loss"] = rows.groupby(["method", "task"]).loss.transform(
+        lambda values: values.rolling(10, min_periods=1).mean()
+    )
+    grid = sns.relplot(
+        rows,
+        x="step",
+        y="loss",
+        hue="method",
+        col="task",
+        kind="line",
+        height=4.5,
+        aspect=1.2,
+        facet_kws={"sharey": False},
+    )
     grid.set(yscale="log").set_titles("{col_name}").set_axis_labels("step", "loss a target token (mean of 10 steps)")
     return save_picture(grid.figure, path)
 
@@ -89,7 +162,11 @@ def plot_composition(composition: pd.DataFrame, path: Path):
     rows = composition.assign(verdict=composition.judgment + ", " + composition.revision)
     table = rows.pivot_table(index="kind", columns="verdict", values="n", aggfunc="sum", fill_value=0)
     figure, axes = plt.subplots(figsize=(11, 4.5), layout="constrained")
-    colours = {"true, not revised": PALETTE["CoV-RAG"], "false, revised": PALETTE["Start-Revise"], "false, not revised": PALETTE["closed-book"]}
+    colours = {
+        "true, not revised": PALETTE["CoV-RAG"],
+        "false, revised": PALETTE["Start-Revise"],
+        "false, not revised": PALETTE["closed-book"],
+    }
     table.plot.barh(stacked=True, ax=axes, color=[colours.get(name, "#777777") for name in table.columns], width=0.7)
     axes.set(xlabel="examples", ylabel="", title="D2′ by origin and verdict")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
@@ -110,9 +187,21 @@ def plot_ranks(long: pd.DataFrame, title: str, path: Path):
             for i, system in enumerate(systems):
                 rows = long[(long.judge == judge) & (long.measure == measure) & (long.system == system)]
                 x = [criteria.index(name) + 0.17 * (i - (len(systems) - 1) / 2) for name in rows.criterion]
-                one.errorbar(x, rows.value, [rows.value - rows.low, rows.high - rows.value], fmt="o", ms=11, color=PALETTE.get(system, "#777777"), capsize=4, label=system)
+                one.errorbar(
+                    x,
+                    rows.value,
+                    [rows.value - rows.low, rows.high - rows.value],
+                    fmt="o",
+                    ms=11,
+                    color=PALETTE.get(system, "#777777"),
+                    capsize=4,
+                    label=system,
+                )
                 one.plot(x, rows.paper.astype(float), "D", ms=7, mfc="white", mec="black", zorder=3)
-            one.set(title=f"{judge}: {measure}", ylabel="mean rank, 1 is best" if measure == "rank" else "high-quality answers (%)")
+            one.set(
+                title=f"{judge}: {measure}",
+                ylabel="mean rank, 1 is best" if measure == "rank" else "high-quality answers (%)",
+            )
             one.set_xticks(range(len(criteria)), [name.replace("_", "\n") for name in criteria])
         axes[0].invert_yaxis()
         axes[1].set_ylim(-4, 104)

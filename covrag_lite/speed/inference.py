@@ -69,9 +69,17 @@ def generate(model, network, texts: Sequence[str], limit: int, allowed: Callable
     tokenizer, ids = model.tokenizer, model.encode(texts, limit)
     batch = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(model.device)
     with torch.inference_mode():
-        out = network.generate(**batch, max_new_tokens=limit, do_sample=False, eos_token_id=model.end_id, pad_token_id=tokenizer.pad_token_id,
-                               prefix_allowed_tokens_fn=allowed)
-    return [text.strip() for text in tokenizer.batch_decode(out[:, batch.input_ids.shape[1]:], skip_special_tokens=True)]
+        out = network.generate(
+            **batch,
+            max_new_tokens=limit,
+            do_sample=False,
+            eos_token_id=model.end_id,
+            pad_token_id=tokenizer.pad_token_id,
+            prefix_allowed_tokens_fn=allowed,
+        )
+    return [
+        text.strip() for text in tokenizer.batch_decode(out[:, batch.input_ids.shape[1] :], skip_special_tokens=True)
+    ]
 
 
 def walk(model, writer) -> Generator[Sequence[int], int, None]:
@@ -120,7 +128,9 @@ def verdicts(model, texts: Sequence[str]) -> pd.DataFrame:
         again = generate(model, network, texts, room, allowed)
     rows = {"masked generate": masked, "forced": forced}
     same = sum(one == other for one, other in zip(written, again))
-    return compare(rows, "masked generate", {"fewer_passes": "passes", "faster": "seconds"}).assign(same=same, n=len(texts))
+    return compare(rows, "masked generate", {"fewer_passes": "passes", "faster": "seconds"}).assign(
+        same=same, n=len(texts)
+    )
 
 
 def batches(model, texts: Sequence[str], limit: int, plain_network=None) -> pd.DataFrame:
@@ -141,7 +151,11 @@ def batches(model, texts: Sequence[str], limit: int, plain_network=None) -> pd.D
     made["batches"] = list(map(dict(zip((text for batch in planned for text in batch), made["batches"])).get, texts))
     plain = next(iter(rows))
     for name, row in rows.items():
-        row |= {"per_second": len(texts) / row["seconds"], "same": sum(one == other for one, other in zip(made[plain], made[name])), "n": len(texts)}
+        row |= {
+            "per_second": len(texts) / row["seconds"],
+            "same": sum(one == other for one, other in zip(made[plain], made[name])),
+            "n": len(texts),
+        }
     return compare(rows, plain, {"faster": "seconds"})
 
 
@@ -152,7 +166,9 @@ def rounds(config: Config, model, search: Callable, questions: Sequence[Question
     for layout in prompts.LAYOUTS:
         own, view = replace(config, model=replace(config.model, layout=layout)), copy.copy(model)
         view.config = own.model
-        view = (view if view.with_adapter("cov").adapter else model).with_adapter("cov")  # one trained in the other layout costs the same
+        view = (view if view.with_adapter("cov").adapter else model).with_adapter(
+            "cov"
+        )  # one trained in the other layout costs the same
         stages: dict[str, dict] = {}
 
         def timed(name: str, work: Callable) -> Callable:
@@ -161,34 +177,51 @@ def rounds(config: Config, model, search: Callable, questions: Sequence[Question
                     made = work(*given)
                 stages[f"{name}{' again' if name in stages else ''}"] = row | {"n": len(given[-1])}
                 return made
+
             return run
 
         with tempfile.TemporaryDirectory() as folder:
             tools = evaluation.bind(own, search, view, Journal(Path(folder) / "journal.jsonl"))
             if layout == "shared":
-                timed("answer and verify", lambda questions: evaluation.foresee(own, tools, "cov", questions))(questions)
-            chain.cov_rag(questions, timed("search", search), timed("answer", tools.answer), timed("verify", tools.verify))
+                timed("answer and verify", lambda questions: evaluation.foresee(own, tools, "cov", questions))(
+                    questions
+                )
+            chain.cov_rag(
+                questions, timed("search", search), timed("answer", tools.answer), timed("verify", tools.verify)
+            )
         taken |= {f"{name}, {layout} layout": row for name, row in stages.items()}
-        taken[f"CoV-RAG, {layout} layout"] = pd.DataFrame(stages.values())[["seconds", "passes"]].sum().to_dict() | {"n": len(questions)}
+        taken[f"CoV-RAG, {layout} layout"] = pd.DataFrame(stages.values())[["seconds", "passes"]].sum().to_dict() | {
+            "n": len(questions)
+        }
     frame = pd.DataFrame.from_dict(taken, orient="index")
     frame.insert(0, "times_rag", frame.seconds / frame.seconds[["search, paper layout", "answer, paper layout"]].sum())
     return frame
 
 
-def benchmark(parts: Sequence[str], config: Config, n: int, shape: str = "", sizes: Sequence[int] = (10_000, 100_000)) -> dict[str, pd.DataFrame]:
+def benchmark(
+    parts: Sequence[str], config: Config, n: int, shape: str = "", sizes: Sequence[int] = (10_000, 100_000)
+) -> dict[str, pd.DataFrame]:
     """The named parts over the first questions of the world; a shape measures verdicts and batches with random weights."""
     questions, passages = load_questions(config)[:n], load_passages(config)
     search = load_retriever(config.retrieval, passages)
     x = [question.question for question in questions]
     k, limit = search(x), config.model.max_answer_tokens
-    answers, judged = list(map(prompts.build_answer, x, k)), [prompts.build_verify(*one, "It is so.[1]") for one in zip(x, k)]
-    model = (random_model(config, shape) if shape else load_model(config.model)) if {"verdicts", "batches", "rounds"} & set(parts) else None
+    answers, judged = (
+        list(map(prompts.build_answer, x, k)),
+        [prompts.build_verify(*one, "It is so.[1]") for one in zip(x, k)],
+    )
+    model = (
+        (random_model(config, shape) if shape else load_model(config.model))
+        if {"verdicts", "batches", "rounds"} & set(parts)
+        else None
+    )
     plain = lambda: model.network if shape else load_model(config.model).with_adapter("rag").network
     work = {
         "verdicts": lambda: verdicts(model.with_adapter("cov"), judged),
         "batches": lambda: batches(model.with_adapter("rag"), answers, limit, None if shape else plain()),
         "rounds": lambda: rounds(config, model, search, questions),
-        "overhead": lambda: scaling.overhead(config), "bm25": lambda: scaling.bm25(config, sizes),
+        "overhead": lambda: scaling.overhead(config),
+        "bm25": lambda: scaling.bm25(config, sizes),
     }
     return {part: work[part]() for part in parts}
 
@@ -197,7 +230,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default="verdicts,batches,rounds,overhead,bm25")
     parser.add_argument("--questions", type=int, default=256 if torch.cuda.is_available() else 6)
-    parser.add_argument("--shape", default="", help="a shape of covrag_lite.speed, such as 7b, with random weights in 4 bits; else the embedded model")
+    parser.add_argument(
+        "--shape",
+        default="",
+        help="a shape of covrag_lite.speed, such as 7b, with random weights in 4 bits; else the embedded model",
+    )
     parser.add_argument("--passages", default="10000,100000", help="sizes of the worlds that are searched")
     parser.add_argument("--out", type=Path, help="a JSON file for the frames")
     given = parser.parse_args()
@@ -206,7 +243,9 @@ def main() -> None:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     content = {"device": device, "torch": torch.__version__, "shape": given.shape or config.model.model}
     for part in given.parts.split(","):
-        frame = benchmark([part], config, given.questions, given.shape, tuple(map(int, given.passages.split(","))))[part]
+        frame = benchmark([part], config, given.questions, given.shape, tuple(map(int, given.passages.split(","))))[
+            part
+        ]
         print(part, frame.round(3).to_string(), sep="\n", flush=True)
         content[part] = json.loads(frame.to_json(orient="index"))
         if given.out:

@@ -22,7 +22,9 @@ def load_speed(path: Path) -> tuple[pd.DataFrame, str]:
     content = json.loads(path.read_text())
     frame = pd.DataFrame(content["rows"])
     made = f"{content['device']}, torch {content['torch']}; {content['matrix_rate'] / 1e12:.0f} × 10¹² operations a second in large matrix products"
-    return frame[frame.tokens_per_second.notna()].drop(columns=["operations_per_token", "failure"]).reset_index(drop=True), made
+    return frame[frame.tokens_per_second.notna()].drop(columns=["operations_per_token", "failure"]).reset_index(
+        drop=True
+    ), made
 
 
 def save_frames(path: Path, frames: dict[str, pd.DataFrame], device: str) -> None:
@@ -30,23 +32,50 @@ def save_frames(path: Path, frames: dict[str, pd.DataFrame], device: str) -> Non
     import torch
 
     machine = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
-    content = {"device": machine, "torch": torch.__version__} | {part: json.loads(frame.to_json(orient="index")) for part, frame in frames.items()}
+    content = {"device": machine, "torch": torch.__version__} | {
+        part: json.loads(frame.to_json(orient="index")) for part, frame in frames.items()
+    }
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def load_frames(path: Path) -> tuple[dict[str, pd.DataFrame], str]:
     """What was recorded of answering, part by part, and a sentence on the machine."""
     content = json.loads(path.read_text())
-    frames = {part: pd.DataFrame.from_dict(rows, orient="index") for part, rows in content.items() if isinstance(rows, dict)}
+    frames = {
+        part: pd.DataFrame.from_dict(rows, orient="index") for part, rows in content.items() if isinstance(rows, dict)
+    }
     return frames, f"{content['device']}, torch {content['torch']}, commit {content['commit'][:7]}"
 
 
 def facts(folder: Path) -> dict[str, str]:
     """Every number that the README may tell of recorded speed, by its name, as prose writes it."""
-    forms, made = {"speed_ratio": "{:.1f}", "memory_ratio": "{:.2f}", "peak_gb": "{:.1f}", "queries_per_second": "{:,.0f}", "index_seconds": "{:.0f}", "index_mb": "{:.0f}"}, {}
-    rows = {f"{row.shape} {row.variant}": row._asdict() for row in load_speed(folder / "training.json")[0].itertuples()} if (folder / "training.json").exists() else {}
-    rows |= {f"{part} {name}": row for part, frame in load_frames(folder / "inference.json")[0].items() for name, row in frame.to_dict("index").items()}
-    return {f"{name} {column}": forms.get(column, "{:.1f}").format(value) for name, row in rows.items() for column, value in row.items() if isinstance(value, float)}
+    forms, made = (
+        {
+            "speed_ratio": "{:.1f}",
+            "memory_ratio": "{:.2f}",
+            "peak_gb": "{:.1f}",
+            "queries_per_second": "{:,.0f}",
+            "index_seconds": "{:.0f}",
+            "index_mb": "{:.0f}",
+        },
+        {},
+    )
+    rows = (
+        {f"{row.shape} {row.variant}": row._asdict() for row in load_speed(folder / "training.json")[0].itertuples()}
+        if (folder / "training.json").exists()
+        else {}
+    )
+    rows |= {
+        f"{part} {name}": row
+        for part, frame in load_frames(folder / "inference.json")[0].items()
+        for name, row in frame.to_dict("index").items()
+    }
+    return {
+        f"{name} {column}": forms.get(column, "{:.1f}").format(value)
+        for name, row in rows.items()
+        for column, value in row.items()
+        if isinstance(value, float)
+    }
 
 
 def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:
@@ -68,14 +97,35 @@ def plot_speed(frame: pd.DataFrame, title: str, path: Path):
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.75)
     shapes = list(dict.fromkeys(frame["shape"]))
     heights = [(frame["shape"] == shape).sum() + 1 for shape in shapes]
-    figure, panels = plt.subplots(len(shapes), 2, figsize=(15, 0.55 * sum(heights) + 1.5), squeeze=False, layout="constrained", sharey="row",
-                                  gridspec_kw={"height_ratios": heights, "width_ratios": [3, 2]})
+    figure, panels = plt.subplots(
+        len(shapes),
+        2,
+        figsize=(15, 0.55 * sum(heights) + 1.5),
+        squeeze=False,
+        layout="constrained",
+        sharey="row",
+        gridspec_kw={"height_ratios": heights, "width_ratios": [3, 2]},
+    )
     for (left, right), shape in zip(panels, shapes):
         rows = frame[frame["shape"] == shape][::-1]
-        colours = [PALETTE["CoV-RAG"] if name.startswith("ours") else PALETTE["RAG"] if name.startswith("packed") else PALETTE["closed-book"] for name in rows.variant]
-        for axes, column, form, mark in ((left, "speed_ratio", "{:.1f}×", WANTED.get(shape)), (right, "memory_ratio", "{:.2f}", MEMORY)):
+        colours = [
+            PALETTE["CoV-RAG"]
+            if name.startswith("ours")
+            else PALETTE["RAG"]
+            if name.startswith("packed")
+            else PALETTE["closed-book"]
+            for name in rows.variant
+        ]
+        for axes, column, form, mark in (
+            (left, "speed_ratio", "{:.1f}×", WANTED.get(shape)),
+            (right, "memory_ratio", "{:.2f}", MEMORY),
+        ):
             bars = axes.barh(rows.variant, rows[column].astype(float).fillna(0), color=colours)
-            axes.bar_label(bars, [form.format(value) if value == value and value is not None else "" for value in rows[column]], padding=4)
+            axes.bar_label(
+                bars,
+                [form.format(value) if value == value and value is not None else "" for value in rows[column]],
+                padding=4,
+            )
             axes.margins(x=0.15)
             axes.grid(axis="y", visible=False)
             if mark and rows[column].notna().any():

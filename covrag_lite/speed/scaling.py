@@ -34,7 +34,7 @@ class Instant:
         return self
 
     def batches(self, texts: Sequence[str], room: int) -> list[list[str]]:
-        return [texts[i:i + 32] for i in range(0, len(texts), 32)]
+        return [texts[i : i + 32] for i in range(0, len(texts), 32)]
 
     def generate(self, texts: Sequence[str], limit: int) -> list[str]:
         return ["It is so.[1]"] * len(texts)
@@ -49,14 +49,19 @@ def overhead(config: Config, sizes: Sequence[int] = (100, 1000, 10_000)) -> pd.D
     search = load_retriever(config.retrieval, passages)
     search([some[0].question])
     for size in sizes:
-        questions = [replace(some[i % len(some)], id=f"{i}", question=f"{some[i % len(some)].question} {i}") for i in range(size)]
+        questions = [
+            replace(some[i % len(some)], id=f"{i}", question=f"{some[i % len(some)].question} {i}") for i in range(size)
+        ]
         with tempfile.TemporaryDirectory() as folder:
             before, start = memory(), time.perf_counter()
             tools = evaluation.bind(config, search, Instant(config), Journal(Path(folder) / "journal.jsonl"))
             made = evaluation.run_system("CoV-RAG", config, tools, questions)
             evaluation.to_frame(made)
             seconds = time.perf_counter() - start
-        rows[f"{size:,} questions"] = {"ms_per_question": 1e3 * seconds / size, "kb_per_question": 1e3 * (memory() - before) / size}
+        rows[f"{size:,} questions"] = {
+            "ms_per_question": 1e3 * seconds / size,
+            "kb_per_question": 1e3 * (memory() - before) / size,
+        }
     frame = pd.DataFrame.from_dict(rows, orient="index")
     frame.insert(0, "cheaper", frame.ms_per_question.iloc[0] / frame.ms_per_question)
     return frame
@@ -67,7 +72,9 @@ def bm25(config: Config, sizes: Sequence[int], n_queries: int = 200) -> pd.DataF
     from rank_bm25 import BM25Okapi
 
     rows = {}
-    queries = [question.question for question in load_questions(replace(config, data=replace(config.data, n_questions=0)))][:n_queries]
+    queries = [
+        question.question for question in load_questions(replace(config, data=replace(config.data, n_questions=0)))
+    ][:n_queries]
     for size in sizes:
         passages = list(generation.passages(replace(config.world, n_passages=size)))
         before, start = memory(), time.perf_counter()
@@ -76,16 +83,24 @@ def bm25(config: Config, sizes: Sequence[int], n_queries: int = 200) -> pd.DataF
         search(queries[:1])
         begun = time.perf_counter()
         search(queries)
-        rows[f"ours, {size:,} passages"] = {"queries_per_second": len(queries) / (time.perf_counter() - begun), "index_seconds": indexed - start,
-                                            "index_mb": memory() - before}
+        rows[f"ours, {size:,} passages"] = {
+            "queries_per_second": len(queries) / (time.perf_counter() - begun),
+            "index_seconds": indexed - start,
+            "index_mb": memory() - before,
+        }
         if size == min(sizes):
             before, start = memory(), time.perf_counter()
             plain = BM25Okapi([f"{p.title} {p.text}".lower().split() for p in passages])
             indexed = time.perf_counter()
             for query in queries[:20]:  # it scores every passage for every query
                 plain.get_top_n(query.lower().split(), passages, config.retrieval.k)
-            rows[f"rank_bm25, {size:,} passages"] = {"queries_per_second": 20 / (time.perf_counter() - indexed), "index_seconds": indexed - start,
-                                                     "index_mb": memory() - before}
+            rows[f"rank_bm25, {size:,} passages"] = {
+                "queries_per_second": 20 / (time.perf_counter() - indexed),
+                "index_seconds": indexed - start,
+                "index_mb": memory() - before,
+            }
     frame = pd.DataFrame.from_dict(rows, orient="index")
-    frame.insert(0, "faster", frame.queries_per_second / frame.loc[f"rank_bm25, {min(sizes):,} passages", "queries_per_second"])
+    frame.insert(
+        0, "faster", frame.queries_per_second / frame.loc[f"rank_bm25, {min(sizes):,} passages", "queries_per_second"]
+    )
     return frame

@@ -55,14 +55,35 @@ WARM_UP = 2  # steps that are not timed: compilation, recording, the allocator's
 PLAIN, PREPARED = Variant("plain"), Variant("plain, prepared by peft", prepared=True)
 AGAIN = Variant("plain, once more")  # at the end: what has drifted since the first
 VARIANTS = {  # the likeliest winners first: what does not fit into the time is left out
-    "tiny": [PLAIN, PREPARED, Variant("ours, 1k", 1024, "eager"), Variant("ours, unpacked, all kept, 1k", 1024, "eager", 0.0, "yes")],
-    "smollm2": [PLAIN, Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"), PREPARED,
-                Variant("ours, unpacked, all kept, 16k", 16384, checkpointing=0.0, unpack="yes"), Variant("ours, 8k", 8192),
-                Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", 0.0, "yes"),
-                Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", 0.0, "yes"),
-                Variant("packed alone, 8k", 8192, "eager", own_layers=False), AGAIN],
-    "7b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), PREPARED, Variant("ours, 8k", 8192), Variant("ours, quarter kept, 4k", 4096, checkpointing=0.75),
-           Variant("ours, 4k, not compiled", 4096, "graph"), Variant("ours, 4k, no graph", 4096, "eager"), Variant("packed alone, 4k", 4096, "eager", own_layers=False), AGAIN],
+    "tiny": [
+        PLAIN,
+        PREPARED,
+        Variant("ours, 1k", 1024, "eager"),
+        Variant("ours, unpacked, all kept, 1k", 1024, "eager", 0.0, "yes"),
+    ],
+    "smollm2": [
+        PLAIN,
+        Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"),
+        PREPARED,
+        Variant("ours, unpacked, all kept, 16k", 16384, checkpointing=0.0, unpack="yes"),
+        Variant("ours, 8k", 8192),
+        Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", 0.0, "yes"),
+        Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", 0.0, "yes"),
+        Variant("packed alone, 8k", 8192, "eager", own_layers=False),
+        AGAIN,
+    ],
+    "7b": [
+        PLAIN,
+        Variant("ours, 4k", 4096),
+        Variant("ours, 2k", 2048),
+        PREPARED,
+        Variant("ours, 8k", 8192),
+        Variant("ours, quarter kept, 4k", 4096, checkpointing=0.75),
+        Variant("ours, 4k, not compiled", 4096, "graph"),
+        Variant("ours, 4k, no graph", 4096, "eager"),
+        Variant("packed alone, 4k", 4096, "eager", own_layers=False),
+        AGAIN,
+    ],
     "13b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), AGAIN, PREPARED, Variant("ours, 8k", 8192)],
 }
 
@@ -71,8 +92,17 @@ def build_network(shape: str, device: str) -> LlamaForCausalLM:
     """A Llama of this shape with random weights, its linear layers quantised one by one on the device."""
     hidden, wide, layers, heads, keys, vocabulary, tied = SHAPES[shape]
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    config = LlamaConfig(hidden_size=hidden, intermediate_size=wide, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=keys,
-                         vocab_size=vocabulary, tie_word_embeddings=tied, max_position_embeddings=4096, dtype=dtype)
+    config = LlamaConfig(
+        hidden_size=hidden,
+        intermediate_size=wide,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=keys,
+        vocab_size=vocabulary,
+        tie_word_embeddings=tied,
+        max_position_embeddings=4096,
+        dtype=dtype,
+    )
     with torch.device("meta"):
         network = LlamaForCausalLM(config).to(dtype)
     generator = torch.Generator(device).manual_seed(0)
@@ -94,8 +124,12 @@ def build_network(shape: str, device: str) -> LlamaForCausalLM:
 
 def quantised(layer: torch.nn.Linear, weight: torch.Tensor, dtype: torch.dtype) -> Linear4bit:
     """A linear layer with these weights in NF4 with double quantisation."""
-    new = Linear4bit(layer.in_features, layer.out_features, bias=False, compute_dtype=dtype, quant_type="nf4", device="meta")
-    new.weight = Params4bit(weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=new).to(weight.device)
+    new = Linear4bit(
+        layer.in_features, layer.out_features, bias=False, compute_dtype=dtype, quant_type="nf4", device="meta"
+    )
+    new.weight = Params4bit(weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=new).to(
+        weight.device
+    )
     return new
 
 
@@ -113,24 +147,33 @@ def plan(samples: Sequence[Encoded], pack_tokens: int, step_tokens: int, n_steps
     """Full steps of packed samples; the plain way, with pack_tokens 0, takes what one long row would hold as its batch."""
     packs = pack([len(one.ids) for one in samples], pack_tokens or step_tokens)
     passes = max(1, step_tokens // pack_tokens) if pack_tokens else 1
-    full = packs[:n_steps * passes]  # there are twice as many: these are made with a choice of samples, as in a long run
-    return [[[samples[i] for i in chosen] for chosen in full[k:k + passes]] for k in range(0, len(full), passes)]
+    full = packs[
+        : n_steps * passes
+    ]  # there are twice as many: these are made with a choice of samples, as in a long run
+    return [[[samples[i] for i in chosen] for chosen in full[k : k + passes]] for k in range(0, len(full), passes)]
 
 
 def plain_steps(network, steps: list, settings: Training, prepared: bool, device: str):
     """The plain way: padded batches, autocast as the Trainer does it, logits and loss over every token."""
     if prepared:
         network = prepare_model_for_kbit_training(network, gradient_checkpointing_kwargs={"use_reentrant": False})
-    adapted = get_peft_model(network, LoraConfig(r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear",
-                                                 task_type="CAUSAL_LM"))
+    adapted = get_peft_model(
+        network,
+        LoraConfig(
+            r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+        ),
+    )
     network.gradient_checkpointing_enable({"use_reentrant": False})
     adapted.train()
     optimizer = torch.optim.AdamW([p for p in adapted.parameters() if p.requires_grad], lr=1e-4)
     for (samples,) in steps:
         width = max(len(one.ids) for one in samples)
         pad = lambda values, fill: torch.tensor([[*row, *[fill] * (width - len(row))] for row in values]).to(device)
-        batch = {"input_ids": pad([one.ids for one in samples], 0), "attention_mask": pad([[1] * len(one.ids) for one in samples], 0),
-                 "labels": pad([[-100] * one.start + list(one.ids[one.start:]) for one in samples], -100)}
+        batch = {
+            "input_ids": pad([one.ids for one in samples], 0),
+            "attention_mask": pad([[1] * len(one.ids) for one in samples], 0),
+            "labels": pad([[-100] * one.start + list(one.ids[one.start :]) for one in samples], -100),
+        }
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             loss = adapted(**batch, use_cache=False).loss
         loss.backward()
@@ -150,8 +193,12 @@ def our_steps(network, steps: list, settings: Training, own_layers: bool, device
     optimizer = torch.optim.AdamW([master.weights], fused=True)
     run, workers = loop.runner(network, settings.execution), PartialState(cpu=device == "cpu")
     everything, places = [one for step in steps for chosen in step for one in chosen], itertools.count()
-    shape = shape_of([[next(places) for _ in chosen] for step in steps for chosen in step], everything, settings.pack_tokens)
-    build = lambda step: [lay_out(chosen, (1e-3, 1e-3), device, shape if settings.execution != "eager" else None) for chosen in step]
+    shape = shape_of(
+        [[next(places) for _ in chosen] for step in steps for chosen in step], everything, settings.pack_tokens
+    )
+    build = lambda step: [
+        lay_out(chosen, (1e-3, 1e-3), device, shape if settings.execution != "eager" else None) for chosen in step
+    ]
     ready = build(steps[0])
     for following in [*steps[1:], []]:
         sums = loop.take_step(run, ready, master, optimizer, 1e-4, 1.0, workers)
@@ -159,12 +206,19 @@ def our_steps(network, steps: list, settings: Training, own_layers: bool, device
         yield sums[0].sum().item(), computed
 
 
-def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: Training, device: str, n_steps: int) -> dict:
+def measure(
+    shape: str, variant: Variant, samples: Sequence[Encoded], settings: Training, device: str, n_steps: int
+) -> dict:
     """Useful tokens a second and peak memory of one variant; running out of memory is a result like any other."""
     gc.collect()
     torch._dynamo.reset()
-    settings = replace(settings, pack_tokens=variant.pack_tokens, checkpointing=variant.checkpointing, unpack=variant.unpack,
-                       execution=variant.execution)
+    settings = replace(
+        settings,
+        pack_tokens=variant.pack_tokens,
+        checkpointing=variant.checkpointing,
+        unpack=variant.unpack,
+        execution=variant.execution,
+    )
     steps = plan(samples, variant.pack_tokens, settings.step_tokens, n_steps + WARM_UP)
     row = {"shape": shape, "variant": variant.name}
     try:
@@ -173,8 +227,11 @@ def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: 
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        taken = (our_steps(network, steps, settings, variant.own_layers, device) if variant.pack_tokens
-                 else plain_steps(network, steps, settings, variant.prepared, device))
+        taken = (
+            our_steps(network, steps, settings, variant.own_layers, device)
+            if variant.pack_tokens
+            else plain_steps(network, steps, settings, variant.prepared, device)
+        )
         computed, ends = [], [time.perf_counter()]
         for _, tokens in taken:  # every step ends by reading its loss, so the device is done
             computed.append(tokens)
@@ -182,14 +239,25 @@ def measure(shape: str, variant: Variant, samples: Sequence[Encoded], settings: 
     except RuntimeError as error:  # out of memory among others: this machine cannot run this variant
         return row | {"failure": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:160]}"}
     useful = [sum(len(one.ids) for chosen in step for one in chosen) for step in steps[WARM_UP:]]
-    rates = [tokens / (end - start) for tokens, start, end in zip(useful, ends[WARM_UP:], ends[WARM_UP + 1:])]
+    rates = [tokens / (end - start) for tokens, start, end in zip(useful, ends[WARM_UP:], ends[WARM_UP + 1 :])]
     peak = torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None
-    return row | {"tokens_per_second": statistics.median(rates), "peak_gb": peak, "useful": sum(useful) / sum(computed[WARM_UP:]), "step_tokens": sum(useful) / n_steps,
-                  "operations_per_token": 4 * parameters}  # forward and backward to the inputs, what cannot be spared
+    return row | {
+        "tokens_per_second": statistics.median(rates),
+        "peak_gb": peak,
+        "useful": sum(useful) / sum(computed[WARM_UP:]),
+        "step_tokens": sum(useful) / n_steps,
+        "operations_per_token": 4 * parameters,
+    }  # forward and backward to the inputs, what cannot be spared
 
 
-def benchmark(shapes: Sequence[str], device: str, step_tokens: int = 16384, n_steps: int = 5, seconds: float = 340,
-              out: Path | None = None) -> pd.DataFrame:
+def benchmark(
+    shapes: Sequence[str],
+    device: str,
+    step_tokens: int = 16384,
+    n_steps: int = 5,
+    seconds: float = 340,
+    out: Path | None = None,
+) -> pd.DataFrame:
     """Every variant of every shape, ratios to the plain way first; written to `out` as it goes."""
     if unknown := [shape for shape in shapes if shape not in SHAPES]:
         raise ValueError(f"shape {unknown[0]!r} is not known; use some of {', '.join(SHAPES)}")
@@ -207,15 +275,31 @@ def benchmark(shapes: Sequence[str], device: str, step_tokens: int = 16384, n_st
             print(frame.iloc[-1].dropna().to_dict(), flush=True)
             if out:
                 machine = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-                content = {"device": machine, "torch": torch.__version__, "matrix_rate": rate, "rows": json.loads(frame.to_json(orient="records"))}
+                content = {
+                    "device": machine,
+                    "torch": torch.__version__,
+                    "matrix_rate": rate,
+                    "rows": json.loads(frame.to_json(orient="records")),
+                }
                 out.write_text(json.dumps(content, indent=1) + "\n")
     return compare(rows, rate)
 
 
 def compare(rows: list[dict], rate: float) -> pd.DataFrame:
     """The rows with their ratios to the plain way, and their share of what the matrix units could do."""
-    columns = ["shape", "variant", "speed_ratio", "memory_ratio", "tokens_per_second", "peak_gb", "useful", "of_limit", "step_tokens",
-               "operations_per_token", "failure"]
+    columns = [
+        "shape",
+        "variant",
+        "speed_ratio",
+        "memory_ratio",
+        "tokens_per_second",
+        "peak_gb",
+        "useful",
+        "of_limit",
+        "step_tokens",
+        "operations_per_token",
+        "failure",
+    ]
     frame = pd.DataFrame(rows).reindex(columns=columns)
     plain = frame[frame.variant == PLAIN.name].set_index("shape")
     frame["speed_ratio"] = frame.tokens_per_second / frame["shape"].map(plain.tokens_per_second)

@@ -16,8 +16,11 @@ from covrag_lite.training.packing import attend_each
 
 def is_known(layer, config) -> bool:
     """Whether a network's layer is of the kind written out here: Llama's and its kin's."""
-    return (type(layer).__name__ in ("LlamaDecoderLayer", "Qwen2DecoderLayer") and config.hidden_act == "silu"
-            and not getattr(layer.self_attn, "sliding_window", None))
+    return (
+        type(layer).__name__ in ("LlamaDecoderLayer", "Qwen2DecoderLayer")
+        and config.hidden_act == "silu"
+        and not getattr(layer.self_attn, "sliding_window", None)
+    )
 
 
 def forward(self, hidden_states, *_, position_embeddings, cu_seq_lens_q, max_length_q, **__):
@@ -34,9 +37,9 @@ class Layer(torch.autograd.Function):
         one, attention, mlp = layer.elementwise, layer.self_attn, layer.mlp
         q, k, v = Layer.heads(layer, one.normed(h, *norm_of(layer.input_layernorm)), cos, sin)
         a, *flash = attend(q, k, v, ends, longest, attention.scaling)  # (tokens, heads, head size)
-        h2, = project(a.flatten(1), [attention.o_proj], h)
+        (h2,) = project(a.flatten(1), [attention.o_proj], h)
         gate, up = project(one.normed(h2, *norm_of(layer.post_attention_layernorm)), [mlp.gate_proj, mlp.up_proj])
-        out, = project(one.gated(gate, up), [mlp.down_proj], h2)
+        (out,) = project(one.gated(gate, up), [mlp.down_proj], h2)
         ctx.save_for_backward(h, h2, a, cos, sin, ends, *flash, *((q, k, v, gate, up) if layer.keep else ()))
         ctx.layer, ctx.longest = layer, longest
         return out
@@ -62,7 +65,11 @@ class Layer(torch.autograd.Function):
         x, weights = one.normed(h, *norm), [frozen_weight(linear) for linear in inner]
         q, k, v = kept[:3] if kept else Layer.heads(layer, x, cos, sin, weights)
         grad_q, grad_k, grad_v = attend_back(grad_a, q, k, v, a, flash, ends, longest, attention.scaling)
-        grads = [one.rotated_back(grad_q, cos, sin).flatten(1), one.rotated_back(grad_k, cos, sin).flatten(1), grad_v.flatten(1)]
+        grads = [
+            one.rotated_back(grad_q, cos, sin).flatten(1),
+            one.rotated_back(grad_k, cos, sin).flatten(1),
+            grad_v.flatten(1),
+        ]
         return one.normed_back(backproject(grads, x, inner, weights), h, grad, *norm), None, None, None, None, None
 
     @staticmethod
@@ -76,8 +83,11 @@ class Layer(torch.autograd.Function):
 
 def adapters(linears) -> tuple[list, list, float]:
     """The first and the second matrices of the layers' adapters, and their scale."""
-    return ([linear.lora_A["default"].weight for linear in linears], [linear.lora_B["default"].weight for linear in linears],
-            linears[0].scaling["default"])
+    return (
+        [linear.lora_A["default"].weight for linear in linears],
+        [linear.lora_B["default"].weight for linear in linears],
+        linears[0].scaling["default"],
+    )
 
 
 def project(x, linears, plus=None, weights=None) -> list[torch.Tensor]:
@@ -112,8 +122,10 @@ def backproject(grads, x, linears, weights=None) -> torch.Tensor:
 def attend(q, k, v, ends, longest, scaling) -> tuple:
     """Causal attention within each sample of a row, and what its backward pass needs."""
     if not q.is_cuda:
-        return attend_each(q, k, v, ends, scaling),
-    flash = torch.ops.aten._flash_attention_forward  # the operator behind torch.nn.attention.varlen, whose signature still moves
+        return (attend_each(q, k, v, ends, scaling),)
+    flash = (
+        torch.ops.aten._flash_attention_forward
+    )  # the operator behind torch.nn.attention.varlen, whose signature still moves
     return flash(q, k, v, ends, ends, longest, longest, 0.0, True, False, scale=scaling)[:4]
 
 

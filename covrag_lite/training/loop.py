@@ -33,23 +33,34 @@ EXECUTIONS = ("auto", "eager", "graph", "compiled", "compiled+graph")
 
 def train(config: Config, model, samples: Sequence[Sample], out: Path) -> pd.DataFrame:
     """Train an adapter for `model` into the folder `out`, going on from a checkpoint there; one row a step comes back."""
-    workers = PartialState(cpu=model.device == "cpu")  # one, unless `accelerate launch` started more; before the network, for its device
+    workers = PartialState(
+        cpu=model.device == "cpu"
+    )  # one, unless `accelerate launch` started more; before the network, for its device
     settings, execution = config.training, choose_execution(config.training, model.device)
     encoded = encode(samples, model)
     steps = plan(encoded, settings)
     packs = [chosen for step in steps for chosen in step]
     shape = shape_of(packs, encoded, settings.pack_tokens)
     network = own_network(model)
-    adapted = lora.attach(network, settings, memory.check(network, settings, shape, model.device), "compiled" in execution)
+    adapted = lora.attach(
+        network, settings, memory.check(network, settings, shape, model.device), "compiled" in execution
+    )
     master = lora.Master(adapted, model.dtype)
     optimizer = torch.optim.AdamW([master.weights], lr=settings.learning_rate, weight_decay=0.0, fused=True)
-    key = key_of(settings={name: value for name, value in asdict(settings).items() if name not in ("save_every", "adapters_out")},
-                 samples=digest(samples), weights=model.fingerprint)
+    key = key_of(
+        settings={
+            name: value for name, value in asdict(settings).items() if name not in ("save_every", "adapters_out")
+        },
+        samples=digest(samples),
+        weights=model.fingerprint,
+    )
     rows = restore(out, key, master, optimizer)
     run = runner(network, execution)
     weights = task_weights(encoded, len(steps), settings)
-    build = lambda step: [lay_out([encoded[i] for i in chosen], weights, model.device, shape if execution != "eager" else None)
-                          for chosen in step[workers.process_index::workers.num_processes]]
+    build = lambda step: [
+        lay_out([encoded[i] for i in chosen], weights, model.device, shape if execution != "eager" else None)
+        for chosen in step[workers.process_index :: workers.num_processes]
+    ]
     bar = tqdm(total=len(steps), initial=len(rows), unit="step", disable=not workers.is_main_process)
     ready = build(steps[len(rows)]) if len(rows) < len(steps) else []
     for number in range(len(rows), len(steps)):
@@ -88,8 +99,10 @@ def plan(encoded: Sequence[Encoded], settings: Training) -> list[list[list[int]]
     steps, passes = [], max(1, settings.step_tokens // settings.pack_tokens)
     for epoch in range(settings.epochs):
         order = random.Random(f"{settings.training_seed} {epoch}").sample(range(len(encoded)), len(encoded))
-        packs = [[order[i] for i in chosen] for chosen in pack([len(encoded[i].ids) for i in order], settings.pack_tokens)]
-        steps += [packs[i:i + passes] for i in range(0, len(packs), passes)]
+        packs = [
+            [order[i] for i in chosen] for chosen in pack([len(encoded[i].ids) for i in order], settings.pack_tokens)
+        ]
+        steps += [packs[i : i + passes] for i in range(0, len(packs), passes)]
     return steps
 
 
@@ -99,7 +112,10 @@ def task_weights(encoded: Sequence[Encoded], n_steps: int, settings: Training) -
     A task's weights over a whole run sum to the number of steps, so that the steps' losses average to L_RAG + w L_CoV,
     each a mean over its own target tokens, whatever mix of tasks a single step holds; w is `verify_weight`.
     """
-    counts = [settings.epochs * sum(sum(one.shares) or len(one.ids) - one.start for one in encoded if one.task == task) for task in range(len(TASKS))]
+    counts = [
+        settings.epochs * sum(sum(one.shares) or len(one.ids) - one.start for one in encoded if one.task == task)
+        for task in range(len(TASKS))
+    ]
     return [weight * n_steps / count if count else 0.0 for weight, count in zip((1.0, settings.verify_weight), counts)]
 
 
@@ -125,8 +141,14 @@ def choose_execution(settings: Training, device: str) -> str:
 def one_pass(network, row: dict) -> torch.Tensor:
     """Forward and backward over one row; the loss of each target token comes back, gradients stay in the adapters."""
     # Logits at target positions alone: over a row's whole length they would be the largest tensor of the pass.
-    logits = network(input_ids=row["input_ids"], position_ids=row["position_ids"], logits_to_keep=row["where"], use_cache=False,
-                     cu_seq_lens_q=row["ends"], max_length_q=row["longest"]).logits[0]  # (targets, vocabulary)
+    logits = network(
+        input_ids=row["input_ids"],
+        position_ids=row["position_ids"],
+        logits_to_keep=row["where"],
+        use_cache=False,
+        cu_seq_lens_q=row["ends"],
+        max_length_q=row["longest"],
+    ).logits[0]  # (targets, vocabulary)
     losses = torch.nn.functional.cross_entropy(logits.float(), row["labels"], reduction="none")
     (losses * row["weights"]).sum().backward()
     return losses.detach()
@@ -161,7 +183,9 @@ def record(network, row: dict) -> dict:
             one_pass(network, row)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # a notebook's other threads may free their memory meanwhile
+    with torch.cuda.graph(
+        graph, capture_error_mode="thread_local"
+    ):  # a notebook's other threads may free their memory meanwhile
         losses = one_pass(network, row)
     torch._foreach_zero_(grads)
     return {"graph": graph, "row": row, "losses": losses}
@@ -173,7 +197,9 @@ def take_step(run: Callable, rows: list[dict], master, optimizer, lr: float, cli
     for row in rows:
         losses = run(row)
         master.collect()
-        weights = row["weights"] * (row["tasks"] == torch.arange(len(TASKS), device=losses.device)[:, None])  # (tasks, targets)
+        weights = row["weights"] * (
+            row["tasks"] == torch.arange(len(TASKS), device=losses.device)[:, None]
+        )  # (tasks, targets)
         sums += torch.stack([(weights * losses).sum(1), weights.sum(1)])
     if workers.num_processes > 1:  # gradients are sums over samples, so workers' shares simply add up
         torch.distributed.all_reduce(master.weights.grad)
@@ -189,7 +215,9 @@ def take_step(run: Callable, rows: list[dict], master, optimizer, lr: float, cli
 def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float) -> dict:
     """A step's row of the frame; a loss that is not finite ends the run."""
     totals, weights = sums.tolist()
-    means = {f"loss_{task}": total / weight if weight else math.nan for task, total, weight in zip(TASKS, totals, weights)}
+    means = {
+        f"loss_{task}": total / weight if weight else math.nan for task, total, weight in zip(TASKS, totals, weights)
+    }
     loss = sum(mean for mean in means.values() if not math.isnan(mean))
     if not math.isfinite(sum(totals)):
         raise FloatingPointError(f"the loss of step {step} is {sum(totals)}; lower learning_rate or clip")
@@ -217,10 +245,13 @@ def restore(out: Path, key: str, master, optimizer) -> list[dict]:
     with safe_open(path, "pt", device=str(master.weights.device)) as file:
         rows = json.loads(file.metadata()["rows"])
         if file.metadata()["key"] != key:
-            raise ValueError(f"{path} belongs to a run with other settings, samples or weights; choose another folder or delete this one")
+            raise ValueError(
+                f"{path} belongs to a run with other settings, samples or weights; choose another folder or delete this one"
+            )
         master.weights.data.copy_(file.get_tensor("weights"))
         optimizer.state[master.weights] = {"step": torch.tensor(float(len(rows)), device=master.weights.device)} | {
-            name: file.get_tensor(name) for name in ("exp_avg", "exp_avg_sq")}
+            name: file.get_tensor(name) for name in ("exp_avg", "exp_avg_sq")
+        }
     master.publish()
     return rows
 
@@ -231,4 +262,8 @@ def save_adapter(out: Path, adapted, base: str) -> None:
     settings.base_model_name_or_path, settings.inference_mode = base, True
     settings.save_pretrained(out)
     weights = get_peft_model_state_dict(adapted, save_embedding_layers=False)
-    save_file({name: weight.contiguous() for name, weight in weights.items()}, out / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {name: weight.contiguous() for name, weight in weights.items()},
+        out / "adapter_model.safetensors",
+        metadata={"format": "pt"},
+    )

@@ -21,8 +21,16 @@ def attach(network, settings: Training, unpack: bool, compiled: bool = False):
     if unpack:
         unpack_linears(network)
     torch.manual_seed(settings.training_seed)
-    adapted = get_peft_model(network, LoraConfig(r=settings.lora_rank, lora_alpha=settings.lora_alpha, lora_dropout=0.0,
-                                                 target_modules="all-linear", task_type="CAUSAL_LM"))
+    adapted = get_peft_model(
+        network,
+        LoraConfig(
+            r=settings.lora_rank,
+            lora_alpha=settings.lora_alpha,
+            lora_dropout=0.0,
+            target_modules="all-linear",
+            task_type="CAUSAL_LM",
+        ),
+    )
     network.set_attn_implementation(ATTENTION)
     share, elementwise = settings.checkpointing, layers.elementwise(compiled)
     if not 0 <= share <= 1:

@@ -20,10 +20,14 @@ def check(network, settings: Training, shape: Shape, device: str) -> bool:
     free, held = free_memory(device), base_bytes(network)
     unpack = settings.unpack == "yes" or settings.unpack == "auto" and unpacked_bytes(network) < 0.1 * free
     needed = estimate(network, settings, shape, unpack)
-    print(f"training will need about {needed:.1f} GB, of which {held / 1e9:.1f} GB hold the model already; {free / 1e9:.1f} GB are free")
+    print(
+        f"training will need about {needed:.1f} GB, of which {held / 1e9:.1f} GB hold the model already; {free / 1e9:.1f} GB are free"
+    )
     if needed * 1e9 - held > free:
-        raise MemoryError(f"training needs about {needed:.1f} GB and {(free + held) / 1e9:.1f} GB can be had; "
-                          + cure(network, settings, shape, unpack, free + held))
+        raise MemoryError(
+            f"training needs about {needed:.1f} GB and {(free + held) / 1e9:.1f} GB can be had; "
+            + cure(network, settings, shape, unpack, free + held)
+        )
     return unpack
 
 
@@ -39,7 +43,11 @@ def cure(network, settings: Training, shape: Shape, unpack: bool, room: float) -
     while tokens // 2 >= shape.longest:
         tokens //= 2
         if fits(lean, replace(shape, tokens=tokens, targets=shape.targets * tokens // shape.tokens), False):
-            return f"set pack_tokens = {tokens}" + ", checkpointing = 1.0" * (settings.checkpointing < 1) + " and unpack = 'no'" * unpack
+            return (
+                f"set pack_tokens = {tokens}"
+                + ", checkpointing = 1.0" * (settings.checkpointing < 1)
+                + " and unpack = 'no'" * unpack
+            )
     return "no setting of training makes it fit: choose a smaller model"
 
 
@@ -48,7 +56,9 @@ def estimate(network, settings: Training, shape: Shape, unpack: bool) -> float:
     config, size, linears = network.config, network.dtype.itemsize, adapted_linears(network)
     weights = base_bytes(network) + (unpacked_bytes(network) - packed_bytes(network) if unpack else 0)
     adapters = settings.lora_rank * sum(layer.in_features + layer.out_features for layer in linears)
-    weights += adapters * (2 * size + 4 * 4)  # passes: weight and gradient; master in fp32: weight, gradient, two moments
+    weights += adapters * (
+        2 * size + 4 * 4
+    )  # passes: weight and gradient; master in fp32: weight, gradient, two moments
     again = round(config.num_hidden_layers * settings.checkpointing)
     keeps = lambda again: layer_bytes(network, shape.tokens, again)
     # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
@@ -58,7 +68,9 @@ def estimate(network, settings: Training, shape: Shape, unpack: bool) -> float:
         activations += keeps(False)
     # At the end of the forward pass: logits, in fp32 too, their softmax, and both gradients.
     logits = shape.targets * config.vocab_size * (2 * size + 3 * 4)
-    unpacked = 0 if unpack else 2 * max(layer.in_features * layer.out_features for layer in linears) * size  # gate and up together
+    unpacked = (
+        0 if unpack else 2 * max(layer.in_features * layer.out_features for layer in linears) * size
+    )  # gate and up together
     return (weights + activations + logits + unpacked) / 1e9
 
 
@@ -84,9 +96,14 @@ def adapted_linears(network) -> list:
 def base_bytes(network) -> int:
     """The bytes of the frozen network as it is loaded."""
     return sum(p.numel() * p.element_size() for p in network.parameters()) + sum(
-        layer.in_features * layer.out_features // 64 for layer in network.modules() if isinstance(layer, Linear4bit))
+        layer.in_features * layer.out_features // 64 for layer in network.modules() if isinstance(layer, Linear4bit)
+    )
 
 
 def packed_bytes(network) -> int:
     """The bytes of the 4-bit weights and their scales: a half, and one for each block of 64."""
-    return sum(layer.in_features * layer.out_features * 33 // 64 for layer in network.modules() if isinstance(layer, Linear4bit))
+    return sum(
+        layer.in_features * layer.out_features * 33 // 64
+        for layer in network.modules()
+        if isinstance(layer, Linear4bit)
+    )

@@ -62,7 +62,7 @@ def pack(lengths: Sequence[int], pack_tokens: int) -> list[list[int]]:
         raise ValueError(f"a sample has {max(lengths)} tokens, but pack_tokens is {pack_tokens}; raise pack_tokens")
     left, packs, full = list(range(len(lengths))), [], (1 << pack_tokens + 1) - 1
     while left:
-        window = left[:max(16, 2 * pack_tokens * len(lengths) // sum(lengths))]
+        window = left[: max(16, 2 * pack_tokens * len(lengths) // sum(lengths))]
         reached = [1 << lengths[window[0]]]  # bit n: some of the samples so far, the first among them, make n tokens
         for i in window[1:]:
             reached.append((reached[-1] | reached[-1] << lengths[i]) & full)
@@ -82,7 +82,9 @@ def shape_of(packs: Sequence[Sequence[int]], encoded: Sequence[Encoded], pack_to
     longest = -(-max(len(one.ids) for one in encoded) // 128) * 128
     tails = [-(-(pack_tokens - sum(len(encoded[i].ids) for i in chosen)) // longest) for chosen in packs]
     targets = max(sum(len(encoded[i].ids) - encoded[i].start for i in chosen) for chosen in packs)
-    return Shape(pack_tokens, max(len(chosen) + tail for chosen, tail in zip(packs, tails)), -(-targets // 64) * 64, longest)
+    return Shape(
+        pack_tokens, max(len(chosen) + tail for chosen, tail in zip(packs, tails)), -(-targets // 64) * 64, longest
+    )
 
 
 def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device, shape: Shape | None = None) -> dict:
@@ -90,7 +92,7 @@ def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device, shape:
     ids, positions, ends, where, labels, tasks, weight = [], [], [0], [], [], [], []
     for one in samples:
         where += range(len(ids) + one.start - 1, len(ids) + len(one.ids) - 1)  # a token is predicted one place earlier
-        labels += one.ids[one.start:]
+        labels += one.ids[one.start :]
         tasks += [one.task] * (len(one.ids) - one.start)
         weight += [weights[one.task] * share for share in one.shares or [1.0] * (len(one.ids) - one.start)]
         ids += one.ids
@@ -105,11 +107,23 @@ def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device, shape:
             positions += range(tail)
             ends.append(len(ids))
         ends += [len(ids)] * (shape.sequences + 1 - len(ends))
-        where, labels, tasks, weight = where + [0] * spare, labels + [0] * spare, tasks + [-1] * spare, weight + [0.0] * spare
+        where, labels, tasks, weight = (
+            where + [0] * spare,
+            labels + [0] * spare,
+            tasks + [-1] * spare,
+            weight + [0.0] * spare,
+        )
     tensor = lambda values, dtype=torch.long: torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
-    return {"input_ids": tensor([ids]), "position_ids": tensor([positions]), "ends": tensor(ends, torch.int32),
-            "longest": longest, "where": tensor(where), "labels": tensor(labels), "tasks": tensor(tasks),
-            "weights": tensor(weight, torch.float32)}
+    return {
+        "input_ids": tensor([ids]),
+        "position_ids": tensor([positions]),
+        "ends": tensor(ends, torch.int32),
+        "longest": longest,
+        "where": tensor(where),
+        "labels": tensor(labels),
+        "tasks": tensor(tasks),
+        "weights": tensor(weight, torch.float32),
+    }
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, cu_seq_lens_q=None, max_length_q=None, **_):
@@ -120,8 +134,12 @@ def attend(module, query, key, value, attention_mask, scaling=None, cu_seq_lens_
     """
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (tokens, heads, size)
     if query.is_cuda:
-        flash = torch.ops.aten._flash_attention_forward  # the operator behind torch.nn.attention.varlen, whose signature still moves
-        out = flash(query, key, value, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, 0.0, True, False, scale=scaling)[0]
+        flash = (
+            torch.ops.aten._flash_attention_forward
+        )  # the operator behind torch.nn.attention.varlen, whose signature still moves
+        out = flash(
+            query, key, value, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, 0.0, True, False, scale=scaling
+        )[0]
         return out.unsqueeze(0), None
     return attend_each(query, key, value, cu_seq_lens_q, scaling).unsqueeze(0), None
 
@@ -129,8 +147,12 @@ def attend(module, query, key, value, attention_mask, scaling=None, cu_seq_lens_
 def attend_each(query, key, value, ends, scaling):
     """Causal attention of each sample by itself: (tokens, heads, size) to the same."""
     heads_first = (x.split(ends.diff().tolist()) for x in (query, key, value))
-    each = [torch.nn.functional.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in one), is_causal=True, scale=scaling,
-                                                             enable_gqa=True) for one in zip(*heads_first)]
+    each = [
+        torch.nn.functional.scaled_dot_product_attention(
+            *(x.transpose(0, 1)[None] for x in one), is_causal=True, scale=scaling, enable_gqa=True
+        )
+        for one in zip(*heads_first)
+    ]
     return torch.cat(each, 2)[0].transpose(0, 1)
 
 

@@ -17,7 +17,13 @@ from covrag_lite.data import Source
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import CITATION, Passage, Question, Sample, Verdict
 
-KINDS = ("seed answer", "gold answer", "repetition", "wrong citation", "bad query")  # where an example of D2′ comes from
+KINDS = (
+    "seed answer",
+    "gold answer",
+    "repetition",
+    "wrong citation",
+    "bad query",
+)  # where an example of D2′ comes from
 Search = Callable[[Sequence[str]], list[list[Passage]]]
 
 
@@ -35,7 +41,7 @@ class Example:
 def halve(questions: Sequence[Question], seed: int) -> tuple[list[Question], list[Question]]:
     """D1 and D2: two random halves of D."""
     mixed = random.Random(seed).sample(list(questions), len(questions))
-    return mixed[: len(mixed) // 2], mixed[len(mixed) // 2:]
+    return mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
 
 
 def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
@@ -52,7 +58,9 @@ def gold_answer(question: Question, passages: Sequence[Passage]) -> str:
     return question.answers[0] + "".join(f"[{i}]" for i in supporting(question, passages))
 
 
-def with_gold(question: Question, found: Sequence[Passage], by_id: dict[str, Passage], rng: random.Random) -> list[Passage]:
+def with_gold(
+    question: Question, found: Sequence[Passage], by_id: dict[str, Passage], rng: random.Random
+) -> list[Passage]:
     """The retrieved passages, with a gold one put in a random place where none was found: the task is to read, not to guess."""
     passages = list(found)
     known = [by_id[identity] for identity in question.gold_passages if identity in by_id]
@@ -63,14 +71,23 @@ def with_gold(question: Question, found: Sequence[Passage], by_id: dict[str, Pas
     return passages
 
 
-def answer_samples(questions: Sequence[Question], passages: Sequence[Passage], search: Search, seed: int, layout: str = "paper") -> list[Sample]:
+def answer_samples(
+    questions: Sequence[Question], passages: Sequence[Passage], search: Search, seed: int, layout: str = "paper"
+) -> list[Sample]:
     """The answering task over these questions: L_RAG's samples, as in WebGLM's recipe. Questions without a reference that answers them are left out."""
     rng, by_id = random.Random(seed), {p.id: p for p in passages}
     made = []
     for question, found in zip(questions, search([q.question for q in questions])):
         shown = with_gold(question, found, by_id, rng)
         if supporting(question, shown) or CITATION.search(question.answers[0]):
-            made.append(Sample(question.id, "answer", prompts.build_answer(question.question, shown, layout), (gold_answer(question, shown),)))
+            made.append(
+                Sample(
+                    question.id,
+                    "answer",
+                    prompts.build_answer(question.question, shown, layout),
+                    (gold_answer(question, shown),),
+                )
+            )
     return made
 
 
@@ -79,7 +96,9 @@ def verify_samples(examples: Sequence[Example], with_chain: bool = True, layout:
     made = []
     for number, one in enumerate(examples):
         prompt = prompts.build_verify(one.question.question, one.passages, one.answer, layout)
-        made.append(Sample(f"{one.question.id}-{number}", "verify", prompt, prompts.verdict_parts(one.verdict, with_chain)))
+        made.append(
+            Sample(f"{one.question.id}-{number}", "verify", prompt, prompts.verdict_parts(one.verdict, with_chain))
+        )
     return made
 
 
@@ -89,7 +108,10 @@ def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
     for one in examples:
         asked = one.question.question
         revised[asked] = one.verdict.revised_question or revised.get(asked, asked)
-    return [Sample(f"rewrite-{number}", "answer", prompts.build_rewrite(asked), (new,)) for number, (asked, new) in enumerate(revised.items())]
+    return [
+        Sample(f"rewrite-{number}", "answer", prompts.build_rewrite(asked), (new,))
+        for number, (asked, new) in enumerate(revised.items())
+    ]
 
 
 def break_question(question: Question, rng: random.Random) -> Question:
@@ -108,7 +130,9 @@ def _typo(word: str, rng: random.Random) -> str:
     if len(word) < 4:
         return word
     i = rng.randrange(1, len(word) - 2)
-    return rng.choice([word[:i] + word[i + 1] + word[i] + word[i + 2:], word[:i] + word[i + 1:], word[:i] + word[i] + word[i:]])
+    return rng.choice(
+        [word[:i] + word[i + 1] + word[i] + word[i + 2 :], word[:i] + word[i + 1 :], word[:i] + word[i] + word[i:]]
+    )
 
 
 def repeat_words(answer: str, rng: random.Random) -> str:
@@ -121,7 +145,9 @@ def repeat_words(answer: str, rng: random.Random) -> str:
 def move_citations(answer: str, right: Sequence[int], n: int, rng: random.Random) -> str:
     """A right answer whose citations point elsewhere (the paper's Table 8)."""
     wrong = [i for i in range(1, n + 1) if i not in right]
-    return CITATION.sub("", answer).strip() + "".join(f"[{i}]" for i in sorted(rng.sample(wrong, min(len(wrong), rng.randint(1, 2)))))
+    return CITATION.sub("", answer).strip() + "".join(
+        f"[{i}]" for i in sorted(rng.sample(wrong, min(len(wrong), rng.randint(1, 2))))
+    )
 
 
 def make_examples(questions: Sequence[Question], search: Search, answer: Callable, seed: int) -> list[Example]:
@@ -143,15 +169,20 @@ def make_examples(questions: Sequence[Question], search: Search, answer: Callabl
             if rng.random() < 0.5:
                 made.append(replace(one, answer=repeat_words(good, rng), kind="repetition"))
             elif len(right) < len(one.passages):
-                made.append(replace(one, answer=move_citations(good, right, len(one.passages), rng), kind="wrong citation"))
+                made.append(
+                    replace(one, answer=move_citations(good, right, len(one.passages), rng), kind="wrong citation")
+                )
     return made
 
 
 def is_repetitive(answer: str) -> bool:
     """Does a word, or a run of words, come three times in a row?"""
     words = metrics.normalise(answer).split()
-    return any(words[i:i + size] == words[i + size:i + 2 * size] == words[i + 2 * size:i + 3 * size]
-               for size in range(1, len(words) // 3 + 1) for i in range(len(words) - 3 * size + 1))
+    return any(
+        words[i : i + size] == words[i + size : i + 2 * size] == words[i + 2 * size : i + 3 * size]
+        for size in range(1, len(words) // 3 + 1)
+        for i in range(len(words) - 3 * size + 1)
+    )
 
 
 def is_right(answer: str, question: Question) -> bool:
@@ -171,14 +202,18 @@ def judge(one: Example, search: Search) -> Verdict:
     citation = sum(mark in right_places for mark in cited) / len(cited) if cited else 0.0
     right, repetitive = is_right(one.answer, one.question), is_repetitive(one.answer)
     said = metrics.normalise(one.answer)
-    grounded = bool(said) and any(said in metrics.normalise(p.text) for p in one.passages) or right and bool(right_places)
+    grounded = (
+        bool(said) and any(said in metrics.normalise(p.text) for p in one.passages) or right and bool(right_places)
+    )
     true = right and not repetitive and citation >= 0.5
-    scores = (0.95 if right_places else 0.05,
-              0.95 if right else 0.05,
-              round(0.05 + 0.9 * citation, 2),
-              0.35 if repetitive else 0.95 if right else 0.45 if grounded else 0.15,
-              0.05 if grounded and right else 0.55 if grounded else 0.95,
-              0.05 if repetitive else 0.95 if len(one.answer.split()) <= 30 else 0.5)
+    scores = (
+        0.95 if right_places else 0.05,
+        0.95 if right else 0.05,
+        round(0.05 + 0.9 * citation, 2),
+        0.35 if repetitive else 0.95 if right else 0.45 if grounded else 0.15,
+        0.05 if grounded and right else 0.55 if grounded else 0.95,
+        0.05 if repetitive else 0.95 if len(one.answer.split()) <= 30 else 0.5,
+    )
     revised = "" if true or right_places else better_question(one.question, one.passages, search)
     return parse_verdict(render_verdict(scores, "true" if true else "false", revised))
 
@@ -216,9 +251,14 @@ def balance(examples: Sequence[Example], size: int, seed: int) -> list[Example]:
 
 def composition(examples: Sequence[Example]) -> pd.DataFrame:
     """What D2′ is made of (Figure 3): examples by origin, judgment and revision."""
-    rows = [(one.kind, one.verdict.judgment, "revised" if one.verdict.revised_question else "not revised") for one in examples]
+    rows = [
+        (one.kind, one.verdict.judgment, "revised" if one.verdict.revised_question else "not revised")
+        for one in examples
+    ]
     frame = pd.DataFrame(rows, columns=["kind", "judgment", "revision"])
-    return frame.value_counts().rename("n").reset_index().sort_values(["kind", "judgment", "revision"], ignore_index=True)
+    return (
+        frame.value_counts().rename("n").reset_index().sort_values(["kind", "judgment", "revision"], ignore_index=True)
+    )
 
 
 def answer_halves(sources: Sequence[Source], seed: int, layout: str = "paper") -> tuple[list[Sample], list[Sample]]:
@@ -230,12 +270,16 @@ def answer_halves(sources: Sequence[Source], seed: int, layout: str = "paper") -
     return halves
 
 
-def verification_data(config: Config, sources: Sequence[Source], answer_with: Callable, annotate_with: Callable = annotate) -> tuple[list[Example], list[Example]]:
+def verification_data(
+    config: Config, sources: Sequence[Source], answer_with: Callable, annotate_with: Callable = annotate
+) -> tuple[list[Example], list[Example]]:
     """D2′ annotated, whole and then balanced; `answer_with(source)` is the seed model's answering over that source."""
     settings, every, chosen = config.synthesis, [], []
     for source in sources:
         d2 = halve(source.questions, settings.synthesis_seed)[1]
-        examples = annotate_with(make_examples(d2, source.search, answer_with(source), settings.synthesis_seed), source.search)
+        examples = annotate_with(
+            make_examples(d2, source.search, answer_with(source), settings.synthesis_seed), source.search
+        )
         every += examples
         chosen += balance(examples, round(settings.verify_share * len(d2)), settings.synthesis_seed)
     return every, chosen

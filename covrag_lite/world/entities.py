@@ -9,7 +9,7 @@ import random
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from string import Formatter
 
@@ -48,7 +48,7 @@ def fill(pattern: str, slots: dict[str, str]) -> str:
     return text[0].upper() + text[1:]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _shuffle_of(seed: int, kind: str, size: int) -> tuple[int, int]:
     """Step and start of i -> (step * i + start) mod size, which visits every number below size once."""
     rng = rng_for(seed, kind, "names")
@@ -175,7 +175,7 @@ def entity(seed: int, kind: str, index: int, twin: int | None = None) -> Entity:
     return Entity(kind, index, slots | values, refs)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _slots_in(pattern: str) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in Formatter().parse(pattern) if name)
 

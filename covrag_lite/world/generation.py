@@ -101,12 +101,12 @@ def _asks(world: config.World, district: int, dataset: str, unknown: bool) -> li
     if unknown:
         asks = world_questions.unknowns(main)
         rng.shuffle(asks)
-        return asks[DATASETS.index(dataset)::len(DATASETS)]
+        return asks[DATASETS.index(dataset) :: len(DATASETS)]
     if dataset == "mintaka":
         return world_questions.composed(main, rng)
     asks = world_questions.single(main)
     rng.shuffle(asks)
-    return asks[("nq", "webq", "triviaqa").index(dataset)::3]
+    return asks[("nq", "webq", "triviaqa").index(dataset) :: 3]
 
 
 def _check(world: config.World) -> None:
@@ -166,9 +166,7 @@ def _district(world: config.World, district: int) -> list[Entry]:
     ]
 
 
-def _in_turn(
-    main: list[Entity], needs: str, size: int, rng: Random, crowd: int = 1
-) -> list[tuple[Entity, int]]:
+def _in_turn(main: list[Entity], needs: str, size: int, rng: Random, crowd: int = 1) -> list[tuple[Entity, int]]:
     """Entities in a random order, `crowd` times each, with the number of times it has come up before."""
     able = [thing for thing in main if KINDS[thing.kind].get(needs)]
     rng.shuffle(able)

@@ -66,8 +66,16 @@ def unknowns(main: Main) -> list[Ask]:
     """Questions no passage answers."""
     answers = tuple(VOCABULARY["unanswerable"]["answers"])
     return [
-        Ask("unanswerable", _manners([pattern]), thing.slots, ("name",), fill(pattern, thing.slots), answers, gold=(),
-            breakable=())
+        Ask(
+            "unanswerable",
+            _manners([pattern]),
+            thing.slots,
+            ("name",),
+            fill(pattern, thing.slots),
+            answers,
+            gold=(),
+            breakable=(),
+        )
         for thing, _ in main.values()
         for pattern in KINDS[thing.kind]["unknown"]
     ]
@@ -125,8 +133,16 @@ def _comparison(patterns: list[str], pair: tuple[Entity, Entity], winner: Entity
     slots = {"a": pair[0].slots["name"], "b": pair[1].slots["name"]}
     answers = tuple(dict.fromkeys((winner.slots["name"], winner.slots["short"])))
     # cut off or put vaguely, half of the question would still name a subject in full
-    return Ask("comparison", _manners(patterns), slots, ("a", "b"), fill(patterns[0], slots), answers, gold,
-               breakable=("misspelt",))
+    return Ask(
+        "comparison",
+        _manners(patterns),
+        slots,
+        ("a", "b"),
+        fill(patterns[0], slots),
+        answers,
+        gold,
+        breakable=("misspelt",),
+    )
 
 
 def defects(world: config.World, size: int, start: float) -> list[str]:
@@ -194,7 +210,7 @@ def misspell(name: str, rng: Random) -> str:
     words = name.split()
     places = _telling(words)
     if len(places) > 1 and places[1] == places[0] + 1 and rng.random() < JOINED:
-        words[places[0]:places[1] + 1] = ["".join(words[i].lower() for i in places[:2]).capitalize()]
+        words[places[0] : places[1] + 1] = ["".join(words[i].lower() for i in places[:2]).capitalize()]
         return " ".join(words)
     if len(places) > 1 and rng.random() < LEFT_WHOLE:
         places.remove(rng.choice(places))
@@ -208,7 +224,11 @@ def misspell(name: str, rng: Random) -> str:
 def _typo(word: str, rng: Random) -> str:
     """One slip early enough in the word that stemming does not undo it."""
     i = rng.randrange(1, max(2, len(word) - 3))
-    by_hand = [word[:i] + word[i + 1] + word[i] + word[i + 2:], word[:i] + word[i] + word[i:], word[:i] + word[i + 1:]]
+    by_hand = [
+        word[:i] + word[i + 1] + word[i] + word[i + 2 :],
+        word[:i] + word[i] + word[i:],
+        word[:i] + word[i + 1 :],
+    ]
     by_ear = [word[0] + word[1:].replace(right, wrong, 1) for right, wrong in VOCABULARY["defects"]["sounds"]]
     return rng.choice([slip for slip in by_hand + by_ear if slip != word])
 
