@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-ROOT = (
-    Path(__file__).resolve().parent.parent
-)  # relative paths start here: papermill and JupyterLab work in different folders
+# Relative paths start here: papermill and JupyterLab work in different folders.
+ROOT = Path(__file__).resolve().parent.parent
+ALL = ("all",)  # every set that the data has
+# The world's four sets under the names they had in runs that were recorded before they got names of their own.
+FORMER_SETS = {"nq": "search", "webq": "entity", "mintaka": "complex", "triviaqa": "quiz"}
 
 
 @dataclass(frozen=True)
 class World:
-    """The embedded fictional world (world/)."""
+    """The embedded fictional world (data/world/)."""
 
     seed: int = 1  # same seed, same bytes
     n_passages: int = 1500  # size of the corpus, from a thousand to a million
@@ -35,11 +37,11 @@ class World:
 
 @dataclass(frozen=True)
 class Data:
-    """Which questions, over which passages (data.py)."""
+    """Which questions, over which passages (data/)."""
 
-    data: str = "world"  # "world", or a folder with <dataset>.jsonl files and corpus.jsonl or corpus.jsonl.gz
-    datasets: tuple[str, ...] = ("nq", "webq", "mintaka", "triviaqa")  # the paper's four, in its order
-    split: str = "test"  # of the world: "test", "validation" or "train"
+    data: str = "world"  # "world", or a folder with <set>.jsonl, train_<set>.jsonl and corpus.jsonl (or .jsonl.gz)
+    datasets: tuple[str, ...] = ALL  # "all", or some sets by name; the world's are search, entity, complex and quiz
+    split: str = "test"  # "test", "validation" or "train"
     n_questions: int = 6  # of each set, the first ones; 0 means all
 
 
@@ -47,51 +49,41 @@ class Data:
 class Model:
     """The language model (model/)."""
 
-    model: str = "smollm2-135m"  # that alias, a hub id such as "meta-llama/Llama-2-7b-chat-hf", a local folder, or "endpoint:<name>" of a served model
-    adapters: str = (
-        "auto"  # a folder with trained adapters rag/ and cov/; "auto": results/adapters/<model>, if there; "none"
-    )
+    model: str = "smollm2-135m"  # that alias, a hub id, a local folder, a .gguf file, or "endpoint:<name>" of a server
+    adapters: str = "auto"  # a folder with trained adapters; "auto": results/adapters/<model>, if there; "none"
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
-    batch_tokens: int = (
-        0  # tokens that go through the model together; 0: 16,384 on a CPU, on CUDA what half of the free memory holds
-    )
+    batch_tokens: int = 0  # tokens that go through the model together; 0: 16,384 on a CPU, half of what is free on CUDA
     requests: int = 12  # requests under way at once, where the model is an endpoint
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
     max_revised_tokens: int = 32  # the longest revised question
-    layout: str = "paper"  # of both tasks' prompts: the paper's; or "shared", which begins them alike, so that a verdict reads little beyond the answer
-    verdicts: str = (
-        "forced"  # "forced": the schema's own tokens are appended, every verdict parses; "free": as the model writes
-    )
+    layout: str = "paper"  # of the prompts; "shared" begins both tasks alike, so a verdict reads little that is new
+    verdicts: str = "forced"  # "forced" into their schema, so that every one parses; "free": as the model writes them
 
 
 @dataclass(frozen=True)
 class Retrieval:
-    """The retriever (retrieval.py)."""
+    """The retriever (retrieval/)."""
 
     retriever: str = "bm25"  # "bm25" (by words), "dense" (by meaning) or "fused" (both)
     encoder: str = "minilm"  # of the dense retriever: that alias (all-MiniLM-L6-v2), a hub id, or a local folder
     k: int = 5  # the paper's five references
     retrievers: tuple[str, ...] = ("bm25", "dense", "fused")  # those that notebooks/table6.ipynb compares
-    retrieval_datasets: tuple[str, ...] = ("nq", "webq")  # sets on which it runs the model: the paper's two
+    # Sets on which it runs the model: those of the paper's two kinds that the data has.
+    retrieval_datasets: tuple[str, ...] = ("search", "entity", "nq", "webq")
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Algorithm 1 (chain.py)."""
+    """The systems (systems/)."""
 
     systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "RAG trained", "CoV-RAG-S", "CoV-RAG")
     sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
     max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
-    positions: tuple[str, ...] = (
-        "CoV-RAG-S",
-        "Start-Revise trained",
-        "CoV-RAG",
-    )  # rows of Table 4: no revision, one before retrieval, one after the answer
+    # Rows of Table 4: no revision, one before retrieval, one after the answer.
+    positions: tuple[str, ...] = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")
     chains: tuple[str, ...] = ("CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled")  # rows of Table 5, and a control
-    free_every: int = (
-        6  # every sixth question's verdicts are also decoded freely, for Table 5's format rate; 1 takes all
-    )
+    free_every: int = 6  # every sixth question's verdicts are also written freely, for Table 5's format rate
 
 
 @dataclass(frozen=True)
@@ -108,7 +100,7 @@ class Explore:
     """The one question that notebooks/explore.ipynb follows."""
 
     question: str = ""  # your own question; empty takes one of the test questions
-    dataset: str = "mintaka"  # the set it is taken from
+    dataset: str = "complex"  # the set it is taken from
     number: int = 1  # which one of that set, counted from 0
 
 
@@ -118,19 +110,20 @@ class Training:
 
     epochs: int = 3  # times every sample is seen
     learning_rate: float = 2e-4  # QLoRA's, for models up to 13B
-    verify_weight: float = 4.0  # of L_CoV's mean beside L_RAG's: a verdict has about four times the free tokens of an answer, and the paper sums them
+    # Of L_CoV's mean beside L_RAG's: a verdict has about four times the free tokens of an answer, and the paper sums.
+    verify_weight: float = 4.0
     warmup: float = 0.05  # share of the steps in which the rate rises; then it falls along a cosine
     clip: float = 1.0  # longest gradient that is followed in full
     lora_rank: int = 16  # on all linear layers; QLoRA found that a higher one buys nothing there
     lora_alpha: int = 32  # twice the rank: the adapter's output counts double
     step_tokens: int = 16384  # tokens between two updates, about 26 samples
     pack_tokens: int = 4096  # tokens that go through the model together; the setting that decides the memory
-    checkpointing: float = (
-        1.0  # share of the layers that keep no activations and compute them again: less memory, more time
+    checkpointing: float = 1.0  # share of the layers that compute their activations again: less memory, more time
+    unpack: str = (
+        "auto"  # 4-bit weights unpacked once: "yes", "no", "auto" where they take under a tenth of what is free
     )
-    unpack: str = "auto"  # "yes" unpacks the 4-bit weights once instead of at each use; "no"; "auto": where they take under a tenth of what is free
-    execution: str = "auto"  # "eager", "graph" (CUDA replays one recorded pass), "compiled", "compiled+graph"; "auto": graph on CUDA, else eager
-    adapters_out: str = "runs/adapters"  # the folder the adapters seed/, rag/, cov/ and cov-direct/ are written to
+    execution: str = "auto"  # "eager", "graph", "compiled" or "compiled+graph"; "auto" takes the quickest of the device
+    adapters_out: str = "runs/adapters"  # the folder that the adapters are written to
     save_every: int = 20  # steps between checkpoints, from which a killed run goes on
     training_seed: int = 1  # of the adapter's first weights and of the order of the samples
 
@@ -139,14 +132,10 @@ class Training:
 class Synthesis:
     """The training data (training/synthesis.py)."""
 
-    methods: tuple[str, ...] = (
-        "rag",
-        "cov",
-        "cov-direct",
-        "rewrite",
-    )  # adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain, Start-Revise's rewriter
+    # Adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain, Start-Revise's rewriter.
+    methods: tuple[str, ...] = ("rag", "cov", "cov-direct", "rewrite")
     n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
-    n_train_questions: int = 8  # questions of D taken from each world; 0 means all
+    n_train_questions: int = 8  # questions of D taken from each world or set; 0 means all
     verify_share: float = 1.0  # size of D2' as a share of D2
     annotator: str = "oracle"  # "oracle", which knows the gold answers, or "endpoint:<model>", a teacher
     synthesis_seed: int = 1  # of the halves, the negatives and the balancing
@@ -156,13 +145,8 @@ class Synthesis:
 class Judging:
     """Who judges whose answers (judging/judges.py)."""
 
-    predictions: str = "table2-smollm2-135m-h200"  # a folder under results/ whose recorded answers are judged; "" runs the systems anew
-    ranked: tuple[str, ...] = (
-        "RAG",
-        "RAG trained",
-        "CoV-RAG-S",
-        "CoV-RAG",
-    )  # systems whose answers are ranked against each other
+    predictions: str = "table2-smollm2-135m-h200"  # a folder of results/ whose answers are judged; "" runs systems anew
+    ranked: tuple[str, ...] = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # systems that are ranked
     judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
     n_judged: int = 0  # questions of each set that are judged, the first ones; 0 means all
 
@@ -171,17 +155,9 @@ class Judging:
 class Speed:
     """What notebooks/speed.ipynb measures (speed/)."""
 
-    shapes: tuple[str, ...] = (
-        "tiny",
-    )  # "tiny" runs anywhere; "smollm2", "7b" and "13b" have random weights and want a GPU
+    shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b", "13b" (random weights) want a GPU
     speed_seconds: float = 420.0  # after which no further way of training is begun
-    speed_parts: tuple[str, ...] = (
-        "verdicts",
-        "batches",
-        "rounds",
-        "overhead",
-        "bm25",
-    )  # what of answering is measured
+    speed_parts: tuple[str, ...] = ("verdicts", "batches", "rounds", "overhead", "bm25")  # of answering
     speed_questions: int = 6  # questions that are answered and verified for it; a few hundred on a GPU
     recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here
 
@@ -206,41 +182,41 @@ class Config:
         """Every parameter by its flat name."""
         return {name: value for concern in asdict(self).values() for name, value in concern.items()}
 
-    def with_chain(self, **changes) -> "Config":
-        """The same run with other systems or rounds."""
-        return replace(self, chain=replace(self.chain, **changes))
+    def change(self, **changes: object) -> "Config":
+        """The same run with other values of some parameters, given by their flat names."""
+        home = {f.name: concern.name for concern in fields(self) for f in fields(concern.type)}
+        made = self
+        for name, value in changes.items():
+            concern = replace(getattr(made, home[name]), **{name: value})
+            made = replace(made, **{home[name]: concern})
+        return made
 
     def folder(self) -> Path:
-        """Where pictures and their numbers go; other parameters than the default ones never overwrite figures/embedded."""
+        """Where pictures and their numbers go; only the default parameters ever write to figures/embedded."""
         own = self.run.name != Run().name or self == Config()
         return resolve(self.run.figures) / (self.run.name if own else "custom")
 
+    def journal(self) -> Path:
+        """The file that holds every text a model wrote in this run."""
+        return resolve(self.run.runs) / self.run.name / "journal.jsonl"
+
     def __str__(self) -> str:
         default = Config().flat()
-        changed = [
-            f"{name} = {value!r}   (default {default[name]!r})"
-            for name, value in self.flat().items()
-            if value != default[name]
-        ]
-        return "\n".join(
-            [
-                *changed,
-                f"{len(default) - len(changed)} parameters have the defaults of covrag_lite/config.py; the manifest lists all",
-            ]
-        )
+        changed = [(name, value) for name, value in self.flat().items() if value != default[name]]
+        lines = [f"{name} = {value!r}   (default {default[name]!r})" for name, value in changed]
+        rest = len(default) - len(changed)
+        lines.append(f"{rest} parameters have the defaults of covrag_lite/config.py; the manifest lists all")
+        return "\n".join(lines)
 
 
 def from_notebook(names: Mapping[str, object]) -> Config:
     """The configuration a notebook's globals ask for; every plain value among them must be a parameter."""
     known = Config().flat()
-    given = {
-        name: value
-        for name, value in names.items()
-        if not name.startswith("_")
-        and name not in ("In", "Out")
-        and isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))
-    }
-    for name, value in given.items():
+    given = {}
+    for name, value in names.items():
+        plain = isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))
+        if name.startswith("_") or name in ("In", "Out") or not plain:
+            continue
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             raise ValueError(
@@ -248,18 +224,24 @@ def from_notebook(names: Mapping[str, object]) -> Config:
                 f"Parameters: {', '.join(known)}. (A variable of your own: start its name with an underscore.)"
             )
         given[name] = _typed(name, value, known[name])
-    return Config(
-        **{
-            concern.name: concern.type(**{f.name: given[f.name] for f in fields(concern.type) if f.name in given})
-            for concern in fields(Config)
-        }
-    )
+    return Config().change(**given)
 
 
 def from_manifest(parameters: Mapping[str, object]) -> Config:
-    """The configuration of a recorded run; parameters that have gone since, such as a size of batches, changed no number."""
+    """The configuration of a recorded run. Parameters that have gone since changed no number."""
     known = Config().flat()
-    return from_notebook({name: value for name, value in parameters.items() if name in known})
+    given = {name: value for name, value in parameters.items() if name in known}
+    if uses_former_sets(parameters):
+        for name in ("datasets", "retrieval_datasets"):
+            given[name] = [FORMER_SETS.get(one, one) for one in given.get(name, known[name])]
+        if "dataset" in given:
+            given["dataset"] = FORMER_SETS.get(given["dataset"], given["dataset"])
+    return from_notebook(given)
+
+
+def uses_former_sets(parameters: Mapping[str, object]) -> bool:
+    """Was this run on the world recorded when its sets still had the names of the paper's?"""
+    return parameters.get("data", "world") == "world" and bool(set(parameters["datasets"]) & set(FORMER_SETS))
 
 
 def resolve(path: str) -> Path:
@@ -268,7 +250,7 @@ def resolve(path: str) -> Path:
 
 
 def _typed(name: str, value: object, default: object) -> object:
-    """The value in its default's type, or a sentence; a list may stand for a tuple, and "a,b" too, as `-p` has no lists."""
+    """The value in its default's type; a list may stand for a tuple, and so may "a,b", because `-p` knows no lists."""
     if isinstance(default, tuple):
         value = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
         if isinstance(value, (list, tuple)) and value and all(isinstance(part, str) for part in value):

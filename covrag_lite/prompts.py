@@ -1,9 +1,8 @@
 """The two tasks' prompts and the verdict's schema (the paper's Table 7), to build and to parse.
 
-Task markers, field order, JSON keys and score names are the paper's; the instruction sentences are ours. The layout
-"shared" is ours too: both tasks' prompts begin alike, up to the end of the question, so that a verdict reads little more
-than the answer.
-`chain` hands over questions, passages and answers; `model` completes what is built here.
+Task markers, field order, JSON keys and score names are the paper's; the instruction sentences are ours. So is the
+layout "shared", in which both tasks' prompts begin alike, up to the end of the question, so that a verdict reads little
+more than the answer. `model.author` builds prompts here and completes them.
 """
 
 import json
@@ -30,7 +29,8 @@ STEPS = """You are the examiner of this answer. Do four things in order.
 1. Score how well the reference fits the question.
 2. Score the answer by the five criteria.
 3. Judge the answer: true, false or unclear.
-4. If it is not true, put the question anew so that a search finds better references: a full question, names spelt right, ending with a question mark. If it is true, leave this empty."""
+4. If it is not true, put the question anew so that a search finds better references: \
+a full question, names spelt right, ending with a question mark. If it is true, leave this empty."""
 
 
 def build_references(passages: Sequence[Passage]) -> str:
@@ -39,8 +39,9 @@ def build_references(passages: Sequence[Passage]) -> str:
 
 
 def build_shared(question: str, passages: Sequence[Passage]) -> str:
-    """What both tasks' prompts begin with in the shared layout: what is the same for all questions, then references and question."""
-    return f"{CRITERIA}\n{STEPS}\nOutput format example:\n{EXAMPLE}\n{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}"
+    """What both tasks' prompts begin with in the shared layout: first what is the same for all questions."""
+    alike = f"{CRITERIA}\n{STEPS}\nOutput format example:\n{EXAMPLE}\n"
+    return f"{alike}{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}"
 
 
 def build_answer(question: str, passages: Sequence[Passage], layout: str = "paper") -> str:
@@ -57,7 +58,8 @@ def build_closed_book(question: str) -> str:
 
 def build_rewrite(question: str) -> str:
     """The rewriting step of Start-Revise (Rewrite-Retrieve-Read), which sees the question alone."""
-    return f"Rewrite this as one clear question for a search engine. Give only the question.{SEPARATOR}Question: {question}{SEPARATOR}Rewritten:"
+    task = "Rewrite this as one clear question for a search engine. Give only the question."
+    return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Rewritten:"
 
 
 def build_verify(question: str, passages: Sequence[Passage], answer: str, layout: str = "paper") -> str:
@@ -165,7 +167,7 @@ def parse_verdict(
     )
 
 
-def _scores(body) -> dict[str, float] | None:
+def _scores(body: object) -> dict[str, float] | None:
     """The six scores of a decoded verdict, or None where one is missing, not a number or out of range."""
     if not isinstance(body, dict) or not isinstance(body.get("1"), dict) or not isinstance(body.get("2"), dict):
         return None

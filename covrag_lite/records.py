@@ -5,6 +5,7 @@ Every other module passes these around; they hold no logic but their own display
 
 import html
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 SCORES = ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "bias", "conciseness")
@@ -16,7 +17,7 @@ class Question:
     """One question of a test, validation or training set."""
 
     id: str
-    dataset: str  # "nq", "webq", "mintaka" or "triviaqa"; the embedded world mirrors these four
+    dataset: str  # the set it belongs to: "nq" of a folder, "search" of the embedded world
     question: str  # as the user typed it, misspellings included
     answers: tuple[str, ...]  # any of these counts as right
     gold_passages: tuple[str, ...] = ()  # ids of the passages that state the answer, where known
@@ -31,6 +32,9 @@ class Passage:
     id: str
     title: str
     text: str
+
+
+Search = Callable[[Sequence[str]], list[list[Passage]]]  # every retriever: queries -> k passages each
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Verdict:
     revised_question: str  # "" when the answer stands
     parsed: bool
     text: str  # what the model wrote, kept so that it can be parsed again
-    # Of a forced verdict: P("true") among the judgments, P("empty") of the revision, and each score's expectation over its digits.
+    # Of a forced verdict: P("true") among the judgments, P("empty") of the revision, each score's expectation.
     probabilities: dict[str, float] | None = field(default=None, compare=False)
 
 
@@ -106,7 +110,8 @@ class Prediction:
         rounds = "".join(_round_html(number, one, self.question) for number, one in enumerate(self.rounds, 1))
         gold = " | ".join(map(html.escape, self.question.answers))
         return (
-            f"<div style='font-family:sans-serif;max-width:60em'><div style='color:#666'>{html.escape(self.system)}</div>"
+            f"<div style='font-family:sans-serif;max-width:60em'>"
+            f"<div style='color:#666'>{html.escape(self.system)}</div>"
             f"<div style='font-size:1.2em'><b>{html.escape(self.question.question)}</b></div>{rounds}"
             f"<div style='color:#666;margin-top:.5em'>gold answer: {gold}</div></div>"
         )
@@ -119,30 +124,32 @@ def _number(score: float | None) -> str:
 def _round_html(number: int, one: Round, question: Question) -> str:
     """One round as HTML: passages, the answer with its citations tied to them, the verdict as small bars."""
     cited = {int(mark) for mark in CITATION.findall(one.answer)}
-    anchor = f"{question.id}-{number}"
-    passages = "".join(
-        f"<li id='{html.escape(anchor)}-{i}' style='margin:.2em 0;{'background:#fff3c4' if i in cited else 'color:#555'}'>"
-        f"<b>{html.escape(p.title)}</b> {html.escape(p.text)}{' <b>✓ gold</b>' if p.id in question.gold_passages else ''}</li>"
-        for i, p in enumerate(one.passages, 1)
-    )
-    answer = CITATION.sub(lambda m: f"<a href='#{html.escape(anchor)}-{m[1]}'>{m[0]}</a>", html.escape(one.answer))
+    anchor = html.escape(f"{question.id}-{number}")
+    passages = ""
+    for i, passage in enumerate(one.passages, 1):
+        style = "background:#fff3c4" if i in cited else "color:#555"
+        gold = " <b>✓ gold</b>" if passage.id in question.gold_passages else ""
+        text = f"<b>{html.escape(passage.title)}</b> {html.escape(passage.text)}{gold}"
+        passages += f"<li id='{anchor}-{i}' style='margin:.2em 0;{style}'>{text}</li>"
+    answer = CITATION.sub(lambda mark: f"<a href='#{anchor}-{mark[1]}'>{mark[0]}</a>", html.escape(one.answer))
     head = f"searched for <i>{html.escape(one.query)}</i>" if one.query else "nothing searched"
+    verdict = _verdict_html(one.verdict) if one.verdict else ""
     return (
         f"<div style='border-left:3px solid #4c72b0;padding-left:.8em;margin:.6em 0'><b>Round {number}</b>: {head}"
-        f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>"
-        f"{_verdict_html(one.verdict) if one.verdict else ''}</div>"
+        f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>{verdict}</div>"
     )
 
 
 def _verdict_html(verdict: Verdict) -> str:
+    """The scores as bars, the judgment and the revised question."""
     if not verdict.parsed:
         return f"<div><b>Verdict did not parse:</b> <code>{html.escape(verdict.text)}</code></div>"
-    bars = "".join(
-        f"<tr><td style='text-align:left'>{name.replace('_', ' ')}</td><td style='text-align:left'>"
-        f"<div style='display:inline-block;background:#4c72b0;height:.7em;width:{100 * (getattr(verdict, name) or 0):.0f}px'></div> "
-        f"{_number(getattr(verdict, name))}</td></tr>"
-        for name in SCORES
-    )
+    bars = ""
+    for name in SCORES:
+        score = getattr(verdict, name)
+        style = f"display:inline-block;background:#4c72b0;height:.7em;width:{100 * (score or 0):.0f}px"
+        bars += f"<tr><td style='text-align:left'>{name.replace('_', ' ')}</td>"
+        bars += f"<td style='text-align:left'><div style='{style}'></div> {_number(score)}</td></tr>"
     revised = html.escape(verdict.revised_question) or "(none)"
     return (
         f"<table style='font-size:.8em'>{bars}</table><div><b>Judgment:</b> {html.escape(verdict.judgment)}; "

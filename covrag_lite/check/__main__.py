@@ -1,0 +1,23 @@
+"""`python -m covrag_lite.check`: compare, print what differs, and fail if something does."""
+
+import argparse
+import sys
+
+from covrag_lite.check import check
+from covrag_lite.report.recorded import find
+
+
+def main() -> None:
+    """Check everything that is recorded, or with --write fill the documents' numbers in."""
+    parser = argparse.ArgumentParser(
+        prog="python -m covrag_lite.check", description="Does everything recorded follow from what it was made from?"
+    )
+    parser.add_argument("--write", action="store_true", help="put the recomputed numbers into the documents' blocks")
+    wrong, notes = check(write=parser.parse_args().write)
+    verdict = f"{len(wrong)} differences" if wrong else "every number follows"
+    print("\n".join([*notes, *wrong, f"{len(find())} recorded runs scored again: {verdict}"]))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

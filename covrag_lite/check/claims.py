@@ -1,0 +1,68 @@
+"""The numbers in README.md and results/README.md, filled in from recorded runs.
+
+A block between `<!-- made from results/<run>/<table>.claims.md -->` and `<!-- end -->` is that file's prose, with a
+name in braces for every number: of that run or, with a folder's name before it, of another.
+"""
+
+import re
+from pathlib import Path
+
+from covrag_lite.check.compare import compare_text
+from covrag_lite.check.facts import Basis, facts
+
+BLOCK = re.compile(r"(<!-- made from (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+DOCUMENTS = ("README.md", "results/README.md")
+
+
+def check_documents(root: Path, bases: dict[Path, Basis], write: bool) -> list[str]:
+    """Every difference between the documents' blocks and their prose filled in; `write` puts the latter in place."""
+    wrong, used = [], set()
+    for document in DOCUMENTS:
+        path = root / document
+        if path.exists():
+            text = path.read_text()
+            filled = check_blocks(document, text, root, bases, wrong, write)
+            used |= {match[2] for match in BLOCK.finditer(text)}
+            if write:
+                path.write_text(filled)
+    for file in sorted((root / "results").glob("**/*.claims.md")):
+        name = str(file.relative_to(root))
+        if name not in used:
+            wrong.append(f"{' and '.join(DOCUMENTS)}: nothing is made from {name}")
+    return wrong
+
+
+def check_blocks(document: str, text: str, root: Path, bases: dict[Path, Basis], wrong: list[str], write: bool) -> str:
+    """One document with its blocks filled in; what differs is added to `wrong`, unless it is to be written."""
+
+    def fill_block(match: re.Match) -> str:
+        source = match[2]
+        start = text[: match.start(3)].count("\n")
+        try:
+            filled = fill(root, source, bases)
+        except LookupError as error:
+            wrong.append(f"{document}, line {start}: {error.args[0]}")
+            return match[0]
+        if not write:
+            for line in compare_text(match[3], filled):
+                place, _, rest = line.removeprefix("line ").partition(":")
+                wrong.append(f"{document}, line {start + int(place)}:{rest}")
+        return match[1] + filled + match[4]
+
+    return BLOCK.sub(fill_block, text)
+
+
+def fill(root: Path, source: str, bases: dict[Path, Basis]) -> str:
+    """A run's prose with its numbers."""
+    run = Path(source.removesuffix(".claims.md"))
+    if run not in bases:
+        raise LookupError(f"made from {source}, but no predictions of that run can be scored")
+    prose = (root / source).read_text()
+    numbers = facts(bases[run])
+    for other, basis in bases.items():
+        if f"{{{other.parent.name} " in prose:
+            numbers |= {f"{other.parent.name} {name}": value for name, value in facts(basis).items()}
+    try:
+        return prose.format_map(numbers)
+    except KeyError as error:
+        raise LookupError(f"{source}: {error} is no number of that run") from None

@@ -1,0 +1,65 @@
+"""A recorded file beside the same file made anew: what differs, in words."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite.report.reproduction import KEY
+
+
+def compare_file(recorded: Path, made: Path) -> tuple[list[str], list[str]]:
+    """What differs, and what cannot be told: fonts and versions draw the same picture to other bytes."""
+    if not recorded.exists():
+        return [], ["not recorded"]
+    if made.suffix == ".png":
+        same = recorded.read_bytes() == made.read_bytes()
+        return [], [] if same else ["drawn, but not to the same bytes (fonts and versions differ)"]
+    if made.suffix == ".csv":
+        return list(compare_csv(recorded, made)), []
+    return list(compare_text(recorded.read_text(), made.read_text())), []
+
+
+def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
+    """A line for each cell that differs."""
+    was = pd.read_csv(recorded, dtype=str, keep_default_na=False)
+    now = pd.read_csv(made, dtype=str, keep_default_na=False)
+    key = [name for name in KEY if name in now]
+    old, new = _by_key(was, key), _by_key(now, key)
+    assert len(new) == len(now), f"{', '.join(key)} do not tell the rows of {made.name} apart"
+    if len(old) < len(was):
+        yield "a cell is recorded twice"
+    for place in dict.fromkeys([*old, *new]):
+        name = " / ".join(place)
+        if place not in old:
+            yield f"{name}: not recorded, but recomputed"
+        elif place not in new:
+            yield f"{name}: recorded, but not recomputed"
+        else:
+            for column, value in new[place].items():
+                known = old[place].get(column, "nothing")
+                if known != value:
+                    yield f"{name}, {column}: recorded {known}, recomputed {value}"
+
+
+def _by_key(table: pd.DataFrame, key: list[str]) -> dict[tuple[str, ...], dict[str, str]]:
+    """Rows by the columns that tell them apart."""
+    return {tuple(row.get(name, "nothing") for name in key): row for row in table.to_dict("records")}
+
+
+def compare_text(recorded: str, made: str) -> Iterator[str]:
+    """A line for each line that differs, with the words in which it does."""
+    old, new = recorded.splitlines(), made.splitlines()
+    for number in range(max(len(old), len(new))):
+        was = old[number] if number < len(old) else ""
+        now = new[number] if number < len(new) else ""
+        if was != now:
+            words = _different_words(was, now)
+            yield f"line {number + 1}: " + "; ".join(f"recorded {a}, recomputed {b}" for a, b in words)
+
+
+def _different_words(was: str, now: str) -> list[tuple[str, str]]:
+    """The words that differ, where both lines have as many; else the lines whole."""
+    a, b = was.split(), now.split()
+    words = [pair for pair in zip(a, b) if pair[0] != pair[1]] if len(a) == len(b) else []
+    return words or [(was, now)]

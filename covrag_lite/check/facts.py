@@ -1,0 +1,126 @@
+"""Every number that prose may use of a recorded run, by its name, written as prose writes it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite.outcomes import to_frame
+from covrag_lite.records import Prediction
+from covrag_lite.report import ablation, position, retrieval, tables, verifier
+from covrag_lite.speed import report
+from covrag_lite.systems import palette
+
+Basis = Sequence[Prediction] | dict[str, list[Prediction]] | Path  # of a table, of Table 6, of speed
+
+
+def facts(basis: Basis) -> dict[str, str]:
+    """The numbers of a run: of predictions, of predictions by retriever, or of a folder of measured speed."""
+    if isinstance(basis, Path):
+        return report.facts(basis)
+    if isinstance(basis, dict):
+        return facts_of_retrieval(basis)
+    frame = to_frame(basis)
+    return (
+        facts_of_accuracy(frame)
+        | facts_of_comparisons(frame)
+        | facts_of_rewriting(basis)
+        | facts_of_verdicts(frame)
+        | facts_of_chain(basis)
+    )
+
+
+def minus(text: str) -> str:
+    """A number with a proper minus sign."""
+    return text.replace("-", "−")
+
+
+def facts_of_retrieval(searches: dict[str, list[Prediction]]) -> dict[str, str]:
+    """Table 6: what each retriever found before and after CoV-RAG's revision."""
+    frame = retrieval.join_retrievers(searches)
+    made = {}
+    for row in retrieval.retrieval_table(frame[frame.system == "CoV-RAG"]).dropna(subset="n").itertuples():
+        name = f"{row.retriever} {row.questions} {row.measure}"
+        made[f"{name} n"] = f"{row.n:.0f}"
+        made[f"{name} before"] = f"{row.first:.1f}"
+        made[f"{name} after"] = f"{row.last:.1f}"
+        made[f"{name} delta"] = minus(f"{row.delta:+.1f}")
+        made[f"{name} interval"] = minus(f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]")
+    return made
+
+
+def facts_of_accuracy(frame: pd.DataFrame) -> dict[str, str]:
+    """Every system's accuracy, set by set and on average, and how often it finds a gold passage."""
+    made = {}
+    long = tables.accuracy_table(frame[frame.system.isin(palette())], "table2")
+    for row in long[long.metric == "normalised"].itertuples():
+        name = f"{row.system} {row.dataset}"
+        made[name] = f"{row.value:.1f}"
+        made[f"{name} interval"] = f"[{row.low:.0f}–{row.high:.0f}]"
+        made[f"{name} n"] = str(row.n)
+    for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last:
+        made[f"{system} gold"] = f"{100 * found.mean():.1f}"
+    return made
+
+
+def facts_of_comparisons(frame: pd.DataFrame) -> dict[str, str]:
+    """Systems two by two."""
+    made = {}
+    table = tables.compare(frame)
+    for name, _, _, points, interval, gained, lost, p in table[table.metric == "normalised"].itertuples(index=False):
+        made[f"{name} points"] = points.lstrip("+-")
+        made[f"{name} interval"] = minus(interval)
+        made[f"{name} p"] = p
+        made[f"{name} gained"] = str(gained)
+        made[f"{name} lost"] = str(lost)
+    return made
+
+
+def facts_of_rewriting(predictions: Sequence[Prediction]) -> dict[str, str]:
+    """What a rewriter before retrieval does to the questions."""
+    made = {}
+    for system in dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")):
+        own = [p for p in predictions if p.system == system]
+        changed = [p.question for p in own if p.rounds[0].query != p.question.question]
+        made[f"{system} rewritten"] = str(len(changed))
+        made[f"{system} rewritten broken wording"] = str(sum("+" in question.kind for question in changed))
+        counts = position.off_question(predictions, system)
+        if counts:
+            made[f"{system} off the question"] = str(counts[0])
+    return made
+
+
+def facts_of_verdicts(frame: pd.DataFrame) -> dict[str, str]:
+    """What verdicts said, what revisions did, and what re-retrieval found."""
+    made = {}
+    for system, rows in frame[frame.verdicts > 0].groupby("system"):
+        for judgment, n in rows.judgment.value_counts().items():
+            made[f"{system} judged {judgment}"] = str(n)
+        revised, helped, hurt = map(str, tables.count_changes(rows))
+        made |= {f"{system} revised": revised, f"{system} helped": helped, f"{system} hurt": hurt}
+        share = rows.first_normalised.dropna().mean()
+        made[f"{system} majority"] = f"{100 * max(share, 1 - share):.1f}"
+        for part, n, _, before, after, delta, interval in verifier.reference_delta(frame, system).itertuples(
+            index=False
+        ):
+            name = f"{system} {part}"
+            made |= {f"{name} n": str(n), f"{name} before": before, f"{name} after": after}
+            made |= {f"{name} delta": minus(delta), f"{name} interval": minus(interval)}
+    return made
+
+
+def facts_of_chain(predictions: Sequence[Prediction]) -> dict[str, str]:
+    """Table 5, and what each rule does with a second answer."""
+    made = {}
+    for row in ablation.chain_table(predictions).itertuples():
+        name = f"{row.system} {row.metric}"
+        made[name] = f"{row.value:.1f}"
+        made[f"{name} interval"] = minus(f"[{row.low:.1f}, {row.high:.1f}]")
+        made[f"{name} n"] = str(row.n)
+    if any(p.system == "CoV-RAG" for p in predictions):
+        for row in ablation.policies(predictions).itertuples():
+            rule = row.rule.partition(":")[0]  # a colon in braces would begin a format
+            made[f"{rule} accuracy"] = f"{row.accuracy:.1f}"
+            made[f"{rule} helped"] = str(row.helped)
+            made[f"{rule} hurt"] = str(row.hurt)
+    return made

@@ -1,0 +1,95 @@
+"""Each recorded table and picture made anew into another folder, from what its run recorded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import config
+from covrag_lite.judging import judges, ranking
+from covrag_lite.outcomes import to_frame
+from covrag_lite.records import Prediction
+from covrag_lite.report import ablation, pictures, retrieval, tables
+from covrag_lite.report.recorded import Recorded, backbones, check_data, load, load_searches
+from covrag_lite.report.world import knob_effects
+from covrag_lite.speed import report
+
+
+def load_basis(run: Recorded, root: Path) -> object:
+    """What a run's table is made from: predictions, for Table 6 by retriever; for Table 3 answers and verdicts."""
+    if run.table == "table6":
+        return load_searches(run)
+    if run.table != "table3":
+        return load(run)
+    if not run.config.judging.predictions:
+        raise FileNotFoundError("as the systems ran anew for it and their answers are not recorded")
+    answers = judges.load_answers(run.config, root)
+    check_data(run, questions=answers.questions, passages=answers.passages)
+    return answers, judges.load_verdicts(run.file("verdicts.jsonl"))
+
+
+def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
+    """Table 2 or 4 and its picture, from predictions."""
+    frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
+    long = tables.accuracy_table(frame, run.table)
+    tables.save_table(folder, run.table, long, tables.compare(frame), tables.notes(frame))
+    pictures.plot_accuracy(long, tables.title(run.table, run.config, long), folder / f"{run.table}.png")
+
+
+def make_chain(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
+    """Table 5 and its picture."""
+    long = ablation.chain_table(predictions)
+    ablation.save_chain(folder, long, ablation.policies(predictions), ablation.chain_notes(predictions))
+    pictures.plot_accuracy(long, tables.title("table5", run.config, long), folder / "table5.png", None)
+
+
+def make_ranks(run: Recorded, basis: tuple[judges.Answers, pd.DataFrame], folder: Path) -> None:
+    """Table 3 and its picture, from the judged answers and the recorded verdicts; the rubric judges anew."""
+    answers, known = basis
+    scores = judges.judge(run.config, answers, known)
+    long = ranking.rank_table(scores, "table3")
+    compared, agreement = ranking.compare_ranked(scores), ranking.agreement_table(scores)
+    ranking.save_ranks(folder, "table3", long, compared, agreement, ranking.notes(scores))
+    judges.save_verdicts(folder / "table3.verdicts.jsonl", scores)
+    pictures.plot_ranks(long, ranking.title(run.config, answers), folder / "table3.png")
+
+
+def make_retrieval(run: Recorded, searches: dict[str, list[Prediction]], folder: Path) -> None:
+    """Table 6 and its pictures, with the part that is searched without a model."""
+    frame = retrieval.join_retrievers(searches)
+    own, without = frame[frame.system == "CoV-RAG"], frame[frame.system == "clean wording"]
+    revised, clean = retrieval.retrieval_table(own), retrieval.retrieval_table(without)
+    retrieval.save(folder, revised, clean, retrieval.notes(own))
+    pictures.plot_retrieval(revised, retrieval.title(run.config), folder / "table6.png")
+    pictures.plot_clean_wording(clean, folder / "table6.clean.png")
+
+
+def make_backbones(root: Path, folder: Path) -> None:
+    """Figure 4, from the recorded runs."""
+    long = backbones(root)
+    pictures.plot_backbones(long, folder / "figure4.png")
+    long.to_csv(folder / "figure4.csv", index=False, float_format="%.2f")
+
+
+def make_world(root: Path, folder: Path) -> None:
+    """What the world's knobs do, from the world."""
+    effects = knob_effects(config.Config())
+    pictures.plot_knobs(effects, folder / "world.png")
+    effects.to_csv(folder / "world.csv", index=False, float_format="%.2f")
+
+
+def make_speed(root: Path, folder: Path) -> None:
+    """The picture of the recorded speed, from its measurements."""
+    frame, machine = report.load_speed(root / "results" / config.Speed().recorded / "training.json")
+    report.plot_speed(frame, report.title(machine), folder / "speed.training.png")
+
+
+MAKE = {
+    "table2": make_accuracy,
+    "table3": make_ranks,
+    "table4": make_accuracy,
+    "table5": make_chain,
+    "table6": make_retrieval,
+}
+# Those of figures/embedded that are no table's.
+FIGURES = {"figure4": make_backbones, "world": make_world, "speed.training": make_speed}

@@ -1,0 +1,102 @@
+"""Questions and passages from anywhere: the embedded world, or a folder of files.
+
+Every kind of data gives the same things: the names of its sets, the questions of a set in three splits (train,
+validation, test) that share no question, and a corpus. A further kind is a module with these three functions and one
+entry in KINDS. No file of this room searches or loads a model.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from covrag_lite.config import ALL, Config
+from covrag_lite.data import folder, world
+from covrag_lite.metrics import normalise
+from covrag_lite.records import Passage, Question, Sample
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of data."""
+
+    sets: Callable[[Config, str], tuple[str, ...]]  # config, split -> the names of its sets
+    questions: Callable[[Config, str, str], list[Question]]  # config, split, set -> its questions
+    passages: Callable[[Config], list[Passage]]  # the corpus
+
+
+KINDS = {
+    "world": Kind(world.sets, world.questions, world.passages),
+    "folder": Kind(folder.sets, folder.questions, folder.passages),
+}
+
+
+def kind_of(config: Config) -> Kind:
+    """The kind that the parameter `data` names; what is no kind's name is a folder."""
+    return KINDS.get(config.data.data, KINDS["folder"])
+
+
+def choose_sets(config: Config) -> tuple[str, ...]:
+    """The names of the configured sets; "all" are those that the data has for this split."""
+    wanted = config.data.datasets
+    if len(set(wanted)) < len(wanted):
+        raise ValueError(f"datasets {wanted} must name no set twice")
+    return kind_of(config).sets(config, config.data.split) if wanted == ALL else wanted
+
+
+def load_questions(config: Config) -> list[Question]:
+    """The first `n_questions` of each of the configured sets, in their order."""
+    limit = config.data.n_questions
+    if limit < 0:
+        raise ValueError(f"n_questions is {limit} and must not be negative (0 means all)")
+    if config.data.split not in SPLITS:
+        raise ValueError(f"split {config.data.split!r} is not known; use one of {', '.join(SPLITS)}")
+    made = []
+    for dataset in choose_sets(config):
+        made += kind_of(config).questions(config, config.data.split, dataset)[: limit or None]
+    return made
+
+
+def load_passages(config: Config) -> list[Passage]:
+    """The whole corpus."""
+    return kind_of(config).passages(config)
+
+
+def pick_question(config: Config) -> Question:
+    """The one question to explore: the user's own, which has no gold answer, or one of a set."""
+    wanted = config.explore
+    if wanted.question:
+        return Question("own", wanted.dataset, wanted.question, ("(not known)",))
+    rows = load_questions(config.change(datasets=(wanted.dataset,), n_questions=0))
+    if not 0 <= wanted.number < len(rows):
+        raise ValueError(f"number is {wanted.number}, but {wanted.dataset} has questions 0 to {len(rows) - 1}")
+    return rows[wanted.number]
+
+
+def check_disjoint(train: Sequence[Question], config: Config) -> str:
+    """A sentence on the splits, or an error where a training question is also asked in validation or testing."""
+    learnt = {normalise(question.question): question.id for question in train}
+    counts = []
+    for split in ("validation", "test"):
+        asked = load_questions(config.change(split=split, datasets=ALL, n_questions=0))
+        shared = [question for question in asked if normalise(question.question) in learnt]
+        if shared:
+            one = shared[0]
+            raise ValueError(
+                f"{len(shared)} {split} questions are training questions too, but for capitals and punctuation: "
+                f"{one.id!r} is {learnt[normalise(one.question)]!r}; take them out of the training file"
+            )
+        counts.append(f"{len(asked)} for {split}")
+    return f"{len(learnt)} different questions to learn from, none of them among {' and '.join(counts)}"
+
+
+def digest(items: Iterable[Question | Passage | Sample]) -> str:
+    """A hash of the very records a run used, for its manifest: the version of the data."""
+    whole = hashlib.sha256()
+    for item in items:
+        # The world's sets count under the words that older records hashed, so that their hashes still hold.
+        if isinstance(item, Question) and item.dataset in world.SETS:
+            item = replace(item, dataset=world.SETS[item.dataset])
+        whole.update(repr(item).encode())
+    return whole.hexdigest()[:16]

@@ -1,0 +1,167 @@
+"""Questions and passages from a folder of JSONL files, plain or gzipped: your own data.
+
+`<set>.jsonl` holds the test questions of a set, `train_<set>.jsonl` the questions to learn from, and, if you want to
+choose them yourself, `validation_<set>.jsonl` those to validate on; without that file a tenth of the training questions
+is held out. Rows have `id, question, answers` and optionally `gold_passage` (or `gold_passages`), `clean_question` and
+`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. A training file may also have WebGLM-QA's shape:
+rows of `question, answer, references`, each with its own references and a cited answer.
+"""
+
+import gzip
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from covrag_lite.config import Config, resolve
+from covrag_lite.metrics import is_defective, normalise
+from covrag_lite.records import Passage, Question
+
+ENDS = (".jsonl", ".jsonl.gz")
+PREFIX = {"test": "", "train": "train_", "validation": "validation_"}
+HELD_OUT = 10  # one in ten training questions is for validation, where no file names them
+
+
+def sets(config: Config, split: str) -> tuple[str, ...]:
+    """The sets that have a file for this split, by name."""
+    folder = find_folder(config.data.data)
+    found = {file.name.partition(".")[0] for file in folder.iterdir() if file.name.endswith(ENDS)}
+    if split == "test":
+        return tuple(sorted(name for name in found if not name.startswith(("train_", "validation_", "corpus"))))
+    learnt = sorted(name.removeprefix("train_") for name in found if name.startswith("train_"))
+    if split == "validation":
+        learnt = [name for name in learnt if not is_cited(config, name)]
+    return tuple(learnt)
+
+
+def questions(config: Config, split: str, dataset: str) -> list[Question]:
+    """The questions of one set and split. What validates is never trained on, whatever files there are."""
+    folder = find_folder(config.data.data)
+    own = find_file(folder, f"validation_{dataset}")
+    if split == "test":
+        return read_questions(need_file(folder, dataset), dataset)
+    if split == "validation" and own:
+        return read_questions(own, dataset)
+    if split == "validation" and is_cited(config, dataset):
+        return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
+    every = read_questions(need_file(folder, dataset, "train_"), dataset)
+    held_out = set() if own else held_out_texts(every)
+    return [one for one in every if (normalise(one.question) in held_out) == (split == "validation")]
+
+
+def held_out_texts(questions: Sequence[Question]) -> set[str]:
+    """The normalised texts of a tenth of the questions, chosen by their hash: at least one, never all."""
+    texts = sorted({normalise(one.question) for one in questions}, key=hash_text)
+    return set(texts[: max(1, len(texts) // HELD_OUT)]) if len(texts) > 1 else set()
+
+
+def hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def passages(config: Config) -> list[Passage]:
+    """The whole corpus."""
+    folder = find_folder(config.data.data)
+    path = find_file(folder, "corpus")
+    if path is None:
+        raise FileNotFoundError(f"{folder} has no corpus.jsonl or corpus.jsonl.gz")
+    return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in read_rows(path, ("id", "text"))]
+
+
+def is_cited(config: Config, dataset: str) -> bool:
+    """Does the training file of this set have WebGLM-QA's shape?"""
+    path = find_file(find_folder(config.data.data), f"train_{dataset}")
+    if path is None:
+        return False
+    return "references" in next(read_rows(path, ("question",)))[1]
+
+
+def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]]:
+    """Questions with cited answers, and the references that come with each question."""
+    path = need_file(find_folder(config.data.data), dataset, "train_")
+    questions, own = [], {}
+    for number, row in read_rows(path, ("question", "answer", "references")):
+        references = [Passage(f"{dataset}-{number}-{i}", "", text) for i, text in enumerate(row["references"], 1)]
+        gold = tuple(passage.id for passage in references)
+        questions.append(Question(f"{dataset}-{number}", dataset, row["question"], (row["answer"],), gold))
+        own[row["question"]] = references
+    return questions, own
+
+
+def find_folder(data: str) -> Path:
+    """The folder that the parameter `data` names."""
+    if not resolve(data).is_dir():
+        raise FileNotFoundError(f"data {data!r} is neither 'world' nor a folder ({resolve(data)} does not exist)")
+    return resolve(data)
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """The file of that name, plain or gzipped, if it is there."""
+    return next((folder / f"{name}{end}" for end in ENDS if (folder / f"{name}{end}").exists()), None)
+
+
+def need_file(folder: Path, dataset: str, prefix: str = "") -> Path:
+    """The file of a set, or an error that names the sets there are."""
+    path = find_file(folder, prefix + dataset)
+    if path is None:
+        names = {file.name.partition(".")[0] for file in folder.iterdir() if file.name.endswith(ENDS)}
+        there = sorted(name for name in names if not name.startswith("corpus"))
+        raise FileNotFoundError(
+            f"dataset {dataset!r} is not known: {folder / (prefix + dataset)}.jsonl does not exist; "
+            f"sets there: {', '.join(there) or 'none'}"
+        )
+    return path
+
+
+def read_questions(path: Path, dataset: str) -> list[Question]:
+    """A file's questions; a row that cannot be one is named by its line."""
+    made, lines = [], {}
+    for number, row in read_rows(path, ("id", "question", "answers")):
+        if not isinstance(row["answers"], list) or not all(isinstance(answer, str) for answer in row["answers"]):
+            raise ValueError(f"{path}, line {number}: answers must be a list of strings, not {row['answers']!r}")
+        if is_defective(row["answers"]):
+            warnings.warn(
+                f"{path}, line {number}: the answers {row['answers']} normalise to nothing; the question stays, "
+                "but is left out of the normalised accuracy",
+                stacklevel=4,
+            )
+        identity = str(row["id"])
+        if identity in lines:
+            raise ValueError(f"{path}, line {number}: the id {identity!r} stands already on line {lines[identity]}")
+        lines[identity] = number
+        made.append(to_question(identity, dataset, row))
+    return made
+
+
+def to_question(identity: str, dataset: str, row: dict) -> Question:
+    """A checked row as a question."""
+    gold = row.get("gold_passages") or ([row["gold_passage"]] if row.get("gold_passage") else [])
+    return Question(
+        identity,
+        dataset,
+        row["question"],
+        tuple(row["answers"]),
+        tuple(map(str, gold)),
+        row.get("clean_question", ""),
+        row.get("kind", ""),
+    )
+
+
+def read_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:
+    """The file's rows with their line numbers; a broken one is named by file and line."""
+    number = 0
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+            missing = [name for name in needed if not isinstance(row, dict) or name not in row]
+            if missing:
+                raise ValueError(f"{path}, line {number}: has no {' and no '.join(missing)}")
+            yield number, row
+    if number == 0:
+        raise ValueError(f"{path} is empty")

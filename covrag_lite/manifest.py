@@ -1,0 +1,85 @@
+"""Where a result comes from: code, versions, weights, data, machine, and what it cost."""
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from covrag_lite.config import ROOT, Config
+from covrag_lite.data import digest
+from covrag_lite.systems import find_system
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "bitsandbytes",
+    "bm25s",
+    "sentence-transformers",
+    "numpy",
+    "scipy",
+    "pandas",
+)
+
+
+def build_manifest(config: Config, model: object, seconds: float, **data: Sequence) -> dict:
+    """The manifest of a run that took so long, with the size and hash of each part of its data."""
+    torch = sys.modules.get("torch")
+    return {
+        **find_commit(),
+        "parameters": config.flat(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in PACKAGES},
+        "model_sha256": model.base.weights_hash,
+        "adapters": hash_adapters(config, model),
+        "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
+        "hardware": {
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "gpu": torch.cuda.get_device_name() if torch and model.device == "cuda" else None,
+        },
+        "wall_seconds": round(seconds, 1),
+        "peak_memory_gb": round(peak_memory(), 2),
+    }
+
+
+def find_commit() -> dict[str, str | bool | None]:
+    """The commit that ran, and whether its code was modified; COVRAG_COMMIT tells it to a copy without history."""
+    told = os.environ.get("COVRAG_COMMIT")
+    if told:
+        return {"commit": told, "modified": None}
+    commit = git("rev-parse", "--verify", "-q", "HEAD")
+    if not commit:
+        return {"commit": "unknown", "modified": None}
+    return {"commit": commit, "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks"))}
+
+
+def git(*words: str) -> str:
+    """What git says of the project's folder; nothing where it is no repository."""
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
+
+
+def hash_adapters(config: Config, model: object) -> dict[str, str]:
+    """The adapters that the configured systems ran with, by the hash of their weights."""
+    wanted = {adapter for name in config.chain.systems for adapter in find_system(name).adapters}
+    views = {name: model.with_adapter(name) for name in sorted(wanted)}
+    return {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter}
+
+
+def peak_memory() -> float:
+    """The most memory this process has held, in GB: of the GPU where one was used, else of the machine."""
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated() / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, in KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def save_manifest(path: Path, content: dict) -> None:
+    """Write a manifest, or other settings, as JSON."""
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,114 @@
+"""Predictions as outcomes: the tidy frame that every table is made from, and the files in which they are recorded.
+
+A recorded prediction holds ids and what our models wrote, none of the data's own text.
+"""
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import metrics, prompts
+from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.systems import adapter_of
+
+
+def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """One row a question and system."""
+    return pd.DataFrame([_describe(prediction) for prediction in predictions])
+
+
+def _describe(p: Prediction) -> dict:
+    """A prediction's row of the frame."""
+    answers = p.question.answers
+    first, last = p.rounds[0], p.rounds[-1]
+    verdicts = [one.verdict for one in p.rounds if one.verdict]
+    return dict(
+        system=p.system,
+        backbone=p.backbone,
+        dataset=p.question.dataset,
+        id=p.question.id,
+        kind=p.question.kind,
+        form=form_of(p.question.kind),
+        answer=p.answer,
+        raw=metrics.score(p.answer, answers, "raw"),
+        normalised=metrics.score(p.answer, answers, "normalised"),
+        first_normalised=metrics.score(first.answer, answers, "normalised"),
+        gold_first=metrics.holds_gold(first.passages, p.question.gold_passages),
+        gold_last=metrics.holds_gold(last.passages, p.question.gold_passages),
+        found_first=metrics.holds_answer(first.passages, answers),
+        found_last=metrics.holds_answer(last.passages, answers),
+        verdicts=len(verdicts),
+        unparsed=sum(not verdict.parsed for verdict in verdicts),
+        judgment=verdicts[0].judgment if verdicts else None,
+        revised=p.revised,
+        query=last.query,
+    )
+
+
+def form_of(kind: str) -> str:
+    """How a question is put: with broken wording, in two hops, or well."""
+    if "+" in kind:
+        return "broken wording"
+    return "two-hop" if kind == "two-hop" else "well put"
+
+
+def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
+    """Write predictions as gzipped JSONL, one line a question and system; the same predictions give the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for p in predictions:
+        rounds = [_to_json(one, p.question) for one in p.rounds]
+        row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+
+
+def _to_json(one: Round, question: Question) -> dict:
+    """A round without the data's own text: the question itself is written as null, a passage by its id."""
+    row = {
+        "query": one.query if one.query != question.question else None,
+        "passages": [passage.id for passage in one.passages],
+        "answer": one.answer,
+        "verdict": one.verdict.text if one.verdict else None,
+    }
+    if one.verdict and one.verdict.probabilities:
+        row["probabilities"] = one.verdict.probabilities
+    return row
+
+
+def load_predictions(
+    path: Path, questions: Sequence[Question], passages: Sequence[Passage], backbone: str = ""
+) -> list[Prediction]:
+    """Recorded predictions with their questions and passages put back, to be scored again without a model."""
+    asked = {question.id: question for question in questions}
+    known = {passage.id: passage for passage in passages}
+    made = []
+    for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+        row = json.loads(line)
+        question = asked[row["id"]]
+        adapter = adapter_of(row["system"])
+        rounds = tuple(_from_json(one, question, known, adapter) for one in row["rounds"])
+        made.append(Prediction(question, row["system"], rounds, f"{backbone}+{adapter}" if adapter else backbone))
+    return made
+
+
+def _from_json(one: dict, question: Question, known: dict[str, Passage], adapter: str) -> Round:
+    """The round that was written, with its texts put back."""
+    query = question.question if one["query"] is None else one["query"]
+    passages = tuple(known[identity] for identity in one["passages"])
+    verdict = None
+    if one["verdict"]:
+        schema = prompts.DIRECT if adapter == "cov-direct" else prompts.SCHEMA
+        verdict = prompts.parse_verdict(one["verdict"], schema, one.get("probabilities"))
+    return Round(query, passages, one["answer"], verdict)
+
+
+def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:
+    """An error where a group of the frame does not hold each of n questions once, or a forced verdict did not parse."""
+    sizes = frame.groupby(by).id.agg(["size", "nunique"])
+    assert (sizes["size"] == n).all(), f"a question is missing or counted twice: {sizes['size'].to_dict()}, not {n}"
+    assert (sizes["nunique"] == n).all(), f"a question stands twice: {sizes['nunique'].to_dict()}, not {n}"
+    assert verdicts == "free" or frame.unparsed.sum() == 0, "a forced verdict did not parse"

@@ -1,0 +1,71 @@
+"""Table 4: where to revise (Section 4.3 of the paper), and what a rewriter does to the search.
+
+Pure functions over predictions, called by notebooks/table4.ipynb and by `check`.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.records import Passage, Prediction, Question, Search
+
+
+def retrieved(predictions: Sequence[Prediction], search: Search) -> pd.DataFrame:
+    """What each position of the revision finds with its last search, beside the clean wording where it is known."""
+    rows = [(p.system, *_found(p.rounds[-1].passages, p.question)) for p in predictions]
+    asked = {p.question.id: p.question for p in predictions if p.question.clean_question}
+    found = search([question.clean_question for question in asked.values()])
+    rows += [("clean wording", *_found(passages, question)) for question, passages in zip(asked.values(), found)]
+    groups = pd.DataFrame(rows, columns=["searched by", "gold passage %", "answer %"]).groupby(
+        "searched by", sort=False
+    )
+    return groups.agg(_percent).round(1).assign(n=groups.size())
+
+
+def _found(passages: Sequence[Passage], question: Question) -> tuple[bool | None, bool | None]:
+    return metrics.holds_gold(passages, question.gold_passages), metrics.holds_answer(passages, question.answers)
+
+
+def _percent(values: pd.Series) -> float:
+    return 100 * values.dropna().astype(bool).mean()
+
+
+def off_question(predictions: Sequence[Prediction], system: str) -> tuple[int, int] | None:
+    """How many rewritten questions share no word of over three letters with theirs, of how many; None if none changed.
+
+    Such a rewrite has failed: a small model repeats the instruction instead.
+    """
+    pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.system == system]
+    if all(query == question for question, query in pairs):
+        return None
+    return sum(not _long_words(question) & _long_words(query) for question, query in pairs), len(pairs)
+
+
+def describe_rewriting(predictions: Sequence[Prediction]) -> list[str]:
+    """A sentence for each system that rewrites first, on the rewrites that failed."""
+    lines = []
+    for system in dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")):
+        counts = off_question(predictions, system)
+        if counts:
+            lines.append(f"{system}: {counts[0]} of {counts[1]} rewritten questions share no long word with theirs")
+    return lines
+
+
+def _long_words(text: str) -> set[str]:
+    return {word for word in metrics.normalise(text).split() if len(word) > 3}
+
+
+def drift(predictions: Sequence[Prediction], system: str = "Start-Revise trained", examples: int = 3) -> pd.DataFrame:
+    """Questions that find a gold passage as asked, and lose it by being rewritten."""
+    before = {p.question.id: _gold(p) for p in predictions if p.system == "CoV-RAG-S"}
+    rows = []
+    for p in predictions:
+        rewritten = p.rounds[0].query
+        if p.system == system and rewritten != p.question.question and before.get(p.question.id) and not _gold(p):
+            rows.append((p.question.question, rewritten))
+    return pd.DataFrame(rows, columns=["question, found as asked", "rewritten, found no more"]).head(examples)
+
+
+def _gold(prediction: Prediction) -> bool | None:
+    return metrics.holds_gold(prediction.rounds[0].passages, prediction.question.gold_passages)

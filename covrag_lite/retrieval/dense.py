@@ -1,0 +1,71 @@
+"""Search by meaning: unit vectors of an encoder, exact products, one block of the corpus after the other."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from covrag_lite import config, weights
+from covrag_lite.records import Passage, Search
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+SCORES = 10_000_000  # products held at once: about 200 MB with what sorting them takes, whatever the size of the corpus
+
+
+def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
+    """Encode the passages, or read their vectors from an earlier run; the search returns the k nearest."""
+    network = load_encoder(weights.find_encoder(settings.encoder))
+    vectors = embed([f"{p.title} {p.text}" for p in passages], settings.encoder)
+
+    def search(queries: Sequence[str]) -> list[list[Passage]]:
+        if not queries:
+            return []
+        asked = network.encode_query(list(queries), normalize_embeddings=True)
+        return [[passages[i] for i in row] for row in nearest(asked, vectors, settings.k)]
+
+    return search
+
+
+def nearest(queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int = SCORES) -> np.ndarray:
+    """For each query the rows of the k largest products, largest first."""
+    best = np.empty((len(queries), 0), np.float32)
+    rows = np.empty((len(queries), 0), int)
+    size = max(1, at_once // len(queries))
+    for start in range(0, len(vectors), size):
+        scores = queries @ vectors[start : start + size].T  # (queries, block)
+        top = np.argpartition(-scores, min(k, scores.shape[1]) - 1)[:, :k]  # (queries, k), unordered
+        best = np.hstack([best, np.take_along_axis(scores, top, 1)])
+        rows = np.hstack([rows, top + start])
+        order = np.argsort(-best, axis=1)[:, :k]
+        best = np.take_along_axis(best, order, 1)
+        rows = np.take_along_axis(rows, order, 1)
+    return rows
+
+
+def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
+    """The texts as unit vectors, one row each; computed once for these texts and this encoder, then read from disk."""
+    key = hashlib.sha256("\0".join([weights.hash_encoder(encoder), *texts]).encode()).hexdigest()[:16]
+    file = weights.CACHE / "embeddings" / f"{key}.npy"
+    if not file.exists():
+        # sentence-transformers sorts by length, so that a batch needs little padding.
+        network = load_encoder(weights.find_encoder(encoder))
+        vectors = network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        making = file.with_suffix(f".{os.getpid()}.npy")
+        np.save(making, vectors)
+        making.rename(file)  # whole or not there
+    return np.load(file, mmap_mode="r")
+
+
+@cache
+def load_encoder(folder: Path) -> "SentenceTransformer":
+    """The encoder with the pooling and prompts that its folder describes; a plain transformer gets mean pooling."""
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), model_kwargs={"use_safetensors": True})

