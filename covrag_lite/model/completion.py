@@ -1,101 +1,142 @@
-"""Prompts through a model and into the journal: batch by batch, nothing computed twice, nothing written lost.
+"""Prompts through a model and into the journal, batch by batch: nothing is computed twice, and nothing written is lost.
 
-`evaluation` and `teacher` call `complete`.
+`evaluation` and `teacher` call `complete`; `evaluation` calls the others too.
 """
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from itertools import islice
-
-from tqdm.auto import tqdm
+from typing import TYPE_CHECKING
 
 from covrag_lite.journal import Journal, key_of
+from covrag_lite.progress import track
 from covrag_lite.prompts import VERDICT_ROOM
 
+if TYPE_CHECKING:
+    from covrag_lite.model.endpoint import Endpoint
+    from covrag_lite.model.local import LanguageModel
 
-def keys_of(stage: str, texts: Sequence[str], limit: int, model) -> dict[str, str]:
+
+def keys_of(stage: str, texts: Sequence[str], limit: int, model: "LanguageModel | Endpoint") -> dict[str, str]:
     """Each prompt's key in the journal: everything its completion depends on."""
-    setting = dict(
-        weights=model.fingerprint, quantize=model.config.quantize, device=model.device, stage=stage, limit=limit
-    )
+    setting = {
+        "weights": model.fingerprint,
+        "quantize": model.config.quantize,
+        "device": model.device,
+        "stage": stage,
+        "limit": limit,
+    }
     if stage == "verify":
-        setting |= dict(verdicts=model.config.verdicts, schema=model.schema)
+        setting |= {"verdicts": model.config.verdicts, "schema": model.schema}
     return {text: key_of(**setting, prompt=text) for text in texts}
 
 
-def complete(stage: str, texts: Sequence[str], limit: int, model, journal: Journal) -> list[str]:
+def complete(
+    stage: str, texts: Sequence[str], limit: int, model: "LanguageModel | Endpoint", journal: Journal
+) -> list[str]:
     """Complete prompts, journaling each batch as it is written.
 
     Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
     the same batches as an unbroken one and ends with the same bytes. An endpoint's batches are single prompts.
     """
-    keys, served = keys_of(stage, texts, limit, model), model.device == "endpoint"
-    room = limit + VERDICT_ROOM if stage == "verify" else limit
-    batches = [[text] for text in keys] if served else model.batches(list(keys), room)
+    keys = keys_of(stage, texts, limit, model)
+    is_served = model.device == "endpoint"
+    if is_served:
+        batches = [[text] for text in keys]
+    else:
+        room = limit + VERDICT_ROOM if stage == "verify" else limit
+        batches = model.batches(list(keys), room)
     left = [batch for batch in batches if not all(keys[text] in journal for text in batch)]
 
     def write(batch: Sequence[str]) -> dict[str, str]:
-        chances = [None] * len(batch)
-        if stage == "verify" and hasattr(model, "judge"):
-            written, chances = zip(*model.judge(batch))
-        else:  # an endpoint tells no probabilities
-            written = model.verify(batch) if stage == "verify" else model.generate(batch, limit)
-        return {keys[text]: one for text, one in zip(batch, written, strict=True)} | {
-            beside(keys[text]): json.dumps(one) for text, one in zip(batch, chances) if one
-        }
+        batch_keys = [keys[text] for text in batch]
+        return write_batch(stage, batch, batch_keys, limit, model)
 
-    for written in tqdm(
-        each(write, left, model.config.requests if served else 1),
-        total=len(left),
-        desc=stage,
-        unit="prompt" if served else "batch",
-        disable=not left,
-    ):
+    made = each(write, left, model.config.requests if is_served else 1)
+    for written in track(made, stage, "prompt" if is_served else "batch", total=len(left)):
         journal.add(stage, written)
-    if served and left:
+    if is_served and left:
         print(model.bill())
     return [journal[keys[text]] for text in texts]
 
 
+def write_batch(
+    stage: str, batch: Sequence[str], keys: Sequence[str], limit: int, model: "LanguageModel | Endpoint"
+) -> dict[str, str]:
+    """What the journal gets for one batch: each prompt's completion and, where known, the probabilities behind it."""
+    chances = [None] * len(batch)
+    if stage != "verify":
+        written = model.generate(batch, limit)
+    elif hasattr(model, "judge"):
+        written, chances = zip(*model.judge(batch))
+    else:  # an endpoint tells no probabilities
+        written = model.verify(batch)
+    texts = dict(zip(keys, written, strict=True))
+    for key, one in zip(keys, chances):
+        if one:
+            texts[beside(key)] = json.dumps(one)
+    return texts
+
+
 def complete_both(
-    asked: Sequence[str], thens: Sequence[Callable[[str], str]], limit: int, revised: int, model, journal: Journal
+    asked: Sequence[str],
+    thens: Sequence[Callable[[str], str]],
+    limit: int,
+    revised: int,
+    model: "LanguageModel",
+    journal: Journal,
 ) -> None:
-    """Journal answers together with the verdicts on them, whose prompts `thens` make: the two stages then find all they need."""
-    keys, then = keys_of("answer", asked, limit, model), dict(zip(asked, thens))
-    judged = lambda batch, answers: keys_of(
-        "verify", [then[text](answer) for text, answer in zip(batch, answers)], revised, model
-    )
-    known = lambda batch: (
-        all(keys[text] in journal for text in batch)
-        and all(key in journal for key in judged(batch, [journal[keys[text]] for text in batch]).values())
-    )
-    left = [batch for batch in model.batches(list(keys), limit + VERDICT_ROOM + revised) if not known(batch)]
-    for batch in tqdm(left, desc="answer and verify", unit="batch", disable=not left):
-        answers, verdicts, chances = zip(*model.generate_and_judge(batch, [then[text] for text in batch], limit))
-        places = list(
-            judged(batch, answers).values()
-        )  # as many as prompts: an answer's verification prompt holds its question
+    """Journal answers together with the verdicts on them, so that the two stages find all they need.
+
+    `thens` make the verification prompts from the answers.
+    """
+    keys = keys_of("answer", asked, limit, model)
+    then = dict(zip(asked, thens))
+
+    def verdict_keys(batch: Sequence[str], answers: Sequence[str]) -> list[str]:
+        # As many as prompts: an answer's verification prompt holds its question.
+        verify_prompts = [then[text](answer) for text, answer in zip(batch, answers)]
+        return list(keys_of("verify", verify_prompts, revised, model).values())
+
+    def is_known(batch: Sequence[str]) -> bool:
+        if not all(keys[text] in journal for text in batch):
+            return False
+        answers = [journal[keys[text]] for text in batch]
+        return all(key in journal for key in verdict_keys(batch, answers))
+
+    batches = model.batches(list(keys), limit + VERDICT_ROOM + revised)
+    left = [batch for batch in batches if not is_known(batch)]
+    for batch in track(left, "answer and verify", "batch", total=len(left)):
+        made = model.generate_and_judge(batch, [then[text] for text in batch], limit)
+        answers, verdicts, chances = zip(*made)
         journal.add("answer", {keys[text]: answer for text, answer in zip(batch, answers)})
-        journal.add(
-            "verify",
-            dict(zip(places, verdicts)) | {beside(place): json.dumps(one) for place, one in zip(places, chances)},
-        )
+        places = verdict_keys(batch, answers)
+        texts = dict(zip(places, verdicts))
+        for place, one in zip(places, chances):
+            texts[beside(place)] = json.dumps(one)
+        journal.add("verify", texts)
 
 
-def each(write: Callable, batches: Sequence[Sequence[str]], at_once: int) -> Iterator[dict[str, str]]:
-    """What `write` makes of every batch, as soon as it is made; a failure lets those under way end and begins no more."""
+def each(
+    write: Callable[[Sequence[str]], dict[str, str]], batches: Sequence[Sequence[str]], at_once: int
+) -> Iterator[dict[str, str]]:
+    """What `write` makes of every batch, as soon as it is made; after a failure no more are begun."""
     if at_once == 1:
         yield from map(write, batches)
         return
-    waiting, failures = iter(batches), []
+    waiting = iter(batches)
+    failures = []
     with ThreadPoolExecutor(at_once) as pool:
         running = {pool.submit(write, batch) for batch in islice(waiting, at_once)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             failures += [one.exception() for one in done if one.exception()]
-            yield from (one.result() for one in done if not one.exception())
-            running |= {pool.submit(write, batch) for batch in islice(waiting, 0 if failures else len(done))}
+            for one in done:
+                if not one.exception():
+                    yield one.result()
+            n_next = 0 if failures else len(done)
+            running |= {pool.submit(write, batch) for batch in islice(waiting, n_next)}
     if failures:
         raise failures[0]
 
@@ -105,7 +146,9 @@ def beside(key: str) -> str:
     return f"{key} probabilities"
 
 
-def probabilities_of(texts: Sequence[str], limit: int, model, journal: Journal) -> list[dict[str, float] | None]:
+def probabilities_of(
+    texts: Sequence[str], limit: int, model: "LanguageModel | Endpoint", journal: Journal
+) -> list[dict[str, float] | None]:
     """The probabilities behind journaled verdicts, None where they are not known."""
     keys = keys_of("verify", texts, limit, model)
     known = [journal.texts.get(beside(keys[text])) for text in texts]

@@ -1,17 +1,19 @@
-"""The gaps of a verdict: where the schema lets the model choose, how a verdict is guessed to go on, and what its choices' chances say.
+"""The gaps of a verdict: where the schema lets the model choose, how a verdict may go on, and what its chances say.
 
-Pure bookkeeping over `prompts.SCHEMA`; `decoding` asks the model.
+This is bookkeeping over `prompts.SCHEMA` (the paper's Table 7) and knows no network; `decoding` asks the model.
 """
 
 import math
 import os.path
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from covrag_lite.prompts import JUDGMENTS
 
-DIGITS, QUOTES = tuple("0123456789"), (' "', ' ""')  # a revised question's opening, or all of an empty one
+DIGITS = tuple("0123456789")
+QUOTES = (' "', ' ""')  # a revised question's opening, or all of an empty one
 # The choices of verdicts as they are often written: the first guesses.
 TYPICAL = ((*"095095095095005095", "true", QUOTES[1]), (*"005005005015095095", "false", QUOTES[0]))
 
@@ -26,9 +28,17 @@ class Gap:
     digit: int = 0  # of a score, which one: its decimals are zeros where it begins with a 1
 
 
+class Filled(NamedTuple):
+    """How the gaps of one verdict have been filled so far."""
+
+    path: list[str]  # the choice at each gap
+    chances: list[list[float]]  # at each gap the probabilities of its choices; none where only one was left
+
+
 def gaps_of(schema: Sequence[str | tuple[str, str]]) -> tuple[list[Gap], str]:
     """The schema's gaps in order, and its closing text."""
-    gaps, before = [], ""
+    gaps = []
+    before = ""
     for part in schema:
         match part:
             case str():
@@ -49,42 +59,84 @@ def fixed(gap: Gap, path: Sequence[str]) -> str | None:
     return "0" if gap.digit and path[-gap.digit] == "1" else None
 
 
-def probabilities_of(gaps: Sequence[Gap], path: Sequence[str], chances: Sequence[Sequence[float]]) -> dict[str, float]:
-    """What stands behind a verdict: the expectation of each score, the probability of "true" and that of an empty revision, each among what the schema allows."""
+class Choices:
+    """The choices at all gaps by their first tokens, which are all that the model is asked for."""
+
+    def __init__(self, gaps: Sequence[Gap], ids_of: Callable[[str], list[int]], model: str):
+        first_tokens = {gap.choices: [ids_of(choice)[0] for choice in gap.choices] for gap in gaps}
+        for choices, tokens in first_tokens.items():
+            # An empty revision that begins like a full one also shows later, by ending at once.
+            if len(set(tokens)) < len(choices) and choices != QUOTES:
+                raise ValueError(f"the tokenizer of {model!r} cannot tell {choices} apart; use verdicts = 'free'")
+        opening, empty = first_tokens[QUOTES]
+        self.tells_empty = opening != empty
+        self.tokens = sorted({token for tokens in first_tokens.values() for token in tokens})
+        self.columns = {}  # of each tuple of choices, where its first tokens stand in `self.tokens`
+        for choices, tokens in first_tokens.items():
+            self.columns[choices] = [self.tokens.index(token) for token in tokens]
+
+    def choose(self, gap: Gap, path: Sequence[str], logits: Sequence[float]) -> tuple[str, list[float]]:
+        """The likeliest choice at a gap and the probabilities of all; `logits` are those of `self.tokens`."""
+        only = fixed(gap, path)
+        if gap.choices == QUOTES and not self.tells_empty:
+            only = QUOTES[0]
+        if only:
+            return only, []
+        chances = softmax([logits[column] for column in self.columns[gap.choices]])
+        likeliest = chances.index(max(chances))
+        return gap.choices[likeliest], chances
+
+
+def probabilities_of(gaps: Sequence[Gap], chances: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Each score's expectation, and the probabilities of "true" and of an empty revision, among what is allowed."""
     made = {}
-    for gap, choice, chance in zip(gaps, path, chances):
+    for gap, chance in zip(gaps, chances):
         if gap.choices == JUDGMENTS:
             made["true"] = chance[JUDGMENTS.index("true")]
         elif gap.choices == QUOTES:
-            made |= {"empty": chance[1]} if chance else {}
+            if chance:
+                made["empty"] = chance[1]
         elif not gap.digit:
-            # What would follow a leading 0 is not asked of those that wrote a 1: there the expectation is P(1) alone, a lower bound.
-            made[gap.name], leading = chance[1], chance[0]
+            # The decimals after a leading 0 are not asked of a verdict that wrote a 1: there the expectation is P(1)
+            # alone, a lower bound.
+            leading_zero, leading_one = chance
+            made[gap.name] = leading_one
         elif chance:
-            made[gap.name] += leading * 0.1**gap.digit * sum(digit * p for digit, p in enumerate(chance))
+            digit_mean = sum(digit * p for digit, p in enumerate(chance))
+            made[gap.name] += leading_zero * 0.1**gap.digit * digit_mean
     return {name: float(f"{value:.6g}") for name, value in made.items()}
 
 
 def softmax(values: Sequence[float]) -> list[float]:
+    """The probabilities that belong to these logits."""
     powers = [math.exp(value - max(values)) for value in values]
     return [power / sum(powers) for power in powers]
 
 
 class Guesses:
-    """Verdicts as they have gone so far, to guess how others go on. A guess costs nothing when it is wrong, and changes no verdict."""
+    """Verdicts as they have gone so far, to guess how others go on.
+
+    A wrong guess costs little and changes no verdict.
+    """
 
     def __init__(self, gaps: Sequence[Gap]):
         self.gaps = gaps
         self.seen = Counter(path[-len(gaps) :] for path in TYPICAL)
 
     def add(self, path: Sequence[str]) -> None:
+        """Remember a verdict, if it is whole."""
         if len(path) == len(self.gaps):
             self.seen[tuple(path)] += 1
 
     def guess(self, path: Sequence[str]) -> tuple[str, ...]:
-        """These choices, gone on like the most frequent of the verdicts that began most like them."""
-        like = max(self.seen, key=lambda one: (len(os.path.commonprefix([tuple(path), one])), self.seen[one]))
+        """These choices, continued like the most frequent of the verdicts that begin most like them."""
+
+        def likeness(other: tuple[str, ...]) -> tuple[int, int]:
+            alike = os.path.commonprefix([tuple(path), other])
+            return len(alike), self.seen[other]
+
+        likest = max(self.seen, key=likeness)
         made = list(path)
-        for gap, choice in list(zip(self.gaps, like))[len(path) :]:
-            made.append(fixed(gap, made) or choice)
+        for place in range(len(path), len(self.gaps)):
+            made.append(fixed(self.gaps[place], made) or likest[place])
         return tuple(made)

@@ -1,6 +1,7 @@
-"""What makes answering quick without changing an answer: weights unpacked once, lean adapters and attention, batches as large as fit.
+"""What makes answering quick without changing an answer: unpacked weights, lean adapters and attention, full batches.
 
-`local` calls this before and around what `decoding` writes; training unpacks weights by it too.
+`local` calls this before and around what `decoding` writes, `reading` takes its cache from here, and training unpacks
+weights by it too.
 """
 
 import re
@@ -13,22 +14,26 @@ import torch
 from bitsandbytes.functional import dequantize_4bit
 from bitsandbytes.nn import Linear4bit
 from peft.tuners.lora import LoraLayer
-from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    DynamicCache,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import sdpa_mask
 
-CPU_TOKENS, CUDA_TOKENS = (
-    16384,
-    2**18,
-)  # of a batch: more gives hardly any speed, and a batch is what a killed run loses
+# Tokens of a batch: more gives hardly any speed, and a batch is what a killed run loses.
+CPU_TOKENS = 16384
+CUDA_TOKENS = 2**18
 ROOM = 64  # tokens behind the end of the cache: most answers and revised questions are shorter
-GROUPED, BLOCK = "grouped", 64  # the name under which transformers knows `attend`, and the queries it takes at a time
-FULL = re.compile(
-    "out of memory|not enough memory|can't allocate memory"
-)  # what the allocators of CUDA and of CPUs say
+GROUPED = "grouped"  # the name under which transformers knows `attend`
+BLOCK = 64  # queries that `attend` takes at a time
+FULL = re.compile("out of memory|not enough memory|can't allocate memory")  # what CUDA's and CPUs' allocators say
 
 
-def quicken(network, device: str) -> None:
+def quicken(network: PreTrainedModel, device: str) -> None:
     """Make a network quick to answer: the same values, computed with less around them."""
     # Unpacking takes most of a decoding step on a CPU. Training's own rule says where there is room for the weights.
     if unpacked_bytes(network) < 0.1 * free_memory(device):
@@ -42,7 +47,7 @@ def quicken(network, device: str) -> None:
         network.set_attn_implementation(GROUPED)
 
 
-def unpack_linears(network) -> None:
+def unpack_linears(network: PreTrainedModel) -> None:
     """Replace 4-bit linear layers by plain ones of exactly the same values."""
     for parent in list(network.modules()):
         for name, layer in list(parent.named_children()):
@@ -53,18 +58,19 @@ def unpack_linears(network) -> None:
                 setattr(parent, name, plain)
 
 
-def frozen_weight(linear) -> torch.Tensor:
+def frozen_weight(linear: torch.nn.Module) -> torch.Tensor:
     """A frozen layer's weights (out, in), unpacked from 4 bits where they are packed."""
     base = getattr(linear, "base_layer", linear)
-    return dequantize_4bit(base.weight.data, base.weight.quant_state) if isinstance(base, Linear4bit) else base.weight
+    if isinstance(base, Linear4bit):
+        return dequantize_4bit(base.weight.data, base.weight.quant_state)
+    return base.weight
 
 
-def unpacked_bytes(network) -> int:
+def unpacked_bytes(network: PreTrainedModel) -> int:
     """The bytes the 4-bit weights take once unpacked."""
-    return (
-        sum(layer.in_features * layer.out_features for layer in network.modules() if isinstance(layer, Linear4bit))
-        * network.dtype.itemsize
-    )
+    packed = [layer for layer in network.modules() if isinstance(layer, Linear4bit)]
+    weights = sum(layer.in_features * layer.out_features for layer in packed)
+    return weights * network.dtype.itemsize
 
 
 def free_memory(device: str) -> int:
@@ -74,26 +80,32 @@ def free_memory(device: str) -> int:
     return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
-def attend(module, query, key, value, attention_mask, scaling=None, **_):
-    """transformers' "sdpa" with less to do on a CPU: heads of a group share their keys, and no query looks at keys that come after its block."""
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **_,
+) -> tuple[torch.Tensor, None]:
+    """transformers' "sdpa" with less to do on a CPU: (rows, heads, tokens, size) to (rows, tokens, heads, size).
+
+    Heads of a group share their keys without a copy, and no query looks at keys that come after its block.
+    """
     attention = partial(torch.nn.functional.scaled_dot_product_attention, scale=scaling, enable_gqa=True)
+    n_new = query.shape[2]
     if attention_mask is None:
-        out = attention(query, key, value, is_causal=query.shape[2] > 1)
+        out = attention(query, key, value, is_causal=n_new > 1)
     else:
-        new, past = query.shape[2], key.shape[2] - query.shape[2]
-        blocks = [(start, min(start + BLOCK, new)) for start in range(0, new, BLOCK)]
-        out = torch.cat(
-            [
-                attention(
-                    query[:, :, i:j],
-                    key[:, :, : past + j],
-                    value[:, :, : past + j],
-                    attention_mask[:, :, i:j, : past + j],
-                )
-                for i, j in blocks
-            ],
-            2,
-        )
+        n_past = key.shape[2] - n_new
+        blocks = []
+        for start in range(0, n_new, BLOCK):
+            end = min(start + BLOCK, n_new)
+            seen = n_past + end
+            mask = attention_mask[:, :, start:end, :seen]
+            blocks.append(attention(query[:, :, start:end], key[:, :, :seen], value[:, :, :seen], mask))
+        out = torch.cat(blocks, 2)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -101,41 +113,46 @@ AttentionInterface.register(GROUPED, attend)
 AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
-def adapted(layer, x, *_, **__):
-    """x W' + s (x A') B' without the copies and casts of peft's own forward, which is left to adapters of other kinds."""
+def adapted(layer: LoraLayer, x: torch.Tensor, *_, **__) -> torch.Tensor:
+    """x W' + s (x A') B' without the copies and casts of peft's own forward, which serves adapters of other kinds."""
     name = layer.active_adapters[0]
     if layer.disable_adapters or name not in layer.lora_A:
         return layer.base_layer(x)
     if name in layer.lora_variant or layer.lora_B[name].bias is not None:
         return type(layer).forward(layer, x)
-    a, b, out = layer.lora_A[name].weight, layer.lora_B[name].weight, layer.base_layer(x)
-    out.view(-1, out.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]) @ a.t(), b.t(), alpha=layer.scaling[name])
+    a = layer.lora_A[name].weight  # (rank, in)
+    b = layer.lora_B[name].weight  # (out, rank)
+    out = layer.base_layer(x)
+    low = x.reshape(-1, x.shape[-1]) @ a.t()  # (tokens, rank)
+    out.view(-1, out.shape[-1]).addmm_(low, b.t(), alpha=layer.scaling[name])
     return out
 
 
 class Roomy(DynamicLayer):
-    """A layer of the cache with room behind its end: a step writes its tokens there, where transformers' own copies all that were there before."""
+    """A layer of the cache with room behind its end, where a step writes its tokens.
+
+    transformers' own layer copies everything that was there before at each step.
+    """
 
     room = ()  # keys and values with that room; what is in use begins where they begin
 
-    def update(self, key_states, value_states, *_, **__):
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add keys and values, each (rows, heads, tokens, size), and return all there are."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         used = self.get_seq_length()
         end = used + key_states.shape[-2]
         if not self.has_room(end):
-            self.room = tuple(
-                new.new_empty(*new.shape[:2], end + ROOM, new.shape[-1]) for new in (key_states, value_states)
-            )
-            for whole, old in zip(self.room, (self.keys, self.values) if used else ()):
-                whole[..., :used, :] = old
+            self.make_room(key_states, value_states, used, end + ROOM)
         for whole, new in zip(self.room, (key_states, value_states)):
             whole[..., used:end, :] = new
         self.keys, self.values = (whole[..., :end, :] for whole in self.room)
         return self.keys, self.values
 
     def has_room(self, end: int) -> bool:
-        """Is what is in use the beginning of the room, and does it reach this far?"""
+        """Whether what is in use is the beginning of the room, and the room reaches this far."""
         return (
             bool(self.room)
             and self.keys.data_ptr() == self.room[0].data_ptr()
@@ -143,31 +160,41 @@ class Roomy(DynamicLayer):
             and end <= self.room[0].shape[-2]
         )
 
+    def make_room(self, key_states: torch.Tensor, value_states: torch.Tensor, used: int, size: int) -> None:
+        """Move what is in use to the beginning of a new room for `size` tokens."""
+        room = []
+        for new, old in ((key_states, self.keys), (value_states, self.values)):
+            whole = new.new_empty(*new.shape[:2], size, new.shape[-1])
+            if used:
+                whole[..., :used, :] = old
+            room.append(whole)
+        self.room = tuple(room)
 
-def roomy_cache(config) -> DynamicCache:
+
+def roomy_cache(config: PretrainedConfig) -> DynamicCache:
     """transformers' cache for such a network, its plain layers with room."""
     cache = DynamicCache(config=config)
     cache.layers = [Roomy() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 
-def fitting_tokens(network, device: str) -> int:
+def fitting_tokens(network: PreTrainedModel, device: str) -> int:
     """How many tokens may go through the network together."""
     if device == "cpu":
         return CPU_TOKENS  # the same whatever is free, so that a resumed run makes the same batches
     shape = network.config
-    heads = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    kept = shape.num_hidden_layers * 2 * shape.num_key_value_heads * heads  # keys and values of a token
+    head_size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    kept = shape.num_hidden_layers * 2 * shape.num_key_value_heads * head_size  # keys and values of a token
     passing = 3 * shape.intermediate_size + 8 * shape.hidden_size  # one layer's tensors while it is read
     tokens = free_memory(device) / 2 / ((kept + passing) * network.dtype.itemsize)
-    return min(
-        CUDA_TOKENS, 1 << max(int(tokens), 1).bit_length() - 1
-    )  # a power of two: mostly the same from run to run
+    power_of_two = 1 << max(int(tokens), 1).bit_length() - 1  # mostly the same from run to run
+    return min(CUDA_TOKENS, power_of_two)
 
 
 def plan(lengths: Mapping[str, int], room: int, tokens: int) -> list[list[str]]:
-    """The prompts longest first, in batches whose rows times the longest one, with room to write, stay within `tokens`."""
-    batches, size = [], 0
+    """The prompts longest first, in batches of at most `tokens`: rows times the longest one with room to write."""
+    batches = []
+    size = 0
     for prompt in sorted(lengths, key=lambda prompt: (-lengths[prompt], prompt)):
         if not batches or len(batches[-1]) == size:
             batches.append([])

@@ -1,21 +1,26 @@
-"""One decoder layer with LoRA on its seven linear layers, forward and backward by hand.
+"""One decoder layer with LoRA on its seven linear layers, forward and backward written out by hand.
 
-Autograd would keep every intermediate result, or with checkpointing compute the whole layer again. Written out, the
-backward pass computes again only what it needs: not the two outputs that merely go on to the next block, which are a
-third of a layer's arithmetic. What shares an input shares its adapters' products, sums go into the matrix products,
-and what is left is elementwise and compiles. `lora` puts this into a network; it is exact (tests compare it with peft's).
+Autograd would keep every intermediate result, or with checkpointing compute the whole layer again. The backward pass
+written out here computes again only what it needs. The outputs of the two residual blocks are not needed, and they are
+a third of a layer's arithmetic. Linear layers with the same input share the products with their adapters, sums go into
+the matrix products, and the rest is elementwise. All of it is exact: tests compare it with peft's layers.
+
+This belongs to the training of the paper's Section 2.3; `lora` puts `forward` into a network's layers.
 """
 
-from types import SimpleNamespace
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
+from torch.autograd.function import FunctionCtx
+from transformers import PretrainedConfig
 
 from covrag_lite.model.serving import frozen_weight
-from covrag_lite.training.packing import attend_each
+from covrag_lite.training.attention import attend_packed, attend_packed_back
 
 
-def is_known(layer, config) -> bool:
-    """Whether a network's layer is of the kind written out here: Llama's and its kin's."""
+def is_known(layer: torch.nn.Module, config: PretrainedConfig) -> bool:
+    """Whether a layer is computed as it is written out here, like those of Llama and Qwen2."""
     return (
         type(layer).__name__ in ("LlamaDecoderLayer", "Qwen2DecoderLayer")
         and config.hidden_act == "silu"
@@ -23,166 +28,193 @@ def is_known(layer, config) -> bool:
     )
 
 
-def forward(self, hidden_states, *_, position_embeddings, cu_seq_lens_q, max_length_q, **__):
-    """The forward of a decoder layer for one packed row: (1, tokens, width) to the same."""
-    cos, sin = (x[0, :, None] for x in position_embeddings)  # (tokens, 1, head size)
-    return Layer.apply(hidden_states[0], self, cos, sin, cu_seq_lens_q, max_length_q)[None]
+class Row(NamedTuple):
+    """Where the tokens of a packed row stand."""
+
+    cos: torch.Tensor  # (tokens, 1, head size), of their positions
+    sin: torch.Tensor  # (tokens, 1, head size)
+    ends: torch.Tensor  # (samples + 1), where the samples end, with a 0 before the first
+    longest: int  # tokens of the longest sample
+
+
+def forward(
+    self: torch.nn.Module,
+    hidden_states: torch.Tensor,
+    *_,
+    position_embeddings: tuple[torch.Tensor, torch.Tensor],
+    cu_seq_lens_q: torch.Tensor,
+    max_length_q: int,
+    **__,
+) -> torch.Tensor:
+    """The forward of a decoder layer as transformers calls it, for one packed row: (1, tokens, width) to the same."""
+    cos, sin = (x[0, :, None] for x in position_embeddings)  # each (tokens, 1, head size)
+    out = Layer.apply(hidden_states[0], self, cos, sin, cu_seq_lens_q, max_length_q)
+    return out[None]
 
 
 class Layer(torch.autograd.Function):
-    """h + o(attention(norm(h))), then h2 + down(silu(gate) * up of norm(h2)); adapters' gradients are added where the optimizer looks."""
+    """middle = hidden + o(attention(norm(hidden))), then out = middle + down(silu(gate) * up) of norm(middle).
+
+    `layer` carries two things that `lora` gives it: `elementwise`, the functions of that module, and `keep`, which says
+    whether queries, keys, values, gate and up are kept for the backward pass or computed again there.
+    """
 
     @staticmethod
-    def forward(ctx, h, layer, cos, sin, ends, longest):
-        one, attention, mlp = layer.elementwise, layer.self_attn, layer.mlp
-        q, k, v = Layer.heads(layer, one.normed(h, *norm_of(layer.input_layernorm)), cos, sin)
-        a, *flash = attend(q, k, v, ends, longest, attention.scaling)  # (tokens, heads, head size)
-        (h2,) = project(a.flatten(1), [attention.o_proj], h)
-        gate, up = project(one.normed(h2, *norm_of(layer.post_attention_layernorm)), [mlp.gate_proj, mlp.up_proj])
-        (out,) = project(one.gated(gate, up), [mlp.down_proj], h2)
-        ctx.save_for_backward(h, h2, a, cos, sin, ends, *flash, *((q, k, v, gate, up) if layer.keep else ()))
-        ctx.layer, ctx.longest = layer, longest
+    def forward(
+        ctx: FunctionCtx,
+        hidden: torch.Tensor,
+        layer: torch.nn.Module,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        ends: torch.Tensor,
+        longest: int,
+    ) -> torch.Tensor:
+        """The layer's output: (tokens, width) to the same."""
+        attention = layer.self_attn
+        mlp = layer.mlp
+        row = Row(cos, sin, ends, longest)
+
+        x = layer.elementwise.normed(hidden, *norm_of(layer.input_layernorm))
+        query, key, value = heads(layer, x, row)
+        attended, *flash_state = attend_packed(query, key, value, ends, longest, attention.scaling)
+        (middle,) = project(attended.flatten(1), [attention.o_proj], plus=hidden)
+
+        x = layer.elementwise.normed(middle, *norm_of(layer.post_attention_layernorm))
+        gate, up = project(x, [mlp.gate_proj, mlp.up_proj])  # each (tokens, intermediate size)
+        x = layer.elementwise.gated(gate, up)
+        (out,) = project(x, [mlp.down_proj], plus=middle)
+
+        if not layer.keep:
+            query = key = value = gate = up = None
+        ctx.save_for_backward(hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state)
+        ctx.layer = layer
+        ctx.longest = longest
         return out
 
     @staticmethod
-    def backward(ctx, grad):
-        layer, longest = ctx.layer, ctx.longest
-        one, attention, mlp = layer.elementwise, layer.self_attn, layer.mlp
-        h, h2, a, cos, sin, ends, *rest = ctx.saved_tensors
-        flash, kept = (rest[:-5], rest[-5:]) if layer.keep else (rest, None)
+    def backward(ctx: FunctionCtx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """The gradient of `hidden`; the gradients of the adapters are added to their own `grad`."""
+        layer = ctx.layer
+        hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state = ctx.saved_tensors
+        row = Row(cos, sin, ends, ctx.longest)
 
-        norm, inner = norm_of(layer.post_attention_layernorm), [mlp.gate_proj, mlp.up_proj]
-        x, weights = one.normed(h2, *norm), [frozen_weight(linear) for linear in inner]
-        gate, up = kept[3:] if kept else project(x, inner, weights=weights)
-        grad_m = backproject([grad], m := one.gated(gate, up), [mlp.down_proj])
-        del m
-        grad_x = backproject(one.gated_back(grad_m, gate, up), x, inner, weights)
-        del gate, up, grad_m, weights
-        grad = one.normed_back(grad_x, h2, grad, *norm)
+        grad_x = mlp_back(grad, layer, middle, gate, up)
+        grad = layer.elementwise.normed_back(grad_x, middle, grad, *norm_of(layer.post_attention_layernorm))
 
-        norm, inner = norm_of(layer.input_layernorm), [attention.q_proj, attention.k_proj, attention.v_proj]
-        grad_a = backproject([grad], a.flatten(1), [attention.o_proj]).view_as(a)
-        x, weights = one.normed(h, *norm), [frozen_weight(linear) for linear in inner]
-        q, k, v = kept[:3] if kept else Layer.heads(layer, x, cos, sin, weights)
-        grad_q, grad_k, grad_v = attend_back(grad_a, q, k, v, a, flash, ends, longest, attention.scaling)
-        grads = [
-            one.rotated_back(grad_q, cos, sin).flatten(1),
-            one.rotated_back(grad_k, cos, sin).flatten(1),
-            grad_v.flatten(1),
-        ]
-        return one.normed_back(backproject(grads, x, inner, weights), h, grad, *norm), None, None, None, None, None
-
-    @staticmethod
-    def heads(layer, x, cos, sin, weights=None):
-        """Queries, keys and values, each (tokens, heads, head size), the first two turned by their positions."""
-        attention = layer.self_attn
-        parts = project(x, [attention.q_proj, attention.k_proj, attention.v_proj], weights=weights)
-        q, k, v = (part.unflatten(1, (-1, attention.head_dim)) for part in parts)
-        return layer.elementwise.rotated(q, cos, sin), layer.elementwise.rotated(k, cos, sin), v
+        grad_x = attention_back(grad, layer, hidden, attended, (query, key, value), row, flash_state)
+        grad = layer.elementwise.normed_back(grad_x, hidden, grad, *norm_of(layer.input_layernorm))
+        return grad, None, None, None, None, None
 
 
-def adapters(linears) -> tuple[list, list, float]:
-    """The first and the second matrices of the layers' adapters, and their scale."""
-    return (
-        [linear.lora_A["default"].weight for linear in linears],
-        [linear.lora_B["default"].weight for linear in linears],
-        linears[0].scaling["default"],
+def mlp_back(
+    grad: torch.Tensor,
+    layer: torch.nn.Module,
+    middle: torch.Tensor,
+    gate: torch.Tensor | None,
+    up: torch.Tensor | None,
+) -> torch.Tensor:
+    """The gradient of the MLP's normed input, (tokens, width); gate and up are None where they were not kept."""
+    linears = [layer.mlp.gate_proj, layer.mlp.up_proj]
+    x = layer.elementwise.normed(middle, *norm_of(layer.post_attention_layernorm))
+    weights = [frozen_weight(linear) for linear in linears]
+    if gate is None:
+        gate, up = project(x, linears, weights=weights)
+    product = layer.elementwise.gated(gate, up)
+    grad_product = backproject([grad], product, [layer.mlp.down_proj])
+    del product  # as large as gate, and not needed any more
+    grads = layer.elementwise.gated_back(grad_product, gate, up)
+    return backproject(grads, x, linears, weights)
+
+
+def attention_back(
+    grad: torch.Tensor,
+    layer: torch.nn.Module,
+    hidden: torch.Tensor,
+    attended: torch.Tensor,
+    kept: tuple[torch.Tensor | None, ...],
+    row: Row,
+    flash_state: list[torch.Tensor],
+) -> torch.Tensor:
+    """The gradient of the attention's normed input, (tokens, width); `kept` are queries, keys, values or three None."""
+    attention = layer.self_attn
+    linears = [attention.q_proj, attention.k_proj, attention.v_proj]
+    grad_attended = backproject([grad], attended.flatten(1), [attention.o_proj]).view_as(attended)
+    x = layer.elementwise.normed(hidden, *norm_of(layer.input_layernorm))
+    weights = [frozen_weight(linear) for linear in linears]
+    query, key, value = heads(layer, x, row, weights) if kept[0] is None else kept
+    grad_query, grad_key, grad_value = attend_packed_back(
+        grad_attended, query, key, value, attended, flash_state, row.ends, row.longest, attention.scaling
     )
+    grad_query = layer.elementwise.rotated_back(grad_query, row.cos, row.sin)
+    grad_key = layer.elementwise.rotated_back(grad_key, row.cos, row.sin)
+    grads = [grad_query.flatten(1), grad_key.flatten(1), grad_value.flatten(1)]
+    return backproject(grads, x, linears, weights)
 
 
-def project(x, linears, plus=None, weights=None) -> list[torch.Tensor]:
-    """x W' + s x A' B' for each of several layers with the same input: (tokens, in) to (tokens, out); `plus` is added."""
-    first, second, scale = adapters(linears)
-    low = (x @ torch.cat(first).t()).chunk(len(linears), 1)  # each (tokens, rank)
-    made = []
+def heads(
+    layer: torch.nn.Module, x: torch.Tensor, row: Row, weights: Sequence[torch.Tensor] | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values, each (tokens, heads, head size); the first two are turned by their positions."""
+    attention = layer.self_attn
+    flat = project(x, [attention.q_proj, attention.k_proj, attention.v_proj], weights=weights)
+    query, key, value = (part.unflatten(1, (-1, attention.head_dim)) for part in flat)
+    query = layer.elementwise.rotated(query, row.cos, row.sin)
+    key = layer.elementwise.rotated(key, row.cos, row.sin)
+    return query, key, value
+
+
+def project(
+    x: torch.Tensor,
+    linears: Sequence[torch.nn.Module],
+    plus: torch.Tensor | None = None,
+    weights: Sequence[torch.Tensor] | None = None,
+) -> list[torch.Tensor]:
+    """x W' + s x A' B' + `plus` for each of several layers with the same input: (tokens, in) to (tokens, out).
+
+    `weights` are the frozen weights W where they are unpacked already.
+    """
+    lora_a, lora_b, scale = adapters(linears)
+    low = (x @ torch.cat(lora_a).t()).chunk(len(linears), 1)  # each (tokens, rank)
+    results = []
     for i, linear in enumerate(linears):
         weight = weights[i] if weights else frozen_weight(linear)
-        extra = [term for term in (plus, linear.base_layer.bias) if term is not None]
-        out = torch.addmm(sum(extra), x, weight.t()) if extra else x @ weight.t()
-        made.append(out.addmm_(low[i], second[i].t(), alpha=scale))
-    return made
+        bias = linear.base_layer.bias
+        addends = [term for term in (plus, bias) if term is not None]
+        out = torch.addmm(sum(addends), x, weight.t()) if addends else x @ weight.t()
+        results.append(out.addmm_(low[i], lora_b[i].t(), alpha=scale))
+    return results
 
 
-def backproject(grads, x, linears, weights=None) -> torch.Tensor:
-    """The gradient of the shared input, while the adapters' own gradients are added to theirs."""
-    first, second, scale = adapters(linears)
-    joined = torch.cat(first)
-    low = (x @ joined.t()).chunk(len(linears), 1)
-    grad_low = torch.cat([grad @ b for grad, b in zip(grads, second)], 1).mul_(scale)  # (tokens, ranks)
-    for a, part in zip(first, (grad_low.t() @ x).chunk(len(linears))):
+def backproject(
+    grads: Sequence[torch.Tensor],
+    x: torch.Tensor,
+    linears: Sequence[torch.nn.Module],
+    weights: Sequence[torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """The gradient of the shared input x, (tokens, in); the gradients of the adapters are added to their own `grad`."""
+    lora_a, lora_b, scale = adapters(linears)
+    joined_a = torch.cat(lora_a)  # (ranks, in), where ranks is that of all the layers together
+    low = (x @ joined_a.t()).chunk(len(linears), 1)  # each (tokens, rank)
+    grads_low = [grad @ b for grad, b in zip(grads, lora_b)]  # each (tokens, rank)
+    grad_low = torch.cat(grads_low, 1).mul_(scale)  # (tokens, ranks)
+    grad_a = (grad_low.t() @ x).chunk(len(linears))  # each (rank, in)
+    for a, part in zip(lora_a, grad_a):
         a.grad += part
     grad_x = None
     for i, (grad, linear) in enumerate(zip(grads, linears)):
-        second[i].grad.addmm_(grad.t(), low[i], alpha=scale)
+        lora_b[i].grad.addmm_(grad.t(), low[i], alpha=scale)
         weight = weights[i] if weights else frozen_weight(linear)
         grad_x = grad @ weight if grad_x is None else grad_x.addmm_(grad, weight)
-    return grad_x.addmm_(grad_low, joined)
+    return grad_x.addmm_(grad_low, joined_a)
 
 
-def attend(q, k, v, ends, longest, scaling) -> tuple:
-    """Causal attention within each sample of a row, and what its backward pass needs."""
-    if not q.is_cuda:
-        return (attend_each(q, k, v, ends, scaling),)
-    flash = (
-        torch.ops.aten._flash_attention_forward
-    )  # the operator behind torch.nn.attention.varlen, whose signature still moves
-    return flash(q, k, v, ends, ends, longest, longest, 0.0, True, False, scale=scaling)[:4]
+def adapters(linears: Sequence[torch.nn.Module]) -> tuple[list[torch.Tensor], list[torch.Tensor], float]:
+    """The adapters' matrices A, each (rank, in), and B, each (out, rank), and the scale of their product."""
+    lora_a = [linear.lora_A["default"].weight for linear in linears]
+    lora_b = [linear.lora_B["default"].weight for linear in linears]
+    return lora_a, lora_b, linears[0].scaling["default"]
 
 
-def attend_back(grad, q, k, v, out, flash, ends, longest, scaling) -> tuple:
-    """The gradients of queries, keys and values."""
-    if q.is_cuda:
-        lse, *state = flash
-        back = torch.ops.aten._flash_attention_backward
-        return back(grad, q, k, v, out, lse, ends, ends, longest, longest, 0.0, True, *state, scale=scaling)
-    with torch.enable_grad():
-        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-        return torch.autograd.grad(attend_each(*inputs, ends, scaling), inputs, grad)
-
-
-def norm_of(module) -> tuple:
+def norm_of(module: torch.nn.Module) -> tuple[torch.Tensor, float]:
+    """A norm's weight and epsilon."""
     return module.weight, module.variance_epsilon
-
-
-def normed(h, weight, epsilon):
-    wide = h.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)).to(h.dtype) * weight
-
-
-def normed_back(grad, h, plus, weight, epsilon):
-    """The gradient of a norm's input, with that of the way around it added."""
-    wide = h.float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
-    unit, inner = wide * scale, grad.float() * weight.float()
-    return (plus.float() + scale * (inner - unit * (inner * unit).mean(-1, keepdim=True))).to(h.dtype)
-
-
-def halves_turned(x):
-    left, right = x.chunk(2, -1)
-    return torch.cat([-right, left], -1)
-
-
-def rotated(x, cos, sin):
-    return x * cos + halves_turned(x) * sin
-
-
-def rotated_back(grad, cos, sin):
-    return grad * cos - halves_turned(grad * sin)
-
-
-def gated(gate, up):
-    return torch.nn.functional.silu(gate) * up
-
-
-def gated_back(grad, gate, up):
-    """The gradients of gate and up."""
-    wide = gate.float()
-    share = torch.sigmoid(wide)
-    silu, grad = wide * share, grad.float()
-    return (grad * up.float() * (share + silu * (1 - share))).to(gate.dtype), (grad * silu).to(gate.dtype)
-
-
-def elementwise(compiled: bool) -> SimpleNamespace:
-    """The functions that touch each number once, as they are or each compiled into one kernel."""
-    functions = (normed, normed_back, rotated, rotated_back, gated, gated_back)
-    return SimpleNamespace(**{f.__name__: torch.compile(f, dynamic=False) if compiled else f for f in functions})

@@ -1,9 +1,13 @@
-"""What a training run will need of the device's memory, said before it starts, and the setting to change when it is too much."""
+"""How much of the device's memory a training run will need, and which setting to change when it is too much.
+
+`loop` calls `check` before the first step.
+"""
 
 from dataclasses import replace
 
 import torch
 from bitsandbytes.nn import Linear4bit
+from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
 from covrag_lite.model.serving import free_memory, unpacked_bytes
@@ -13,97 +17,123 @@ from covrag_lite.training.packing import Shape
 UNPACK = ("auto", "yes", "no")
 
 
-def check(network, settings: Training, shape: Shape, device: str) -> bool:
+def check(network: PreTrainedModel, settings: Training, shape: Shape, device: str) -> bool:
     """Print what training will need and refuse what cannot fit; returns whether the 4-bit weights get unpacked."""
     if settings.unpack not in UNPACK:
         raise ValueError(f"unpack {settings.unpack!r} is not known; use one of {', '.join(UNPACK)}")
-    free, held = free_memory(device), base_bytes(network)
-    unpack = settings.unpack == "yes" or settings.unpack == "auto" and unpacked_bytes(network) < 0.1 * free
+    free = free_memory(device)
+    held = base_bytes(network)
+    unpack = settings.unpack == "yes"
+    if settings.unpack == "auto":
+        unpack = unpacked_bytes(network) < 0.1 * free
     needed = estimate(network, settings, shape, unpack)
     print(
-        f"training will need about {needed:.1f} GB, of which {held / 1e9:.1f} GB hold the model already; {free / 1e9:.1f} GB are free"
+        f"training will need about {needed:.1f} GB, of which {held / 1e9:.1f} GB hold the model already; "
+        f"{free / 1e9:.1f} GB are free"
     )
     if needed * 1e9 - held > free:
-        raise MemoryError(
-            f"training needs about {needed:.1f} GB and {(free + held) / 1e9:.1f} GB can be had; "
-            + cure(network, settings, shape, unpack, free + held)
-        )
+        advice = cure(network, settings, shape, unpack, free + held)
+        raise MemoryError(f"training needs about {needed:.1f} GB and {(free + held) / 1e9:.1f} GB can be had; {advice}")
     return unpack
 
 
-def cure(network, settings: Training, shape: Shape, unpack: bool, room: float) -> str:
+def cure(network: PreTrainedModel, settings: Training, shape: Shape, unpack: bool, room: float) -> str:
     """The first change of settings that lets the run fit."""
-    fits = lambda settings, shape, unpack: estimate(network, settings, shape, unpack) * 1e9 <= room
-    if unpack and fits(settings, shape, False):
+
+    def fits(settings: Training, shape: Shape) -> bool:
+        return estimate(network, settings, shape, unpack=False) * 1e9 <= room
+
+    if unpack and fits(settings, shape):
         return "set unpack = 'no'"
+    and_packed = " and unpack = 'no'" if unpack else ""
     lean = replace(settings, checkpointing=1.0)
-    if settings.checkpointing < 1 and fits(lean, shape, False):
-        return "set checkpointing = 1.0" + " and unpack = 'no'" * unpack
+    is_lean = settings.checkpointing >= 1
+    if not is_lean and fits(lean, shape):
+        return f"set checkpointing = 1.0{and_packed}"
     tokens = shape.tokens
     while tokens // 2 >= shape.longest:
         tokens //= 2
-        if fits(lean, replace(shape, tokens=tokens, targets=shape.targets * tokens // shape.tokens), False):
-            return (
-                f"set pack_tokens = {tokens}"
-                + ", checkpointing = 1.0" * (settings.checkpointing < 1)
-                + " and unpack = 'no'" * unpack
-            )
+        shorter = replace(shape, tokens=tokens, targets=shape.targets * tokens // shape.tokens)
+        if fits(lean, shorter):
+            with_checkpointing = "" if is_lean else ", checkpointing = 1.0"
+            return f"set pack_tokens = {tokens}{with_checkpointing}{and_packed}"
     return "no setting of training makes it fit: choose a smaller model"
 
 
-def estimate(network, settings: Training, shape: Shape, unpack: bool) -> float:
-    """The peak of a training step in GB: weights, adapters with their optimizer, what the backward pass needs, and logits."""
-    config, size, linears = network.config, network.dtype.itemsize, adapted_linears(network)
-    weights = base_bytes(network) + (unpacked_bytes(network) - packed_bytes(network) if unpack else 0)
+def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack: bool) -> float:
+    """The peak of a training step in GB: the sum of weights, adapters, activations, logits and unpacked weights."""
+    config = network.config
+    size = network.dtype.itemsize
+    linears = adapted_linears(network)
+    weights = base_bytes(network)
+    if unpack:
+        weights += unpacked_bytes(network) - packed_bytes(network)
     adapters = settings.lora_rank * sum(layer.in_features + layer.out_features for layer in linears)
-    weights += adapters * (
-        2 * size + 4 * 4
-    )  # passes: weight and gradient; master in fp32: weight, gradient, two moments
-    again = round(config.num_hidden_layers * settings.checkpointing)
-    keeps = lambda again: layer_bytes(network, shape.tokens, again)
-    # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
-    passing = shape.tokens * (5 * config.intermediate_size + 6 * config.hidden_size) * size
-    activations = again * keeps(True) + (config.num_hidden_layers - again) * keeps(False) + passing
-    if again and not is_known(network.get_decoder().layers[0], config):
-        activations += keeps(False)
+    # Passes use a weight and a gradient; the optimizer has weight, gradient and two moments in fp32.
+    weights += adapters * (2 * size + 4 * 4)
     # At the end of the forward pass: logits, in fp32 too, their softmax, and both gradients.
     logits = shape.targets * config.vocab_size * (2 * size + 3 * 4)
-    unpacked = (
-        0 if unpack else 2 * max(layer.in_features * layer.out_features for layer in linears) * size
-    )  # gate and up together
-    return (weights + activations + logits + unpacked) / 1e9
+    unpacked = 0
+    if not unpack:
+        largest = max(layer.in_features * layer.out_features for layer in linears)
+        unpacked = 2 * largest * size  # gate and up together
+    return (weights + activation_bytes(network, settings.checkpointing, shape.tokens) + logits + unpacked) / 1e9
 
 
-def layer_bytes(network, tokens: int, again: bool) -> int:
-    """What one layer keeps for its backward pass, if it computes again what it can, or if it keeps all."""
-    config, size = network.config, network.dtype.itemsize
-    narrow, wide = config.hidden_size, config.intermediate_size
-    heads = getattr(config, "head_dim", None) or narrow // config.num_attention_heads
-    queries, keys = config.num_attention_heads * heads, config.num_key_value_heads * heads
+def activation_bytes(network: PreTrainedModel, checkpointing: float, tokens: int) -> int:
+    """What all layers keep for the backward pass, and what the layer needs that is being computed again there."""
+    config = network.config
+    n_again = round(config.num_hidden_layers * checkpointing)
+    n_kept = config.num_hidden_layers - n_again
+    lean = layer_bytes(network, tokens, again=True)
+    full = layer_bytes(network, tokens, again=False)
+    # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
+    passing = tokens * (5 * config.intermediate_size + 6 * config.hidden_size) * network.dtype.itemsize
+    total = n_again * lean + n_kept * full + passing
+    if n_again and not is_known(network.get_decoder().layers[0], config):
+        total += full
+    return total
+
+
+def layer_bytes(network: PreTrainedModel, tokens: int, again: bool) -> int:
+    """What one layer keeps for its backward pass, if it computes `again` what it can, or if it keeps all."""
+    config = network.config
+    size = network.dtype.itemsize
+    narrow = config.hidden_size
+    wide = config.intermediate_size
+    head_size = getattr(config, "head_dim", None) or narrow // config.num_attention_heads
+    queries = config.num_attention_heads * head_size
+    keys = config.num_key_value_heads * head_size
     if is_known(network.get_decoder().layers[0], config):
-        kept = 2 * narrow + queries + (0 if again else queries + 2 * keys + 2 * wide)  # see what layers.Layer saves
+        kept = 2 * narrow + queries  # what layers.Layer saves
+        if not again:
+            kept += queries + 2 * keys + 2 * wide
+    elif again:
+        kept = narrow
     else:  # as transformers and peft do it: the norms' inputs are kept in fp32
-        kept = narrow if again else 5 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
+        kept = 5 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
     return tokens * kept * size
 
 
-def adapted_linears(network) -> list:
+def adapted_linears(network: PreTrainedModel) -> list[torch.nn.Linear]:
     """The linear layers that get an adapter: all but the one that makes the logits."""
     head = network.get_output_embeddings()
     return [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear) and layer is not head]
 
 
-def base_bytes(network) -> int:
+def base_bytes(network: PreTrainedModel) -> int:
     """The bytes of the frozen network as it is loaded."""
-    return sum(p.numel() * p.element_size() for p in network.parameters()) + sum(
-        layer.in_features * layer.out_features // 64 for layer in network.modules() if isinstance(layer, Linear4bit)
-    )
+    stored = sum(p.numel() * p.element_size() for p in network.parameters())
+    scales = sum(weights // 64 for weights in packed_sizes(network))
+    return stored + scales
 
 
-def packed_bytes(network) -> int:
-    """The bytes of the 4-bit weights and their scales: a half, and one for each block of 64."""
-    return sum(
-        layer.in_features * layer.out_features * 33 // 64
-        for layer in network.modules()
-        if isinstance(layer, Linear4bit)
-    )
+def packed_bytes(network: PreTrainedModel) -> int:
+    """The bytes of the 4-bit weights and their scales: half a byte a weight, and one for each block of 64."""
+    return sum(weights * 33 // 64 for weights in packed_sizes(network))
+
+
+def packed_sizes(network: PreTrainedModel) -> list[int]:
+    """The number of weights of each 4-bit layer."""
+    layers = [layer for layer in network.modules() if isinstance(layer, Linear4bit)]
+    return [layer.in_features * layer.out_features for layer in layers]

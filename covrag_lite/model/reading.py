@@ -1,0 +1,109 @@
+"""A batch of prompts as the model reads it, row by row, with what it has read in a cache.
+
+What all prompts begin with is read once, and rows that are done leave the batch. `decoding` decides what is written.
+"""
+
+import os.path
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from covrag_lite.model.serving import roomy_cache
+
+if TYPE_CHECKING:
+    from covrag_lite.model.local import LanguageModel
+
+# All but cuDNN's, which plans anew for every new shape: each step of decoding brings one, and the plan costs several
+# times the step.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+SHARED = 16  # tokens of a common beginning from which reading it by itself pays
+
+
+class Batch:
+    """Prompts under way: what a prompt has not read yet is pending, what it has read is in the cache and its mask."""
+
+    def __init__(self, model: "LanguageModel", prompts: Sequence[str], room: int):
+        self.model = model
+        self.tokenizer = model.tokenizer
+        self.network = model.quick_network
+        self.pending = model.encode(prompts, room)  # of each prompt, the tokens that the model has not read yet
+        self.rows = list(range(len(prompts)))  # which prompt each row of the batch belongs to
+        self.cache = roomy_cache(self.network.config)
+        self.mask = torch.zeros(len(prompts), 0, dtype=torch.long, device=model.device)  # (rows, tokens read)
+        self._read_common_beginning()
+
+    def _read_common_beginning(self) -> None:
+        """Read what all prompts begin with in one row, and give every row a copy of it."""
+        n_prompts = len(self.pending)
+        shortest = min(len(ids) for ids in self.pending)
+        shared = min(len(os.path.commonprefix(self.pending)), shortest - 1)  # each prompt has a token left to read
+        if n_prompts > 1 and shared >= SHARED:
+            self.read([self.pending[0][:shared]], self.mask[:1])
+            self.cache.batch_repeat_interleave(n_prompts)
+            self.mask = self.mask.new_ones(n_prompts, shared)
+            self.pending = [ids[shared:] for ids in self.pending]
+
+    def read(
+        self, ids: Sequence[Sequence[int]], mask: torch.Tensor, places: Sequence[int] = (-1,)
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The logits after one pass over these rows, (rows, places, vocabulary), and the mask so far.
+
+        Rows of different lengths are aligned at their ends, and `places` count from there: -1 is the last token.
+        """
+        width = max(1, *map(len, ids))
+        padded = []
+        real = []
+        for row in ids:
+            missing = width - len(row)
+            padded.append([self.tokenizer.pad_token_id] * missing + list(row))
+            real.append([0] * missing + [1] * len(row))
+        padded = torch.tensor(padded)  # (rows, width)
+        real = torch.tensor(real).to(mask)  # (rows, width)
+        positions = (mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)  # (rows, width)
+        mask = torch.cat([mask, real], 1)
+        with torch.inference_mode(), sdpa_kernel(KERNELS):
+            out = self.network(
+                input_ids=padded.to(mask.device),
+                attention_mask=mask,
+                position_ids=positions,
+                use_cache=True,
+                past_key_values=self.cache,
+                logits_to_keep=torch.tensor([width + place for place in places], device=mask.device),
+            )
+        return out.logits, mask
+
+    def logits(self) -> torch.Tensor:
+        """Read everything pending and return the logits of what follows: (rows, vocabulary)."""
+        logits, self.mask = self.read([self.pending[row] for row in self.rows], self.mask)
+        for row in self.rows:
+            self.pending[row] = []
+        return logits[:, -1].float()
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Let all other rows leave the batch."""
+        if 0 < len(rows) < len(self.rows):
+            wanted = set(rows)
+            places = [place for place, row in enumerate(self.rows) if row in wanted]
+            places = torch.tensor(places, device=self.mask.device)
+            self.cache.batch_select_indices(places)
+            self.mask = self.mask[places]
+        self.rows = list(rows)
+
+    def forget_after(self, places: Sequence[int]) -> None:
+        """Mask out what each row has read after its place; places count from the end, -1 is the last token."""
+        columns = torch.arange(-self.mask.shape[1], 0, device=self.mask.device)  # (tokens read)
+        last = torch.tensor(places, device=self.mask.device)[:, None]  # (rows, 1)
+        self.mask = self.mask * (columns <= last)
+
+    def snapshot(self) -> tuple:
+        """What has been read so far, for `go_back`; it stays good because a cache only ever grows behind its end."""
+        return self.rows, self.mask, [(layer.keys, layer.values) for layer in self.cache.layers]
+
+    def go_back(self, snapshot: tuple) -> None:
+        """Forget everything that was read after the snapshot."""
+        self.rows, self.mask, kept = snapshot
+        for layer, (keys, values) in zip(self.cache.layers, kept):
+            layer.keys = keys
+            layer.values = values

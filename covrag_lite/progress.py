@@ -1,0 +1,45 @@
+"""How far a long loop has come: a bar where somebody watches, one line in a log where nobody does.
+
+`model.completion` and `training.loop` wrap their loops in `track`.
+"""
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+
+def track(
+    iterable: Iterable, what: str, unit: str, total: int, done: int = 0, state: Callable[[], str] | None = None
+) -> Iterator:
+    """Yield every item; `done` of the `total` steps were made earlier, and `state` says where things stand."""
+    watched = is_watched()
+    if watched:
+        from tqdm.auto import tqdm
+    else:
+        from tqdm import tqdm
+    start = time.perf_counter()
+    made = 0
+    with tqdm(desc=what, unit=unit, total=total, initial=done, disable=not watched or done == total) as bar:
+        for item in iterable:
+            yield item
+            made += 1
+            if state:
+                bar.set_postfix_str(state())
+            bar.update()
+    # An error or an interruption never comes this far, so the line is only written for a loop that ended.
+    if made and not watched:
+        seconds = time.perf_counter() - start
+        plural = "" if made == 1 else "es" if unit.endswith("ch") else "s"
+        ending = f", {state()}" if state else ""
+        print(f"{what}: {made} {unit}{plural} in {seconds:.0f} s{ending}", file=sys.stderr)
+
+
+def is_watched() -> bool:
+    """Whether a bar can be redrawn in place: in a terminal, or in a notebook that can show widgets."""
+    if sys.stderr.isatty():
+        return True
+    ipython = sys.modules.get("IPython")  # always imported inside a kernel
+    shell = ipython.get_ipython() if ipython else None
+    in_kernel = type(shell).__name__ == "ZMQInteractiveShell"
+    return in_kernel and importlib.util.find_spec("ipywidgets") is not None
