@@ -1,7 +1,8 @@
 """What a prediction is worth: accuracy and retrieval, intervals, and paired tests. Pure functions, no state.
 
-Two accuracies stand side by side because the field uses both: `raw` is WebGLM's own code (a gold string stands in
-the answer, case and all), `normalised` is what the paper's text describes (capitals and punctuation do not count).
+Two accuracies of the paper's Table 2 stand side by side because the field uses both: `raw` is WebGLM's own code (a gold
+string stands in the answer, case and all), `normalised` is what the paper's text describes (capitals and punctuation do
+not count). `evaluation`, `report/` and `judging/` call this.
 """
 
 import string
@@ -17,8 +18,10 @@ _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "’‘“”–
 
 
 def normalise(text: str) -> str:
-    """Lower case, reference marks and punctuation gone, white space collapsed."""
-    return " ".join(CITATION.sub(" ", text).lower().translate(_PUNCTUATION).split())
+    """The text in lower case, without reference marks and punctuation, with single spaces."""
+    unmarked = CITATION.sub(" ", text)
+    words = unmarked.lower().translate(_PUNCTUATION).split()
+    return " ".join(words)
 
 
 def is_defective(answers: Sequence[str]) -> bool:
@@ -27,25 +30,27 @@ def is_defective(answers: Sequence[str]) -> bool:
 
 
 def score(answer: str, answers: Sequence[str], metric: str) -> bool | None:
-    """Is the answer right? None where the gold answers are defective under this metric: no score, rather than a wrong one."""
+    """Whether the answer is right; None where the gold answers are defective under this metric."""
     if metric == "raw":
         return any(gold in answer for gold in answers if gold)
     if metric == "normalised":
         if is_defective(answers):
             return None
-        text = normalise(answer)
-        return any(gold in text for gold in map(normalise, answers) if gold)
+        return score(normalise(answer), [normalise(gold) for gold in answers], "raw")
     raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
 
 
 def holds_answer(passages: Sequence[Passage], answers: Sequence[str]) -> bool | None:
-    """The paper's retrieval accuracy (Table 6): a gold answer stands in one of the passages."""
-    return score(" ".join(f"{p.title} {p.text}" for p in passages), answers, "normalised")
+    """Whether a gold answer stands in one of the passages: the paper's retrieval accuracy (Table 6)."""
+    text = " ".join(f"{passage.title} {passage.text}" for passage in passages)
+    return score(text, answers, "normalised")
 
 
 def holds_gold(passages: Sequence[Passage], gold_passages: Sequence[str]) -> bool | None:
-    """A gold passage is among the passages; None where the data names none."""
-    return any(p.id in gold_passages for p in passages) if gold_passages else None
+    """Whether a gold passage is among the passages; None where the data names none."""
+    if not gold_passages:
+        return None
+    return any(passage.id in gold_passages for passage in passages)
 
 
 def wilson(right: int, n: int) -> tuple[float, float]:
@@ -57,18 +62,21 @@ def wilson(right: int, n: int) -> tuple[float, float]:
 
 
 def mean_interval(shares: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
-    """The plain mean of several sets' shares (the paper's Avg) with its interval, from the sets' Wilson intervals (MOVER)."""
+    """The plain mean of several sets' shares (the paper's Avg) with its interval: MOVER over Wilson intervals."""
     p = np.array([right / n for right, n in shares])
     low, high = np.array([wilson(right, n) for right, n in shares]).T
-    m = float(p.mean())
-    return m, m - float(np.sqrt(((p - low) ** 2).sum())) / len(p), m + float(np.sqrt(((high - p) ** 2).sum())) / len(p)
+    mean = float(p.mean())
+    below = float(np.sqrt(((p - low) ** 2).sum())) / len(p)
+    above = float(np.sqrt(((high - p) ** 2).sum())) / len(p)
+    return mean, mean - below, mean + above
 
 
 def mcnemar(a: Sequence[bool], b: Sequence[bool]) -> tuple[int, int, float]:
-    """On the same questions: how many only b has right, how many only a has right, and the exact two-sided p."""
+    """How many questions only b has right, how many only a has right, and the exact two-sided p."""
     gained = sum(y and not x for x, y in zip(a, b, strict=True))
     lost = sum(x and not y for x, y in zip(a, b, strict=True))
-    return gained, lost, float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    p = float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    return gained, lost, p
 
 
 def paired_bootstrap(
@@ -81,55 +89,64 @@ def paired_bootstrap(
         return float("nan"), float("nan"), float("nan")
     # A resample's sum depends only on how often each of the values -1, 0 and 1 is drawn: three counts, not n indices.
     values, counts = np.unique(difference, return_counts=True)
-    means = np.random.default_rng(seed).multinomial(n, counts / n, size=resamples) @ values / n
+    drawn = np.random.default_rng(seed).multinomial(n, counts / n, size=resamples)
+    means = drawn @ values / n
     low, high = np.percentile(means, [2.5, 97.5])
     return float(difference.mean()), float(low), float(high)
 
 
 def mean_bootstrap(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean over questions with its 95 % percentile interval: the difference from nothing at all."""
-    return paired_bootstrap(np.zeros(len(values)), values)
+    """The mean over questions with its 95 % percentile interval."""
+    nothing = np.zeros(len(values))
+    return paired_bootstrap(nothing, values)  # a mean is the difference from 0
 
 
 def preferences(scores: np.ndarray) -> np.ndarray:
-    """Who is better on each question: (questions, orders, systems) scores to (questions, systems, systems) values of 1, 0 and -1.
+    """Whether one system's answer is better than another's (1), worse (-1), or neither (0), on each question.
 
-    One answer is better than another only if it scored higher in every order in which the judge saw them; else they tie.
+    Scores are (questions, orders, systems), the values are (questions, systems, systems). One answer is better than
+    another only if it scored higher in every order in which the judge saw them; else they tie.
     """
     signs = np.sign(scores[..., :, None] - scores[..., None, :])  # (questions, orders, systems, systems)
-    return np.where((signs == signs[:, :1]).all(1), signs[:, 0], 0).astype(int)
+    first = signs[:, 0]
+    agreed = (signs == signs[:, :1]).all(1)
+    return np.where(agreed, first, 0).astype(int)
 
 
 def ranks(preferred: np.ndarray, ties: str) -> np.ndarray:
-    """Each system's place on each question, 1 is the best: tied answers share the "best" of their places, or the "average"."""
+    """Each system's place on each question, 1 for the best; ties share the "best" or the "average" of their places."""
     behind = (preferred < 0).sum(-1)
     if ties == "best":
         return 1 + behind
     if ties == "average":
-        return 1 + behind + ((preferred == 0).sum(-1) - 1) / 2  # less 1: every answer ties with itself
+        tied = (preferred == 0).sum(-1) - 1  # every answer ties with itself
+        return 1 + behind + tied / 2
     raise ValueError(f"ties {ties!r} is not known; use 'best' or 'average'")
 
 
 def kappa(a: np.ndarray, b: np.ndarray, resamples: int = 2000, seed: int = 0) -> tuple[float, float, float]:
-    """Cohen's κ of two raters who each said -1, 0 or 1, with its 95 % interval over resampled questions; rows are questions.
+    """Cohen's κ of two raters who each said -1, 0 or 1, with its 95 % interval over resampled questions.
 
-    Linear weights: to see a tie where the other sees a winner is half as wrong as to see the other winner.
+    Rows are questions. Weights are linear: to see a tie where the other sees a winner is half as wrong as to see the
+    other winner.
     """
     levels = np.array([-1, 0, 1])
-    both = ((a[..., None] == levels)[..., :, None] & (b[..., None] == levels)[..., None, :]).sum(
-        1
-    )  # (questions, 3, 3) counts
+    said_a = a[..., None] == levels
+    said_b = b[..., None] == levels
+    both = (said_a[..., :, None] & said_b[..., None, :]).sum(1)  # (questions, 3, 3) counts
     n = len(both)
     if n == 0:
         return float("nan"), float("nan"), float("nan")
     drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
-    tables = np.concatenate([both.sum(0)[None], np.tensordot(drawn, both, 1)]).astype(float)
+    resampled = np.tensordot(drawn, both, 1)
+    tables = np.concatenate([both.sum(0)[None], resampled]).astype(float)  # the real table first
     tables /= tables.sum((1, 2), keepdims=True)
     cost = abs(levels[:, None] - levels)
     seen = (tables * cost).sum((1, 2))
-    chance = (tables.sum(2)[:, :, None] * tables.sum(1)[:, None, :] * cost).sum((1, 2))
-    values = np.divide(
-        chance - seen, chance, out=np.full(len(seen), np.nan), where=chance > 0
-    )  # both say one thing only: κ is not defined
+    share_a = tables.sum(2)
+    share_b = tables.sum(1)
+    chance = (share_a[:, :, None] * share_b[:, None, :] * cost).sum((1, 2))
+    undefined = np.full(len(seen), np.nan)  # κ is not defined where both say one thing only
+    values = np.divide(chance - seen, chance, out=undefined, where=chance > 0)
     low, high = np.nanpercentile(values[1:], [2.5, 97.5]) if chance[0] > 0 else (np.nan, np.nan)
     return float(values[0]), float(low), float(high)

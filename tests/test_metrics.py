@@ -1,3 +1,5 @@
+"""Accuracy, intervals and tests against values known from elsewhere."""
+
 import numpy as np
 import pytest
 
@@ -42,16 +44,46 @@ def test_the_average_of_one_set_is_that_set_and_four_sets_are_surer():
 
 
 def test_mcnemar_counts_only_where_the_systems_differ():
-    a, b = [True] * 50 + [False] * 10, [True] * 50 + [True] * 9 + [False]
+    a = [True] * 50 + [False] * 10
+    b = [True] * 50 + [True] * 9 + [False]
     assert metrics.mcnemar(a, b) == (9, 0, pytest.approx(2 * 0.5**9))
     assert metrics.mcnemar(a, a) == (0, 0, 1.0)
 
 
 def test_the_paired_bootstrap_agrees_with_resampling_questions_one_by_one():
     rng = np.random.default_rng(1)
-    a, b = rng.random(80) < 0.4, rng.random(80) < 0.6
+    a = rng.random(80) < 0.4
+    b = rng.random(80) < 0.6
     difference, low, high = metrics.paired_bootstrap(a, b)
-    slow = [np.mean((b.astype(float) - a)[rng.integers(0, 80, 80)]) for _ in range(4000)]
+    gains = b.astype(float) - a
+    slow = [np.mean(gains[rng.integers(0, 80, 80)]) for _ in range(4000)]
     assert difference == pytest.approx(b.mean() - a.mean())
     assert (low, high) == pytest.approx(tuple(np.percentile(slow, [2.5, 97.5])), abs=0.02)
     assert metrics.paired_bootstrap(a, b) == (difference, low, high)  # same seed, same interval
+
+
+def test_tied_answers_share_the_best_or_the_average_place():
+    better = metrics.preferences(np.array([[[0.9, 0.5, 0.5, 0.1]], [[0.2, 0.2, 0.2, 0.2]]]))
+    assert metrics.ranks(better, "best").tolist() == [[1, 2, 2, 4], [1, 1, 1, 1]]
+    assert metrics.ranks(better, "average").tolist() == [[1, 2.5, 2.5, 4], [2.5] * 4]
+    with pytest.raises(ValueError, match="'worst' is not known"):
+        metrics.ranks(better, "worst")
+
+
+def test_a_preference_needs_both_orders():
+    better = metrics.preferences(np.array([[[0.9, 0.5, 0.1], [0.8, 0.1, 0.5]]]))[0]
+    assert better.tolist() == [[0, 1, 1], [-1, 0, 0], [-1, 0, 0]]
+
+
+def test_kappa_is_the_one_computed_by_hand():
+    # Confusion, rows a and columns b: (-1,-1) 4, (-1,1) 1, (1,-1) 2, (1,1) 3.
+    # Agreed 0.7; by chance 0.5·0.6 + 0.5·0.4 = 0.5.
+    a = np.array([-1] * 5 + [1] * 5)[:, None]
+    b = np.array([-1] * 4 + [1] + [-1] * 2 + [1] * 3)[:, None]
+    value, low, high = metrics.kappa(a, b)
+    assert value == pytest.approx(0.4) and low < 0.4 < high <= 1
+    # A tie is half a disagreement: seen cost (1 + 0) / 2.
+    # By chance, a is -1 half of the time and 1 half, b is 0 and 1: (1 + 2 + 1 + 0) / 4.
+    assert metrics.kappa(np.array([[-1], [1]]), np.array([[0], [1]]))[0] == pytest.approx(1 - 0.5 / 1)
+    assert metrics.kappa(a, a)[0] == 1
+    assert np.isnan(metrics.kappa(a * 0, a * 0)[0])

@@ -1,4 +1,8 @@
-"""A judge's view of revisions, beside what `ablation.revisions` counts (Table 5): was the time right, and does the new question help?"""
+"""A served judge's view of revisions, beside what `report.ablation.revisions` counts (Table 5 of the paper).
+
+The judge is asked whether the time was right to put a question anew, and whether the new question helps. The notebook
+of Table 5 calls `judge_revisions`.
+"""
 
 import json
 import re
@@ -12,7 +16,7 @@ from covrag_lite import metrics, prompts
 from covrag_lite.config import Config, resolve
 from covrag_lite.evaluation import to_frame
 from covrag_lite.journal import Journal
-from covrag_lite.judging.judges import ask
+from covrag_lite.judging.ballots import ask
 from covrag_lite.model.endpoint import PREFIX, Endpoint
 from covrag_lite.records import Prediction
 from covrag_lite.report.ablation import CHAINS, cut, revisions
@@ -21,13 +25,16 @@ COLUMNS = ["system", "judge", "n", "right", "low", "high", "unreadable", "counte
 
 
 def build_request(prediction: Prediction) -> str:
-    """One question as it stood after its first answer, the gold answer, and the revised question, or that there is none."""
+    """What a judge is asked about one question: its first round, the gold answer, and the new question, if any."""
     first = prediction.rounds[0]
     return "\n".join(
         [
-            "You examine a verifier. It has seen a question, references and an answer, and could put the question anew for a second search.",
-            "timing: was it right to put it anew, or to leave it? It is right where the answer is wrong and the references cannot answer the question.",
-            "content: would a search with the new question find references that answer the first one? false where there is no new question.",
+            "You examine a verifier. It has seen a question, references and an answer, "
+            "and could put the question anew for a second search.",
+            "timing: was it right to put it anew, or to leave it? "
+            "It is right where the answer is wrong and the references cannot answer the question.",
+            "content: would a search with the new question find references that answer the first one? "
+            "false where there is no new question.",
             f"Question: {prediction.question.question}",
             prompts.build_references(first.passages),
             f"Answer: {first.answer}",
@@ -41,50 +48,53 @@ def build_request(prediction: Prediction) -> str:
 def parse_reply(text: str) -> bool | None:
     """Whether both were right, or None where the reply cannot be read."""
     match = re.search(r"\{.*?\}", text, re.DOTALL)
+    if match is None:
+        return None
     try:
-        body = json.loads(match[0]) if match else {}
+        body = json.loads(match[0])
     except json.JSONDecodeError:
         return None
-    given = [body.get(name) for name in ("timing", "content")]
-    return all(given) if all(type(one) is bool for one in given) else None
+    given = [body.get("timing"), body.get("content")]
+    if not all(type(one) is bool for one in given):
+        return None
+    return all(given)
 
 
 def judge_revisions(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame:
-    """The share of revisions that each served judge holds for right, and how far it agrees with what is counted; empty where none is named."""
-    rows, journal = [], Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl")
+    """For each system and served judge the share of revisions it holds for right, and how far the count agrees with it.
+
+    The frame is empty where no served judge is named.
+    """
+    journal = Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl")
     served = [name for name in config.judging.judges if name.startswith(PREFIX)]
-    for system in [system for system in CHAINS if served and any(p.system == system for p in predictions)]:
-        made = {
-            p.question.id: cut(p, 2)
-            for p in predictions
-            if p.system == system and not metrics.is_defective(p.question.answers)
-        }
+    answered = {prediction.system for prediction in predictions}
+    rows = []
+    for system in CHAINS:
+        if system not in answered or not served:
+            continue
+        made = {}
+        for prediction in predictions:
+            if prediction.system == system and not metrics.is_defective(prediction.question.answers):
+                made[prediction.question.id] = cut(prediction, 2)
         counted = revisions(to_frame(list(made.values())))
+        requests = [build_request(made[i]) for i in counted.id]
         for name in served:
-            replies = ask(
-                "judge-revision",
-                [build_request(made[i]) for i in counted.id],
-                Endpoint(replace(config.model, model=name)),
-                journal,
-            )
-            views = [(view, good) for view, good in zip(map(parse_reply, replies), counted.good) if view is not None]
-            held, good = np.array(views, int).reshape(-1, 2).T
-            n = len(views)
-            share = (
-                [100 * value for value in (held.mean(), *metrics.wilson(int(held.sum()), n))]
-                if n
-                else [float("nan")] * 3
-            )
-            rows.append(
-                (
-                    system,
-                    name,
-                    n,
-                    *share,
-                    len(replies) - n,
-                    100 * counted.good.mean(),
-                    100 * (held == good).mean() if n else float("nan"),
-                    metrics.kappa(held[:, None], good[:, None])[0],
-                )
-            )
+            endpoint = Endpoint(replace(config.model, model=name))
+            replies = ask("judge-revision", requests, endpoint, journal)
+            rows.append((system, name, *_compare(replies, counted.good)))
     return pd.DataFrame(rows, columns=COLUMNS).round(2)
+
+
+def _compare(replies: Sequence[str], good: Sequence[bool]) -> tuple:
+    """The columns of the frame from n on, of one judge's replies and of what is counted of the same revisions."""
+    views = [parse_reply(reply) for reply in replies]
+    readable = [(view, counted) for view, counted in zip(views, good) if view is not None]
+    n = len(readable)
+    held, counted = np.array(readable, int).reshape(-1, 2).T
+    right = low = high = same = float("nan")
+    if n:
+        right = held.mean()
+        low, high = metrics.wilson(int(held.sum()), n)
+        same = (held == counted).mean()
+    k, _, _ = metrics.kappa(held[:, None], counted[:, None])
+    return n, 100 * right, 100 * low, 100 * high, len(replies) - n, 100 * np.mean(good), 100 * same, k

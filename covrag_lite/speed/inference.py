@@ -1,6 +1,7 @@
 """How fast answering is: each function measures one thing against its plain way, in one run, ratios first.
 
 The plain way is transformers' `generate` on the network as transformers, peft and bitsandbytes load it.
+notebooks/speed.ipynb calls `benchmark`.
 
     python -m covrag_lite.speed.inference --parts verdicts,batches,rounds,overhead,bm25 --out speed_inference.json
 """
@@ -8,9 +9,10 @@ The plain way is transformers' `generate` on the network as transformers, peft a
 import argparse
 import copy
 import json
+import math
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,27 +29,35 @@ from covrag_lite.model.local import LanguageModel, load_model
 from covrag_lite.records import Question
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.speed import scaling
-from covrag_lite.speed.training import SHAPES, build_network
+from covrag_lite.speed.grammar import walk
+from covrag_lite.speed.shapes import SHAPES, build_network
 
 
 def random_model(config: Config, shape: str) -> LanguageModel:
-    """A model of a larger shape with random weights in 4 bits, which stay packed, behind the embedded model's tokenizer."""
+    """A model of a larger shape with random weights that stay in 4 bits, behind the embedded model's tokenizer."""
     model = load_model(replace(config.model, adapters="none"))
-    named = f"{shape}, vocabulary of {len(model.tokenizer)}"
-    hidden, wide, layers, heads, keys, _, tied = SHAPES[shape]
-    SHAPES[named] = (hidden, wide, layers, heads, keys, len(model.tokenizer), tied)
-    network = build_network(named, model.device).eval()
-    network.__dict__["ready"] = {None}
+    vocabulary = len(model.tokenizer)
+    name = f"{shape}, vocabulary of {vocabulary}"
+    SHAPES[name] = SHAPES[shape]._replace(vocabulary=vocabulary)
+    network = build_network(name, model.device).eval()
+    network.__dict__["ready"] = {None}  # nothing is left for `quick_network` to unpack
     model.__dict__["_network"] = network
     return model
 
 
 @contextmanager
-def measured(model, network=None):
+def measured(model: LanguageModel, network: torch.nn.Module | None = None) -> Iterator[dict]:
     """Seconds and forward passes of what is done inside."""
     row = {"seconds": 0.0, "passes": 0}
-    hook = (network or model.network).register_forward_pre_hook(lambda *_: row.update(passes=row["passes"] + 1))
-    wait = torch.cuda.synchronize if model.device == "cuda" else lambda: None
+
+    def count(*_: object) -> None:
+        row["passes"] += 1
+
+    def wait() -> None:
+        if model.device == "cuda":
+            torch.cuda.synchronize()
+
+    hook = (network or model.network).register_forward_pre_hook(count)
     wait()
     start = time.perf_counter()
     yield row
@@ -64,10 +74,17 @@ def compare(rows: dict[str, dict], plain: str, better: dict[str, str]) -> pd.Dat
     return frame
 
 
-def generate(model, network, texts: Sequence[str], limit: int, allowed: Callable | None = None) -> list[str]:
+def count_equal(texts: Sequence[str], others: Sequence[str]) -> int:
+    """In how many places two lists hold the same text."""
+    return sum(one == other for one, other in zip(texts, others))
+
+
+def generate(
+    model: LanguageModel, network: torch.nn.Module, texts: Sequence[str], limit: int, allowed: Callable | None = None
+) -> list[str]:
     """What transformers' own loop makes of one batch."""
-    tokenizer, ids = model.tokenizer, model.encode(texts, limit)
-    batch = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(model.device)
+    tokenizer = model.tokenizer
+    batch = tokenizer.pad({"input_ids": model.encode(texts, limit)}, return_tensors="pt").to(model.device)
     with torch.inference_mode():
         out = network.generate(
             **batch,
@@ -77,44 +94,15 @@ def generate(model, network, texts: Sequence[str], limit: int, allowed: Callable
             pad_token_id=tokenizer.pad_token_id,
             prefix_allowed_tokens_fn=allowed,
         )
-    return [
-        text.strip() for text in tokenizer.batch_decode(out[:, batch.input_ids.shape[1] :], skip_special_tokens=True)
-    ]
+    prompt_length = batch.input_ids.shape[1]
+    written = tokenizer.batch_decode(out[:, prompt_length:], skip_special_tokens=True)
+    return [text.strip() for text in written]
 
 
-def walk(model, writer) -> Generator[Sequence[int], int, None]:
-    """The schema as a grammar: yields which tokens may come next and is sent the one that came."""
-    digits = [writer.ids(str(digit))[0] for digit in range(10)]
-    for part in model.schema:
-        match part:
-            case str():
-                for token in writer.ids(part):
-                    yield [token]
-            case "score", _:
-                rest = digits if (yield digits[:2]) == digits[0] else digits[:1]
-                yield writer.ids(".")
-                yield rest
-                yield rest
-            case "judgment", _:
-                words = {ids[0]: ids for ids in map(writer.ids, prompts.JUDGMENTS)}
-                for token in words[(yield list(words))][1:]:
-                    yield [token]
-            case "text", _:
-                opening, empty, end = writer.ids(' "')[0], writer.ids(' ""')[0], writer.ids('"')[0]
-                free = (~writer.forbidden(end)).nonzero().flatten()
-                if (yield [opening, empty]) == opening or opening == empty:
-                    for _ in range(model.config.max_revised_tokens):
-                        if (yield free) == end:
-                            break
-                    else:
-                        yield [end]
-    while True:
-        yield [model.end_id]
-
-
-def verdicts(model, texts: Sequence[str]) -> pd.DataFrame:
-    """One batch of verdicts forced into the schema, against transformers' `generate` with the schema as a mask on the same network."""
-    network, room = model.quick_network, prompts.VERDICT_ROOM + model.config.max_revised_tokens
+def verdicts(model: LanguageModel, texts: Sequence[str]) -> pd.DataFrame:
+    """A batch of verdicts forced into the schema, against `generate` with the schema as a mask on the same network."""
+    network = model.quick_network
+    room = prompts.VERDICT_ROOM + model.config.max_revised_tokens
     texts = model.batches(texts, room)[0]
     model.verify(texts[:1])
     with measured(model) as forced:
@@ -122,130 +110,146 @@ def verdicts(model, texts: Sequence[str]) -> pd.DataFrame:
     writer = decoding.Writer(model, texts[:1], 0)  # for its tokenising alone
     walks = [walk(model, writer) for _ in texts]
     first = [next(one) for one in walks]
-    width = max(map(len, model.encode(texts, 0)))
+    width = max(len(ids) for ids in model.encode(texts, 0))
+
+    def allowed(row: int, ids: torch.Tensor) -> Sequence[int]:
+        return first[row] if len(ids) == width else walks[row].send(ids[-1].item())
+
     with measured(model) as masked:
-        allowed = lambda row, ids: first[row] if len(ids) == width else walks[row].send(ids[-1].item())
         again = generate(model, network, texts, room, allowed)
     rows = {"masked generate": masked, "forced": forced}
-    same = sum(one == other for one, other in zip(written, again))
-    return compare(rows, "masked generate", {"fewer_passes": "passes", "faster": "seconds"}).assign(
-        same=same, n=len(texts)
-    )
+    frame = compare(rows, "masked generate", {"fewer_passes": "passes", "faster": "seconds"})
+    return frame.assign(same=count_equal(written, again), n=len(texts))
 
 
-def batches(model, texts: Sequence[str], limit: int, plain_network=None) -> pd.DataFrame:
-    """Answers a second in our batches, against one question at a time through `generate`, plain and on the quick network."""
+def batches(
+    model: LanguageModel, texts: Sequence[str], limit: int, plain_network: torch.nn.Module | None = None
+) -> pd.DataFrame:
+    """Answers a second in our batches, against `generate` one question at a time, plain and on the quick network."""
     rows, made = {}, {}
 
-    def take(name: str, write: Callable[[], list[str]], network=None) -> None:
-        with measured(model, network) as rows[name]:
-            made[name] = write()
+    def take_one_at_a_time(name: str, network: torch.nn.Module, counted: torch.nn.Module | None) -> None:
+        with measured(model, counted) as rows[name]:
+            made[name] = [generate(model, network, [text], limit)[0] for text in texts]
 
-    alone = lambda network: lambda: [generate(model, network, [text], limit)[0] for text in texts]
     if plain_network is not None:
-        take("one at a time, as loaded", alone(plain_network), plain_network)
+        take_one_at_a_time("one at a time, as loaded", plain_network, plain_network)
     model.generate(texts[:1], limit)
-    take("one at a time", alone(model.quick_network))
+    take_one_at_a_time("one at a time", model.quick_network, None)
     planned = model.batches(texts, limit)
-    take("batches", lambda: [text for batch in planned for text in model.generate(batch, limit)])
-    made["batches"] = list(map(dict(zip((text for batch in planned for text in batch), made["batches"])).get, texts))
+    answers = {}
+    with measured(model) as rows["batches"]:
+        for batch in planned:
+            answers.update(zip(batch, model.generate(batch, limit)))
+    made["batches"] = [answers[text] for text in texts]
     plain = next(iter(rows))
     for name, row in rows.items():
-        row |= {
-            "per_second": len(texts) / row["seconds"],
-            "same": sum(one == other for one, other in zip(made[plain], made[name])),
-            "n": len(texts),
-        }
+        row["per_second"] = len(texts) / row["seconds"]
+        row["same"] = count_equal(made[plain], made[name])
+        row["n"] = len(texts)
     return compare(rows, plain, {"faster": "seconds"})
 
 
-def rounds(config: Config, model, search: Callable, questions: Sequence[Question]) -> pd.DataFrame:
+def rounds(config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question]) -> pd.DataFrame:
     """What CoV-RAG costs over plain RAG with the same model, stage by stage, in both layouts of the prompts."""
-    taken = {}
     model.with_adapter("cov").generate(["?"], 1)
+    taken = {}
     for layout in prompts.LAYOUTS:
-        own, view = replace(config, model=replace(config.model, layout=layout)), copy.copy(model)
-        view.config = own.model
-        view = (view if view.with_adapter("cov").adapter else model).with_adapter(
-            "cov"
-        )  # one trained in the other layout costs the same
-        stages: dict[str, dict] = {}
-
-        def timed(name: str, work: Callable) -> Callable:
-            def run(*given):
-                with measured(view) as row:
-                    made = work(*given)
-                stages[f"{name}{' again' if name in stages else ''}"] = row | {"n": len(given[-1])}
-                return made
-
-            return run
-
-        with tempfile.TemporaryDirectory() as folder:
-            tools = evaluation.bind(own, search, view, Journal(Path(folder) / "journal.jsonl"))
-            if layout == "shared":
-                timed("answer and verify", lambda questions: evaluation.foresee(own, tools, "cov", questions))(
-                    questions
-                )
-            chain.cov_rag(
-                questions, timed("search", search), timed("answer", tools.answer), timed("verify", tools.verify)
-            )
-        taken |= {f"{name}, {layout} layout": row for name, row in stages.items()}
-        taken[f"CoV-RAG, {layout} layout"] = pd.DataFrame(stages.values())[["seconds", "passes"]].sum().to_dict() | {
-            "n": len(questions)
-        }
+        own = replace(config, model=replace(config.model, layout=layout))
+        stages = time_stages(own, model, search, questions)
+        for name, row in stages.items():
+            taken[f"{name}, {layout} layout"] = row
+        total = pd.DataFrame(stages.values())[["seconds", "passes"]].sum().to_dict()
+        taken[f"CoV-RAG, {layout} layout"] = total | {"n": len(questions)}
     frame = pd.DataFrame.from_dict(taken, orient="index")
-    frame.insert(0, "times_rag", frame.seconds / frame.seconds[["search, paper layout", "answer, paper layout"]].sum())
+    rag_seconds = frame.seconds[["search, paper layout", "answer, paper layout"]].sum()
+    frame.insert(0, "times_rag", frame.seconds / rag_seconds)
     return frame
+
+
+def time_stages(
+    config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question]
+) -> dict[str, dict]:
+    """Seconds, passes and questions of each stage of CoV-RAG in the configured layout."""
+    view = copy.copy(model)
+    view.config = config.model
+    view = view.with_adapter("cov")
+    if not view.adapter:
+        view = model.with_adapter("cov")  # one trained in the other layout costs the same
+    stages: dict[str, dict] = {}
+
+    def timed(name: str, work: Callable) -> Callable:
+        def run(*given: Sequence) -> list:
+            with measured(view) as row:
+                made = work(*given)
+            stage = f"{name} again" if name in stages else name
+            stages[stage] = row | {"n": len(given[-1])}
+            return made
+
+        return run
+
+    with tempfile.TemporaryDirectory() as folder:
+        tools = evaluation.bind(config, search, view, Journal(Path(folder) / "journal.jsonl"))
+
+        def foresee(asked: Sequence[Question]) -> None:
+            evaluation.foresee(config, tools, "cov", asked)
+
+        if config.model.layout == "shared":
+            timed("answer and verify", foresee)(questions)
+        chain.cov_rag(questions, timed("search", search), timed("answer", tools.answer), timed("verify", tools.verify))
+    return stages
 
 
 def benchmark(
     parts: Sequence[str], config: Config, n: int, shape: str = "", sizes: Sequence[int] = (10_000, 100_000)
 ) -> dict[str, pd.DataFrame]:
-    """The named parts over the first questions of the world; a shape measures verdicts and batches with random weights."""
-    questions, passages = load_questions(config)[:n], load_passages(config)
+    """The named parts over the world's first questions; with a shape, verdicts and batches are of random weights."""
+    questions = load_questions(config)[:n]
+    passages = load_passages(config)
     search = load_retriever(config.retrieval, passages)
-    x = [question.question for question in questions]
-    k, limit = search(x), config.model.max_answer_tokens
-    answers, judged = (
-        list(map(prompts.build_answer, x, k)),
-        [prompts.build_verify(*one, "It is so.[1]") for one in zip(x, k)],
-    )
-    model = (
-        (random_model(config, shape) if shape else load_model(config.model))
-        if {"verdicts", "batches", "rounds"} & set(parts)
-        else None
-    )
-    plain = lambda: model.network if shape else load_model(config.model).with_adapter("rag").network
-    work = {
-        "verdicts": lambda: verdicts(model.with_adapter("cov"), judged),
-        "batches": lambda: batches(model.with_adapter("rag"), answers, limit, None if shape else plain()),
-        "rounds": lambda: rounds(config, model, search, questions),
-        "overhead": lambda: scaling.overhead(config),
-        "bm25": lambda: scaling.bm25(config, sizes),
-    }
-    return {part: work[part]() for part in parts}
+    asked = [question.question for question in questions]
+    found = search(asked)
+    needs_model = not {"verdicts", "batches", "rounds"}.isdisjoint(parts)
+    if needs_model:
+        model = random_model(config, shape) if shape else load_model(config.model)
+
+    def measure(part: str) -> pd.DataFrame:
+        match part:
+            case "verdicts":
+                texts = [prompts.build_verify(x, k, "It is so.[1]") for x, k in zip(asked, found)]
+                return verdicts(model.with_adapter("cov"), texts)
+            case "batches":
+                texts = [prompts.build_answer(x, k) for x, k in zip(asked, found)]
+                plain = None if shape else load_model(config.model).with_adapter("rag").network
+                return batches(model.with_adapter("rag"), texts, config.model.max_answer_tokens, plain)
+            case "rounds":
+                return rounds(config, model, search, questions)
+            case "overhead":
+                return scaling.overhead(config)
+            case "bm25":
+                return scaling.bm25(config, sizes)
+        raise KeyError(part)
+
+    return {part: measure(part) for part in parts}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default="verdicts,batches,rounds,overhead,bm25")
     parser.add_argument("--questions", type=int, default=256 if torch.cuda.is_available() else 6)
-    parser.add_argument(
-        "--shape",
-        default="",
-        help="a shape of covrag_lite.speed, such as 7b, with random weights in 4 bits; else the embedded model",
-    )
+    shape_help = "a shape of covrag_lite.speed, such as 7b, with random weights in 4 bits; else the embedded model"
+    parser.add_argument("--shape", default="", help=shape_help)
     parser.add_argument("--passages", default="10000,100000", help="sizes of the worlds that are searched")
     parser.add_argument("--out", type=Path, help="a JSON file for the frames")
     given = parser.parse_args()
+    of_each_set = math.ceil(given.questions / 4)
     config = Config(world=World(n_test=max(150, given.questions // 4 + 1)), run=Run(name="speed"))
-    config = replace(config, data=replace(config.data, n_questions=-(-given.questions // 4)))
+    config = replace(config, data=replace(config.data, n_questions=of_each_set))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     content = {"device": device, "torch": torch.__version__, "shape": given.shape or config.model.model}
+    sizes = [int(size) for size in given.passages.split(",")]
     for part in given.parts.split(","):
-        frame = benchmark([part], config, given.questions, given.shape, tuple(map(int, given.passages.split(","))))[
-            part
-        ]
+        frame = benchmark([part], config, given.questions, given.shape, sizes)[part]
         print(part, frame.round(3).to_string(), sep="\n", flush=True)
         content[part] = json.loads(frame.to_json(orient="index"))
         if given.out:
