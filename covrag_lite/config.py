@@ -232,10 +232,10 @@ def from_manifest(parameters: Mapping[str, object]) -> Config:
     known = Config().flat()
     given = {name: value for name, value in parameters.items() if name in known}
     if uses_former_sets(parameters):
-        for name in ("datasets", "retrieval_datasets"):
-            given[name] = [FORMER_SETS.get(one, one) for one in given.get(name, known[name])]
-        if "dataset" in given:
-            given["dataset"] = FORMER_SETS.get(given["dataset"], given["dataset"])
+        every = list(parameters["datasets"]) == list(FORMER_SETS)
+        given["datasets"] = ALL if every else [FORMER_SETS[one] for one in parameters["datasets"]]
+        for name in ("retrieval_datasets", "dataset"):  # the defaults then are those now
+            given.pop(name, None)
     return from_notebook(given)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import evaluation
-from covrag_lite.config import ROOT, Config, resolve
+from covrag_lite.config import ROOT, Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
 from covrag_lite.judging.ballots import CRITERIA, by_endpoint  # noqa: F401  CRITERIA is for those who call this module
@@ -104,10 +104,9 @@ def _run_anew(config: Config) -> Answers:
     """New answers of the ranked systems."""
     questions = load_questions(config)
     passages = load_passages(config)
-    tools = evaluation.load_tools(config, passages)
-    ranked_only = replace(config, chain=replace(config.chain, systems=config.judging.ranked))
-    predictions = evaluation.run(ranked_only, tools, questions)
-    return Answers(predictions, questions, passages, tools.model)
+    resources = evaluation.load_resources(config, passages)
+    predictions = evaluation.run(config.change(systems=config.judging.ranked), resources, questions)
+    return Answers(predictions, questions, passages, resources.model)
 
 
 def _load_recorded(config: Config, root: Path) -> Answers:
@@ -156,7 +155,6 @@ def judge(config: Config, answers: Answers, known: pd.DataFrame | None = None) -
     for name in names:
         if name != "rubric" and not name.startswith(PREFIX):
             raise ValueError(f"judge {name!r} is not known; use 'rubric' or '{PREFIX}<model>'")
-    journal = resolve(config.run.runs) / config.run.name / "journal.jsonl"
     rows = []
     for name in dict.fromkeys(names):
         if name == "rubric":
@@ -164,7 +162,7 @@ def judge(config: Config, answers: Answers, known: pd.DataFrame | None = None) -
         elif known is not None:
             rows += known[known.judge == name].itertuples(index=False, name=None)
         else:
-            rows += by_endpoint(Endpoint(replace(config.model, model=name)), answers, Journal(journal))
+            rows += by_endpoint(Endpoint(replace(config.model, model=name)), answers, Journal(config.journal()))
     return pd.DataFrame(rows, columns=COLUMNS).astype({"score": float})
 
 

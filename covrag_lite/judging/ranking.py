@@ -15,7 +15,8 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.judging.judges import Answers
-from covrag_lite.report.tables import PAIRS, PALETTE, PAPER_RANKS, to_markdown
+from covrag_lite.report.paper import find_values
+from covrag_lite.report.tables import PAIRS, in_order, to_markdown
 
 MEASURES = {
     "rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",
@@ -58,12 +59,13 @@ def rank_table(scores: pd.DataFrame, table: str) -> pd.DataFrame:
     long = []
     for (judge, criterion), rows in scores.groupby(["judge", "criterion"], sort=False):
         better = preferred(scores, judge, criterion)
-        for row in _rank_rows(better, criterion) + _quality_rows(rows, criterion):
+        ranks = _rank_rows(better, criterion, rows.dataset.unique())
+        for row in ranks + _quality_rows(rows, criterion):
             long.append((table, judge, criterion, *row))
     return pd.DataFrame(long, columns=LONG).astype({"paper": float})
 
 
-def _rank_rows(better: pd.DataFrame, criterion: str) -> list[tuple]:
+def _rank_rows(better: pd.DataFrame, criterion: str, datasets: Sequence[str]) -> list[tuple]:
     """The mean ranks of each system, by both ways to count ties: the columns of LONG from the system on."""
     systems = list(dict.fromkeys(better.columns.get_level_values(0)))
     pairs = better.to_numpy().reshape(len(better), len(systems), len(systems))
@@ -71,9 +73,8 @@ def _rank_rows(better: pd.DataFrame, criterion: str) -> list[tuple]:
     for measure, ties in (("rank", "best"), ("average rank", "average")):
         places = metrics.ranks(pairs, ties)  # (questions, systems)
         for system, own in zip(systems, places.T):
-            _, in_paper = PAPER_RANKS.get(system, ("", {}))
-            paper = in_paper.get(criterion) if measure == "rank" else None
-            rows.append((system, measure, len(own), *metrics.mean_bootstrap(own), paper))
+            known = find_values("table3", system, datasets) if measure == "rank" else {}
+            rows.append((system, measure, len(own), *metrics.mean_bootstrap(own), known.get(criterion)))
     return rows
 
 
@@ -101,7 +102,7 @@ def wide_ranks(long: pd.DataFrame, judge: str, measure: str) -> pd.DataFrame:
         paper = "" if pd.isna(row.paper) else f" ({row.paper:.2f})"
         cells.append(f"{row.value:.{digits}f} {interval}{paper}")
     table = rows.assign(cell=cells).pivot(index="system", columns="criterion", values="cell")
-    systems = sorted(table.index, key=list(PALETTE).index)
+    systems = in_order(table.index)
     criteria = list(dict.fromkeys(rows.criterion))
     return table.loc[systems, criteria].fillna("–")
 

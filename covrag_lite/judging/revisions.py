@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics, prompts
-from covrag_lite.config import Config, resolve
-from covrag_lite.evaluation import to_frame
+from covrag_lite.config import Config
 from covrag_lite.journal import Journal
 from covrag_lite.judging.ballots import ask
 from covrag_lite.model.endpoint import PREFIX, Endpoint
+from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report.ablation import CHAINS, cut, revisions
 
@@ -65,7 +65,7 @@ def judge_revisions(config: Config, predictions: Sequence[Prediction]) -> pd.Dat
 
     The frame is empty where no served judge is named.
     """
-    journal = Journal(resolve(config.run.runs) / config.run.name / "journal.jsonl")
+    journal = Journal(config.journal())
     served = [name for name in config.judging.judges if name.startswith(PREFIX)]
     answered = {prediction.system for prediction in predictions}
     rows = []

@@ -20,17 +20,20 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from covrag_lite import chain, evaluation, prompts
+from covrag_lite import prompts
 from covrag_lite.config import Config, Run, World
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
 from covrag_lite.model import decoding
+from covrag_lite.model.author import Author
 from covrag_lite.model.local import LanguageModel, load_model
 from covrag_lite.records import Question
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.speed import scaling
 from covrag_lite.speed.grammar import walk
 from covrag_lite.speed.shapes import SHAPES, build_network
+from covrag_lite.systems.chain import cov_rag
+from covrag_lite.systems.tools import Tools
 
 
 def random_model(config: Config, shape: str) -> LanguageModel:
@@ -189,14 +192,14 @@ def time_stages(
         return run
 
     with tempfile.TemporaryDirectory() as folder:
-        tools = evaluation.bind(config, search, view, Journal(Path(folder) / "journal.jsonl"))
-
-        def foresee(asked: Sequence[Question]) -> None:
-            evaluation.foresee(config, tools, "cov", asked)
-
+        author = Author(config.model, view, Journal(Path(folder) / "journal.jsonl"))
         if config.model.layout == "shared":
-            timed("answer and verify", foresee)(questions)
-        chain.cov_rag(questions, timed("search", search), timed("answer", tools.answer), timed("verify", tools.verify))
+            x = [question.question for question in questions]
+            timed("answer and verify", author.foresee)(x, search(x))
+        tools = Tools(
+            "CoV-RAG", timed("search", search), timed("answer", author.answer), timed("verify", author.verify)
+        )
+        cov_rag(questions, tools)
     return stages
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from covrag_lite.report.pictures import save_picture
-from covrag_lite.report.tables import PALETTE
+from covrag_lite.systems import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +137,7 @@ def _plot_bars(axes: "Axes", rows: pd.DataFrame, column: str, form: str, aim: fl
 
 def _colour_of(variant: str) -> str:
     if variant.startswith("ours"):
-        return PALETTE["CoV-RAG"]
+        return palette()["CoV-RAG"]
     if variant.startswith("packed"):
-        return PALETTE["RAG"]
-    return PALETTE["closed-book"]
+        return palette()["RAG"]
+    return palette()["closed-book"]

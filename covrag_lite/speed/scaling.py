@@ -13,9 +13,9 @@ from covrag_lite import evaluation, prompts
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
+from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.data.world import generation
 
 PLAIN_QUERIES = 20  # rank_bm25 scores every passage for every query, so that few must do
 
@@ -62,9 +62,9 @@ def overhead(config: Config, sizes: Sequence[int] = (100, 1000, 10_000)) -> pd.D
         with tempfile.TemporaryDirectory() as folder:
             before = memory()
             start = time.perf_counter()
-            tools = evaluation.bind(config, search, Instant(config), Journal(Path(folder) / "journal.jsonl"))
-            made = evaluation.run_system("CoV-RAG", config, tools, questions)
-            evaluation.to_frame(made)
+            journal = Journal(Path(folder) / "journal.jsonl")
+            resources = evaluation.Resources(search, Instant(config), journal)
+            to_frame(evaluation.run_system("CoV-RAG", config, resources, questions))
             seconds = time.perf_counter() - start
         rows[f"{size:,} questions"] = {
             "ms_per_question": 1e3 * seconds / size,
@@ -91,7 +91,7 @@ def bm25(config: Config, sizes: Sequence[int], n_queries: int = 200) -> pd.DataF
     smallest = f"{min(sizes):,} passages"
     rows = {}
     for size in sizes:
-        passages = list(generation.passages(replace(config.world, n_passages=size)))
+        passages = load_passages(config.change(n_passages=size))
         rows[f"ours, {size:,} passages"] = _time_ours(config, passages, queries)
         if size == min(sizes):
             rows[f"rank_bm25, {smallest}"] = _time_rank_bm25(config, passages, queries)

@@ -17,8 +17,8 @@ from covrag_lite.journal import Journal
 from covrag_lite.model.completion import complete
 from covrag_lite.model.endpoint import PREFIX, VERDICT_TOKENS, Endpoint, EndpointError
 from covrag_lite.prompts import build_verify, parse_verdict
-from covrag_lite.records import Verdict
-from covrag_lite.training.synthesis import Example, Search, annotate, supporting
+from covrag_lite.records import Search, Verdict
+from covrag_lite.training.oracle import Example, annotate, supporting
 
 STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "

@@ -1,6 +1,6 @@
 """How the embedded world is asked: what can be asked of a district, and how people type it, mistakes included.
 
-generation.py chooses among these asks and hands them back one by one to be worded in the manner of one of the four sets.
+generation.py chooses among these asks and hands them back to be worded in the manner of one of the four sets.
 """
 
 import re
