@@ -5,11 +5,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pandas as pd
 import psutil
 
-from covrag_lite import evaluation, prompts
+from covrag_lite import evaluation, prompts, weights
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.journal import Journal
@@ -104,7 +105,8 @@ def bm25(config: Config, sizes: Sequence[int], n_queries: int = 200) -> pd.DataF
 def _time_ours(config: Config, passages: list[Passage], queries: Sequence[str]) -> dict[str, float]:
     before = memory()
     start = time.perf_counter()
-    search = load_retriever(config.retrieval, passages)
+    with tempfile.TemporaryDirectory() as folder, patch.object(weights, "CACHE", Path(folder)):  # a first start
+        search = load_retriever(config.retrieval, passages)
     indexed = time.perf_counter()
     search(queries[:1])
     begun = time.perf_counter()
