@@ -1,4 +1,4 @@
-"""Training: what is learnt, what a packed row is worth, and that a killed run ends as an unbroken one; on a tiny Llama."""
+"""Training: what is learnt, that packing changes nothing, and that a killed run ends as an unbroken one."""
 
 import dataclasses
 import pathlib
@@ -16,7 +16,7 @@ from covrag_lite.model.decoding import continue_ids
 from covrag_lite.model.local import load_model
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.records import Sample
-from covrag_lite.speed.training import benchmark
+from covrag_lite.speed import training as speed
 from covrag_lite.training import layers, loop, lora, memory
 from covrag_lite.training.packing import Encoded, Shape, encode, lay_out, pack, shape_of
 
@@ -66,6 +66,14 @@ def losses_of(network, chosen, weights=(1.0, 1.0), shape=None):
 def run(model, out, **changes):
     training = dataclasses.replace(SETTINGS, **changes)
     return loop.train(config.Config(training=training, model=model.config), model, toy_samples(), out)
+
+
+@pytest.fixture(scope="module")
+def one_epoch(tiny_folder, tmp_path_factory):
+    """The frame of a run over one epoch, and the folder it left."""
+    model = load_model(config.Model(model=str(tiny_folder), device="cpu"))
+    out = tmp_path_factory.mktemp("one-epoch")
+    return run(model, out, epochs=1), out
 
 
 def test_target_tokens_carry_the_loss_and_prompt_tokens_none(model):
@@ -188,8 +196,8 @@ def test_the_adapter_loads_in_peft_and_lowers_the_loss(model, tmp_path, tiny_fol
     assert trained(input_ids=ids, labels=labels).loss < 0.8 * base
 
 
-def test_the_first_losses_are_as_recorded(model, tmp_path):
-    frame = run(model, tmp_path, epochs=1)
+def test_the_first_losses_are_as_recorded(one_epoch):
+    frame, _ = one_epoch
     assert frame.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
 
 
@@ -236,10 +244,10 @@ def test_a_killed_run_ends_as_an_unbroken_one(model, tmp_path, tiny_folder, monk
     assert resumed_weights == weights
 
 
-def test_another_runs_checkpoint_is_not_continued(model, tmp_path):
-    run(model, tmp_path, epochs=1)
+def test_another_runs_checkpoint_is_not_continued(model, one_epoch):
+    _, folder = one_epoch
     with pytest.raises(ValueError, match="other settings, samples or weights"):
-        run(load_model(model.config), tmp_path, epochs=1, learning_rate=0.02)
+        run(model, folder, epochs=1, learning_rate=0.02)
 
 
 def test_packs_are_full_hold_every_sample_once_and_mix_the_tasks():
@@ -376,15 +384,16 @@ def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder):
     assert torch.allclose(master.copy_grad, grad, atol=0.05 * grad.abs().max().item())
 
 
-def test_the_benchmark_compares_each_way_with_the_plain_one():
-    frame = benchmark(["tiny"], "cpu", step_tokens=2048, n_steps=1)
+def test_the_benchmark_compares_each_way_with_the_plain_one(monkeypatch):
+    monkeypatch.setattr(speed, "WARM_UP", 1)
+    frame = speed.benchmark(["tiny"], "cpu", step_tokens=2048, n_steps=1)
     assert frame.failure.isna().all()
     assert frame.speed_ratio[0] == 1 and (frame.tokens_per_second > 0).all()
     assert frame.useful[0] == frame.useful[1] < 0.97 <= frame.useful[2:].min()
 
 
-def test_two_processes_give_the_losses_of_one(model, tmp_path, tiny_folder):
-    alone = run(model, tmp_path / "alone", epochs=1)
+def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
+    alone, _ = one_epoch
     script = tmp_path / "script.py"
     script.write_text(
         f"import sys, pathlib; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
