@@ -14,7 +14,6 @@ from covrag_lite import metrics, prompts
 from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of
 
-
 THE_QUESTION = "⟨question⟩"  # stands in a record wherever what we wrote repeats the question
 
 
