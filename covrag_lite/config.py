@@ -39,10 +39,21 @@ class World:
 class Data:
     """Which questions, over which passages (data/)."""
 
-    data: str = "world"  # "world", or a folder with <set>.jsonl, train_<set>.jsonl and corpus.jsonl (or .jsonl.gz)
+    data: str = "world"  # "world", "hub" (public sets by name), or a folder with <set>.jsonl, train_<set>.jsonl, corpus
     datasets: tuple[str, ...] = ALL  # "all", or some sets by name; the world's are search, entity, complex and quiz
     split: str = "test"  # "test", "validation" or "train"
     n_questions: int = 6  # of each set, the first ones; 0 means all
+    # Passages for "hub", or in place of a folder's corpus: JSONL or Parquet files and hub:<id>, joined by commas.
+    corpus: str = ""
+    corpus_columns: tuple[str, ...] = ("id", "title", "text")  # what the corpus calls these three
+    n_passages_max: int = 100_000  # passages taken from a hub:<id>, the first ones; 0 means all
+    # Of "hub", any set but those of data/hub.toml: someone/set or someone/set:config, or local files in its place.
+    hub_id: str = ""
+    revision: str = ""  # its commit, tag or branch; empty takes the newest
+    question_column: str = "question"  # its column with the question
+    answers_column: str = "answers"  # its column with the answers, a.b where it is nested; several by commas
+    sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
+    sample_seed: int = 1  # of that draw
 
 
 @dataclass(frozen=True)

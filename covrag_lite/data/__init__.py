@@ -1,7 +1,7 @@
-"""Questions and passages from anywhere: the embedded world, or a folder of files.
+"""Questions and passages from anywhere: the embedded world, a folder of files, or public sets by name.
 
 Every kind of data gives the same things: the names of its sets, the questions of a set in three splits (train,
-validation, test) that share no question, and a corpus. A further kind is a module with these three functions and one
+validation, test) that share no question, and a corpus. A further kind is a module with the functions of Kind and one
 entry in KINDS. No file of this room searches or loads a model.
 """
 
@@ -9,9 +9,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import pandas as pd
+
 from covrag_lite.config import ALL, Config
-from covrag_lite.data import folder, world
-from covrag_lite.metrics import normalise
+from covrag_lite.data import folder, hub, world
+from covrag_lite.data.corpus import read_corpus
+from covrag_lite.metrics import is_defective, normalise
 from covrag_lite.records import Passage, Question, Sample
 
 SPLITS = ("train", "validation", "test")
@@ -24,16 +27,21 @@ class Kind:
     sets: Callable[[Config, str], tuple[str, ...]]  # config, split -> the names of its sets
     questions: Callable[[Config, str, str], list[Question]]  # config, split, set -> its questions
     passages: Callable[[Config], list[Passage]]  # the corpus
+    describe: Callable[[Config, str, str], dict[str, object]]  # config, split, set -> source, licence and the like
+    is_cited: Callable[[Config, str], bool]  # has the set WebGLM-QA's shape?
+    read_cited: Callable[[Config, str], tuple[list[Question], dict[str, list[Passage]]]]  # if so, with references
 
 
 KINDS = {
-    "world": Kind(world.sets, world.questions, world.passages),
-    "folder": Kind(folder.sets, folder.questions, folder.passages),
+    name: Kind(room.sets, room.questions, room.passages, room.describe, room.is_cited, room.read_cited)
+    for name, room in {"world": world, "folder": folder, "hub": hub}.items()
 }
 
 
 def kind_of(config: Config) -> Kind:
     """The kind that the parameter `data` names; what is no kind's name is a folder."""
+    if config.data.hub_id and config.data.data != "hub":
+        raise ValueError(f"hub_id is {config.data.hub_id!r}, but data is {config.data.data!r}; set data to 'hub'")
     return KINDS.get(config.data.data, KINDS["folder"])
 
 
@@ -59,8 +67,13 @@ def load_questions(config: Config) -> list[Question]:
 
 
 def load_passages(config: Config) -> list[Passage]:
-    """The whole corpus."""
-    return kind_of(config).passages(config)
+    """The whole corpus: the data's own, or the one that the parameter `corpus` names."""
+    kind = kind_of(config)
+    if not config.data.corpus:
+        return kind.passages(config)
+    if kind is KINDS["world"]:
+        raise ValueError(f"corpus is {config.data.corpus!r}, but the world has its own; set data to 'hub' or a folder")
+    return read_corpus(config)
 
 
 def pick_question(config: Config) -> Question:
@@ -79,16 +92,33 @@ def check_disjoint(train: Sequence[Question], config: Config) -> str:
     learnt = {normalise(question.question): question.id for question in train}
     counts = []
     for split in ("validation", "test"):
-        asked = load_questions(config.change(split=split, datasets=ALL, n_questions=0))
+        asked = load_questions(config.change(split=split, datasets=ALL, n_questions=0, sample=0))
         shared = [question for question in asked if normalise(question.question) in learnt]
         if shared:
             one = shared[0]
             raise ValueError(
                 f"{len(shared)} {split} questions are training questions too, but for capitals and punctuation: "
-                f"{one.id!r} is {learnt[normalise(one.question)]!r}; take them out of the training file"
+                f"{one.id!r} is {learnt[normalise(one.question)]!r}; take them out of the training data"
             )
         counts.append(f"{len(asked)} for {split}")
     return f"{len(learnt)} different questions to learn from, none of them among {' and '.join(counts)}"
+
+
+def describe(config: Config) -> pd.DataFrame:
+    """A card of each configured set: where it comes from, its size and hash, defects, and three examples."""
+    cards = {}
+    for dataset in choose_sets(config):
+        rows = load_questions(config.change(datasets=(dataset,), n_questions=0))
+        texts = [normalise(one.question) for one in rows]
+        cards[dataset] = {
+            **kind_of(config).describe(config, config.data.split, dataset),
+            "questions": len(rows),
+            "sha256": digest(rows),
+            "gold that normalises to nothing": sum(is_defective(one.answers) for one in rows),
+            "questions that stand twice": len(texts) - len(set(texts)),
+            **{f"example {number}": one.question for number, one in enumerate(rows[:3], 1)},
+        }
+    return pd.DataFrame(cards)
 
 
 def digest(items: Iterable[Question | Passage | Sample]) -> str:

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from covrag_lite.config import Config, resolve
@@ -46,7 +46,12 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
     if split == "validation" and is_cited(config, dataset):
         return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
     every = read_questions(need_file(folder, dataset, "train_"), dataset)
-    held_out = set() if own else held_out_texts(every)
+    return every if own else hold_out(every, split)
+
+
+def hold_out(every: Sequence[Question], split: str) -> list[Question]:
+    """Of the training questions those that one split has: a tenth validates, the rest is learnt from."""
+    held_out = held_out_texts(every)
     return [one for one in every if (normalise(one.question) in held_out) == (split == "validation")]
 
 
@@ -65,7 +70,9 @@ def passages(config: Config) -> list[Passage]:
     folder = find_folder(config.data.data)
     path = find_file(folder, "corpus")
     if path is None:
-        raise FileNotFoundError(f"{folder} has no corpus.jsonl or corpus.jsonl.gz")
+        raise FileNotFoundError(
+            f"{folder} has no corpus.jsonl or corpus.jsonl.gz; the parameter corpus can name another"
+        )
     return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in read_rows(path, ("id", "text"))]
 
 
@@ -80,8 +87,13 @@ def is_cited(config: Config, dataset: str) -> bool:
 def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]]:
     """Questions with cited answers, and the references that come with each question."""
     path = need_file(find_folder(config.data.data), dataset, "train_")
+    return to_cited(dataset, read_rows(path, ("question", "answer", "references")))
+
+
+def to_cited(dataset: str, rows: Iterable[tuple[int, dict]]) -> tuple[list[Question], dict[str, list[Passage]]]:
+    """Numbered rows in WebGLM-QA's shape as questions, and the references of each."""
     questions, own = [], {}
-    for number, row in read_rows(path, ("question", "answer", "references")):
+    for number, row in rows:
         references = [Passage(f"{dataset}-{number}-{i}", "", text) for i, text in enumerate(row["references"], 1)]
         gold = tuple(passage.id for passage in references)
         questions.append(Question(f"{dataset}-{number}", dataset, row["question"], (row["answer"],), gold))
@@ -89,10 +101,17 @@ def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, 
     return questions, own
 
 
+def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
+    """Where a set comes from."""
+    return {"source": f"{config.data.data}/{PREFIX[split]}{dataset}.jsonl", "licence": "that of the files"}
+
+
 def find_folder(data: str) -> Path:
     """The folder that the parameter `data` names."""
     if not resolve(data).is_dir():
-        raise FileNotFoundError(f"data {data!r} is neither 'world' nor a folder ({resolve(data)} does not exist)")
+        raise FileNotFoundError(
+            f"data {data!r} is neither 'world' nor a folder ({resolve(data)} does not exist) nor 'hub'"
+        )
     return resolve(data)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from covrag_lite.config import Config
-from covrag_lite.data import check_disjoint, choose_sets, folder, load_passages, load_questions
+from covrag_lite.data import check_disjoint, choose_sets, kind_of, load_passages, load_questions
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.retrieval import load_retriever
 
@@ -45,7 +45,7 @@ def _sets(config: Config) -> list[Source]:
     limit = config.synthesis.n_train_questions or None
     made, passages, searches = [], [], None
     for dataset in choose_sets(config):
-        if folder.is_cited(config, dataset):
+        if kind_of(config).is_cited(config, dataset):
             made.append(_cited(config, dataset, limit))
             continue
         if searches is None:
@@ -58,7 +58,7 @@ def _sets(config: Config) -> list[Source]:
 
 def _cited(config: Config, dataset: str, limit: int | None) -> Source:
     """WebGLM-QA's shape: a question finds its own references; any other query searches all of them."""
-    questions, own = folder.read_cited(config, dataset)
+    questions, own = kind_of(config).read_cited(config, dataset)
     passages = [passage for question in questions[:limit] for passage in own[question.question]]
     find, deep = load_searches(config, passages)
 

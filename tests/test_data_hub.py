@@ -1,0 +1,432 @@
+"""Public sets by name, read from local files through the very call that reads the hub."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import datasets
+import httpx
+import pyarrow.parquet
+import pytest
+from huggingface_hub import HfApi
+from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+from covrag_lite import data
+from covrag_lite.config import Config, from_notebook
+from covrag_lite.data import hub
+from covrag_lite.data.fetch import Source, fetch, parse_source
+from covrag_lite.metrics import normalise
+from covrag_lite.retrieval import load_retriever
+from covrag_lite.training.sources import load_sources
+
+HASH = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+
+
+def write_jsonl(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_parquet(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    datasets.Dataset.from_list(rows).to_parquet(path)
+    return path
+
+
+def write_card(folder, config, pattern):
+    """A card that names the files of one configuration, as the hub's cards do."""
+    splits = "".join(
+        f"  - split: {split}\n    path: {pattern}/{split}-*\n" for split in ("train", "validation", "test")
+    )
+    if config == "default":
+        splits = splits.replace("  - split: validation\n    path: data/validation-*\n", "")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: {config}\n  data_files:\n{splits}---\n")
+
+
+def ask(name, n, **columns):
+    """So many different questions."""
+    return [{"question": f"Where is {name} {i}?", **columns} for i in range(n)]
+
+
+@pytest.fixture
+def public(tmp_path, monkeypatch):
+    """The five known sets as local folders, in the shapes that they have on the hub."""
+    root = tmp_path / "hub"
+    nq = root / "nq"
+    write_card(nq, "nq_open", "nq_open")
+    write_parquet(nq / "nq_open/train-00000-of-00001.parquet", ask("lake", 30, answer=["north", "up"]))
+    write_parquet(nq / "nq_open/validation-00000-of-00001.parquet", ask("river", 9, answer=["south"]))
+    write_parquet(nq / "nq_open/test-00000-of-00001.parquet", ask("none", 1, answer=["unused"]))
+    webq = root / "webq"
+    write_card(webq, "default", "data")
+    write_parquet(webq / "data/train-00000-of-00001.parquet", ask("town", 20, url="u", answers=["east"]))
+    write_parquet(webq / "data/test-00000-of-00001.parquet", ask("village", 5, url="u", answers=["west", "left"]))
+    mintaka = root / "mintaka"
+    for split, size in {"train": 12, "validation": 3, "test": 4}.items():
+        rows = [{"id": f"{split}{i}", **row} for i, row in enumerate(ask(f"{split} hill", size, answerText="Yes"))]
+        write_parquet(mintaka / f"en/{split}/0000.parquet", [{**row, "lang": "en"} for row in rows])
+    trivia = root / "triviaqa"
+    write_card(trivia, "rc.nocontext", "rc.nocontext")
+    for split, size in {"train": 20, "validation": 6, "test": 2}.items():
+        answer = {"value": "Paris", "aliases": ["Paris", "City of Light"], "type": "WikipediaEntity"}
+        rows = [
+            {"question_id": f"{split}{i}", **row} for i, row in enumerate(ask(f"{split} quiz", size, answer=answer))
+        ]
+        write_parquet(trivia / f"rc.nocontext/{split}-00000-of-00001.parquet", rows + rows[:2])
+    webglm = root / "webglm"
+    for split in ("train", "validation", "test"):
+        cited = ask(f"{split} web", 4, answer="There.[1]", references=["It is there.", "It is old."])
+        write_jsonl(webglm / f"data/{split}.jsonl", cited)
+    entries = {}
+    for name, entry in hub.load_entries().items():
+        entries[name] = replace(entry, source=replace(entry.source, id=str(root / name)))
+    monkeypatch.setattr(hub, "load_entries", lambda: entries)
+    write_jsonl(tmp_path / "corpus.jsonl", [{"id": f"p{i}", "title": "T", "text": f"text {i}"} for i in range(6)])
+    return Config().change(data="hub", n_questions=0, corpus=str(tmp_path / "corpus.jsonl"))
+
+
+def own_set(folder, **changes):
+    return from_notebook({"data": "hub", "hub_id": str(folder), "n_questions": 0, **changes})
+
+
+def texts(questions):
+    return {normalise(one.question) for one in questions}
+
+
+def test_every_known_set_says_where_it_is_from():
+    entries = hub.load_entries()
+    assert list(entries) == ["nq", "webq", "mintaka", "triviaqa", "webglm"]
+    for entry in entries.values():
+        assert entry.source.revision and entry.licence and entry.paper_sample and entry.defects
+        assert {"train", "test"} <= set(entry.splits)
+    unpinned = {name for name, entry in entries.items() if len(entry.source.revision) != 40}
+    assert unpinned == {"mintaka", "webglm"}  # the commits of these could not be looked up; hub.toml says so
+
+
+def test_the_papers_four_sets_are_read_in_the_shapes_they_have_on_the_hub(public):
+    asked = data.load_questions(public)
+    assert data.choose_sets(public) == ("nq", "webq", "mintaka", "triviaqa")
+    by_set = {name: [one for one in asked if one.dataset == name] for name in data.choose_sets(public)}
+    assert {name: len(rows) for name, rows in by_set.items()} == {"nq": 9, "webq": 5, "mintaka": 4, "triviaqa": 6}
+    assert by_set["nq"][0].question == "Where is river 0?" and by_set["nq"][0].answers == ("south",)
+    assert by_set["nq"][3].id == "nq-validation-3"  # the set has no ids, and its validation split is tested on
+    assert by_set["webq"][0].answers == ("west", "left")
+    assert by_set["mintaka"][0].id == "test0" and by_set["mintaka"][0].answers == ("Yes",)
+    assert by_set["triviaqa"][0].id == "validation0" and by_set["triviaqa"][0].answers == ("Paris", "City of Light")
+
+
+def test_the_splits_of_every_set_share_no_question(public):
+    for name in data.choose_sets(public):
+        one = public.change(datasets=(name,))
+        parts = [texts(data.load_questions(one.change(split=split))) for split in data.SPLITS]
+        assert all(parts) and len(set.union(*parts)) == sum(map(len, parts)), name
+    held_out = data.load_questions(public.change(datasets=("nq",), split="validation"))
+    assert len(held_out) == 3 and texts(held_out) < texts(ask_questions("lake", 30))  # a tenth of train
+    own = data.load_questions(public.change(datasets=("mintaka",), split="validation"))
+    assert [one.id for one in own] == ["validation0", "validation1", "validation2"]
+
+
+def ask_questions(name, n):
+    return [data.Question("", "", row["question"], ()) for row in ask(name, n)]
+
+
+def test_cited_answers_are_to_learn_from_only(public):
+    assert data.choose_sets(public.change(split="train"))[-1] == "webglm"
+    webglm = public.change(datasets=("webglm",))
+    assert data.load_questions(webglm.change(split="validation")) == []
+    with pytest.raises(ValueError, match="webglm has cited answers to learn from; set split to 'train'"):
+        data.load_questions(webglm)
+
+
+def test_training_takes_every_set_and_each_cited_question_finds_its_own_references(public, capsys):
+    sources = load_sources(public.change(n_train_questions=0, k=2))
+    assert [len(source.questions) for source in sources] == [27, 18, 12, 18, 4]
+    cited = sources[-1]
+    assert [p.text for p in cited.search([cited.questions[0].question])[0]] == ["It is there.", "It is old."]
+    assert "79 different questions to learn from, none of them among 10 for validation and 24 for test" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_test_question_among_the_training_questions_is_counted_and_refused(tmp_path):
+    write_jsonl(tmp_path / "set/train.jsonl", ask("lake", 20, answers=["north"]))
+    write_jsonl(tmp_path / "set/validation.jsonl", ask("pond", 2, answers=["north"]))
+    test = [*ask("river", 9, answers=["south"]), {"question": "where is LAKE 7", "answers": ["north"]}]
+    write_jsonl(tmp_path / "set/test.jsonl", test)
+    config = own_set(tmp_path / "set", sample=1)  # the whole split is looked at, not the sample alone
+    train = data.load_questions(config.change(split="train"))
+    sentence = "1 test questions are training questions too.*'set-test-9' is 'set-train-7'; take them out"
+    with pytest.raises(ValueError, match=sentence):
+        data.check_disjoint(train, config)
+
+
+def test_the_sample_is_drawn_by_its_seed_and_keeps_the_order(tmp_path):
+    write_jsonl(tmp_path / "set/test.jsonl", ask("river", 500, answers=["south"]))
+    every = data.load_questions(own_set(tmp_path / "set", sample=0))
+    drawn = data.load_questions(own_set(tmp_path / "set"))
+    assert len(every) == 500 and len(drawn) == 400
+    assert drawn == [one for one in every if one in set(drawn)] != every[:400]
+    assert drawn == data.load_questions(own_set(tmp_path / "set"))
+    other = data.load_questions(own_set(tmp_path / "set", sample_seed=2))
+    assert len(other) == 400 and set(other) != set(drawn)
+    assert len(data.load_questions(own_set(tmp_path / "set", sample=501))) == 500
+    with pytest.raises(ValueError, match="sample is -1 and must not be negative"):
+        data.load_questions(own_set(tmp_path / "set", sample=-1))
+
+
+def test_any_other_set_is_read_by_the_columns_that_parameters_name(tmp_path):
+    rows = [{"q": f"who {i}?", "a": {"b": [{"c": "Edith"}, {"c": "E. Marrow"}]}, "year": 1893} for i in range(3)]
+    write_jsonl(tmp_path / "some/validation.jsonl", rows)  # without a test split this one is tested on
+    made = data.load_questions(own_set(tmp_path / "some", question_column="q", answers_column="a.b.c, year"))
+    assert [one.id for one in made] == ["some-validation-0", "some-validation-1", "some-validation-2"]
+    assert made[0].dataset == "some" and made[0].answers == ("Edith", "E. Marrow", "1893")
+
+
+@pytest.mark.parametrize("name", ["mine.jsonl", "mine.parquet", "mine.jsonl.gz"])
+def test_a_single_file_stands_for_the_test_split(tmp_path, name):
+    rows = ask("river", 2, id="x", answers=["south"])
+    rows[1]["id"] = "y"
+    if name.endswith("gz"):
+        with gzip.open(tmp_path / name, "wt") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    else:
+        (write_parquet if name.endswith("parquet") else write_jsonl)(tmp_path / name, rows)
+    made = data.load_questions(own_set(tmp_path / name))
+    assert [(one.id, one.dataset, one.answers) for one in made] == [
+        ("x", "mine", ("south",)),
+        ("y", "mine", ("south",)),
+    ]
+
+
+def test_an_id_may_name_a_configuration_and_a_revision(tmp_path):
+    assert parse_source("someone/set") == Source("someone/set")
+    assert parse_source("someone/set:en", "v1") == Source("someone/set", "en", "v1")
+    assert parse_source("someone/set:en@v2") == Source("someone/set", "en", "v2")
+    assert parse_source(str(tmp_path)) == Source(str(tmp_path))
+    assert parse_source(f"{tmp_path}:en") == Source(str(tmp_path), "en")
+
+
+def test_gold_that_normalises_to_nothing_is_counted_in_one_warning(tmp_path):
+    rows = [*ask("river", 2, answers=["south"]), *ask("lake", 2, answers=["---"]), *ask("sea", 1, answers=None)]
+    write_jsonl(tmp_path / "set/test.jsonl", rows)
+    with pytest.warns(UserWarning, match="set, test: the answers of 3 of 5 questions normalise to nothing"):
+        assert len(data.load_questions(own_set(tmp_path / "set"))) == 5
+
+
+def test_a_card_tells_source_size_hash_and_defects(public):
+    card = data.describe(public.change(sample=3))
+    assert list(card) == ["nq", "webq", "mintaka", "triviaqa"]
+    assert card.loc["rows"].tolist() == [9, 5, 4, 8] and card.loc["questions"].tolist() == [3, 3, 3, 3]
+    assert card.loc["rows that repeat an id"].tolist() == [0, 0, 0, 2]
+    assert card.loc["revision", "nq"] == "5dd9790a83002ad084ddeb7c420dc716852c6f28"
+    asked = data.load_questions(public.change(sample=3, datasets=("nq",)))
+    assert card.loc["sha256", "nq"] == data.digest(asked)
+    assert card.loc["example 3", "nq"] == asked[2].question
+    assert data.describe(public.change(split="validation")).loc["questions"].tolist() == [3, 2, 3, 2]
+
+
+def test_a_card_counts_what_is_wrong_in_the_rows(tmp_path):
+    rows = [*ask("river", 2, answers=["south"]), *ask("River", 1, answers=["..."])]
+    write_jsonl(tmp_path / "nq.jsonl", [{"id": i, **row} for i, row in enumerate(rows)])
+    with pytest.warns(UserWarning, match="normalise to nothing"):
+        card = data.describe(Config().change(data=str(tmp_path), datasets=("nq",))).nq
+    assert card["questions"] == 3 and card["gold that normalises to nothing"] == 1
+    assert card["questions that stand twice"] == 1 and card["source"].endswith("nq.jsonl")
+
+
+def test_the_embedded_world_has_a_card_too():
+    card = data.describe(Config())
+    assert list(card) == ["search", "entity", "complex", "quiz"] and set(card.loc["questions"]) == {150}
+
+
+# The corpus
+
+
+def corpus_of(*names, **changes):
+    return Config().change(data="hub", corpus=",".join(map(str, names)), **changes)
+
+
+PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"text {i}", "source": "s"} for i in range(4)]
+
+
+def test_a_corpus_comes_from_jsonl_parquet_or_the_hub_and_several_are_joined(tmp_path):
+    plain = write_jsonl(tmp_path / "a.jsonl", PASSAGES)
+    packed = tmp_path / "b.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes().replace(b'"p', b'"q')))
+    table = write_parquet(tmp_path / "c.parquet", [{**row, "id": f"r{row['id']}"} for row in PASSAGES])
+    write_parquet(tmp_path / "wiki/train.parquet", [{**row, "id": f"s{row['id']}"} for row in PASSAGES])
+    made = data.load_passages(corpus_of(plain, packed, f" {table}", f"hub:{tmp_path / 'wiki'}"))
+    assert [p.id[0] for p in made] == [*"ppppqqqqrrrrssss"]
+    assert {p.text for p in made} == {row["text"] for row in PASSAGES} and made[0].title == "T0"
+    assert data.load_passages(corpus_of(table)) == data.load_passages(corpus_of(f"hub:{table}"))
+
+
+def test_only_so_many_passages_are_streamed(tmp_path):
+    write_jsonl(tmp_path / "wiki/train.jsonl", PASSAGES)
+    hub_corpus = f"hub:{tmp_path / 'wiki'}"
+    assert [p.id for p in data.load_passages(corpus_of(hub_corpus, n_passages_max=3))] == ["p0", "p1", "p2"]
+    assert len(data.load_passages(corpus_of(hub_corpus, n_passages_max=0))) == 4
+    with pytest.raises(ValueError, match="n_passages_max is -1"):
+        data.load_passages(corpus_of(hub_corpus, n_passages_max=-1))
+
+
+def test_the_columns_of_a_corpus_can_be_named_and_a_title_may_be_missing(tmp_path):
+    file = write_parquet(tmp_path / "c.parquet", [{"docid": 7, "body": "text"}])
+    made = data.load_passages(corpus_of(file, corpus_columns=("docid", "title", "body")))
+    assert made == [data.Passage("7", "", "text")]
+    with pytest.raises(ValueError, match="row 1: has no id and no text, only docid, body; .* by corpus_columns"):
+        data.load_passages(corpus_of(file))
+    with pytest.raises(ValueError, match="must name three"):
+        data.load_passages(corpus_of(file, corpus_columns=("docid", "body")))
+
+
+def test_a_corpus_may_stand_in_for_a_folders_own(tmp_path):
+    write_jsonl(tmp_path / "corpus.jsonl", PASSAGES)
+    other = write_jsonl(tmp_path / "other.jsonl", PASSAGES[:2])
+    folder = Config().change(data=str(tmp_path))
+    assert len(data.load_passages(folder)) == 4 and len(data.load_passages(folder.change(corpus=str(other)))) == 2
+
+
+@pytest.mark.parametrize(
+    "rows, sentence",
+    [
+        ([], "empty"),
+        ([{"id": "a", "title": "", "text": None}], "row 1: has no text"),
+        ([PASSAGES[0], PASSAGES[0]], "row 2: the id 'p0' stood before"),
+    ],
+)
+def test_a_corpus_that_cannot_be_one_is_named(tmp_path, rows, sentence):
+    for name in (
+        write_jsonl(tmp_path / "c.jsonl", rows),
+        f"hub:{write_jsonl(tmp_path / 'c/train.jsonl', rows).parent}",
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            data.load_passages(corpus_of(name))
+
+
+def test_a_corpus_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match="'hub' has questions only; set corpus to a JSONL or Parquet file"):
+        data.load_passages(Config().change(data="hub"))
+    with pytest.raises(FileNotFoundError, match="corpus '.*gone.jsonl' is no file .*; a public set is hub:<id>"):
+        data.load_passages(corpus_of(tmp_path / "gone.jsonl"))
+    (tmp_path / "c.txt").write_text("text")
+    with pytest.raises(ValueError, match="c.txt' is of no known kind; use a file .jsonl, .jsonl.gz or .parquet"):
+        data.load_passages(corpus_of(tmp_path / "c.txt"))
+    with pytest.raises(ValueError, match="corpus is 'c.jsonl', but the world has its own"):
+        data.load_passages(Config().change(corpus="c.jsonl"))
+
+
+def test_a_corpus_of_one_line_has_fewer_passages_than_are_asked_for(tmp_path):
+    one = data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", PASSAGES[:1])))
+    with pytest.raises(ValueError, match="has 1 passages, fewer than the k = 5 asked for; lower k"):
+        load_retriever(Config().retrieval, one)
+
+
+# What goes wrong
+
+
+def answering(monkeypatch, error):
+    """A hub that answers every request with this error."""
+    response = httpx.Response(404, request=httpx.Request("HEAD", "https://hub.test"))
+
+    def fail(*_, **__):
+        raise error("not found", response=response)
+
+    monkeypatch.setattr(HfApi, "hf_hub_download", fail)
+
+
+def test_a_misspelt_id_is_named(monkeypatch):
+    answering(monkeypatch, RepositoryNotFoundError)
+    with pytest.raises(FileNotFoundError, match="'someone/sett' is no public set on the hub .*; check its spelling"):
+        data.load_questions(own_set("someone/sett"))
+    with pytest.raises(FileNotFoundError, match="'someone/wiki' is no public set"):
+        data.load_passages(corpus_of("hub:someone/wiki"))
+
+
+def test_a_revision_that_does_not_exist_is_named(monkeypatch):
+    answering(monkeypatch, RevisionNotFoundError)
+    with pytest.raises(FileNotFoundError, match=f"revision '{HASH}' of 'someone/set' does not exist on the hub; give"):
+        data.load_questions(own_set("someone/set", revision=HASH))
+
+
+def test_without_a_network_the_way_round_it_is_named(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    for config in (own_set("someone/set"), Config().change(data="hub")):
+        with pytest.raises(ConnectionError, match="cannot be reached: there is no network.*HF_HUB_OFFLINE=1.*folder"):
+            data.load_questions(config)
+
+
+def test_a_script_is_never_run(tmp_path, monkeypatch):
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some/some.py").write_text("raise SystemExit")
+    with pytest.raises(ValueError, match="is made by a script, which is never run; revision 'refs/convert/parquet'"):
+        data.load_questions(own_set(tmp_path / "some"))
+    sources = [path.read_text() for path in Path(hub.__file__).parent.glob("*.py")]
+    assert not any("trust_remote_code" in source for source in sources)
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path):
+    write_jsonl(tmp_path / "set/test.jsonl", [{"q": "who?", "a": {"b": "Edith"}}])
+    folder = tmp_path / "set"
+    for changes, sentence in (
+        ({}, "has no column 'question', only q, a; name them by question_column and answers_column"),
+        ({"question_column": "q", "answers_column": "c"}, "has no column 'c', only q, a"),
+        ({"question_column": "q", "answers_column": "a.c"}, "row 0: there is no 'c', only b; .* is written a.b"),
+        ({"question_column": "q", "answers_column": "a"}, "row 0: there is no '', only b"),
+        ({"question_column": "q", "answers_column": "a.b.c"}, "row 0: there is no 'c' in 'Edith'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            data.load_questions(own_set(folder, **changes))
+
+
+@pytest.mark.parametrize(
+    "rows, sentence",
+    [
+        ([{"id": 1, "question": "who?", "answers": "E"}, {"id": 1, "question": "where?", "answers": "F"}], "id '1' is"),
+        ([{"question": " ", "answers": "E"}], "row 0: 'question' holds .*, which is not one question"),
+        ([{"question": None, "answers": "E"}], "row 0: 'question' holds nothing"),
+        ([], "has an empty file; give one that has rows"),
+    ],
+)
+def test_rows_that_cannot_be_questions_are_named(tmp_path, rows, sentence):
+    write_jsonl(tmp_path / "set/test.jsonl", rows)
+    with pytest.raises(ValueError, match=sentence):
+        data.load_questions(own_set(tmp_path / "set"))
+
+
+def test_a_table_without_rows_is_named(tmp_path):
+    empty = pyarrow.table({"question": pyarrow.array([], "string"), "answers": pyarrow.array([], "string")})
+    (tmp_path / "set").mkdir()
+    pyarrow.parquet.write_table(empty, tmp_path / "set/test.parquet")
+    (tmp_path / "blank.jsonl").write_text("\n\n")
+    for name in ("set", "blank.jsonl"):
+        with pytest.raises(ValueError, match="has an empty file; give one that has rows"):
+            data.load_questions(own_set(tmp_path / name))
+    with pytest.raises(ValueError, match="corpus '.*blank.jsonl' is empty"):
+        data.load_passages(corpus_of(tmp_path / "blank.jsonl"))
+
+
+def test_a_split_or_a_configuration_that_is_not_there_is_named(tmp_path):
+    write_jsonl(tmp_path / "set/train.jsonl", ask("lake", 20, answers=["north"]))
+    with pytest.raises(ValueError, match="has no split 'test', only train; choose one by the parameter split"):
+        data.load_questions(own_set(tmp_path / "set"))
+    with pytest.raises(ValueError, match=r"'en' not found. Available: \['default'\] \(write it behind a colon"):
+        fetch(Source(str(tmp_path / "set"), "en"))
+
+
+def test_sets_and_parameters_that_do_not_go_together_are_named(tmp_path):
+    with pytest.raises(ValueError, match="'squad' is not known: choose some of nq, webq.*; name any other by hub_id"):
+        data.load_questions(Config().change(data="hub", datasets=("squad",)))
+    with pytest.raises(ValueError, match="'nq' is not known: choose some of set; hub_id names one set alone"):
+        data.load_questions(own_set("someone/set:en", datasets="nq"))
+    with pytest.raises(ValueError, match="hub_id is 'someone/set', but data is 'world'; set data to 'hub'"):
+        data.load_questions(Config().change(hub_id="someone/set"))
