@@ -21,6 +21,7 @@ PACKAGES = (
     "bitsandbytes",
     "bm25s",
     "sentence-transformers",
+    "datasets",
     "numpy",
     "scipy",
     "pandas",
