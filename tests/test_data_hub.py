@@ -430,3 +430,5 @@ def test_sets_and_parameters_that_do_not_go_together_are_named(tmp_path):
         data.load_questions(own_set("someone/set:en", datasets="nq"))
     with pytest.raises(ValueError, match="hub_id is 'someone/set', but data is 'world'; set data to 'hub'"):
         data.load_questions(Config().change(hub_id="someone/set"))
+    with pytest.raises(ValueError, match="revision is 'v1', but the known sets have their own; name another set by"):
+        data.load_questions(Config().change(data="hub", revision="v1"))

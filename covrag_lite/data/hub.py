@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from covrag_lite.config import Config
+from covrag_lite.config import Config, Data
 from covrag_lite.data import folder
 from covrag_lite.data.columns import Columns, find_identity, read_questions
 from covrag_lite.data.fetch import Source, fetch, parse_source
@@ -53,11 +53,20 @@ def name_entries(config: Config) -> dict[str, Entry]:
     """The sets that can be asked for: the one that `hub_id` names, else the known ones."""
     asked = config.data
     if not asked.hub_id:
+        _refuse_what_has_no_effect(asked)
         return load_entries()
     source = parse_source(asked.hub_id, asked.revision)
     answers = tuple(part.strip() for part in asked.answers_column.split(","))
     name = Path(str(source).partition(":")[0]).name.partition(".")[0]
     return {name: Entry(source, Columns(asked.question_column, answers))}
+
+
+def _refuse_what_has_no_effect(asked: Data) -> None:
+    """Raise an error where a known set is asked for with parameters of another one."""
+    for name in ("revision", "question_column", "answers_column"):
+        value = getattr(asked, name)
+        if value != getattr(Data(), name):
+            raise ValueError(f"{name} is {value!r}, but the known sets have their own; name another set by hub_id")
 
 
 def find_entry(config: Config, dataset: str) -> Entry:
