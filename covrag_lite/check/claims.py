@@ -54,7 +54,8 @@ def check_blocks(document: str, text: str, root: Path, bases: dict[Path, Basis],
 
 def fill(root: Path, source: str, bases: dict[Path, Basis]) -> str:
     """A run's prose with its numbers."""
-    run = Path(source.removesuffix(".claims.md"))
+    place = Path(source)
+    run = place.parent / place.name.partition(".")[0]  # a run may have several files of prose: table2.judge.claims.md
     if run not in bases:
         raise LookupError(f"made from {source}, but no predictions of that run can be scored")
     prose = (root / source).read_text()

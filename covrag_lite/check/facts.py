@@ -100,6 +100,11 @@ def facts_of_verdicts(frame: pd.DataFrame) -> dict[str, str]:
         made |= {f"{system} revised": revised, f"{system} helped": helped, f"{system} hurt": hurt}
         share = rows.first_normalised.dropna().mean()
         made[f"{system} majority"] = f"{100 * max(share, 1 - share):.1f}"
+        for row in verifier.judge_table(frame, system).itertuples():
+            name = f"{system} {row.questions}"
+            made |= {f"{name} judged n": str(row.n), f"{name} right": row.right, f"{name} majority": row.majority}
+            made |= {f"{name} judge": row.judge, f"{name} wording": row.wording, f"{name} AUROC": row.AUROC}
+            made |= {f"{name} caught": row.caught, f"{name} doubted": row.doubted}
         for part, n, _, before, after, delta, interval in verifier.reference_delta(frame, system).itertuples(
             index=False
         ):

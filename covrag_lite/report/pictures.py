@@ -124,6 +124,25 @@ def _draw_panel(axes: "Axes", part: pd.DataFrame, names: tuple[str, str]) -> Non
         axes.plot(theirs.index + shift, theirs[column], ms=7, label=label, **DIAMOND)
 
 
+def plot_reliability(curve: pd.DataFrame, title: str, path: Path) -> "Figure":
+    """How often answers are right against the correctness that the verifier expects; the dots' size tells how many."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    axes.plot([0, 100], [0, 100], color=OTHER, ls="--", lw=1.5, label="what it expects is what happens")
+    draw_intervals(axes, curve.expected.tolist(), curve)
+    sizes = 40 + 400 * curve.n / curve.n.sum()
+    axes.scatter(curve.expected, curve.value, sizes, color=palette()["CoV-RAG"], zorder=3)
+    for row in curve.itertuples():
+        axes.annotate(f"n = {row.n}", (row.expected, row.value), xytext=(12, -4), textcoords="offset points")
+    axes.set(title=title, xlim=(-2, 102), ylim=(-2, 102))
+    axes.set(xlabel="expected correctness (%)", ylabel="answers that are right (%)")
+    axes.legend(loc="upper left", frameon=False)
+    return save_picture(figure, path)
+
+
 def plot_knobs(effects: pd.DataFrame, path: Path) -> "Figure":
     """What each knob of the world does to retrieval, as asked and in clean wording: one small panel a knob."""
     import seaborn as sns
