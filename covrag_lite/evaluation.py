@@ -17,7 +17,7 @@ from covrag_lite.journal import Journal
 from covrag_lite.manifest import build_manifest, peak_memory, save_manifest
 from covrag_lite.model.author import Author
 from covrag_lite.model.completion import keys_of
-from covrag_lite.outcomes import save_predictions
+from covrag_lite.outcomes import save_outcomes, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.systems import System, find_system
@@ -140,7 +140,10 @@ def record(
 ) -> dict:
     """Write what a table was made from: `<table>.<part>.predictions.jsonl.gz` of each part, and the run's manifest."""
     for part, made in predictions.items():
-        save_predictions(folder / f"{table}{part and '.'}{part}.predictions.jsonl.gz", made)
+        name = f"{table}.{part}" if part else table
+        save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
+        if config.data.data != "world":  # whoever checks the record may not have the data
+            save_outcomes(folder / f"{name}.outcomes.csv.gz", to_frame(made))
     manifest = build_manifest(config, model, seconds, **data)
     if {config.retrieval.retriever, *predictions} - {"", "bm25"}:  # Table 6 has one part a retriever
         manifest["encoder_sha256"] = hash_encoder(config.retrieval.encoder)

@@ -5,6 +5,7 @@ A recorded prediction holds ids and what our models wrote, none of the data's ow
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,12 +15,24 @@ from covrag_lite import metrics, prompts
 from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of
 
-THE_QUESTION = "⟨question⟩"  # stands in a record wherever what we wrote repeats the question
+MARK = re.compile("⟨question ([0-9a-f]+)⟩")  # in a record wherever what we wrote repeats the question
 
 
 def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
     """One row a question and system."""
     return pd.DataFrame([_describe(prediction) for prediction in predictions])
+
+
+def save_outcomes(path: Path, frame: pd.DataFrame) -> None:
+    """Write the frame without any text, as a gzipped CSV: tables can be made from it where the data is not at hand."""
+    text = frame.drop(columns=["answer", "query"]).to_csv(index=False, lineterminator="\n")
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def load_outcomes(path: Path) -> pd.DataFrame:
+    """The frame as it was, but for its texts."""
+    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"id": str, "kind": str, "judgment": str})
+    return frame.assign(kind=frame.kind.fillna(""))
 
 
 def _describe(p: Prediction) -> dict:
@@ -53,6 +66,7 @@ def _describe(p: Prediction) -> dict:
         expected_reference=_expected(verdicts, "reference_correctness"),
         likelihood=first.likelihood,
         revised=p.revised,
+        searched=bool(last.query),
         query=last.query,
     )
 
@@ -90,15 +104,36 @@ def _to_json(one: Round, question: Question) -> dict:
         "answer": one.answer,
         "verdict": one.verdict.text if one.verdict else None,
     }
-    asked = question.question.rstrip("? ")
     for name in ("query", "answer", "verdict"):
-        if row[name] and asked:
-            row[name] = row[name].replace(asked, THE_QUESTION)
+        if row[name]:
+            row[name] = hide(row[name], question.question.rstrip("? "))
     if one.verdict and one.verdict.probabilities:
         row["probabilities"] = one.verdict.probabilities
     if one.likelihood is not None:
         row["likelihood"] = one.likelihood
     return row
+
+
+def hide(text: str, asked: str) -> str:
+    """The text with a mark in place of the question, which holds its capitals as the bits of a number."""
+
+    def mark(match: re.Match) -> str:
+        capitals = sum(1 << i for i, letter in enumerate(match[0]) if letter.isupper())
+        hidden = f"⟨question {capitals:x}⟩"
+        return hidden if show(hidden, asked) == match[0] else match[0]
+
+    return re.sub(re.escape(asked), mark, text, flags=re.IGNORECASE) if asked else text
+
+
+def show(text: str, asked: str) -> str:
+    """The text with the question put back in the place of its mark."""
+
+    def spell(match: re.Match) -> str:
+        capitals = int(match[1], 16)
+        letters = [letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate(asked)]
+        return "".join(letters)
+
+    return MARK.sub(spell, text)
 
 
 def load_predictions(
@@ -120,7 +155,7 @@ def load_predictions(
 def _from_json(one: dict, question: Question, known: dict[str, Passage], adapter: str) -> Round:
     """The round that was written, with its texts put back."""
     asked = question.question.rstrip("? ")
-    texts = {name: (one[name] or "").replace(THE_QUESTION, asked) for name in ("query", "answer", "verdict")}
+    texts = {name: show(one[name] or "", asked) for name in ("query", "answer", "verdict")}
     query = question.question if one["query"] is None else texts["query"]
     passages = tuple(known[identity] for identity in one["passages"])
     verdict = None

@@ -11,7 +11,8 @@ from covrag_lite.report import ablation, position, retrieval, tables, verifier
 from covrag_lite.speed import report
 from covrag_lite.systems import palette
 
-Basis = Sequence[Prediction] | dict[str, list[Prediction]] | Path  # of a table, of Table 6, of speed
+# What a run's numbers come from: predictions, their outcomes alone, predictions by retriever, measured speed.
+Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Path
 
 
 def facts(basis: Basis) -> dict[str, str]:
@@ -20,14 +21,11 @@ def facts(basis: Basis) -> dict[str, str]:
         return report.facts(basis)
     if isinstance(basis, dict):
         return facts_of_retrieval(basis)
-    frame = to_frame(basis)
-    return (
-        facts_of_accuracy(frame)
-        | facts_of_comparisons(frame)
-        | facts_of_rewriting(basis)
-        | facts_of_verdicts(frame)
-        | facts_of_chain(basis)
-    )
+    frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)
+    made = facts_of_accuracy(frame) | facts_of_comparisons(frame) | facts_of_verdicts(frame)
+    if isinstance(basis, pd.DataFrame):
+        return made
+    return made | facts_of_rewriting(basis) | facts_of_chain(basis)
 
 
 def minus(text: str) -> str:

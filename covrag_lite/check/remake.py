@@ -7,7 +7,7 @@ import pandas as pd
 
 from covrag_lite import config
 from covrag_lite.judging import judges, ranking
-from covrag_lite.outcomes import to_frame
+from covrag_lite.outcomes import load_outcomes, to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import ablation, pictures, retrieval, tables
 from covrag_lite.report.recorded import Recorded, backbones, check_data, load, load_searches
@@ -20,7 +20,12 @@ def load_basis(run: Recorded, root: Path) -> object:
     if run.table == "table6":
         return load_searches(run)
     if run.table != "table3":
-        return load(run)
+        try:
+            return load(run)
+        except FileNotFoundError:
+            if run.file("outcomes.csv.gz").exists():  # the data is not at hand, but what came out is recorded
+                return load_outcomes(run.file("outcomes.csv.gz"))
+            raise
     if not run.config.judging.predictions:
         raise FileNotFoundError("as the systems ran anew for it and their answers are not recorded")
     answers = judges.load_answers(run.config, root)
@@ -28,9 +33,10 @@ def load_basis(run: Recorded, root: Path) -> object:
     return answers, judges.load_verdicts(run.file("verdicts.jsonl"))
 
 
-def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
-    """Table 2 or 4 and its picture, from predictions."""
-    frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
+def make_accuracy(run: Recorded, basis: Sequence[Prediction] | pd.DataFrame, folder: Path) -> None:
+    """Table 2 or 4 and its picture, from predictions or, where the data is not at hand, from their outcomes."""
+    # In the order in which they ran, as the notes under the table stand.
+    frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)
     long = tables.accuracy_table(frame, run.table)
     tables.save_table(folder, run.table, long, tables.compare(frame), tables.notes(frame))
     pictures.plot_accuracy(long, tables.title(run.table, run.config, long), folder / f"{run.table}.png")

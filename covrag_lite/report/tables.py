@@ -130,7 +130,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
     for system, rows in frame.groupby("system", sort=False):
         if rows.verdicts.sum():
             lines += [f"{system}: {line}" for line in _verdict_notes(rows)]
-        if rows.found_first.notna().any() and (rows["query"] != "").any():
+        if rows.found_first.notna().any() and rows.searched.any():
             found = f"{100 * rows.found_last.dropna().mean():.0f} % of the questions"
             if rows.gold_last.notna().any():
                 found += f", a gold passage for {100 * rows.gold_last.dropna().mean():.0f} %"
