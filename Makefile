@@ -1,4 +1,4 @@
-.PHONY: help setup table2 test check lab
+.PHONY: help setup table2 test lint check lab
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -14,7 +14,11 @@ table2: setup  ## Table 2 on the embedded world: figures/embedded/table2.{md,csv
 test: setup  ## all tests, offline, on a CPU
 	.venv/bin/python -m pytest
 
-check: setup  ## make every recorded table anew, without a model, and compare every recorded number, the README's too
+lint: setup  ## formatting and style, without changing anything
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+
+check: setup  ## make every recorded table anew, without a model, and compare every recorded number
 	.venv/bin/python -m covrag_lite.check
 
 lab: setup  ## JupyterLab on the notebooks

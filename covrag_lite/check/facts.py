@@ -7,7 +7,7 @@ import pandas as pd
 
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, position, retrieval, tables, verifier
+from covrag_lite.report import ablation, bounds, position, retrieval, tables, verifier
 from covrag_lite.speed import report
 from covrag_lite.systems import palette
 
@@ -98,11 +98,16 @@ def facts_of_verdicts(frame: pd.DataFrame) -> dict[str, str]:
         made |= {f"{system} revised": revised, f"{system} helped": helped, f"{system} hurt": hurt}
         share = rows.first_normalised.dropna().mean()
         made[f"{system} majority"] = f"{100 * max(share, 1 - share):.1f}"
-        for row in verifier.judge_table(frame, system).itertuples():
+        judged = [verifier.judge_table(frame, system, groups) for groups in (verifier.by_form, verifier.by_set)]
+        for row in pd.concat(judged).itertuples():
             name = f"{system} {row.questions}"
             made |= {f"{name} judged n": str(row.n), f"{name} right": row.right, f"{name} majority": row.majority}
             made |= {f"{name} judge": row.judge, f"{name} wording": row.wording, f"{name} AUROC": row.AUROC}
-            made |= {f"{name} caught": row.caught, f"{name} doubted": row.doubted}
+            made |= {f"{name} caught": row.caught, f"{name} doubted": row.doubted, f"{name} likelihood": row.likelihood}
+        for row in bounds.bounds(frame, system).itertuples():
+            made[f"{system} {row.case.replace(':', '')}"] = f"{row.value:.1f}"  # a colon in braces begins a format
+        found = map(str, bounds.count_found(frame, system))
+        made |= dict(zip((f"{system} found anew", f"{system} found no more"), found))
         for part, n, _, before, after, delta, interval in verifier.reference_delta(frame, system).itertuples(
             index=False
         ):

@@ -4,7 +4,7 @@ A judge that sees nothing but the wording, one that always says the more frequen
 stand beside it, for all questions and by how they were put. Called by notebooks/table2 and table5 and by `check`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,11 @@ def by_form(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
             yield name, part
 
 
+def by_set(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each set."""
+    yield from rows.groupby("dataset", sort=False)
+
+
 def judgment_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[pd.DataFrame, str]:
     """The confusion matrix of judgment and first answer, and a sentence on its accuracy beside the majority's."""
     rows = judged_rows(frame, system)
@@ -47,8 +52,8 @@ def judgment_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[pd.Dat
     return pd.crosstab(words, rows.judgment), sentence
 
 
-def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
-    """The judge and three that know less, by how the question was put: shares in %, AUROC from 0 to 1.
+def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable = by_form) -> pd.DataFrame:
+    """The judge and three that know less, by how the question was put or by set: shares in %, AUROC from 0 to 1.
 
     right     first answers that are right
     judge     judgments that are right, with their interval
@@ -60,7 +65,7 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     """
     rows = judged_rows(frame, system)
     made = []
-    for name, part in by_form(rows):
+    for name, part in groups(rows):
         agreed = (part.judgment == "true") == part.right
         low, high = metrics.wilson(int(agreed.sum()), len(part))
         wording = sum(max(one.right.sum(), (~one.right).sum()) for _, one in part.groupby("form")) / len(part)
