@@ -1,4 +1,4 @@
-"""Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their own tokenizers."""
+"""Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
 
 import pytest
 
@@ -43,10 +43,14 @@ class ScriptedModel:
 
     fingerprint = weights_hash = "scripted"
     device = "cpu"
-    base = property(lambda self: self)
 
-    def __init__(self, settings=config.Model()):
-        self.config, self.asked, self.schema, self.adapter = settings, [], SCHEMA, None
+    def __init__(self, settings=None):
+        self.config = settings or config.Model()
+        self.asked, self.schema, self.adapter = [], SCHEMA, None
+
+    @property
+    def base(self):
+        return self
 
     def with_adapter(self, name):
         return self
@@ -61,12 +65,9 @@ class ScriptedModel:
 
     def verify(self, prompts):
         self.asked += prompts
-        return [
-            render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?")
-            if "marow" in prompt
-            else render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
-            for prompt in prompts
-        ]
+        bad = render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?")
+        good = render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
+        return [bad if "marow" in prompt else good for prompt in prompts]
 
 
 @pytest.fixture
