@@ -76,6 +76,18 @@ def scripted():
 
 
 @pytest.fixture(scope="session")
+def project(tmp_path_factory):
+    """A project folder with recorded tables. Nobody may change it: take a copy."""
+    import toy_project
+
+    root = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        toy_project.undraw(patch)
+        toy_project.build(root)
+    return root
+
+
+@pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
     """A Llama of a few thousand random weights and a byte-level tokenizer, as a model folder."""
     import torch
