@@ -122,7 +122,7 @@ class Training:
     unpack: str = (
         "auto"  # 4-bit weights unpacked once: "yes", "no", "auto" where they take under a tenth of what is free
     )
-    execution: str = "auto"  # "eager", "graph", "compiled" or "compiled+graph"; "auto" takes the quickest of the device
+    execution: str = "auto"  # "eager", "graph", "compiled" or "compiled+graph"; "auto" takes the quickest there is
     adapters_out: str = "runs/adapters"  # the folder that the adapters are written to
     save_every: int = 20  # steps between checkpoints, from which a killed run goes on
     training_seed: int = 1  # of the adapter's first weights and of the order of the samples
@@ -136,7 +136,10 @@ class Synthesis:
     methods: tuple[str, ...] = ("rag", "cov", "cov-direct", "rewrite")
     n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
     n_train_questions: int = 8  # questions of D taken from each world or set; 0 means all
-    verify_share: float = 1.0  # size of D2' as a share of D2
+    verify_share: float = 1.0  # size of D2' as a share of D
+    unsupported: float = 0.25  # share of D's answers for which no passage was found: from memory, without a citation
+    broken: float = 0.2  # share of D's questions that are also asked with broken wording
+    spoilt: float = 0.1  # share of D's right answers that are also spoilt by hand: repetitions, wrong citations
     annotator: str = "oracle"  # "oracle", which knows the gold answers, or "endpoint:<model>", a teacher
     synthesis_seed: int = 1  # of the halves, the negatives and the balancing
 

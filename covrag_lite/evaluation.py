@@ -94,9 +94,17 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
     """One system over the questions."""
     system = find_system(name)
     made = system.run(questions, bind(system, config, resources))
-    has_adapter = bool(system.adapter and resources.model.with_adapter(system.adapter).adapter)
+    author = load_author(config.change(**system.settings), resources, system.adapter)
+    has_adapter = bool(system.adapter and author.model.adapter)
     backbone = f"{config.model.model}+{system.adapter}" if has_adapter else config.model.model
-    return [replace(prediction, backbone=backbone) for prediction in made]
+    return [replace(prediction, backbone=backbone) for prediction in add_likelihoods(made, author)]
+
+
+def add_likelihoods(predictions: Sequence[Prediction], author: Author) -> list[Prediction]:
+    """The predictions with what the journal knows of how likely the model held its answers."""
+    rounds = [(p.question.question, one.passages) for p in predictions for one in p.rounds]
+    known = iter(author.likelihoods([x for x, _ in rounds], [k for _, k in rounds]))
+    return [replace(p, rounds=tuple(replace(one, likelihood=next(known)) for one in p.rounds)) for p in predictions]
 
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:

@@ -1,19 +1,20 @@
 """What a prediction is worth: accuracy and retrieval, intervals, and paired tests. Pure functions, no state.
 
-Two accuracies of the paper's Table 2 stand side by side because the field uses both: `raw` is WebGLM's own code (a gold
-string stands in the answer, case and all), `normalised` is what the paper's text describes (capitals and punctuation do
-not count). `evaluation`, `report/` and `judging/` call this.
+Three accuracies stand side by side: `raw` is WebGLM's own code (a gold string stands in the answer, case and all),
+`normalised` is what the paper's text describes (capitals and punctuation do not count), and `whole` is ours: as
+normalised, but a gold answer must stand there in whole words, since a "2" in "1829" is no answer.
+`outcomes`, `report/` and `judging/` call this.
 """
 
 import string
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import binomtest, rankdata
 
 from covrag_lite.records import CITATION, Passage
 
-METRICS = ("raw", "normalised")
+METRICS = ("raw", "normalised", "whole")
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "’‘“”–—…", " "))
 
 
@@ -37,13 +38,17 @@ def score(answer: str, answers: Sequence[str], metric: str) -> bool | None:
         if is_defective(answers):
             return None
         return score(normalise(answer), [normalise(gold) for gold in answers], "raw")
+    if metric == "whole":
+        if is_defective(answers):
+            return None
+        return any(f" {gold} " in f" {normalise(answer)} " for gold in map(normalise, answers) if gold)
     raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
 
 
-def holds_answer(passages: Sequence[Passage], answers: Sequence[str]) -> bool | None:
+def holds_answer(passages: Sequence[Passage], answers: Sequence[str], metric: str = "normalised") -> bool | None:
     """Whether a gold answer stands in one of the passages: the paper's retrieval accuracy (Table 6)."""
     text = " ".join(f"{passage.title} {passage.text}" for passage in passages)
-    return score(text, answers, "normalised")
+    return score(text, answers, metric)
 
 
 def holds_gold(passages: Sequence[Passage], gold_passages: Sequence[str]) -> bool | None:
@@ -150,3 +155,29 @@ def kappa(a: np.ndarray, b: np.ndarray, resamples: int = 2000, seed: int = 0) ->
     values = np.divide(chance - seen, chance, out=undefined, where=chance > 0)
     low, high = np.nanpercentile(values[1:], [2.5, 97.5]) if chance[0] > 0 else (np.nan, np.nan)
     return float(values[0]), float(low), float(high)
+
+
+def auroc(scores: Sequence[float], right: Sequence[bool]) -> float:
+    """How often a right answer scores higher than a wrong one, ties counting half; 0.5 is chance."""
+    truth = np.asarray(right, bool)
+    places = rankdata(np.asarray(scores, float))
+    n_right, n_wrong = int(truth.sum()), int((~truth).sum())
+    if not n_right or not n_wrong:
+        return float("nan")
+    return float((places[truth].sum() - n_right * (n_right + 1) / 2) / (n_right * n_wrong))
+
+
+def auroc_interval(
+    scores: Sequence[float], right: Sequence[bool], resamples: int = 2000, seed: int = 0
+) -> tuple[float, float, float]:
+    """The AUROC with its 95 % percentile interval over resampled questions."""
+    scores, truth = np.asarray(scores, float), np.asarray(right, bool)
+    draw = np.random.default_rng(seed)
+    values = []
+    for _ in range(resamples):
+        rows = draw.integers(0, len(truth), len(truth))
+        values.append(auroc(scores[rows], truth[rows]))
+    if np.isnan(values).all():
+        return auroc(scores, truth), float("nan"), float("nan")
+    low, high = np.nanpercentile(values, [2.5, 97.5])
+    return auroc(scores, truth), float(low), float(high)

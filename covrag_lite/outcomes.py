@@ -11,8 +11,10 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics, prompts
-from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of
+
+THE_QUESTION = "⟨question⟩"  # stands in a record wherever what we wrote repeats the question
 
 
 def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
@@ -35,17 +37,31 @@ def _describe(p: Prediction) -> dict:
         answer=p.answer,
         raw=metrics.score(p.answer, answers, "raw"),
         normalised=metrics.score(p.answer, answers, "normalised"),
+        whole=metrics.score(p.answer, answers, "whole"),
         first_normalised=metrics.score(first.answer, answers, "normalised"),
+        first_whole=metrics.score(first.answer, answers, "whole"),
         gold_first=metrics.holds_gold(first.passages, p.question.gold_passages),
         gold_last=metrics.holds_gold(last.passages, p.question.gold_passages),
         found_first=metrics.holds_answer(first.passages, answers),
         found_last=metrics.holds_answer(last.passages, answers),
+        words_first=metrics.holds_answer(first.passages, answers, "whole"),
+        words_last=metrics.holds_answer(last.passages, answers, "whole"),
         verdicts=len(verdicts),
         unparsed=sum(not verdict.parsed for verdict in verdicts),
         judgment=verdicts[0].judgment if verdicts else None,
+        expected_correctness=_expected(verdicts, "correctness"),
+        expected_reference=_expected(verdicts, "reference_correctness"),
+        likelihood=first.likelihood,
         revised=p.revised,
         query=last.query,
     )
+
+
+def _expected(verdicts: Sequence[Verdict], score: str) -> float | None:
+    """The first verdict's expectation of a score, else the score itself."""
+    if not verdicts or not verdicts[0].parsed:
+        return None
+    return (verdicts[0].probabilities or {}).get(score, getattr(verdicts[0], score))
 
 
 def form_of(kind: str) -> str:
@@ -67,15 +83,21 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
 
 
 def _to_json(one: Round, question: Question) -> dict:
-    """A round without the data's own text: the question itself is written as null, a passage by its id."""
+    """A round without the data's own text: a passage by its id, the question by a mark, also within what we wrote."""
     row = {
         "query": one.query if one.query != question.question else None,
         "passages": [passage.id for passage in one.passages],
         "answer": one.answer,
         "verdict": one.verdict.text if one.verdict else None,
     }
+    asked = question.question.rstrip("? ")
+    for name in ("query", "answer", "verdict"):
+        if row[name] and asked:
+            row[name] = row[name].replace(asked, THE_QUESTION)
     if one.verdict and one.verdict.probabilities:
         row["probabilities"] = one.verdict.probabilities
+    if one.likelihood is not None:
+        row["likelihood"] = one.likelihood
     return row
 
 
@@ -97,13 +119,15 @@ def load_predictions(
 
 def _from_json(one: dict, question: Question, known: dict[str, Passage], adapter: str) -> Round:
     """The round that was written, with its texts put back."""
-    query = question.question if one["query"] is None else one["query"]
+    asked = question.question.rstrip("? ")
+    texts = {name: (one[name] or "").replace(THE_QUESTION, asked) for name in ("query", "answer", "verdict")}
+    query = question.question if one["query"] is None else texts["query"]
     passages = tuple(known[identity] for identity in one["passages"])
     verdict = None
     if one["verdict"]:
         schema = prompts.DIRECT if adapter == "cov-direct" else prompts.SCHEMA
-        verdict = prompts.parse_verdict(one["verdict"], schema, one.get("probabilities"))
-    return Round(query, passages, one["answer"], verdict)
+        verdict = prompts.parse_verdict(texts["verdict"], schema, one.get("probabilities"))
+    return Round(query, passages, texts["answer"], verdict, one.get("likelihood"))
 
 
 def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:

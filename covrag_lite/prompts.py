@@ -8,6 +8,7 @@ more than the answer. `model.author` builds prompts here and completes them.
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from covrag_lite.records import SCORES, Passage, Verdict
 
@@ -54,6 +55,18 @@ def build_answer(question: str, passages: Sequence[Passage], layout: str = "pape
 def build_closed_book(question: str) -> str:
     """The same task without any reference, for the row that measures what the model knows by itself."""
     return f"Answer the question in a few words.{SEPARATOR}Question: {question}{SEPARATOR}Answer:"
+
+
+def build_guess(question: str) -> str:
+    """A guess in the words of an encyclopedia, from which training makes candidates for a revised question."""
+    task = "Write one short sentence, as an encyclopedia would have it, that answers the question. If unsure, guess."
+    return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Sentence:"
+
+
+def build_terms(question: str) -> str:
+    """The key terms of a question, likewise."""
+    task = "List the names and key terms that a page answering the question would hold, separated by commas."
+    return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Terms:"
 
 
 def build_rewrite(question: str) -> str:
@@ -121,21 +134,22 @@ def render_verdict(scores: Sequence[float], judgment: str, revised_question: str
 
 
 EXAMPLE = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")  # of the format, for both layouts
-# Verdicts as they are often written: decoding tries them first, which saves forward passes and changes no verdict.
-TYPICAL = (
-    render_verdict((0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
-    render_verdict((0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", "?"),
-)
 
 
 def verdict_parts(verdict: Verdict, with_chain: bool = True) -> tuple[str, ...]:
     """A verdict as a training target, in the parts in which it is decoded."""
-    return fill(
-        SCHEMA if with_chain else DIRECT,
-        [getattr(verdict, name) for name in SCORES],
-        verdict.judgment,
-        verdict.revised_question,
-    )
+    scores = [getattr(verdict, name) for name in SCORES]
+    return fill(SCHEMA if with_chain else DIRECT, scores, verdict.judgment, verdict.revised_question)
+
+
+def open_parts(verdict: Verdict, with_chain: bool = True) -> tuple[str, ...]:
+    """The same of a wrong answer for which no better question is known: it ends where that would begin.
+
+    Without the chain it ends behind the opening quotation mark, because an empty question would call the answer true.
+    """
+    parts = verdict_parts(replace(verdict, revised_question="?"), with_chain)
+    known = parts.index(' "')
+    return parts[: known - 1] if with_chain else parts[: known + 1]
 
 
 def parse_verdict(

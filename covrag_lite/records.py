@@ -45,6 +45,7 @@ class Sample:
     task: str  # "answer" or "verify"
     prompt: str
     target: tuple[str, ...]
+    unfinished: bool = False  # the target would go on, but nobody knows how: no end is learnt
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Round:
     passages: tuple[Passage, ...]
     answer: str
     verdict: Verdict | None = None
+    # The mean logarithmic probability of the answer's tokens, where the model tells it.
+    likelihood: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, repr=False)

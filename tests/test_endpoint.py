@@ -104,9 +104,10 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200, {"choices": []})
 
     def no_schema(self, body):
-        self.reply(
-            400, {"error": {"message": "response_format is not supported"}}
-        ) if "response_format" in body else self.good(body)
+        if "response_format" in body:
+            self.reply(400, {"error": {"message": "response_format is not supported"}})
+        else:
+            self.good(body)
 
     def locked(self, body):
         self.reply(401, {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}})
@@ -115,12 +116,22 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def write_by_task(prompt):
+    """What the server's model writes to a prompt, unless a test says otherwise."""
+    return FALSE if prompts.VERIFY_MARKER in prompt else "Edith Marrow[1]"
+
+
 @pytest.fixture
 def server(monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads, server.lock = True, threading.Lock()
-        server.script, server.asked, server.pause, server.under_way, server.most_at_once = ["good"], [], 0, 0, 0
-        server.write = lambda prompt: FALSE if prompts.VERIFY_MARKER in prompt else "Edith Marrow[1]"
+        server.daemon_threads = True
+        server.lock = threading.Lock()
+        server.script = ["good"]
+        server.write = write_by_task
+        server.asked = []
+        server.pause = 0
+        server.under_way = 0
+        server.most_at_once = 0
         monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -130,16 +141,18 @@ def server(monkeypatch):
 
 
 def connect(retries=2, timeout=5.0, **settings):
-    return Endpoint(config.Model(model="endpoint:toy", **{"requests": 2} | settings), retries, timeout)
+    settings = {"requests": 2} | settings
+    return Endpoint(config.Model(model="endpoint:toy", **settings), retries, timeout)
 
 
 @pytest.fixture
 def examples(questions, passages):
-    found = load_retriever(config.Retrieval(k=2), passages)([q.question for q in questions[:3]])
-    return [
-        synthesis.Example(q, tuple(ps), f"Edith Marrow[{i}]", "seed answer")
-        for i, (q, ps) in enumerate(zip(questions, found), 1)
-    ]
+    search = load_retriever(config.Retrieval(k=2), passages)
+    found = search([question.question for question in questions[:3]])
+    made = []
+    for number, (question, references) in enumerate(zip(questions, found), 1):
+        made.append(synthesis.Example(question, tuple(references), f"Edith Marrow[{number}]", "seed answer"))
+    return made
 
 
 def spoken(error):
@@ -159,20 +172,16 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
     )
     tools = evaluation.load_tools(settings, passages)
     predictions = evaluation.run_system("CoV-RAG", settings, tools, questions[:2])
-    assert isinstance(tools.model, Endpoint) and [p.answer for p in predictions] == ["Edith Marrow[1]"] * 2
-    assert (
-        predictions[0].rounds[0].verdict.judgment == "false"
-        and predictions[0].rounds[1].query == "Where was Edith Marrow born?"
-    )
-    bodies = [body for _, body in server.asked]
-    assert all(body["temperature"] == 0 and body["model"] == "toy" for body in bodies)
-    assert [("response_format" in body) for body in bodies] == [
-        prompts.VERIFY_MARKER in body["messages"][0]["content"] for body in bodies
-    ]
-    assert (
-        json.dumps(evaluation.manifest(settings, tools.model, 1.0, questions=questions, passages=passages)).count(KEY)
-        == 0
-    )
+    assert isinstance(tools.model, Endpoint)
+    assert [prediction.answer for prediction in predictions] == ["Edith Marrow[1]"] * 2
+    first, second = predictions[0].rounds
+    assert first.verdict.judgment == "false" and second.query == "Where was Edith Marrow born?"
+    for _, body in server.asked:
+        is_verification = prompts.VERIFY_MARKER in body["messages"][0]["content"]
+        assert body["temperature"] == 0 and body["model"] == "toy"
+        assert ("response_format" in body) == is_verification
+    manifest = evaluation.manifest(settings, tools.model, 1.0, questions=questions, passages=passages)
+    assert KEY not in json.dumps(manifest)
 
 
 def test_a_model_served_by_transformers_answers_and_is_judged(tiny_folder, tmp_path, monkeypatch):
@@ -198,9 +207,8 @@ def test_a_model_served_by_transformers_answers_and_is_judged(tiny_folder, tmp_p
         )
         texts = evaluation.complete("answer", ["who wrote it?", "why"], 6, served, Journal(tmp_path / "journal.jsonl"))
         assert len(texts) == 2 and served.used["requests"] == 2
-        assert not prompts.parse_verdict(
-            served.verify(["is it?"])[0]
-        ).parsed  # this server forces no schema, and random weights write none
+        (verdict,) = served.verify(["is it?"])
+        assert not prompts.parse_verdict(verdict).parsed  # this server forces no schema, and random weights write none
     finally:
         process.terminate()
         process.wait()
@@ -260,7 +268,7 @@ def test_no_more_requests_are_under_way_than_allowed(server):
 
 
 def test_texts_come_back_in_the_order_of_their_prompts(server):
-    server.write = lambda prompt: prompt.upper()
+    server.write = str.upper
     assert connect(requests=4).generate(list("abcdefgh"), 9) == list("ABCDEFGH")
 
 
@@ -308,15 +316,18 @@ def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_pat
     asked = [f"who is {i}?" for i in range(8)]
     with pytest.raises(EndpointError, match="503"):
         evaluation.complete("answer", asked, 9, connect(retries=0), journal)
-    assert (
-        3 <= len(Journal(tmp_path / "journal.jsonl").texts) <= 5
-    )  # those before, and the one under way beside the failed one
-    had, server.script, server.asked = len(journal.texts), ["good"], []
-    assert len(evaluation.complete("answer", asked, 9, connect(), journal)) == 8 and len(server.asked) == 8 - had
+    had = len(Journal(tmp_path / "journal.jsonl").texts)
+    assert 3 <= had <= 5  # those before, and the one under way beside the failed one
+    assert had == len(journal.texts)
+    server.script = ["good"]
+    server.asked = []
+    assert len(evaluation.complete("answer", asked, 9, connect(), journal)) == 8
+    assert len(server.asked) == 8 - had
 
 
 def test_the_bill_is_printed_with_its_cost_where_prices_are_known(server, tmp_path, capsys, monkeypatch):
-    evaluation.complete("answer", ["a", "b"], 9, endpoint := connect(), Journal(tmp_path / "journal.jsonl"))
+    endpoint = connect()
+    evaluation.complete("answer", ["a", "b"], 9, endpoint, Journal(tmp_path / "journal.jsonl"))
     assert "toy: 2 requests, 200 prompt and 14 completion tokens\n" in capsys.readouterr().out
     monkeypatch.setenv("ENDPOINT_PRICES", "1.0,10.0")
     assert endpoint.bill().endswith("tokens, at these prices 0.0003")
@@ -339,7 +350,8 @@ def test_a_missing_key_or_address_is_named(server, monkeypatch):
 
 
 def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatch):
-    first, address = connect(), f"127.0.0.1:{server.server_port}"
+    first = connect()
+    address = f"127.0.0.1:{server.server_port}"
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:{KEY}@{address}/v1?key={KEY}")
     second = connect()
@@ -348,17 +360,19 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatc
 
 
 def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
-    endpoint, journal = connect(retries=0), Journal(tmp_path / "journal.jsonl")
-    search, told = load_retriever(config.Retrieval(k=2), passages), []
+    endpoint = connect(retries=0)
+    endpoint.client.timeout = 0.3
+    journal = Journal(tmp_path / "journal.jsonl")
+    search = load_retriever(config.Retrieval(k=2), passages)
+    told = []
     for way in ("broken", "locked", "slow", "dropped", "no_schema"):
-        server.script, endpoint.client.timeout = [way], 0.3
+        server.script = [way]
         try:
             teacher.annotate_with_teacher(examples, endpoint, journal, search)
         except EndpointError as error:
             told.append(spoken(error))
-    shown = "".join(
-        [*told, repr(endpoint), str(vars(endpoint)), (tmp_path / "journal.jsonl").read_text(), *capsys.readouterr()]
-    )
+    journaled = (tmp_path / "journal.jsonl").read_text()
+    shown = "".join([*told, repr(endpoint), str(vars(endpoint)), journaled, *capsys.readouterr()])
     assert len(told) == 4 and "no luck with Bearer …" in shown
     assert KEY not in shown and KEY[:6] not in shown and KEY[-4:] not in shown
 
@@ -369,7 +383,8 @@ def test_what_is_journaled_is_not_asked_again_after_a_failure(server, examples, 
     server.script = ["good"] * 4 + ["broken_briefly"]
     with pytest.raises(EndpointError, match=r"status 503.*; 4 texts are journaled in journal.jsonl: run again"):
         teacher.annotate_with_teacher(examples, connect(retries=1), Journal(tmp_path / "journal.jsonl"), search)
-    server.script, server.asked = ["good"], []
+    server.script = ["good"]
+    server.asked = []
     made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
     assert len(made) == 6 and len(server.asked) == 2
     again = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
@@ -378,47 +393,48 @@ def test_what_is_journaled_is_not_asked_again_after_a_failure(server, examples, 
 
 def test_rubbish_is_asked_for_once_more_then_left_out_and_counted(server, examples, passages, tmp_path, capsys):
     def write(prompt):
-        first, second = '"answer": Edith Marrow[1]' in prompt, '"answer": Edith Marrow[2]' in prompt
-        return "I would rather not." if first or second and teacher.AGAIN not in prompt else FALSE
+        is_never_read = '"answer": Edith Marrow[1]' in prompt
+        is_read_later = '"answer": Edith Marrow[2]' in prompt and teacher.AGAIN not in prompt
+        return "I would rather not." if is_never_read or is_read_later else FALSE
 
     server.write = write
-    made = teacher.annotate_with_teacher(
-        examples, connect(), Journal(tmp_path / "journal.jsonl"), load_retriever(config.Retrieval(k=2), passages)
-    )
+    search = load_retriever(config.Retrieval(k=2), passages)
+    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples (2 asked for again, 1 left out as unreadable)" in capsys.readouterr().out
     stages = [json.loads(line)["stage"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert stages == ["annotate"] * 3 + ["annotate-again"] * 2 and len(server.asked) == 5
-    assert all(
-        teacher.STRICT in body["messages"][0]["content"] and "response_format" in body for _, body in server.asked
-    )
+    for _, body in server.asked:
+        assert teacher.STRICT in body["messages"][0]["content"] and "response_format" in body
 
 
 def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions, passages):
     search = load_retriever(config.Retrieval(k=1), passages)
-    judged = lambda question, found, text: synthesis.Example(
-        question, (found,), "x", "seed answer", prompts.parse_verdict(text)
-    )
+
+    def judged(question, found, text):
+        return synthesis.Example(question, (found,), "x", "seed answer", prompts.parse_verdict(text))
+
     helps = judged(questions[1], passages[5], FALSE)
     useless = judged(questions[2], passages[5], FALSE)  # finds where she was born, not how long the river is
     had_it = judged(questions[1], passages[1], FALSE)
     true = judged(questions[1], passages[5], TRUE.replace("Needless?", "Where was Edith Marrow born?"))
     made = teacher.try_revisions([helps, useless, had_it, true], search)
     assert [one.verdict.revised_question for one in made] == ["Where was Edith Marrow born?", "", "", ""]
-    assert made[0] == helps and made[1].verdict.text == useless.verdict.text and made[3].verdict.judgment == "true"
+    assert made[0] == helps
+    assert made[1].verdict.text == useless.verdict.text
+    assert made[3].verdict.judgment == "true"
 
 
 def test_agreement_counts_the_judgments_that_are_the_same(examples, capsys):
-    judged = lambda one, judgment, kind: replace(
-        one, kind=kind, verdict=prompts.parse_verdict(prompts.render_verdict([0.5] * 6, judgment, ""))
-    )
+    def judged(one, judgment, kind):
+        text = prompts.render_verdict([0.5] * 6, judgment, "")
+        return replace(one, kind=kind, verdict=prompts.parse_verdict(text))
+
     more = [replace(examples[0], answer=f"answer {i}") for i in range(5)]
     kinds = ["seed answer", "seed answer", "repetition", "repetition", "repetition"]
     gold = [judged(*row) for row in zip(more, ["true", "false", "false", "false", "true"], kinds)]
-    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"], kinds)][
-        ::-1
-    ]  # the fifth one was left out
-    table = teacher.agreement(taught, gold)
+    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"], kinds)]  # the fifth is left out
+    table = teacher.agreement(taught[::-1], gold)
     assert table.loc["all", ["n", "agreed", "share"]].tolist() == [4, 2, 0.5]
     assert table.agreed.to_dict() == {"all": 2, "repetition": 1, "seed answer": 1}
     assert "gold one in 2 of n = 4 examples: 50.0 %" in capsys.readouterr().out

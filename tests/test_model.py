@@ -1,11 +1,15 @@
 """The model's own facts, on a tiny Llama made from nothing; the embedded SmolLM2 once."""
 
 import json
+import shutil
+from functools import partial
 
+import bitsandbytes
 import pytest
 import torch
 
 from covrag_lite import config, prompts, records
+from covrag_lite.model import gaps
 from covrag_lite.model.decoding import Writer
 from covrag_lite.model.local import load_model
 
@@ -36,31 +40,43 @@ def masked_greedy(loaded, prompt):
         ids.append(token)
         return token
 
+    def write_score():
+        digits = [writer.ids(str(digit))[0] for digit in range(10)]
+        number = "01"[digits.index(best(digits[:2]))] + "."
+        best(writer.ids("."))
+        for _ in range(2):
+            allowed = digits if number[0] == "0" else digits[:1]  # at most 1.00
+            number += str(digits.index(best(allowed)))
+        return number
+
+    def write_judgment():
+        words = {writer.ids(word)[0]: word for word in prompts.JUDGMENTS}
+        word = words[best(list(words))]
+        for token in writer.ids(word)[1:]:
+            best([token])
+        return word
+
+    def write_question():
+        opening, empty, end = writer.ids(' "')[0], writer.ids(' ""')[0], writer.ids('"')[0]
+        first = best([opening, empty])
+        allowed = (~writer.forbidden(end)).nonzero().flatten().tolist()
+        written = []
+        while (first == opening or opening == empty) and len(written) < 6:
+            token = best(allowed)
+            if token == end:
+                break
+            written.append(token)
+        return ' "' + loaded.tokenizer.decode(written) + '"'
+
+    writes = {"score": write_score, "judgment": write_judgment, "text": write_question}
     text = ""
     for part in prompts.SCHEMA:
         if isinstance(part, str):
             for token in writer.ids(part):
                 best([token])
             text += part
-        elif part[0] == "score":
-            digits = [writer.ids(str(d))[0] for d in range(10)]
-            number = "01"[digits.index(best(digits[:2]))] + "."
-            best(writer.ids("."))
-            for _ in range(2):
-                number += str(digits.index(best(digits if number[0] == "0" else digits[:1])))
-            text += number
-        elif part[0] == "judgment":
-            firsts = {writer.ids(word)[0]: word for word in prompts.JUDGMENTS}
-            text += (word := firsts[best(list(firsts))])
-            for token in writer.ids(word)[1:]:
-                best([token])
         else:
-            opening, empty, end = writer.ids(' "')[0], writer.ids(' ""')[0], writer.ids('"')[0]
-            first, written = best([opening, empty]), []
-            allowed = (~writer.forbidden(end)).nonzero().flatten().tolist()
-            while (first == opening or opening == empty) and len(written) < 6 and (token := best(allowed)) != end:
-                written.append(token)
-            text += ' "' + loaded.tokenizer.decode(written) + '"'
+            text += writes[part[0]]()
     return text, forwards
 
 
@@ -73,31 +89,40 @@ def test_a_forced_verdict_is_what_masked_greedy_decoding_writes(loaded):
 
 def test_a_forced_verdict_keeps_the_probabilities_behind_it(loaded):
     (text, known), (_, other) = loaded.judge(PROMPTS[:2])
-    assert (
-        list(known) == [*records.SCORES, "true", "empty"][: len(known)]
-        and known != other
-        and all(0 <= value <= 1 for value in known.values())
-    )
+    names = [*records.SCORES, "true", "empty"]
+    assert list(known) == names[: len(known)] and known != other
+    assert all(0 <= value <= 1 for value in known.values())
     writer = Writer(loaded, PROMPTS[:1], 0)
     ids = writer.pending[0] + writer.ids(prompts.SCHEMA[0])
-    following = lambda choices: torch.softmax(
-        loaded.network(torch.tensor([ids])).logits[0, -1, [writer.ids(one)[0] for one in choices]], 0
-    )
-    with torch.inference_mode():
-        zero, one = following("01").tolist()
-        written = json.loads(text)["1"]["reference_correctness"]
-        expected = one
-        ids += writer.ids("0") + writer.ids(".")
-        for place, digit in enumerate(f"{written:.2f}"[2:] if written < 1 else "", 1):
-            expected += zero * 10**-place * sum(i * chance for i, chance in enumerate(following("0123456789").tolist()))
-            ids += writer.ids(digit)
+
+    def chances(choices):
+        """The probabilities of these choices after what was written so far."""
+        first_tokens = [writer.ids(choice)[0] for choice in choices]
+        with torch.inference_mode():
+            logits = loaded.network(torch.tensor([ids])).logits[0, -1, first_tokens]
+        return torch.softmax(logits, 0).tolist()
+
+    zero, one = chances("01")
+    written = json.loads(text)["1"]["reference_correctness"]
+    decimals = f"{written:.2f}"[2:] if written < 1 else ""
+    expected = one
+    ids += writer.ids("0") + writer.ids(".")
+    for place, decimal in enumerate(decimals, 1):
+        mean = sum(digit * chance for digit, chance in enumerate(chances("0123456789")))
+        expected += zero * 10**-place * mean
+        ids += writer.ids(decimal)
     assert known["reference_correctness"] == pytest.approx(expected, abs=2e-4)
 
 
 def test_a_forced_verdict_costs_few_forward_passes(loaded, monkeypatch):
-    calls = []
     forward = loaded.network.forward
-    monkeypatch.setattr(loaded.network, "forward", lambda *a, **k: (calls.append(1), forward(*a, **k))[1])
+    calls = []
+
+    def counted(*given, **named):
+        calls.append(1)
+        return forward(*given, **named)
+
+    monkeypatch.setattr(loaded.network, "forward", counted)
     loaded.verify(PROMPTS[:1])
     forced = len(calls)
     assert masked_greedy(loaded, PROMPTS[0])[1] > 2.5 * forced
@@ -109,16 +134,13 @@ def test_texts_do_not_depend_on_the_batch_they_are_in(loaded):
 
 
 def test_nf4_is_really_four_bits(tiny_folder):
-    import bitsandbytes
-
     layer = tiny(tiny_folder, quantize="nf4").network.model.layers[0].mlp.up_proj
-    assert isinstance(layer, bitsandbytes.nn.Linear4bit) and layer.weight.dtype == torch.uint8
+    assert isinstance(layer, bitsandbytes.nn.Linear4bit)
+    assert layer.weight.dtype == torch.uint8
     assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
 
 
 def test_the_fingerprint_is_of_the_weights_not_of_their_place(tiny_folder, tmp_path):
-    import shutil
-
     shutil.copytree(tiny_folder, tmp_path / "copy")
     assert tiny(tiny_folder).fingerprint == tiny(tmp_path / "copy").fingerprint
     with open(tmp_path / "copy" / "model.safetensors", "ab") as file:
@@ -157,11 +179,11 @@ def test_free_verdicts_are_as_the_model_writes_them(tiny_folder):
 
 def test_the_embedded_model_reads_an_answer_out_of_a_passage(passages):
     embedded = load_model(config.Model())
-    answer = embedded.generate([prompts.build_answer("Who wrote the Copper Lanterns?", passages[:2])], 20)[0]
+    asked = prompts.build_answer("Who wrote the Copper Lanterns?", passages[:2])
+    (answer,) = embedded.generate([asked], 20)
     assert "Edith Marrow" in answer
-    assert prompts.parse_verdict(
-        embedded.verify([prompts.build_verify("Who wrote it?", passages[:2], answer)])[0]
-    ).parsed
+    (verdict,) = embedded.verify([prompts.build_verify("Who wrote it?", passages[:2], answer)])
+    assert prompts.parse_verdict(verdict).parsed
 
 
 def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
@@ -173,11 +195,12 @@ def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
 
 
 def test_a_wrong_guess_changes_no_verdict(loaded, monkeypatch):
-    from covrag_lite.model import gaps
-
     written = loaded.judge(PROMPTS)
-    right = [tuple(path) for path, _ in Writer(loaded, PROMPTS, 0).write_gaps(gaps.gaps_of(prompts.SCHEMA)[0]).values()]
-    for typical in ((("9",) * 18 + ("unclear", ' "'),), right[:1], tuple(right)):
+    all_gaps, _ = gaps.gaps_of(prompts.SCHEMA)
+    filled = Writer(loaded, PROMPTS, 0).write_gaps(all_gaps)
+    right = tuple(tuple(path) for path, _ in filled.values())
+    wrong = ("9",) * 18 + ("unclear", ' "')
+    for typical in ((wrong,), right[:1], right):
         monkeypatch.setattr(gaps, "TYPICAL", typical)
         again = loaded.judge(PROMPTS)
         assert [text for text, _ in again] == [text for text, _ in written]
@@ -186,26 +209,29 @@ def test_a_wrong_guess_changes_no_verdict(loaded, monkeypatch):
 
 
 def test_right_guesses_fill_all_gaps_in_one_pass(loaded, monkeypatch):
-    from covrag_lite.model import gaps
-
-    wanted = gaps.gaps_of(prompts.SCHEMA)[0]
-    path = tuple(Writer(loaded, PROMPTS[:1], 0).write_gaps(wanted)[0][0])
-    passes = []
+    all_gaps, _ = gaps.gaps_of(prompts.SCHEMA)
+    filled = Writer(loaded, PROMPTS[:1], 0).write_gaps(all_gaps)
     read = Writer.read
-    monkeypatch.setattr(Writer, "read", lambda *given: (passes.append(1), read(*given))[1])
-    monkeypatch.setattr(gaps, "TYPICAL", (path,))
-    Writer(loaded, PROMPTS[:1], 0).write_gaps(wanted)
+    passes = []
+
+    def counted(*given):
+        passes.append(1)
+        return read(*given)
+
+    monkeypatch.setattr(Writer, "read", counted)
+    monkeypatch.setattr(gaps, "TYPICAL", (tuple(filled[0].path),))
+    Writer(loaded, PROMPTS[:1], 0).write_gaps(all_gaps)
     assert len(passes) == 1
 
 
 def test_in_the_shared_layout_answer_and_verdict_are_what_their_prompts_alone_give(loaded, questions, passages):
     pairs = [(question.question, passages[i : i + 2]) for i, question in enumerate(questions)]
     asked = [prompts.build_answer(*pair, "shared") for pair in pairs]
-    thens = [lambda answer, pair=pair: prompts.build_verify(*pair, answer, "shared") for pair in pairs]
+    thens = [partial(prompts.build_verify, *pair, layout="shared") for pair in pairs]
     answers, verdicts, chances = zip(*loaded.generate_and_judge(asked, thens, 5))
     assert list(answers) == loaded.generate(asked, 5)
     alone = loaded.judge([then(answer) for then, answer in zip(thens, answers)])
-    assert list(verdicts) == [text for text, _ in alone] and all(
-        prompts.parse_verdict(text).parsed for text in verdicts
-    )
-    assert all(one == pytest.approx(other, abs=1e-4) for one, (_, other) in zip(chances, alone))
+    assert list(verdicts) == [text for text, _ in alone]
+    assert all(prompts.parse_verdict(text).parsed for text in verdicts)
+    for one, (_, other) in zip(chances, alone):
+        assert one == pytest.approx(other, abs=1e-4)

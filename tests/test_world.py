@@ -1,4 +1,4 @@
-"""The embedded world: the same bytes from the same seed, every answer where it is said to be, and hard in the right ways."""
+"""The embedded world: same seed, same bytes; every answer where it is said to be; hard in the right ways."""
 
 import hashlib
 import re
@@ -183,7 +183,7 @@ def test_retrieval_is_hard_where_it_should_be(seed):
     config = World(seed=seed)
     assert 0.6 <= hit_rate(config) <= 0.8
     for dataset in generation.DATASETS:
-        assert 0.5 <= hit_rate(config, lambda q: q.dataset == dataset) <= 0.9
+        assert 0.5 <= hit_rate(config, lambda q, dataset=dataset: q.dataset == dataset) <= 0.9
     assert hit_rate(config, lambda q: not broken(q) and q.kind != "two-hop") > 0.9
     assert hit_rate(config, broken) < 0.45
     assert hit_rate(config, lambda q: broken(q) or q.kind == "two-hop", clean=True) > 0.9

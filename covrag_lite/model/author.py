@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
 
 
+GUESS_TOKENS = 40  # of a guessed sentence
+
+
 @dataclass(frozen=True)
 class Author:
     """A model, bare or with an adapter, as the author of answers, verdicts and rewritten questions."""
@@ -39,8 +42,22 @@ class Author:
         limit = self.settings.max_revised_tokens
         asked = [prompts.build_verify(*one, self.settings.layout) for one in zip(x, k, y)]
         texts = self.write("verify", asked, limit)
-        chances = probabilities_of(asked, limit, self.model, self.journal)
+        chances = probabilities_of("verify", asked, limit, self.model, self.journal)
         return [prompts.parse_verdict(text, self.model.schema, chance) for text, chance in zip(texts, chances)]
+
+    def likelihoods(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[float | None]:
+        """The mean logarithmic probability of journaled answers' tokens, None where it is not known."""
+        asked = [prompts.build_answer(*one, self.settings.layout) for one in zip(x, k)]
+        chances = probabilities_of("answer", asked, self.settings.max_answer_tokens, self.model, self.journal)
+        return [one["likelihood"] if one else None for one in chances]
+
+    def guess(self, x: Sequence[str]) -> list[str]:
+        """A sentence that might answer each question, from memory: words that the right passage may hold."""
+        return self.write("guess", [prompts.build_guess(one) for one in x], GUESS_TOKENS)
+
+    def name_terms(self, x: Sequence[str]) -> list[str]:
+        """The names and terms that each question is about."""
+        return self.write("terms", [prompts.build_terms(one) for one in x], GUESS_TOKENS)
 
     def rewrite(self, x: Sequence[str]) -> list[str]:
         """Rewrite questions for a search engine, without having seen any passage."""

@@ -66,7 +66,9 @@ def write_batch(
 ) -> dict[str, str]:
     """What the journal gets for one batch: each prompt's completion and, where known, the probabilities behind it."""
     chances = [None] * len(batch)
-    if stage != "verify":
+    if stage == "answer" and hasattr(model, "answer"):
+        written, chances = zip(*model.answer(batch, limit))
+    elif stage != "verify":
         written = model.generate(batch, limit)
     elif hasattr(model, "judge"):
         written, chances = zip(*model.judge(batch))
@@ -142,14 +144,14 @@ def each(
 
 
 def beside(key: str) -> str:
-    """Where the journal keeps the probabilities behind a verdict: beside its text, so that older journals stay good."""
+    """Where the journal keeps the probabilities behind a text: beside it, so that older journals stay good."""
     return f"{key} probabilities"
 
 
 def probabilities_of(
-    texts: Sequence[str], limit: int, model: "LanguageModel | Endpoint", journal: Journal
+    stage: str, texts: Sequence[str], limit: int, model: "LanguageModel | Endpoint", journal: Journal
 ) -> list[dict[str, float] | None]:
-    """The probabilities behind journaled verdicts, None where they are not known."""
-    keys = keys_of("verify", texts, limit, model)
+    """The probabilities behind journaled verdicts or answers, None where they are not known."""
+    keys = keys_of(stage, texts, limit, model)
     known = [journal.texts.get(beside(keys[text])) for text in texts]
     return [json.loads(one) if one else None for one in known]

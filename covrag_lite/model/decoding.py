@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
 
 
-def write_answers(model: "LanguageModel", prompts: Sequence[str], limit: int) -> list[str]:
-    """What greedy decoding adds to each prompt of one batch."""
-    return Writer(model, prompts, limit).write_answers(limit)
+def write_answers(model: "LanguageModel", prompts: Sequence[str], limit: int) -> list[tuple[str, dict[str, float]]]:
+    """What greedy decoding adds to each prompt of one batch, and how likely the model holds it."""
+    writer = Writer(model, prompts, limit)
+    texts = writer.write_answers(limit)
+    means = [sum(chances) / len(chances) if chances else 0.0 for chances in writer.logs.values()]
+    return [(text, {"likelihood": float(f"{mean:.5g}")}) for text, mean in zip(texts, means)]
 
 
 def write_verdicts(model: "LanguageModel", prompts: Sequence[str]) -> list[tuple[str, dict[str, float]]]:
@@ -112,6 +115,7 @@ class Writer(Batch):
     ) -> dict[int, list[int]]:
         """Tokens of these rows until `end` or the limit; a row that is done leaves the batch, as do all others."""
         written = {row: [] for row in rows}
+        self.logs = {row: [] for row in rows}  # of each token written, its logarithmic probability
         self.keep(rows)
         for _ in range(limit):
             if not self.rows:
@@ -119,7 +123,10 @@ class Writer(Batch):
             logits = self.logits()
             if forbidden is not None:
                 logits = logits.masked_fill(forbidden, float("-inf"))
-            best = dict(zip(self.rows, logits.argmax(1).tolist()))
+            highest, tokens = logits.max(1)
+            best = dict(zip(self.rows, tokens.tolist()))
+            for row, log in zip(self.rows, (highest - logits.logsumexp(1)).tolist()):
+                self.logs[row].append(log)
             self.keep([row for row in self.rows if best[row] != end])
             for row in self.rows:
                 self.pending[row].append(best[row])

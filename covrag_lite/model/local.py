@@ -13,6 +13,7 @@ from covrag_lite import config as configs
 from covrag_lite import weights as stores
 from covrag_lite.model import serving
 from covrag_lite.model.decoding import write_answers, write_both, write_verdicts
+from covrag_lite.progress import is_watched
 from covrag_lite.prompts import DIRECT, LAYOUTS, SCHEMA
 
 if TYPE_CHECKING:
@@ -132,6 +133,10 @@ class LanguageModel:
     def _network(self):
         import torch
         from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+        from transformers.utils import logging
+
+        if not is_watched():
+            logging.disable_progress_bar()
 
         quantization = {
             "nf4": BitsAndBytesConfig(
@@ -190,9 +195,13 @@ class LanguageModel:
         lengths = dict(zip(prompts, map(len, self.encode(prompts, room)))) if prompts else {}
         return serving.plan(lengths, room, self.config.batch_tokens or self.base.fitting_tokens)
 
-    def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
-        """One batch of prompts, completed greedily."""
+    def answer(self, prompts: Sequence[str], max_tokens: int) -> list[tuple[str, dict[str, float]]]:
+        """One batch of prompts, completed greedily, each with the mean logarithmic probability of its tokens."""
         return serving.fit(lambda some: write_answers(self, some, max_tokens), prompts)
+
+    def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
+        """The texts of `answer` alone."""
+        return [text for text, _ in self.answer(prompts, max_tokens)]
 
     def judge(self, prompts: Sequence[str]) -> list[tuple[str, dict[str, float] | None]]:
         """One batch of verification prompts, each completed to a verdict; a forced one has probabilities beside it."""

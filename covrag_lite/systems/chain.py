@@ -1,6 +1,7 @@
 """Algorithm 1 of the paper, for a batch of questions: every stage runs once over the questions that need it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.systems.tools import Tools
@@ -19,7 +20,7 @@ def cov_rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
             [x[i] for i in open_], [one.passages for one in last], [one.answer for one in last]
         )
         for i, one, verdict in zip(open_, last, verdicts):
-            rounds[i][-1] = Round(one.query, one.passages, one.answer, verdict)
+            rounds[i][-1] = replace(one, verdict=verdict)
         open_ = [i for i, verdict in zip(open_, verdicts) if tools.sigma(verdict)]  # 5, 6: if σ(s_k, s_ŷ, n, x′)
         revised = [rounds[i][-1].verdict.revised_question for i in open_]
         k = tools.search(revised)  # 7: R re-retrieves k′ given the revised question x′

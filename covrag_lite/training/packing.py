@@ -57,8 +57,9 @@ def encode(samples: Sequence[Sample], model: "LanguageModel") -> list[Encoded]:
             ids = continue_ids(tokenizer, part)
             target += ids
             shares += [FIXED_SHARE if part in FIXED else 1.0] * len(ids)
-        target.append(model.end_id)
-        shares.append(1.0)
+        if not sample.unfinished:
+            target.append(model.end_id)
+            shares.append(1.0)
         encoded.append(Encoded(TASKS.index(sample.task), (*prompt, *target), len(prompt), tuple(shares)))
     return encoded
 

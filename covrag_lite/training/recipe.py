@@ -1,4 +1,4 @@
-"""The steps of notebooks/train.ipynb (Section 2.3 of the paper): train an adapter, answer with it, validate it."""
+"""The steps of notebooks/train.ipynb (Section 2.3 of the paper): train adapters, make D2′ with them, validate them."""
 
 import time
 from collections.abc import Sequence
@@ -15,6 +15,11 @@ from covrag_lite.model.local import load_model
 from covrag_lite.records import Prediction, Sample
 from covrag_lite.systems import find_system
 from covrag_lite.training import loop
+from covrag_lite.training.oracle import Example
+from covrag_lite.training.revisions import find_revisions
+from covrag_lite.training.sources import Source
+from covrag_lite.training.synthesis import answer_samples, balance, find_failures, halve, make_examples
+from covrag_lite.training.teacher import load_annotator
 
 TRIED = ("RAG trained", "CoV-RAG-S", "CoV-RAG")  # on validation questions, as far as their adapters are there
 
@@ -31,9 +36,40 @@ def train_adapter(config: Config, method: str, samples: Sequence[Sample]) -> pd.
 
 
 def load_trained(config: Config, adapter: str) -> Author:
-    """The model with an adapter that was just trained, as an author."""
+    """The model with an adapter that was just trained, or bare for "", as an author."""
     own = config.change(adapters=config.training.adapters_out)
     return Author(own.model, load_model(own.model).with_adapter(adapter), Journal(config.journal()))
+
+
+def train_seeds(config: Config, sources: Sequence[Source]) -> dict[str, pd.DataFrame]:
+    """Two seed models, each trained to answer one half of D."""
+    losses = {}
+    for number, name in enumerate(("seed-1", "seed-2")):
+        samples = []
+        for source in sources:
+            half = halve(source.questions, config.synthesis.synthesis_seed)[number]
+            samples += answer_samples(source, half, config)
+        losses[name] = train_adapter(config, name, samples)
+    return losses
+
+
+def make_d2(config: Config, sources: Sequence[Source]) -> tuple[list[Example], list[Example]]:
+    """D2′, whole and balanced: every question is answered by the seed model that has not learnt from it."""
+    bare = load_trained(config, "")
+    annotate = load_annotator(config, bare.journal)
+    every = []
+    for number, name in enumerate(("seed-2", "seed-1")):  # each answers the half of the other
+        author = load_trained(config, name)
+        for source in sources:
+            half = halve(source.questions, config.synthesis.synthesis_seed)[number]
+            every.append((source, make_examples(source, half, author.answer, config)))
+    whole = []
+    for source, examples in every:
+        revisions = find_revisions(find_failures(examples), bare, source.search)
+        whole += annotate(examples, revisions, source.search)
+    n_questions = sum(len(source.questions) for source in sources)
+    size = round(config.synthesis.verify_share * n_questions)
+    return whole, balance(whole, size, config.synthesis.synthesis_seed)
 
 
 def validate(config: Config) -> list[Prediction]:

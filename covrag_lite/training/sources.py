@@ -1,12 +1,14 @@
 """D, the questions to learn from (Section 2.3 of the paper), with the passages behind them and their search."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from covrag_lite.config import Config
 from covrag_lite.data import check_disjoint, choose_sets, folder, load_passages, load_questions
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.retrieval import load_retriever
+
+DEPTH = 4  # a retriever's next passages, from which answers without support are made
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,8 @@ class Source:
 
     questions: list[Question]
     passages: list[Passage]
-    search: Search
+    search: Search  # the k passages that a system sees
+    deep: Search  # DEPTH times as many, for the worse ones among them
 
 
 def load_sources(config: Config) -> list[Source]:
@@ -33,23 +36,23 @@ def _worlds(config: Config) -> list[Source]:
         one = config.change(seed=config.world.seed + number)
         passages = load_passages(one)
         questions = load_questions(one)[: config.synthesis.n_train_questions or None]
-        made.append(Source(questions, passages, load_retriever(config.retrieval, passages)))
+        made.append(Source(questions, passages, *load_searches(config, passages)))
     return made
 
 
 def _sets(config: Config) -> list[Source]:
     """One source a set; all but those with references of their own share the corpus."""
     limit = config.synthesis.n_train_questions or None
-    made, passages, search = [], [], None
+    made, passages, searches = [], [], None
     for dataset in choose_sets(config):
         if folder.is_cited(config, dataset):
             made.append(_cited(config, dataset, limit))
             continue
-        if search is None:
+        if searches is None:
             passages = load_passages(config)
-            search = load_retriever(config.retrieval, passages)
+            searches = load_searches(config, passages)
         questions = load_questions(config.change(datasets=(dataset,)))
-        made.append(Source(questions[:limit], passages, search))
+        made.append(Source(questions[:limit], passages, *searches))
     return made
 
 
@@ -57,9 +60,20 @@ def _cited(config: Config, dataset: str, limit: int | None) -> Source:
     """WebGLM-QA's shape: a question finds its own references; any other query searches all of them."""
     questions, own = folder.read_cited(config, dataset)
     passages = [passage for question in questions[:limit] for passage in own[question.question]]
-    find = load_retriever(config.retrieval, passages)
+    find, deep = load_searches(config, passages)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         return [own.get(query) or find([query])[0] for query in queries]
 
-    return Source(questions[:limit], passages, search)
+    return Source(questions[:limit], passages, search, deep)
+
+
+def load_searches(config: Config, passages: Sequence[Passage]) -> tuple[Search, Search]:
+    """The search that a system has, and a deeper one over the same index."""
+    k = config.retrieval.k
+    deep = load_retriever(replace(config.retrieval, k=min(DEPTH * k, len(passages))), passages)
+
+    def search(queries: Sequence[str]) -> list[list[Passage]]:
+        return [found[:k] for found in deep(queries)]
+
+    return search, deep

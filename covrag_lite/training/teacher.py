@@ -5,7 +5,7 @@ The paper asked GPT-4 and found 93 % of a sample right. Here every usable verdic
 `notebooks/train.ipynb` calls `load_annotator`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -24,10 +24,12 @@ STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
     "and call an answer true only if it is right, supported by the references it cites, and free of repetition."
 )
+# Who writes the verdicts of D2′: examples, better questions by the text that was asked, and the search to try others.
+Annotate = Callable[[Sequence[Example], Mapping[str, str], Search], list[Example]]
 AGAIN = "An earlier attempt at this could not be read. Write the JSON object of the format alone, with all of its keys."
 
 
-def load_annotator(config: Config, journal: Journal) -> Callable[[Sequence[Example], Search], list[Example]]:
+def load_annotator(config: Config, journal: Journal) -> Annotate:
     """The function that writes the verdicts of D2′: the oracle, or a teacher whose agreement with it is printed."""
     annotator = config.synthesis.annotator
     if annotator == "oracle":
@@ -36,9 +38,9 @@ def load_annotator(config: Config, journal: Journal) -> Callable[[Sequence[Examp
         raise ValueError(f"annotator {annotator!r} is not known; use 'oracle' or '{PREFIX}<model>'")
     endpoint = Endpoint(replace(config.model, model=annotator))
 
-    def ask(examples: Sequence[Example], search: Search) -> list[Example]:
+    def ask(examples: Sequence[Example], revisions: Mapping[str, str], search: Search) -> list[Example]:
         labelled = annotate_with_teacher(examples, endpoint, journal, search)
-        agreement(labelled, annotate(examples, search))
+        agreement(labelled, annotate(examples, revisions))
         return labelled
 
     return ask

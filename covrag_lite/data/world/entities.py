@@ -89,7 +89,8 @@ def _lengthening(more: dict, round_: int) -> str:
     """What tells the second and later users of a short name from the first."""
     if round_ == 0:
         return ""
-    words, rest = [], round_ - 1
+    words = []
+    rest = round_ - 1
     for list_name in more["lists"]:
         rest, digit = divmod(rest, len(WORDS[list_name]))
         words.append(WORDS[list_name][digit])
@@ -133,7 +134,8 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
         slots[f"{slot}_short"] = ARTICLE.sub("", value)
     for slot, (other, index) in refs.items():
         named = name_slots(seed, other, index)
-        slots[slot], slots[f"{slot}_short"] = named["name"], named["short"]
+        slots[slot] = named["name"]
+        slots[f"{slot}_short"] = named["short"]
     return slots, refs
 
 
@@ -165,7 +167,8 @@ def entity(seed: int, kind: str, index: int, twin: int | None = None) -> Entity:
     """An entity of the world, or with `twin` something else of nearly the same name in a district farther on."""
     slots = name_slots(seed, kind, index, twin)
     district, k = divmod(index, KINDS[kind]["count"])
-    if other := KIND_IN_NAME.search(slots["title"]):
+    other = KIND_IN_NAME.search(slots["title"])
+    if other:
         kind = other[1]
     if twin is not None:
         district += 3 + twin

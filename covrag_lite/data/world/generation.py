@@ -58,7 +58,8 @@ def _question_set(world: config.World, split: str, dataset: str) -> list[Questio
     """One set: asks drawn evenly from the split's districts, then worded, some of them badly."""
     size = _set_size(world, split, dataset)
     n_unknown = round(size * world.unanswerable)
-    asks = _choose(world, split, dataset, size - n_unknown) + _choose(world, split, dataset, n_unknown, unknown=True)
+    asks = _choose(world, split, dataset, size - n_unknown)
+    asks += _choose(world, split, dataset, n_unknown, unknown=True)
     rng = rng_for(world.seed, split, dataset)
     rng.shuffle(asks)
     defects = world_questions.defects(world, len(asks), rng.random())
@@ -96,7 +97,10 @@ def _choose(world: config.World, split: str, dataset: str, size: int, unknown: b
 
 def _asks(world: config.World, district: int, dataset: str, unknown: bool) -> list[Ask]:
     """What one district can be asked in one of the sets."""
-    main = {(e.entity.kind, e.entity.index): (e.entity, e.passage.id) for e in _district(world, district) if e.entity}
+    main = {}
+    for entry in _district(world, district):
+        if entry.entity:
+            main[entry.entity.kind, entry.entity.index] = (entry.entity, entry.passage.id)
     rng = rng_for(world.seed, district, "asks")
     if unknown:
         asks = world_questions.unknowns(main)

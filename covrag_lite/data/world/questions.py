@@ -106,7 +106,8 @@ def _hops(main: Main) -> list[Ask]:
     """The question names one entity and asks about another; well put it names the other."""
     asks = []
     for hop in VOCABULARY["hop"]:
-        for thing, _ in [pair for pair in main.values() if pair[0].kind == hop["kind"]]:
+        subjects = [thing for thing, _ in main.values() if thing.kind == hop["kind"]]
+        for thing in subjects:
             target, gold = main[thing.refs[hop["via"]]]
             for fact, patterns in hop["ask"].items():
                 clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
@@ -151,7 +152,8 @@ def defects(world: config.World, size: int, start: float) -> list[str]:
     shares = (world.misspelt, world.cut_off, world.vague)
     found = []
     for i in range(size):
-        place, defect = (start + i * GOLDEN) % 1, ""
+        place = (start + i * GOLDEN) % 1
+        defect = ""
         for name, share in zip(names, shares):
             if 0 <= place < share and not defect:
                 defect = name
@@ -210,7 +212,9 @@ def misspell(name: str, rng: Random) -> str:
     words = name.split()
     places = _telling(words)
     if len(places) > 1 and places[1] == places[0] + 1 and rng.random() < JOINED:
-        words[places[0] : places[1] + 1] = ["".join(words[i].lower() for i in places[:2]).capitalize()]
+        first, second = places[:2]
+        joined = (words[first] + words[second]).lower().capitalize()
+        words[first : second + 1] = [joined]
         return " ".join(words)
     if len(places) > 1 and rng.random() < LEFT_WHOLE:
         places.remove(rng.choice(places))
