@@ -71,7 +71,8 @@ def _cited(config: Config, dataset: str, limit: int | None) -> Source:
 def load_searches(config: Config, passages: Sequence[Passage]) -> tuple[Search, Search]:
     """The search that a system has, and a deeper one over the same index."""
     k = config.retrieval.k
-    deep = load_retriever(replace(config.retrieval, k=min(DEPTH * k, len(passages))), passages)
+    deeper = max(k, min(DEPTH * k, len(passages)))  # a corpus of fewer than k passages is an error, as elsewhere
+    deep = load_retriever(replace(config.retrieval, k=deeper), passages)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         return [found[:k] for found in deep(queries)]
