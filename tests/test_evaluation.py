@@ -154,7 +154,7 @@ def test_a_further_system_is_one_entry(config, resources, questions, monkeypatch
     long = tables.accuracy_table(to_frame(predictions), "table2")
     assert list(long.system.unique()) == ["RAG", "parrot"]  # in the order of the entries
     assert long[long.system == "parrot"].paper.isna().all()
-    assert long[(long.system == "parrot") & (long.dataset == "average")].n.tolist() == [4, 3]
+    assert long[(long.system == "parrot") & (long.dataset == "average")].n.tolist() == [4, 3, 3]
     assert list(tables.wide(long).index) == ["RAG", "parrot"]
 
 

@@ -1,5 +1,6 @@
 import gzip
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from covrag_lite import evaluation
 from covrag_lite.config import Config
 from covrag_lite.outcomes import check_frame, load_predictions, save_predictions, to_frame
+from covrag_lite.prompts import parse_verdict, render_verdict
 
 
 @pytest.fixture
@@ -36,6 +38,19 @@ def test_saved_predictions_hold_ids_and_outputs_but_no_question(predictions, que
     assert rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
     assert rows[-3]["rounds"][0]["query"] is None  # the question itself
     assert not any(question.question in read(file) for question in questions)
+
+
+def test_a_question_that_is_repeated_in_what_was_written_is_not_recorded_and_comes_back(predictions, tmp_path):
+    one = predictions[-3]
+    echo = f"{one.question.question}? Marrow was born"
+    verdict = parse_verdict(render_verdict([0.5] * 6, "false", echo))
+    rounds = (replace(one.rounds[0], verdict=verdict), replace(one.rounds[1], query=echo, answer=echo))
+    echoing = replace(one, rounds=rounds)
+    save_predictions(tmp_path / "p.jsonl.gz", [echoing])
+    assert one.question.question not in read(tmp_path / "p.jsonl.gz")
+    passages = [passage for part in rounds for passage in part.passages]
+    (loaded,) = load_predictions(tmp_path / "p.jsonl.gz", [one.question], passages)
+    assert loaded.rounds == rounds
 
 
 def test_the_same_predictions_are_the_same_bytes(predictions, tmp_path):

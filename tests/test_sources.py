@@ -5,7 +5,7 @@ import json
 import pytest
 
 from covrag_lite.config import Config
-from covrag_lite.training.sources import load_sources
+from covrag_lite.training.sources import load_searches, load_sources
 from covrag_lite.training.synthesis import answer_samples
 
 CITED = {"question": "who?", "answer": "Edith wrote it [1].", "references": ["Edith wrote it.", "Nobody knows."]}
@@ -33,11 +33,20 @@ def test_every_shape_of_data_becomes_a_source(folder):
     write(folder / "train_cited.jsonl", [{**CITED, "question": f"who {i}?"} for i in range(5)])
     cited, plain = load_sources(learning_from(folder))
     assert [p.text for p in cited.search(["who 3?"])[0]] == CITED["references"]  # its own references
-    samples = answer_samples(cited.questions, cited.passages, cited.search, 1)
+    samples = answer_samples(cited, cited.questions, Config())
     assert samples[0].target == ("Edith wrote it [1].",)
     assert len(plain.questions) == 9  # one is held out for validation
-    samples = answer_samples(plain.questions, plain.passages, plain.search, 1)
+    samples = answer_samples(plain, plain.questions, Config())
     assert samples[0].target[0].startswith("Edith[")
+
+
+def test_the_deeper_search_begins_with_what_a_system_sees(passages):
+    search, deep = load_searches(Config().change(k=1), passages)
+    queries = ["novels by marrow", "kite"]
+    assert [len(found) for found in search(queries) + deep(queries)] == [1, 1, 4, 4]
+    assert search(queries) == [found[:1] for found in deep(queries)]
+    with pytest.raises(ValueError, match="has 6 passages, fewer than the k = 7"):
+        load_searches(Config().change(k=7), passages)
 
 
 def test_several_worlds_are_as_many_sources():
