@@ -5,6 +5,8 @@ import json
 import pytest
 
 from covrag_lite.config import Config
+from covrag_lite.data import load_questions
+from covrag_lite.metrics import normalise
 from covrag_lite.training.sources import load_searches, load_sources
 from covrag_lite.training.synthesis import answer_samples
 
@@ -53,6 +55,17 @@ def test_several_worlds_are_as_many_sources():
     worlds = load_sources(Config().change(n_worlds=2, n_train_questions=3))
     assert [source.questions[0].id.split("-")[0] for source in worlds] == ["world1", "world2"]
     assert [len(source.questions) for source in worlds] == [3, 3]
+
+
+def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_from():
+    config = Config().change(n_train_questions=0)
+    asked = load_questions(config.change(split="test", n_questions=0))
+    learnt = load_questions(config.change(split="train", n_questions=0))
+    alike = {normalise(q.question) for q in asked} & {normalise(q.question) for q in learnt}
+    assert alike == {"fishing in the river bracken"}  # cut off, of two rivers of that name
+    (source,) = load_sources(config)
+    assert not {normalise(q.question) for q in source.questions} & alike
+    assert len(source.questions) == len(learnt) - 1
 
 
 def test_a_test_question_in_a_training_file_is_refused_whatever_its_capitals(folder):
