@@ -1,6 +1,12 @@
 """Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
 
-import pytest
+import os
+
+# Before torch is imported, here and by the notebooks: several tests run at once, and their threads would wait for each
+# other's.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest  # noqa: E402
 
 from covrag_lite import config
 from covrag_lite.prompts import SCHEMA, render_verdict
