@@ -8,6 +8,7 @@ normalised, but a gold answer must stand there in whole words, since a "2" in "1
 
 import string
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.stats import binomtest, rankdata
@@ -18,6 +19,7 @@ METRICS = ("raw", "normalised", "whole")
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "’‘“”–—…", " "))
 
 
+@lru_cache(maxsize=4096)  # systems see the same passages, and each is looked at by several rules
 def normalise(text: str) -> str:
     """The text in lower case, without reference marks and punctuation, with single spaces."""
     unmarked = CITATION.sub(" ", text)
@@ -41,7 +43,8 @@ def score(answer: str, answers: Sequence[str], metric: str) -> bool | None:
     if metric == "whole":
         if is_defective(answers):
             return None
-        return any(f" {gold} " in f" {normalise(answer)} " for gold in map(normalise, answers) if gold)
+        said = f" {normalise(answer)} "
+        return any(f" {gold} " in said for gold in map(normalise, answers) if gold)
     raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
 
 

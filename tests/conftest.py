@@ -1,6 +1,12 @@
-"""Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their own tokenizers."""
+"""Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
 
-import pytest
+import os
+
+# Before torch is imported, here and by the notebooks: several tests run at once, and their threads would wait for each
+# other's.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest  # noqa: E402
 
 from covrag_lite import config
 from covrag_lite.prompts import SCHEMA, render_verdict
@@ -43,10 +49,14 @@ class ScriptedModel:
 
     fingerprint = weights_hash = "scripted"
     device = "cpu"
-    base = property(lambda self: self)
 
-    def __init__(self, settings=config.Model()):
-        self.config, self.asked, self.schema, self.adapter = settings, [], SCHEMA, None
+    def __init__(self, settings=None):
+        self.config = settings or config.Model()
+        self.asked, self.schema, self.adapter = [], SCHEMA, None
+
+    @property
+    def base(self):
+        return self
 
     def with_adapter(self, name):
         return self
@@ -61,17 +71,26 @@ class ScriptedModel:
 
     def verify(self, prompts):
         self.asked += prompts
-        return [
-            render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?")
-            if "marow" in prompt
-            else render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
-            for prompt in prompts
-        ]
+        bad = render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?")
+        good = render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
+        return [bad if "marow" in prompt else good for prompt in prompts]
 
 
 @pytest.fixture
 def scripted():
     return ScriptedModel()
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory):
+    """A project folder with recorded tables. Nobody may change it: take a copy."""
+    import toy_project
+
+    root = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        toy_project.undraw(patch)
+        toy_project.build(root)
+    return root
 
 
 @pytest.fixture(scope="session")

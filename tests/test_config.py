@@ -2,7 +2,8 @@ from dataclasses import fields
 
 import pytest
 
-from covrag_lite.config import Config, from_notebook
+from covrag_lite.config import ROOT, Config, from_manifest, from_notebook, uses_former_sets
+from covrag_lite.report import recorded
 
 
 def test_no_two_concerns_share_a_parameter_name():
@@ -11,16 +12,19 @@ def test_no_two_concerns_share_a_parameter_name():
 
 
 def test_parameters_reach_their_concern():
-    config = from_notebook(
-        {"n_questions": 4, "k": 3, "misspelt": 1, "datasets": ["nq"], "_mine": 5, "pd": object(), "In": [1]}
-    )
-    assert (config.data.n_questions, config.retrieval.k, config.world.misspelt, config.data.datasets) == (
-        4,
-        3,
-        1.0,
-        ("nq",),
-    )
+    given = {"n_questions": 4, "k": 3, "misspelt": 1, "datasets": ["nq"], "_mine": 5, "pd": object(), "In": [1]}
+    config = from_notebook(given)
+    assert (config.data.n_questions, config.retrieval.k) == (4, 3)
+    assert (config.world.misspelt, config.data.datasets) == (1.0, ("nq",))
     assert from_notebook({"datasets": "nq, webq"}).data.datasets == ("nq", "webq")
+
+
+def test_a_change_touches_what_it_names_alone():
+    changed = Config().change(k=3, sigma="thresholds")
+    assert (changed.retrieval.k, changed.chain.sigma) == (3, "thresholds")
+    assert changed.change(k=5, sigma="revision") == Config()
+    with pytest.raises(KeyError, match="n_question"):
+        Config().change(n_question=4)
 
 
 def test_a_misspelt_parameter_is_named_with_the_nearest_one():
@@ -52,7 +56,48 @@ def test_only_the_default_parameters_write_to_figures_embedded():
     assert from_notebook({"n_questions": 4, "name": "mine"}).folder().name == "mine"
 
 
+def test_a_runs_journal_lies_in_its_own_folder(tmp_path):
+    assert Config().change(runs=str(tmp_path), name="mine").journal() == tmp_path / "mine" / "journal.jsonl"
+    assert Config().journal() == ROOT / "runs" / "embedded" / "journal.jsonl"
+
+
 def test_what_is_not_the_default_is_printed():
-    assert str(from_notebook({"n_questions": 4})).startswith(
-        "n_questions = 4   (default 6)\n"
-    ) and "n_questions" not in str(Config())
+    assert str(from_notebook({"n_questions": 4})).startswith("n_questions = 4   (default 6)\n")
+    assert "n_questions" not in str(Config())
+
+
+@pytest.mark.parametrize(
+    "recorded_as, now",
+    [
+        (["nq", "webq", "mintaka", "triviaqa"], ("all",)),
+        (["webq", "nq"], ("entity", "search")),
+        (["triviaqa"], ("quiz",)),
+        (["complex"], ("complex",)),
+        (["all"], ("all",)),
+    ],
+)
+def test_the_worlds_sets_of_older_records_are_read_under_their_names_now(recorded_as, now):
+    former = {"datasets": recorded_as, "retrieval_datasets": ["nq", "webq"], "dataset": "mintaka"}
+    read = from_manifest({**former, "n_questions": 3, "gone_since": 1})
+    assert read.data.datasets == now
+    assert read.data.n_questions == 3
+    if uses_former_sets(former):
+        assert read == Config().change(datasets=now, n_questions=3)
+
+
+def test_sets_of_a_folder_keep_the_papers_names():
+    manifest = {"data": "mine", "datasets": ["nq", "webq"], "retrieval_datasets": ["nq"]}
+    read = from_manifest(manifest)
+    assert read.data.datasets == ("nq", "webq")
+    assert read.retrieval.retrieval_datasets == ("nq",)
+
+
+def test_every_recorded_run_of_this_project_can_be_read():
+    runs = recorded.find()
+    assert runs
+    for run in runs:
+        parameters = run.manifest["parameters"]
+        kept = {name: parameters[name] for name in ("k", "seed", "n_test", "n_questions", "model")}
+        assert kept.items() <= run.config.flat().items()
+        if parameters["data"] == "world":
+            assert set(run.config.data.datasets) <= {"all", "search", "entity", "complex", "quiz"}

@@ -1,33 +1,56 @@
+"""Questions and passages of every kind of data; the embedded world has test_world.py."""
+
 import gzip
 import json
 
 import pytest
 
-from covrag_lite.config import Config, Data
-from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite import data
+from covrag_lite.config import Config
+from covrag_lite.data import Kind, check_disjoint, digest, load_passages, load_questions, pick_question
+from covrag_lite.metrics import normalise
+from covrag_lite.records import Passage, Question
+
+ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"}
+TWENTY = [{**ROW, "id": str(i), "question": f"Who wrote book {i}?"} for i in range(20)]
+
+
+def write(path, rows):
+    """Rows as a file, gzipped if its name says so; a string is a line as it stands."""
+    text = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
 def folder(tmp_path, rows, corpus=None):
-    (tmp_path / "nq.jsonl").write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+    """A folder with one set, as the data of a run."""
+    write(tmp_path / "nq.jsonl", rows)
     if corpus:
-        with gzip.open(tmp_path / "corpus.jsonl.gz", "wt") as file:
-            file.write("\n".join(map(json.dumps, corpus)))
-    return Config(data=Data(data=str(tmp_path), datasets=("nq",), n_questions=0))
+        write(tmp_path / "corpus.jsonl.gz", corpus)
+    return Config().change(data=str(tmp_path), datasets=("nq",), n_questions=0)
 
 
-ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"}
+def texts(config, split):
+    """The normalised questions of a split, of all sets."""
+    return [normalise(q.question) for q in load_questions(config.change(split=split, datasets=("all",), n_questions=0))]
 
 
 def test_a_folder_gives_questions_and_passages(tmp_path):
     config = folder(tmp_path, [ROW, {**ROW, "id": "b"}], [{"id": "p1", "title": "T", "text": "Edith."}])
     questions = load_questions(config)
-    assert (
-        [q.id for q in questions] == ["a", "b"]
-        and questions[0].gold_passages == ("p1",)
-        and questions[0].answers == ("Edith",)
-    )
-    assert load_passages(config)[0].text == "Edith."
+    assert [q.id for q in questions] == ["a", "b"]
+    assert (questions[0].dataset, questions[0].gold_passages, questions[0].answers) == ("nq", ("p1",), ("Edith",))
+    assert load_passages(config) == [Passage("p1", "T", "Edith.")]
     assert digest(questions) == digest(load_questions(config)) != digest(questions[:1])
+
+
+def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
+    for name in ("webq", "nq", "train_nq", "train_own", "validation_nq", "validation_mine"):
+        write(tmp_path / f"{name}.jsonl", [{**ROW, "question": name}])
+    write(tmp_path / "corpus.jsonl", [{"id": "p1", "text": "Edith."}])
+    config = Config().change(data=str(tmp_path))
+    assert texts(config, "test") == ["nq", "webq"]
+    assert texts(config, "train") == ["train nq", "train own"]
+    assert texts(config, "validation") == ["validation mine", "validation nq"]  # one question cannot be held out
 
 
 @pytest.mark.parametrize(
@@ -48,19 +71,112 @@ def test_a_broken_file_is_named_with_its_line(tmp_path, rows, sentence):
 
 def test_missing_things_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither 'world' nor a folder"):
-        load_questions(Config(data=Data(data=str(tmp_path / "nowhere"))))
+        load_questions(Config().change(data=str(tmp_path / "nowhere")))
     config = folder(tmp_path, [ROW])
     with pytest.raises(FileNotFoundError, match="no corpus.jsonl"):
         load_passages(config)
     with pytest.raises(FileNotFoundError, match="'squad' is not known.*sets there: nq"):
-        load_questions(Config(data=Data(data=str(tmp_path), datasets=("squad",))))
-    for wrong in (Data(n_questions=-1), Data(datasets=("nq", "nq"))):
-        with pytest.raises(ValueError, match="must not be negative .* no set twice"):
-            load_questions(Config(data=wrong))
-    with pytest.raises(ValueError, match="squad"):
-        load_questions(Config(data=Data(datasets=("squad",))))
+        load_questions(config.change(datasets=("squad",)))
+    with pytest.raises(ValueError, match="n_questions is -1 and must not be negative"):
+        load_questions(Config().change(n_questions=-1))
+    with pytest.raises(ValueError, match="must name no set twice"):
+        load_questions(Config().change(datasets=("search", "search")))
+    with pytest.raises(ValueError, match="split 'dev' is not known; use one of train, validation, test"):
+        load_questions(Config().change(split="dev"))
+    with pytest.raises(
+        ValueError, match="no dataset 'squad' in the world: choose some of search, entity, complex, quiz"
+    ):
+        load_questions(Config().change(datasets=("squad",)))
 
 
 def test_gold_that_normalises_to_nothing_is_kept_with_a_warning(tmp_path):
     with pytest.warns(UserWarning, match="line 1: the answers .* normalise to nothing"):
         assert len(load_questions(folder(tmp_path, [{**ROW, "answers": ["---"]}]))) == 1
+
+
+def test_the_worlds_sets_have_names_of_their_own_and_ids_that_recorded_runs_know():
+    questions = load_questions(Config().change(n_questions=1))
+    assert [q.dataset for q in questions] == ["search", "entity", "complex", "quiz"]
+    assert [q.id.split("-")[1] for q in questions] == ["nq", "webq", "mintaka", "triviaqa"]
+
+
+def test_one_question_of_a_set_or_ones_own_can_be_picked():
+    config = Config().change(dataset="entity", number=2)
+    assert pick_question(config) == load_questions(config.change(datasets=("entity",), n_questions=3))[2]
+    assert pick_question(config.change(question="Who am I?")).answers == ("(not known)",)
+    with pytest.raises(ValueError, match="number is 150, but entity has questions 0 to 149"):
+        pick_question(config.change(number=150))
+
+
+def assert_disjoint(config, n_train, n_validation):
+    """No text is both learnt from and validated on, and none is lost."""
+    learnt, validated = texts(config, "train"), texts(config, "validation")
+    assert not set(learnt) & set(validated)
+    assert (len(learnt), len(validated)) == (n_train, n_validation)
+
+
+def test_the_worlds_validation_questions_are_never_training_questions():
+    assert_disjoint(Config(), 1200, 200)
+
+
+def test_a_tenth_of_a_folders_training_questions_is_held_out_for_validation(tmp_path):
+    write(tmp_path / "train_nq.jsonl", TWENTY)
+    assert_disjoint(Config().change(data=str(tmp_path)), 18, 2)
+
+
+def test_a_question_that_stands_twice_in_the_training_file_is_held_out_twice_or_not_at_all(tmp_path):
+    again = [{**row, "id": f"again {row['id']}", "question": row["question"].upper()} for row in TWENTY]
+    write(tmp_path / "train_nq.jsonl", TWENTY + again)
+    assert_disjoint(Config().change(data=str(tmp_path)), 36, 4)
+
+
+def test_what_is_held_out_does_not_depend_on_the_order_of_the_file(tmp_path):
+    config = Config().change(data=str(tmp_path))
+    write(tmp_path / "train_nq.jsonl", TWENTY)
+    held_out = set(texts(config, "validation"))
+    write(tmp_path / "train_nq.jsonl", TWENTY[::-1])
+    assert set(texts(config, "validation")) == held_out
+
+
+def test_with_a_validation_file_every_training_question_is_learnt(tmp_path):
+    write(tmp_path / "train_nq.jsonl", TWENTY[:15])
+    write(tmp_path / "validation_nq.jsonl", TWENTY[15:])
+    assert_disjoint(Config().change(data=str(tmp_path)), 15, 5)
+
+
+def test_a_validation_question_in_a_training_file_is_refused(tmp_path):
+    write(tmp_path / "train_nq.jsonl", TWENTY)
+    config = Config().change(data=str(tmp_path))
+    for name in ("validation_nq", "validation_mine"):  # of the same set, and of one that is not learnt from
+        file = tmp_path / f"{name}.jsonl"
+        write(file, [{**ROW, "question": "who wrote book 4"}, {**ROW, "id": "b", "question": "Who wrote book 5?!"}])
+        with pytest.raises(ValueError, match="2 validation questions are training questions too, .*'a' is '4'"):
+            check_disjoint(load_questions(config.change(split="train", n_questions=0)), config)
+        file.unlink()
+
+
+def test_the_hash_of_the_worlds_questions_is_the_one_of_older_records():
+    now = load_questions(Config().change(datasets=("search",), n_questions=2))
+    assert digest(now) == digest([Question(*[q.id, "nq", *list(vars(q).values())[2:]]) for q in now])
+
+
+def test_a_further_kind_of_data_is_one_entry(monkeypatch):
+    def sets(config, split):
+        return ("odd", "even")
+
+    def questions(config, split, dataset):
+        start = {"odd": 1, "even": 2}[dataset]
+        return [Question(f"{split}-{i}", dataset, f"What is {i}?", (str(i),)) for i in range(start, 9, 2)]
+
+    def passages(config):
+        return [Passage("p", "Numbers", "1 and 2.")]
+
+    monkeypatch.setitem(data.KINDS, "numbers", Kind(sets, questions, passages))
+    config = Config().change(data="numbers", n_questions=3)
+    assert [q.id for q in load_questions(config)] == ["test-1", "test-3", "test-5", "test-2", "test-4", "test-6"]
+    assert [q.id for q in load_questions(config.change(datasets=("even",), split="train", n_questions=1))] == [
+        "train-2"
+    ]
+    assert load_passages(config)[0].title == "Numbers"
+    with pytest.raises(ValueError, match="4 validation questions are training questions too"):
+        check_disjoint(load_questions(config.change(split="train", datasets=("odd",), n_questions=0)), config)

@@ -1,154 +1,184 @@
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from covrag_lite import evaluation
-from covrag_lite.config import Chain, Config, Model, Retrieval, Run
+from covrag_lite.config import Config
+from covrag_lite.model.completion import complete
 from covrag_lite.model.local import LanguageModel
+from covrag_lite.outcomes import to_frame
+from covrag_lite.records import Prediction, Round
+from covrag_lite.report import tables
+from covrag_lite.systems import SYSTEMS, System
+from covrag_lite.systems.tools import by_revision, by_thresholds
 
 
 @pytest.fixture
 def config(tmp_path):
-    return Config(retrieval=Retrieval(k=2), run=Run(runs=str(tmp_path)))
+    return Config().change(k=2, runs=str(tmp_path))
 
 
 @pytest.fixture
-def tools(config, passages, scripted):
-    return evaluation.load_tools(config, passages, scripted)
+def resources(config, passages, scripted):
+    return evaluation.load_resources(config, passages, scripted)
 
 
-def test_systems_that_share_their_first_round_compute_it_once(config, tools, questions, scripted):
-    evaluation.run(config.with_chain(systems=("RAG", "CoV-RAG-S", "CoV-RAG")), tools, questions)
-    assert len(scripted.asked) == len(set(scripted.asked))
-    # first answers 4, verdicts 4, one second round at most
-    assert len(scripted.asked) <= 9
+def test_systems_that_share_their_first_round_compute_it_once(config, resources, questions, scripted):
+    evaluation.run(config.change(systems=("RAG", "CoV-RAG-S", "CoV-RAG")), resources, questions)
+    # 4 first answers and 4 verdicts; the one second search finds the same passages, so its prompt was answered already
+    assert len(scripted.asked) == len(set(scripted.asked)) == 8
 
 
-def test_a_second_run_asks_the_model_nothing(config, passages, tools, questions, scripted):
-    first = evaluation.run(config, tools, questions)
+def test_a_second_run_asks_the_model_nothing(config, passages, resources, questions, scripted):
+    first = evaluation.run(config, resources, questions)
     asked = len(scripted.asked)
-    again = evaluation.run(config, evaluation.load_tools(config, passages, scripted), questions)
-    assert len(scripted.asked) == asked and again == first
+    again = evaluation.run(config, evaluation.load_resources(config, passages, scripted), questions)
+    assert len(scripted.asked) == asked
+    assert again == first
+
+
+def texts_of(predictions):
+    """What was searched for and written, round by round."""
+    made = []
+    for prediction in predictions:
+        made.append([(one.query, one.answer, one.verdict and one.verdict.text) for one in prediction.rounds])
+    return made
 
 
 def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_after_a_stop(
     tiny_folder, passages, questions, tmp_path, monkeypatch
 ):
-    def made(name):
-        settings = Config(
-            model=Model(
-                model=str(tiny_folder), layout="shared", max_answer_tokens=4, max_revised_tokens=4, batch_tokens=1
-            ),
-            retrieval=Retrieval(k=2),
-            run=Run(runs=str(tmp_path), name=name),
-        ).with_chain(systems=("CoV-RAG-S", "CoV-RAG"))
-        return evaluation.run(settings, evaluation.load_tools(settings, passages), questions)
-
-    def texts(predictions):
-        return [
-            [(one.query, one.answer, one.verdict and one.verdict.text) for one in prediction.rounds]
-            for prediction in predictions
-        ]
-
-    whole = made("whole")
-    both, calls = LanguageModel.generate_and_judge, []
-    monkeypatch.setattr(
-        LanguageModel,
-        "generate_and_judge",
-        lambda *given: both(*given) if len(calls) < 1 and not calls.append(1) else 1 / 0,
+    shared = Config().change(
+        model=str(tiny_folder),
+        layout="shared",
+        max_answer_tokens=4,
+        max_revised_tokens=4,
+        batch_tokens=1,
+        k=2,
+        runs=str(tmp_path),
+        systems=("CoV-RAG-S", "CoV-RAG"),
     )
-    with pytest.raises(ZeroDivisionError):
-        made("stopped")
+
+    def run(name):
+        own = shared.change(name=name)
+        return evaluation.run(own, evaluation.load_resources(own, passages), questions)
+
+    both = LanguageModel.generate_and_judge
+    calls = []
+
+    def stop_at_the_second(*given):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(given)
+        return both(*given)
+
+    whole = run("whole")
+    monkeypatch.setattr(LanguageModel, "generate_and_judge", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        run("stopped")
     monkeypatch.setattr(LanguageModel, "generate_and_judge", both)
-    assert made("stopped") == whole and len(calls) == 1
+    assert run("stopped") == whole
+    assert len(calls) == 1
     monkeypatch.setattr(evaluation, "foresee", lambda *_: None)
-    assert texts(made("apart")) == texts(whole)
+    assert texts_of(run("apart")) == texts_of(whole)
 
 
-def test_batches_do_not_depend_on_what_is_journaled(config, tools, scripted):
+def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
     texts = [f"prompt {'x' * i}" for i in range(5)]
-    evaluation.complete("answer", texts[2:3], 9, scripted, tools.journal)
+    complete("answer", texts[2:3], 9, scripted, resources.journal)
     scripted.asked.clear()
-    evaluation.complete("answer", texts, 9, scripted, tools.journal)
+    complete("answer", texts, 9, scripted, resources.journal)
     assert scripted.asked == texts[::-1]  # the journaled one is computed again with its batch, and its first text kept
 
 
-def test_the_frame_tells_what_revision_did(config, tools, questions):
-    frame = evaluation.to_frame(evaluation.run(config, tools, questions))
+def test_unknown_names_are_named(config, resources, questions):
+    with pytest.raises(ValueError, match="system 'GPT-9' is not known"):
+        evaluation.run_system("GPT-9", config, resources, questions)
+    with pytest.raises(ValueError, match="max_rounds is 0"):
+        evaluation.run(config.change(max_rounds=0), resources, questions)
+    with pytest.raises(ValueError, match="sigma 'luck' is not known"):
+        evaluation.run(config.change(sigma="luck"), resources, questions)
+
+
+def test_a_systems_own_settings_stand_above_those_of_the_run(config, resources):
+    free = evaluation.bind(SYSTEMS["CoV-RAG free"], config, resources)
+    assert free.verify.__self__.settings.verdicts == "free"
+    assert config.model.verdicts == "forced"
+    plain = evaluation.bind(SYSTEMS["CoV-RAG"], config, resources)
+    assert plain.sigma is by_revision
+    assert evaluation.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma is not by_revision
+
+
+def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):
+    verdict = scripted.verify(["wher was edit marow born"])[0]
+    parsed = evaluation.prompts.parse_verdict(verdict)
+    assert by_thresholds()(parsed)
+    scripted.adapter = tmp_path / "cov"
+    scripted.adapter.mkdir()
+    own = {"reference": 0.05, "correctness": 0.9, "bias": 0.1, "truthfulness": 0.9}
+    (scripted.adapter / "sigma.json").write_text(json.dumps(own))
+    sigma = evaluation.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma
+    assert not sigma(parsed)  # its reference_correctness of 0.1 is not below 0.05
+
+
+def test_the_estimate_speaks_of_what_is_left(config, resources, questions):
+    assert "4 of 4 questions to do: at most" in evaluation.estimate(config, resources, questions)
+    evaluation.run(config, resources, questions)
+    assert "are journaled" in evaluation.estimate(config, resources, questions)
+
+
+def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources, questions, passages, tmp_path):
+    predictions = evaluation.run(config, resources, questions)
+    data = {"questions": questions, "passages": passages}
+    made = evaluation.record(tmp_path / "toy", "table2", {"": predictions}, config, resources.model, 1.0, data)
+    assert {file.name for file in (tmp_path / "toy").iterdir()} == {
+        "table2.manifest.json",
+        "table2.predictions.jsonl.gz",
+    }
+    assert json.loads((tmp_path / "toy" / "table2.manifest.json").read_text())["data"] == made["data"]
+    assert "encoder_sha256" not in made  # BM25 has none
+
+
+def repeat(questions, tools):
+    """A toy system: it answers with its own question, and searches for nothing."""
+    return [Prediction(one, tools.name, (Round("", (), one.question),)) for one in questions]
+
+
+def test_a_further_system_is_one_entry(config, resources, questions, monkeypatch):
+    monkeypatch.setitem(SYSTEMS, "parrot", System("parrot", repeat, colour="#123456"))
+    predictions = evaluation.run(config.change(systems=("parrot", "RAG")), resources, questions)
+    assert [p.answer for p in predictions[:4]] == [q.question for q in questions]
+    assert {p.backbone for p in predictions} == {"smollm2-135m"}
+    long = tables.accuracy_table(to_frame(predictions), "table2")
+    assert list(long.system.unique()) == ["RAG", "parrot"]  # in the order of the entries
+    assert long[long.system == "parrot"].paper.isna().all()
+    assert long[(long.system == "parrot") & (long.dataset == "average")].n.tolist() == [4, 3, 3]
+    assert list(tables.wide(long).index) == ["RAG", "parrot"]
+
+
+def test_no_system_is_known_by_its_name_where_systems_are_run():
+    text = Path(evaluation.__file__).read_text()
+    assert [name for name in SYSTEMS if f'"{name}"' in text or f"'{name}'" in text] == []
+
+
+def test_tables_know_systems_by_name_only_where_two_are_compared():
+    text = Path(tables.__file__).read_text()
+    before, _, after = text.partition("PAIRS = (\n")
+    outside = before + after.partition("\n)\n")[2]
+    assert outside != before
+    assert [name for name in SYSTEMS if f'"{name}"' in outside or f"'{name}'" in outside] == []
+
+
+def test_the_frame_of_a_run_tells_what_revision_did(config, resources, questions):
+    frame = to_frame(evaluation.run(config, resources, questions))
     cov = frame[frame.system == "CoV-RAG"].set_index("id")
     assert list(frame.groupby("system", sort=False).size()) == [4] * len(config.chain.systems)
     assert cov.revised.to_dict() == {"q1": False, "q2": True, "q3": False, "q4": False}
-    assert cov.loc["q2", "query"] == "Where was Edith Marrow born?" and cov.loc["q2", "judgment"] == "false"
-    assert bool(cov.loc["q1", "normalised"]) and pd.isna(cov.loc["q4", "normalised"])  # q4's gold is defective
-    assert cov.loc["q2", "gold_last"] and cov.verdicts.sum() == 4 and cov.unparsed.sum() == 0
-
-
-def test_unknown_names_are_named(config, tools, questions):
-    with pytest.raises(ValueError, match="system 'GPT-9' is not known"):
-        evaluation.run_system("GPT-9", config, tools, questions)
-    with pytest.raises(ValueError, match="max_rounds is 0"):
-        evaluation.run(Config(chain=Chain(max_rounds=0)), tools, questions)
-    with pytest.raises(ValueError, match="sigma 'luck' is not known"):
-        evaluation.run(Config(chain=Chain(sigma="luck")), tools, questions)
-
-
-def test_saved_predictions_hold_ids_and_outputs_but_no_question(config, tools, questions, tmp_path):
-    evaluation.save_predictions(tmp_path / "p.jsonl", evaluation.run(config, tools, questions))
-    text = (tmp_path / "p.jsonl").read_text()
-    rows = [json.loads(line) for line in text.splitlines()]
-    assert (
-        len(rows) == 4 * len(config.chain.systems) and rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
-    )
-    assert not any(question.question in text for question in questions)
-
-
-def test_the_estimate_speaks_of_what_is_left(config, tools, questions):
-    assert "4 of 4 questions to do: at most" in evaluation.estimate(config, tools, questions)
-    evaluation.run(config, tools, questions)
-    assert "are journaled" in evaluation.estimate(config, tools, questions)
-
-
-def test_a_manifest_names_code_data_and_machine(config, tools, questions, passages):
-    made = evaluation.manifest(config, tools.model, 1.23, questions=questions, passages=passages)
-    assert {"commit", "versions", "model_sha256", "data", "hardware", "wall_seconds", "peak_memory_gb"} <= set(made)
-    assert made["data"]["questions"]["n"] == 4
-    assert made["parameters"]["seed"] == 1 and json.dumps(made)
-
-
-def test_sigma_thresholds_are_chosen_on_other_questions_than_they_are_judged_on(config, tools, questions):
-    predictions = evaluation.run_system("CoV-RAG", config, tools, questions) * 10
-    thresholds, table = evaluation.cross_validate_sigma(predictions)
-    assert set(thresholds) == {"reference", "correctness", "bias", "truthfulness"}
-    assert table.n.tolist() == [30, 30, 30] and table.searches.tolist()[:2] == [0, 10]  # q4's gold is defective
-
-
-def test_recorded_predictions_score_as_they_did(config, tools, questions, passages, tmp_path):
-    predictions = evaluation.run(config, tools, questions)
-    evaluation.save_predictions(tmp_path / "p.jsonl", predictions)
-    again = evaluation.load_predictions(tmp_path / "p.jsonl", questions, passages, config.model.model)
-    before, after = evaluation.to_frame(predictions), evaluation.to_frame(again)
-    pd.testing.assert_frame_equal(before.drop(columns="backbone"), after.drop(columns="backbone"))
-
-
-def test_probabilities_survive_the_journal_and_the_predictions_file(config, passages, questions, scripted, tmp_path):
-    scripted.judge = lambda batch: [(text, {"true": 0.25, "bias": 0.8}) for text in scripted.verify(batch)]
-    tools = lambda: evaluation.load_tools(config, passages, scripted)
-    first, again = (evaluation.run_system("CoV-RAG", config, tools(), questions) for _ in range(2))
-    assert len(scripted.asked) == len(set(scripted.asked)) and first[0].rounds[0].verdict.probabilities == {
-        "true": 0.25,
-        "bias": 0.8,
-    }
-    evaluation.save_predictions(tmp_path / "p.jsonl", first)
-    loaded = evaluation.load_predictions(tmp_path / "p.jsonl", questions, passages)
-    for made in (again, loaded):
-        assert [[one.verdict and one.verdict.probabilities for one in p.rounds] for p in made] == [
-            [one.verdict and one.verdict.probabilities for one in p.rounds] for p in first
-        ]
-
-
-def test_records_without_probabilities_still_load(config, tools, questions, passages, tmp_path):
-    evaluation.save_predictions(tmp_path / "p.jsonl", evaluation.run(config, tools, questions))
-    assert "probabilities" not in (tmp_path / "p.jsonl").read_text()
-    loaded = evaluation.load_predictions(tmp_path / "p.jsonl", questions, passages)
-    assert all(one.verdict.probabilities is None for p in loaded for one in p.rounds if one.verdict)
+    assert cov.loc["q2", "query"] == "Where was Edith Marrow born?"
+    assert cov.loc["q2", "judgment"] == "false"
+    assert bool(cov.loc["q1", "normalised"])
+    assert pd.isna(cov.loc["q4", "normalised"])  # q4's gold is defective
+    assert cov.loc["q2", "gold_last"]
+    assert (cov.verdicts.sum(), cov.unparsed.sum()) == (4, 0)

@@ -9,60 +9,67 @@ from pathlib import Path
 
 import pytest
 
-from covrag_lite import check
+from covrag_lite.check import check
 from covrag_lite.config import ROOT, Config, from_notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
+FEW = {"n_questions": 1, "n_passages": 1000, "n_test": 4, "batch_tokens": 4096}
 SMALL = {
-    "table2": {"n_questions": 1, "batch_tokens": 4096},
+    "table2": FEW,
     "explore": {},
-    "world": {},
+    "world": {"n_passages": 1000, "n_test": 4},
     "figure4": {},
     "speed": {"speed_questions": 2, "speed_parts": "verdicts,batches,rounds"},
-    "table3": {"predictions": "", "n_questions": 1, "batch_tokens": 4096},
-    "table4": {"n_questions": 1, "batch_tokens": 4096},
-    "table5": {"n_questions": 1, "batch_tokens": 4096},
-    "table6": {"n_questions": 1, "batch_tokens": 4096, "encoder": "{encoder}"},
+    "table3": FEW | {"predictions": ""},
+    "table4": FEW,
+    "table5": FEW,
+    "table6": FEW | {"encoder": "{encoder}"},
     "train": {
+        "data": "{tmp}/library",
+        "methods": "cov",
         "layout": "shared",
-        "n_train_questions": 24,
-        "n_questions": 1,
-        "epochs": 1,
+        "quantize": "none",
         "adapters_out": "{tmp}/adapters",
+        "n_train_questions": 0,
+        "epochs": 10,
+        "learning_rate": 0.01,
+        "step_tokens": 1024,
+        "pack_tokens": 2048,
+        "k": 1,
+        "max_answer_tokens": 6,
+        "max_revised_tokens": 4,
     },
 }
+TABLE = {"csv", "md", "png", "manifest.json"}
+SEARCHED = {f"{name}.predictions.jsonl.gz" for name in ("bm25", "dense", "fused")}
+# The files that a notebook leaves in figures/<name>.
 WRITTEN = {
-    "table6": {
-        f"table6.{end}"
-        for end in (
-            "csv",
-            "md",
-            "png",
-            "clean.png",
-            "manifest.json",
-            *(f"{name}.predictions.jsonl" for name in ("bm25", "dense", "fused")),
-        )
-    }
+    "table2": {f"table2.{end}" for end in TABLE | {"predictions.jsonl.gz"}},
+    "table3": {f"table3.{end}" for end in TABLE | {"verdicts.jsonl"}},
+    "table4": {f"table4.{end}" for end in TABLE | {"predictions.jsonl.gz"}},
+    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz"}},
+    "table6": {f"table6.{end}" for end in TABLE | SEARCHED | {"clean.png"}},
+    "figure4": {"figure4.csv", "figure4.png"},
+    "world": {"world.csv", "world.png"},
+    "train": {"figure3.png", "losses.png"},
+    "speed": {"speed.training.json", "speed.training.png", "speed.inference.json"},
+    "explore": set(),
 }
+FROM_ITS_FOLDER = {"table2", "explore", "train"}  # as JupyterLab runs them; the others as papermill does, from the root
 
 
 def cells(path):
-    return [
-        (cell["metadata"].get("tags", []), "".join(cell["source"]), cell.get("outputs"))
-        for cell in json.loads(path.read_text())["cells"]
-        if cell["cell_type"] == "code"
-    ]
+    """A notebook's code cells: tags, source and outputs."""
+    every = json.loads(path.read_text())["cells"]
+    code = [cell for cell in every if cell["cell_type"] == "code"]
+    return [(cell["metadata"].get("tags", []), "".join(cell["source"]), cell.get("outputs")) for cell in code]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_thin(path):
-    lines = [
-        line.strip()
-        for _, source, _ in cells(path)
-        for line in source.splitlines()
-        if line.strip() and not line.strip().startswith("#")
-    ]
+    lines = [line.strip() for _, source, _ in cells(path) for line in source.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
     assert len(lines) <= 60
     assert not any(line.startswith(("def ", "class ", "try:", "!", "%")) or "sys.path" in line for line in lines)
     assert not any(outputs for _, _, outputs in cells(path)), "committed with outputs"
@@ -72,76 +79,75 @@ def test_a_notebook_is_thin(path):
 def test_a_notebooks_parameters_are_the_defaults_of_config(path):
     (source,) = [source for tags, source, _ in cells(path) if "parameters" in tags]
     for line in source.splitlines():
-        code = line.split("#")[0]
-        assert code.count("=") == 1 and "|" not in code and "#" in line, (
-            f"papermill would drop it, or it is unexplained: {line}"
-        )
+        code, _, explanation = line.partition("#")
+        assert explanation, f"not explained: {line}"
+        assert code.count("=") == 1, f"papermill would drop it: {line}"
+        assert "|" not in code, f"papermill would drop it: {line}"
     given = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source).body}
     assert from_notebook(given) == Config()
 
 
 def papermill(notebook, output, folder, **parameters):
-    words = [word for name, value in parameters.items() for word in ("-p", name, str(value))]
-    command = [
-        str(Path(sys.executable).parent / "papermill"),
-        str(notebook),
-        *([str(output)] if output else []),
-        "--no-progress-bar",
-        *words,
-    ]
+    """Run a notebook as a user does."""
+    command = [str(Path(sys.executable).parent / "papermill"), str(notebook)]
+    if output:
+        command.append(str(output))
+    command.append("--no-progress-bar")
+    for name, value in parameters.items():
+        command += ["-p", name, str(value)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
+def places(tmp_path):
+    """Parameters that keep everything a run writes under a folder of its own."""
+    return {"runs": tmp_path / "runs", "figures": tmp_path / "figures", "name": "toy"}
+
+
+def build_library(folder):
+    """Data that even a tiny model learns to read: who of two wrote a book, which its only passage says."""
+    folder.mkdir()
+    writers = {i: "Agnes" if i % 4 == 3 else "Edith" for i in range(10, 30)}
+    asked = [{"id": str(i), "question": f"who wrote book {i}", "answers": [who]} for i, who in writers.items()]
+    known = [{"id": f"p{i}", "title": f"Book {i}", "text": f"{who} wrote it."} for i, who in writers.items()]
+    for row in asked:
+        row["gold_passage"] = f"p{row['id']}"
+    for name, rows in {"train_books": asked, "corpus": known}.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def written(tmp_path):
+    return {file.name for file in (tmp_path / "figures").rglob("*.*")}
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_from_the_root(path, tmp_path, tiny_folder, tiny_encoder, monkeypatch):
+def test_a_notebook_runs_and_what_it_writes_follows_from_what_it_records(
+    path, tmp_path, tiny_folder, tiny_encoder, monkeypatch
+):
     monkeypatch.setenv("COVRAG_CACHE", str(tmp_path / "cache"))
-    small = {
-        "model": tiny_folder,
-        "runs": tmp_path / "runs",
-        "figures": tmp_path / "figures",
-        "name": "toy",
-        **SMALL[path.stem],
-    }
-    small = {name: str(value).format(tmp=tmp_path, encoder=tiny_encoder) for name, value in small.items()}
-    result = papermill(path, tmp_path / "out.ipynb", ROOT, **small)
+    build_library(tmp_path / "library")
+    own = {name: str(value).format(tmp=tmp_path, encoder=tiny_encoder) for name, value in SMALL[path.stem].items()}
+    folder = path.parent if path.stem in FROM_ITS_FOLDER else ROOT
+    notebook = path.relative_to(folder)
+    result = papermill(notebook, tmp_path / "out.ipynb", folder, model=tiny_folder, **places(tmp_path), **own)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert WRITTEN.get(path.stem, set()) <= {file.name for file in (tmp_path / "figures").rglob("*.*")}
-    assert check.check(tmp_path)[0] == []  # what a table's notebook writes follows from what it records
-
-
-def test_table2_runs_from_the_notebooks_folder_and_writes_everything(tmp_path, tiny_folder):
-    small = {
-        "model": tiny_folder,
-        "runs": tmp_path / "runs",
-        "figures": tmp_path / "figures",
-        "name": "toy",
-        **SMALL["table2"],
-    }
-    assert papermill("table2.ipynb", tmp_path / "out.ipynb", ROOT / "notebooks", **small).returncode == 0
-    assert {file.name for file in (tmp_path / "figures" / "toy").iterdir()} == {
-        f"table2.{end}" for end in ("csv", "md", "png", "predictions.jsonl", "manifest.json")
-    }
+    assert written(tmp_path) == WRITTEN[path.stem]
+    assert check(tmp_path)[0] == []
+    if path.stem == "train":
+        trained = {file.parent.name for file in (tmp_path / "adapters").rglob("adapter_config.json")}
+        assert trained == {"seed-1", "seed-2", "cov"}  # of the methods the one that was asked for
+        assert (tmp_path / "adapters" / "cov" / "sigma.json").exists()
 
 
 def test_table3_judges_recorded_answers_without_a_model_and_writes_everything(tmp_path):
-    result = papermill(
-        "table3.ipynb",
-        tmp_path / "out.ipynb",
-        ROOT / "notebooks",
-        runs=tmp_path / "runs",
-        figures=tmp_path / "figures",
-        name="toy",
-        n_judged=2,
-    )
+    answers = Config().judging.predictions
+    result = papermill("table3.ipynb", tmp_path / "out.ipynb", ROOT / "notebooks", n_judged=2, **places(tmp_path))
     assert result.returncode == 0, result.stderr[-3000:]
-    assert {file.name for file in (tmp_path / "figures" / "toy").iterdir()} == {
-        f"table3.{end}" for end in ("csv", "md", "png", "verdicts.jsonl", "manifest.json")
-    }
+    assert written(tmp_path) == WRITTEN["table3"]
     assert not (tmp_path / "runs").exists()
-    shutil.copytree(
-        ROOT / "results" / Config().judging.predictions, tmp_path / "results" / Config().judging.predictions
-    )
-    assert check.check(tmp_path)[0][1:] == []  # but that no README tells of these predictions
+    shutil.copytree(ROOT / "results" / answers, tmp_path / "results" / answers)
+    wrong, notes = check(tmp_path)
+    assert [line for line in wrong if line.startswith("figures/")] == []
+    assert "figures/toy/table3.manifest.json: not checked" not in "\n".join(notes)
 
 
 @pytest.mark.parametrize(
@@ -149,26 +155,18 @@ def test_table3_judges_recorded_answers_without_a_model_and_writes_everything(tm
     [({"n_question": 4}, "did you mean 'n_questions'"), ({"n_questions": "four"}, "must be a whole number")],
 )
 def test_a_bad_parameter_stops_papermill_before_any_work(parameters, sentence, tmp_path):
-    result = papermill(
-        ROOT / "notebooks" / "table2.ipynb", tmp_path / "out.ipynb", ROOT, runs=tmp_path / "runs", **parameters
-    )
-    assert result.returncode != 0 and sentence in result.stderr
+    notebook = ROOT / "notebooks" / "table2.ipynb"
+    result = papermill(notebook, tmp_path / "out.ipynb", ROOT, runs=tmp_path / "runs", **parameters)
+    assert result.returncode != 0
+    assert sentence in result.stderr
     assert not (tmp_path / "runs").exists()
 
 
 def test_papermill_needs_no_output_path(tmp_path):
-    notebook = tmp_path / "nothing_to_do.ipynb"
-    notebook.write_text(
-        json.dumps(
-            {
-                "cells": [],
-                "metadata": json.loads(NOTEBOOKS[0].read_text())["metadata"],
-                "nbformat": 4,
-                "nbformat_minor": 5,
-            }
-        )
-    )
+    notebook = tmp_path / f"nothing_to_do_{tmp_path.name}.ipynb"
+    metadata = json.loads(NOTEBOOKS[0].read_text())["metadata"]
+    empty = {"cells": [], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    notebook.write_text(json.dumps(empty))
     result = papermill(notebook, None, tmp_path)
-    copy = ROOT / "runs" / "executed" / "nothing_to_do.ipynb"
-    assert result.returncode == 0 and copy.exists()
-    copy.unlink()
+    assert result.returncode == 0, result.stderr[-3000:]
+    (ROOT / "runs" / "executed" / notebook.name).unlink()  # it is there

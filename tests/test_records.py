@@ -1,30 +1,102 @@
+from dataclasses import replace
+
+import pytest
+
 from covrag_lite.prompts import parse_verdict, render_verdict
-from covrag_lite.records import Prediction, Question, Round
+from covrag_lite.records import Passage, Prediction, Question, Round
+
+VERDICT = parse_verdict(render_verdict((0.21, 0.5, 0.81, 0.91, 0.82, 1), "false", "Who wrote it?"))
 
 
-def prediction(passages, answer="Edith <b>Marrow</b> [1][9]"):
-    question = Question("q1", "nq", "who wrote <it>?", ("Edith Marrow",), ("p0",))
-    verdict = parse_verdict(render_verdict((0.21, 0.5, 0.81, 0.91, 0.82, 1), "false", "Who wrote it?"))
-    return Prediction(
-        question,
-        "CoV-RAG",
-        (
-            Round("who wrote <it>?", tuple(passages[:2]), answer, verdict),
-            Round("Who wrote it?", tuple(passages[2:4]), "Nobody [2]", parse_verdict("rubbish <i>")),
-        ),
-    )
+@pytest.fixture
+def prediction(passages):
+    question = Question("q1", "nq", "who wrote it?", ("Edith Marrow",), ("p0",))
+    first = Round("who wrote it?", tuple(passages[:2]), "Edith Marrow [1][9]", VERDICT)
+    last = Round("Who wrote it?", tuple(passages[2:4]), "Nobody [2]", parse_verdict("rubbish"))
+    return Prediction(question, "CoV-RAG", (first, last))
 
 
-def test_a_prediction_shows_itself_as_escaped_html(passages):
-    text = prediction(passages)._repr_html_()
-    assert "who wrote &lt;it&gt;?" in text and "Edith &lt;b&gt;Marrow" in text and "rubbish &lt;i&gt;" in text
-    assert "<a href='#q1-1-1'>[1]</a>" in text and "id='q1-1-1'" in text  # a citation is tied to its passage
-    assert "width:21px" in text and "✓ gold" in text
+def test_a_prediction_shows_itself_as_html(prediction):
+    text = prediction._repr_html_()
+    assert "<a href='#q1-1-1'>[1]</a>" in text  # a citation is tied to its passage
+    assert "id='q1-1-1'" in text
+    assert "width:21px" in text
+    assert text.count("✓ gold") == 1
 
 
-def test_a_prediction_prints_its_whole_way(passages):
-    text = repr(prediction(passages))
-    assert text == str(prediction(passages))
+def in_question(one, text):
+    return replace(one, question=replace(one.question, question=text))
+
+
+def in_gold_answer(one, text):
+    return replace(one, question=replace(one.question, answers=(text,)))
+
+
+def in_id(one, text):
+    return replace(one, question=replace(one.question, id=text))
+
+
+def in_system(one, text):
+    return replace(one, system=text)
+
+
+def in_first_round(one, **changes):
+    return replace(one, rounds=(replace(one.rounds[0], **changes), one.rounds[1]))
+
+
+def in_query(one, text):
+    return in_first_round(one, query=text)
+
+
+def in_answer(one, text):
+    return in_first_round(one, answer=text)
+
+
+def in_title(one, text):
+    return in_first_round(one, passages=(Passage("p", text, "text"),))
+
+
+def in_passage(one, text):
+    return in_first_round(one, passages=(Passage("p", "title", text),))
+
+
+def in_revised_question(one, text):
+    return in_first_round(one, verdict=replace(VERDICT, revised_question=text))
+
+
+def in_judgment(one, text):
+    return in_first_round(one, verdict=replace(VERDICT, judgment=text))
+
+
+def in_unparsed_verdict(one, text):
+    return in_first_round(one, verdict=parse_verdict(text))
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        in_question,
+        in_gold_answer,
+        in_id,
+        in_system,
+        in_query,
+        in_answer,
+        in_title,
+        in_passage,
+        in_revised_question,
+        in_judgment,
+        in_unparsed_verdict,
+    ],
+)
+def test_whatever_text_a_prediction_holds_is_escaped(prediction, put):
+    text = put(prediction, "<img src='x' onerror=alert(1)> & co")._repr_html_()
+    assert "<img" not in text
+    assert "&lt;img src=&#x27;x&#x27; onerror=alert(1)&gt; &amp; co" in text
+
+
+def test_a_prediction_prints_its_whole_way(prediction):
+    text = repr(prediction)
+    assert text == str(prediction)
     for part in (
         "round 1: searched for",
         "verdict: false (reference_correctness 0.21",
@@ -36,5 +108,7 @@ def test_a_prediction_prints_its_whole_way(passages):
         assert part in text
 
 
-def test_the_last_answer_is_the_answer(passages):
-    assert prediction(passages).answer == "Nobody [2]" and prediction(passages).revised
+def test_the_last_answer_is_the_answer(prediction):
+    assert prediction.answer == "Nobody [2]"
+    assert prediction.revised
+    assert not replace(prediction, rounds=prediction.rounds[:1]).revised

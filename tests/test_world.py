@@ -12,9 +12,9 @@ import pytest
 import Stemmer
 
 from covrag_lite.config import World
-from covrag_lite.records import Question
 from covrag_lite.data.world import generation
 from covrag_lite.data.world.entities import KINDS, entity, name_slots
+from covrag_lite.records import Question
 
 DEFAULT = World()
 ALL_SPLITS = {split: generation.questions(DEFAULT, split) for split in generation.SPLITS}

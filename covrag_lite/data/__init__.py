@@ -87,6 +87,15 @@ def pick_question(config: Config) -> Question:
     return rows[wanted.number]
 
 
+def reserved_texts(config: Config) -> set[str]:
+    """The normalised questions of validation and testing, from which nothing may be learnt."""
+    made = set()
+    for split in ("validation", "test"):
+        asked = load_questions(config.change(split=split, datasets=ALL, n_questions=0))
+        made |= {normalise(question.question) for question in asked}
+    return made
+
+
 def check_disjoint(train: Sequence[Question], config: Config) -> str:
     """A sentence on the splits, or an error where a training question is also asked in validation or testing."""
     learnt = {normalise(question.question): question.id for question in train}

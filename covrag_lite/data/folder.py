@@ -29,10 +29,11 @@ def sets(config: Config, split: str) -> tuple[str, ...]:
     found = {file.name.partition(".")[0] for file in folder.iterdir() if file.name.endswith(ENDS)}
     if split == "test":
         return tuple(sorted(name for name in found if not name.startswith(("train_", "validation_", "corpus"))))
-    learnt = sorted(name.removeprefix("train_") for name in found if name.startswith("train_"))
-    if split == "validation":
-        learnt = [name for name in learnt if not is_cited(config, name)]
-    return tuple(learnt)
+    learnt = {name.removeprefix("train_") for name in found if name.startswith("train_")}
+    if split == "train":
+        return tuple(sorted(learnt))
+    own = {name.removeprefix("validation_") for name in found if name.startswith("validation_")}
+    return tuple(sorted(own | {name for name in learnt if not is_cited(config, name)}))
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:

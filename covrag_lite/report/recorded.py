@@ -7,6 +7,7 @@ A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its p
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -38,9 +39,9 @@ class Recorded:
         """Are its predictions there, to be scored again?"""
         return self.file("predictions.jsonl.gz").exists()
 
-    @property
+    @cached_property
     def config(self) -> config.Config:
-        """Its parameters."""
+        """Its parameters, read once."""
         return config.from_manifest(self.manifest["parameters"])
 
     @property

@@ -69,7 +69,14 @@ def make_d2(config: Config, sources: Sequence[Source]) -> tuple[list[Example], l
         whole += annotate(examples, revisions, source.search)
     n_questions = sum(len(source.questions) for source in sources)
     size = round(config.synthesis.verify_share * n_questions)
-    return whole, balance(whole, size, config.synthesis.synthesis_seed)
+    chosen = balance(whole, size, config.synthesis.synthesis_seed)
+    if not chosen:
+        right = sum(one.verdict.judgment == "true" for one in whole)
+        raise ValueError(
+            f"D2' is empty: {right} of the seed models' {len(whole)} answers are right, and as many right as "
+            f"wrong ones are needed in a set; train on more questions, or for more epochs"
+        )
+    return whole, chosen
 
 
 def validate(config: Config) -> list[Prediction]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from covrag_lite.config import Config
-from covrag_lite.data import check_disjoint, choose_sets, kind_of, load_passages, load_questions
+from covrag_lite.data import check_disjoint, choose_sets, kind_of, load_passages, load_questions, reserved_texts
+from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.retrieval import load_retriever
 
@@ -30,13 +31,18 @@ def load_sources(config: Config) -> list[Source]:
 
 
 def _worlds(config: Config) -> list[Source]:
-    """The test world's own training split, and those of the worlds of the next seeds."""
+    """The test world's own training split, and those of the worlds of the next seeds.
+
+    No two splits ask about the same entity, but a few questions that are cut off sound alike: these are left out.
+    """
+    reserved = reserved_texts(config)
     made = []
     for number in range(config.synthesis.n_worlds):
         one = config.change(seed=config.world.seed + number)
         passages = load_passages(one)
-        questions = load_questions(one)[: config.synthesis.n_train_questions or None]
-        made.append(Source(questions, passages, *load_searches(config, passages)))
+        questions = [question for question in load_questions(one) if normalise(question.question) not in reserved]
+        limit = config.synthesis.n_train_questions or None
+        made.append(Source(questions[:limit], passages, *load_searches(config, passages)))
     return made
 
 
@@ -71,7 +77,8 @@ def _cited(config: Config, dataset: str, limit: int | None) -> Source:
 def load_searches(config: Config, passages: Sequence[Passage]) -> tuple[Search, Search]:
     """The search that a system has, and a deeper one over the same index."""
     k = config.retrieval.k
-    deep = load_retriever(replace(config.retrieval, k=min(DEPTH * k, len(passages))), passages)
+    deeper = max(k, min(DEPTH * k, len(passages)))  # a corpus of fewer than k passages is an error, as elsewhere
+    deep = load_retriever(replace(config.retrieval, k=deeper), passages)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         return [found[:k] for found in deep(queries)]

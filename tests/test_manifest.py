@@ -1,0 +1,32 @@
+import json
+
+from covrag_lite.config import Config
+from covrag_lite.manifest import build_manifest, save_manifest
+
+
+def test_a_manifest_names_code_data_and_machine(questions, passages, scripted, tmp_path):
+    made = build_manifest(Config(), scripted, 1.23, questions=questions, passages=passages)
+    assert {"commit", "versions", "model_sha256", "hardware", "wall_seconds", "peak_memory_gb"} <= set(made)
+    assert {name: part["n"] for name, part in made["data"].items()} == {"questions": 4, "passages": 6}
+    assert made["parameters"]["seed"] == 1
+    save_manifest(tmp_path / "manifest.json", made)
+    assert json.loads((tmp_path / "manifest.json").read_text())["model_sha256"] == "scripted"
+
+
+def test_the_hash_of_the_data_tells_other_data(questions, passages, scripted):
+    one, other = (
+        build_manifest(Config(), scripted, 1, questions=rows)["data"] for rows in (questions, questions[::-1])
+    )
+    assert one["questions"]["sha256"] != other["questions"]["sha256"]
+
+
+def test_a_manifest_hashes_the_adapters_of_its_systems_alone(scripted):
+    class Trained(type(scripted)):
+        def with_adapter(self, name):
+            view = Trained(self.config)
+            view.adapter, view.fingerprint = name, f"scripted+hash of {name}"
+            return view
+
+    config = Config().change(systems=("RAG", "Start-Revise trained"))
+    made = build_manifest(config, Trained(), 1)
+    assert made["adapters"] == {"cov": "hash of cov", "rewrite": "hash of rewrite"}

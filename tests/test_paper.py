@@ -1,0 +1,89 @@
+"""A number of the paper stands beside ours only where it was measured on the same sets."""
+
+import pytest
+
+from covrag_lite import metrics
+from covrag_lite.report import paper
+from covrag_lite.systems import SYSTEMS
+
+FOUR = ("nq", "webq", "mintaka", "triviaqa")
+WORLD = ("search", "entity", "complex", "quiz")
+
+
+@pytest.mark.parametrize("table", ["table2", "table3", "table4", "table5"])
+def test_nothing_stands_beside_the_worlds_sets(table):
+    compared = [name for name, system in SYSTEMS.items() if table in system.paper]
+    assert len(compared) >= 2
+    for system in compared:
+        assert paper.find_values(table, system, WORLD) == {}
+
+
+def test_a_sets_value_stands_beside_that_set():
+    assert paper.find_values("table2", "CoV-RAG", ["webq"]) == {"webq": 68.5}
+    assert paper.find_values("table4", "CoV-RAG", ["nq", "search"]) == {"nq": 58.3}
+
+
+def test_the_average_stands_only_where_all_four_sets_are():
+    whole = {"nq": 66.0, "webq": 68.5, "mintaka": 78.5, "triviaqa": 87.5, "average": 75.1}
+    assert paper.find_values("table2", "CoV-RAG", FOUR[::-1]) == whole
+    assert "average" not in paper.find_values("table2", "CoV-RAG", FOUR[:3])
+    assert "average" not in paper.find_values("table2", "CoV-RAG", (*FOUR, "mine"))
+
+
+def test_shares_of_several_sets_stand_only_beside_those_sets():
+    assert paper.find_values("table5", "CoV-RAG", ["webq", "nq"])["judge"] == 60.0
+    assert paper.find_values("table5", "CoV-RAG", FOUR) == {}
+    assert paper.find_values("table3", "CoV-RAG", FOUR)["bias"] == 1.89
+    assert paper.find_values("table3", "CoV-RAG", ["nq"]) == {}
+
+
+def test_what_the_paper_did_not_measure_has_no_value():
+    assert paper.find_values("table2", "CoV-RAG untrained", FOUR) == {}
+    assert paper.find_values("table2", "no system of ours", FOUR) == {}
+    assert paper.find_values("figure4", "CoV-RAG", FOUR) == {}
+
+
+def test_every_row_that_a_system_is_compared_with_is_a_row_of_the_paper():
+    for system in SYSTEMS.values():
+        for table, row in system.paper.items():
+            assert row in paper.load_paper()[table]["rows"], f"{system.name}: {row}"
+
+
+def test_every_row_that_a_gap_is_measured_between_is_a_row_of_the_paper():
+    for _, table, worse, better, columns in paper.GAPS:
+        rows = paper.load_paper()[table]["rows"]
+        for column in columns:
+            assert {column} <= rows[worse].keys() & rows[better].keys()
+
+
+def test_the_papers_averages_are_the_means_of_its_sets():
+    for name, row in paper.load_paper()["table2"]["rows"].items():
+        sets = [value for column, value in row.items() if column != "average"]
+        assert row["average"] == pytest.approx(sum(sets) / len(sets), abs=0.1), name
+
+
+def test_the_papers_tables_2_and_4_are_of_the_same_rewriting_runs_and_ordered_as_its_text_says():
+    rows = paper.load_paper()["table4"]["rows"]
+    for dataset in FOUR:
+        assert rows["Start-Revise"][dataset] < rows["No-Revise"][dataset] < rows["End-Revise"][dataset]
+    rewriting = paper.load_row("table2", "Start-Revise")
+    assert rows["Start-Revise"].items() <= rewriting.items()
+
+
+def test_a_table_of_the_paper_can_be_looked_at_whole():
+    table = paper.load_table("table2")
+    assert len(table) == 12
+    assert table.loc["CoV-RAG Llama2-13b", "average"] == 75.1
+    assert paper.load_figure4().loc["Llama2-13b"].to_dict() == {"RAG trained": 73.8, "CoV-RAG": 75.1}
+
+
+def test_six_questions_gained_and_none_lost_is_the_least_a_paired_test_can_see():
+    p = [metrics.mcnemar([False] * gained, [True] * gained)[2] for gained in (6, 5)]
+    assert p[0] < 0.05 < p[1]
+
+
+def test_most_of_the_papers_gaps_are_within_the_noise_of_its_questions():
+    table = paper.gaps()
+    assert set(table[table["the paper's gap"].str.startswith("Table 4")].so) == {"no test could tell"}
+    beyond = table[table.so == "beyond noise"]
+    assert beyond.of.tolist() == ["revise"]

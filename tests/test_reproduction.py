@@ -1,0 +1,96 @@
+"""A new table beside the recorded one of its configuration, cell by cell."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from toy_project import find
+
+from covrag_lite.outcomes import to_frame
+from covrag_lite.report import recorded, tables
+from covrag_lite.report.reproduction import changed, reproduction
+
+
+@pytest.fixture
+def run(project):
+    return find(project, "table2")
+
+
+@pytest.fixture
+def long(run):
+    return tables.accuracy_table(to_frame(recorded.load(run)), "table2")
+
+
+def with_parameters(manifest, **parameters):
+    return manifest | {"parameters": manifest["parameters"] | parameters}
+
+
+def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(project, run, long):
+    assert set(reproduction(long, run.manifest, project).verdict) == {"OK"}
+    near = long.assign(value=long.value + 0.1)
+    assert set(reproduction(near, run.manifest, project).verdict) == {"within noise"}
+    far = long.assign(value=long.value + 90, low=long.low + 90, high=long.high + 90)
+    assert "DIFFERS" in set(reproduction(far, run.manifest, project).verdict)
+
+
+def test_what_changes_no_number_is_no_other_configuration(project, run, long):
+    faster = with_parameters(run.manifest, batch_tokens=99, device="cuda", name="mine", systems=["RAG"])
+    assert len(reproduction(long, faster, project)) == len(long)
+
+
+def test_of_another_configuration_the_nearest_record_is_named(project, run, long, capsys):
+    assert reproduction(long, with_parameters(run.manifest, k=3), project) is None
+    assert "nearest, results/toy/table2.csv, differs in k (3, recorded 5)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "table, cells, value, values_a_row",
+    [
+        ("table3", {"judge": "endpoint:toy"}, "value", 1),
+        ("table6", {"retriever": "bm25", "measure": "answer"}, "last", 3),
+    ],
+)
+def test_tables_of_other_columns_are_held_against_the_recorded_ones_too(project, table, cells, value, values_a_row):
+    run = find(project, table)
+    long = pd.read_csv(run.file("csv"))
+    made = reproduction(long, run.manifest, project)
+    assert set(made.verdict) == {"OK"}
+    assert len(made) == values_a_row * long.n.notna().sum()
+    chosen = (long[list(cells)] == list(cells.values())).all(axis=1) & long.n.notna()
+    moved = [name for name in long if name in (value, "low", "high", f"{value}_low", f"{value}_high")]
+    long.loc[chosen, moved] += 99
+    made = reproduction(long, run.manifest, project)
+    differing = made[made.verdict == "DIFFERS"]
+    assert len(differing) == chosen.sum() > 0
+    assert all(set(differing[name]) == {wanted} for name, wanted in cells.items())
+
+
+def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(run):
+    here = run.manifest | {"adapters": {"cov": "aa"}}
+    assert changed(here, run.manifest | {"adapters": {"cov": "bb", "rag": "cc"}}) == ["the adapter cov"]
+    moved = with_parameters(here, adapters="elsewhere")
+    assert changed(moved, run.manifest | {"adapters": {"cov": "aa", "rag": "cc"}}) == []
+    unknown = {name: value for name, value in run.manifest.items() if name != "adapters"}
+    assert changed(here, unknown) == []  # not known: said in words
+    assert changed(here, run.manifest | {"adapters": {}}) == ["having adapters"]
+
+
+def test_sets_by_their_former_names_are_the_same_sets(run):
+    former = with_parameters(run.manifest, datasets=["nq", "webq", "mintaka", "triviaqa"])
+    assert changed(run.manifest, former) == []
+    some = with_parameters(run.manifest, datasets=["nq"])
+    assert changed(with_parameters(run.manifest, datasets=["search"]), some) == []
+    assert changed(with_parameters(run.manifest, datasets=["entity"]), some) != []
+
+
+def test_a_backbone_is_told_by_its_weights_and_its_layout(run):
+    names = {}
+    for parameters in ({}, {"quantize": "int8"}, {"quantize": "none"}, {"layout": "shared"}):
+        other = replace(run, manifest=with_parameters(run.manifest, **parameters))
+        names[recorded.backbone(other)] = parameters
+    assert list(names) == [
+        "smollm2-135m",
+        "smollm2-135m, int8",
+        "smollm2-135m, unquantised",
+        "smollm2-135m, shared layout",
+    ]

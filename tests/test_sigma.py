@@ -1,0 +1,44 @@
+"""The thresholds of σ are chosen on other questions than those they are judged on."""
+
+import json
+
+import numpy as np
+
+from covrag_lite import evaluation
+from covrag_lite.config import Config
+from covrag_lite.training import sigma
+
+
+def test_a_setting_is_not_chosen_on_the_fold_that_it_is_scored_on():
+    # Two folds: even and odd places. Setting 0 is best on the even ones, setting 1 on the odd ones.
+    outcome = np.array([[1, 0, 1, 0], [0, 1, 0, 1]])
+    assert sigma.choose_held_out(outcome, 2).tolist() == [0, 0, 0, 0]  # on the scored fold itself all would be right
+
+
+def test_one_fold_chooses_for_the_others_whatever_it_holds_itself():
+    # Five folds of one question each: setting 1 is right everywhere but in fold 2, setting 0 in fold 2 alone.
+    outcome = np.array([[0, 0, 1, 0, 0], [1, 1, 0, 1, 1]])
+    assert sigma.choose_held_out(outcome, 5).tolist() == [1, 1, 0, 1, 1]
+
+
+def run(passages, questions, scripted, tmp_path):
+    config = Config().change(k=2, runs=str(tmp_path))
+    return evaluation.run_system("CoV-RAG", config, evaluation.load_resources(config, passages, scripted), questions)
+
+
+def test_the_rules_are_compared_on_the_questions_that_can_be_scored(passages, questions, scripted, tmp_path):
+    predictions = run(passages, questions, scripted, tmp_path) * 10
+    thresholds, table = sigma.cross_validate_sigma(predictions)
+    assert set(thresholds) == {"reference", "correctness", "bias", "truthfulness"}
+    assert table.n.tolist() == [30, 30, 30]  # q4's gold is defective
+    assert table.searches.tolist()[:2] == [0, 10]
+
+
+def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(passages, questions, scripted, tmp_path):
+    predictions = run(passages, questions, scripted, tmp_path) * 10
+    config = Config().change(adapters_out=str(tmp_path / "adapters"))
+    (tmp_path / "adapters" / "cov").mkdir(parents=True)
+    assert len(sigma.fit(config, predictions)) == 3
+    kept = json.loads((tmp_path / "adapters" / "cov" / "sigma.json").read_text())
+    assert kept == sigma.cross_validate_sigma(predictions)[0]
+    assert sigma.fit(config, []) is None

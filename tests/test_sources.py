@@ -1,0 +1,89 @@
+"""D: whatever the data's shape, nothing is learnt from that is validated or tested on."""
+
+import json
+
+import pytest
+
+from covrag_lite.config import Config
+from covrag_lite.data import load_questions
+from covrag_lite.metrics import normalise
+from covrag_lite.training.sources import load_searches, load_sources
+from covrag_lite.training.synthesis import answer_samples
+
+CITED = {"question": "who?", "answer": "Edith wrote it [1].", "references": ["Edith wrote it.", "Nobody knows."]}
+PLAIN = {"id": "0", "question": "who wrote it?", "answers": ["Edith"]}
+
+
+def write(path, rows):
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with ten training questions and a corpus."""
+    rows = [{**PLAIN, "id": str(i), "question": f"Who wrote book {i}?"} for i in range(10)]
+    write(tmp_path / "train_plain.jsonl", rows)
+    write(tmp_path / "corpus.jsonl", [{"id": str(i), "title": "", "text": f"Edith wrote it {i}."} for i in range(6)])
+    return tmp_path
+
+
+def learning_from(folder):
+    return Config().change(data=str(folder), n_train_questions=0)
+
+
+def test_every_shape_of_data_becomes_a_source(folder):
+    write(folder / "train_cited.jsonl", [{**CITED, "question": f"who {i}?"} for i in range(5)])
+    cited, plain = load_sources(learning_from(folder))
+    assert [p.text for p in cited.search(["who 3?"])[0]] == CITED["references"]  # its own references
+    samples = answer_samples(cited, cited.questions, Config())
+    assert samples[0].target == ("Edith wrote it [1].",)
+    assert len(plain.questions) == 9  # one is held out for validation
+    samples = answer_samples(plain, plain.questions, Config())
+    assert samples[0].target[0].startswith("Edith[")
+
+
+def test_the_deeper_search_begins_with_what_a_system_sees(passages):
+    search, deep = load_searches(Config().change(k=1), passages)
+    queries = ["novels by marrow", "kite"]
+    assert [len(found) for found in search(queries) + deep(queries)] == [1, 1, 4, 4]
+    assert search(queries) == [found[:1] for found in deep(queries)]
+    with pytest.raises(ValueError, match="has 6 passages, fewer than the k = 7"):
+        load_searches(Config().change(k=7), passages)
+
+
+def test_several_worlds_are_as_many_sources():
+    worlds = load_sources(Config().change(n_worlds=2, n_train_questions=3))
+    assert [source.questions[0].id.split("-")[0] for source in worlds] == ["world1", "world2"]
+    assert [len(source.questions) for source in worlds] == [3, 3]
+
+
+def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_from():
+    config = Config().change(n_train_questions=0)
+    asked = load_questions(config.change(split="test", n_questions=0))
+    learnt = load_questions(config.change(split="train", n_questions=0))
+    alike = {normalise(q.question) for q in asked} & {normalise(q.question) for q in learnt}
+    assert alike == {"fishing in the river bracken"}  # cut off, of two rivers of that name
+    (source,) = load_sources(config)
+    assert not {normalise(q.question) for q in source.questions} & alike
+    assert len(source.questions) == len(learnt) - 1
+
+
+def test_a_test_question_in_a_training_file_is_refused_whatever_its_capitals(folder):
+    rows = [{**PLAIN, "id": f"t{i}", "question": f"WHO WROTE BOOK {i}"} for i in range(10)]
+    write(folder / "quiz.jsonl", rows)
+    with pytest.raises(ValueError, match="9 test questions are training questions too, but for capitals"):
+        load_sources(learning_from(folder))  # the tenth is held out, so not learnt from
+
+
+def test_a_test_question_with_an_answer_of_its_own_references_is_refused_too(folder):
+    write(folder / "train_cited.jsonl", [{**CITED, "question": f"who {i}?"} for i in range(5)])
+    write(folder / "quiz.jsonl", [{**PLAIN, "question": "Who 3"}])
+    with pytest.raises(ValueError, match="1 test questions are training questions too"):
+        load_sources(learning_from(folder))
+
+
+def test_the_splits_are_told_in_a_sentence(folder, capsys):
+    write(folder / "quiz.jsonl", [{**PLAIN, "question": "Who am I?"}])
+    load_sources(learning_from(folder))
+    told = "9 different questions to learn from, none of them among 1 for validation and 1 for test"
+    assert told in capsys.readouterr().out
