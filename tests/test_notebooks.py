@@ -48,7 +48,7 @@ WRITTEN = {
     "table2": {f"table2.{end}" for end in TABLE | {"predictions.jsonl.gz"}},
     "table3": {f"table3.{end}" for end in TABLE | {"verdicts.jsonl"}},
     "table4": {f"table4.{end}" for end in TABLE | {"predictions.jsonl.gz"}},
-    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz"}},
+    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz", "reliability.png"}},
     "table6": {f"table6.{end}" for end in TABLE | SEARCHED | {"clean.png"}},
     "figure4": {"figure4.csv", "figure4.png"},
     "world": {"world.csv", "world.png"},

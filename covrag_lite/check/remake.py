@@ -45,7 +45,8 @@ def make_accuracy(run: Recorded, basis: Sequence[Prediction] | pd.DataFrame, fol
 def make_chain(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
     """Table 5 and its picture."""
     long = ablation.chain_table(predictions)
-    ablation.save_chain(folder, long, ablation.policies(predictions), ablation.chain_notes(predictions))
+    rules, judged = ablation.policies(predictions), ablation.judges_of(predictions)
+    ablation.save_chain(folder, long, rules, judged, ablation.chain_notes(predictions))
     pictures.plot_accuracy(long, tables.title("table5", run.config, long), folder / "table5.png", None)
 
 

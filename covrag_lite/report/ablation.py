@@ -13,6 +13,7 @@ from covrag_lite import metrics
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import paper, tables
+from covrag_lite.report.verifier import judge_table
 from covrag_lite.systems.tools import by_thresholds
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
@@ -173,10 +174,25 @@ def _policy(
     return name, len(now), *shares, gained, lost, touched - gained - lost, sum(searches)
 
 
-def save_chain(folder: Path, long: pd.DataFrame, rules: pd.DataFrame, lines: Sequence[str]) -> str:
-    """Write Table 5: the table, what each rule does with a second answer, and the counts behind them."""
+def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """The judge of each row of Table 5 beside three that know less, by how the question was put."""
+    frame = to_frame([cut(p, 2) for p in predictions])
+    made = []
+    for system in CHAINS:
+        table = judge_table(frame, system)
+        if len(table):
+            table.insert(0, "system", system)
+            made.append(table)
+    return pd.concat(made, ignore_index=True)
+
+
+def save_chain(
+    folder: Path, long: pd.DataFrame, rules: pd.DataFrame, judged: pd.DataFrame, lines: Sequence[str]
+) -> str:
+    """Write Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
     parts = {
         f"Shares in %: {tables.legend(long)}": tables.wide(long, None).reset_index(),
+        "The judge beside the majority, the wording alone and the answer's likelihood": judged,
         "What to do with a second answer": rules,
     }
     return tables.write_table(folder, "table5", long, parts, lines)
