@@ -87,3 +87,30 @@ def test_kappa_is_the_one_computed_by_hand():
     assert metrics.kappa(np.array([[-1], [1]]), np.array([[0], [1]]))[0] == pytest.approx(1 - 0.5 / 1)
     assert metrics.kappa(a, a)[0] == 1
     assert np.isnan(metrics.kappa(a * 0, a * 0)[0])
+
+
+def test_auroc_counts_pairs_and_ties_half():
+    scores, right = [0.9, 0.4, 0.4, 0.1], [True, True, False, False]
+    area, low, high = metrics.auroc(scores, right)
+    assert area == (1 + 1 + 0.5 + 1) / 4 and low < area < high <= 1
+    assert (
+        metrics.auroc([1, 2, 3], [False, False, True])[0] == 1
+        and metrics.auroc([3, 2, 1], [False, False, True])[0] == 0
+    )
+    assert np.isnan(metrics.auroc([0.3, 0.4], [True, True])[0])
+
+
+def test_aurocs_interval_covers_chance_where_scores_say_nothing():
+    draw = np.random.default_rng(3)
+    held = [metrics.auroc(draw.random(80), draw.random(80) < 0.4) for _ in range(300)]
+    covered = sum(low <= 0.5 <= high for _, low, high in held)
+    assert 270 <= covered <= 297  # 95 % of 300, give or take
+
+
+@pytest.mark.parametrize(
+    "answer, normalised, whole", [("in 1829[2]", True, False), ("2 of them", True, True), ("none", False, False)]
+)
+def test_a_gold_answer_inside_a_word_is_right_by_the_papers_rule_and_wrong_in_whole_words(answer, normalised, whole):
+    assert metrics.score(answer, ["2"], "normalised") == normalised
+    assert metrics.score(answer, ["2"], "whole") == whole
+    assert metrics.score(answer, ["---"], "whole") is None

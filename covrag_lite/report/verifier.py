@@ -92,7 +92,7 @@ def _area(part: pd.DataFrame, column: str) -> str:
     known = part[part[column].notna()]
     if known.right.nunique() < 2:
         return "–"
-    value, low, high = metrics.auroc_interval(known[column].astype(float), known.right)
+    value, low, high = metrics.auroc(known[column].astype(float), known.right)
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
