@@ -7,8 +7,16 @@ import pytest
 
 from covrag_lite import evaluation
 from covrag_lite.config import Config
-from covrag_lite.outcomes import check_frame, load_predictions, save_predictions, to_frame
+from covrag_lite.outcomes import (
+    check_frame,
+    load_outcomes,
+    load_predictions,
+    save_outcomes,
+    save_predictions,
+    to_frame,
+)
 from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.report import tables
 
 
 @pytest.fixture
@@ -91,6 +99,19 @@ def test_records_without_probabilities_still_load(predictions, questions, passag
     verdicts = [one.verdict for p in loaded for one in p.rounds if one.verdict]
     assert len(verdicts) == 4
     assert all(verdict.probabilities is None for verdict in verdicts)
+
+
+def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predictions, questions, tmp_path):
+    frame = to_frame(predictions)
+    save_outcomes(tmp_path / "o.csv.gz", frame)
+    text = read(tmp_path / "o.csv.gz")
+    for question in questions:
+        assert question.question not in text
+        assert not any(answer in text for answer in question.answers)
+    loaded = load_outcomes(tmp_path / "o.csv.gz")
+    pd.testing.assert_frame_equal(tables.accuracy_table(loaded, "table2"), tables.accuracy_table(frame, "table2"))
+    pd.testing.assert_frame_equal(tables.compare(loaded), tables.compare(frame))
+    assert tables.notes(loaded) == tables.notes(frame)
 
 
 def test_a_frame_that_lost_or_doubled_a_question_or_holds_an_unparsed_verdict_is_refused(predictions):

@@ -91,7 +91,7 @@ def reserved_texts(config: Config) -> set[str]:
     """The normalised questions of validation and testing, from which nothing may be learnt."""
     made = set()
     for split in ("validation", "test"):
-        asked = load_questions(config.change(split=split, datasets=ALL, n_questions=0))
+        asked = load_questions(config.change(split=split, datasets=ALL, n_questions=0, sample=0))
         made |= {normalise(question.question) for question in asked}
     return made
 
