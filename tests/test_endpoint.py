@@ -17,6 +17,8 @@ import pytest
 
 from covrag_lite import config, evaluation, prompts
 from covrag_lite.journal import Journal
+from covrag_lite.manifest import build_manifest
+from covrag_lite.model.completion import complete
 from covrag_lite.model.endpoint import Endpoint, EndpointError, json_schema
 from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
@@ -170,9 +172,9 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
         retrieval=config.Retrieval(k=2),
         run=config.Run(runs=str(tmp_path)),
     )
-    tools = evaluation.load_tools(settings, passages)
-    predictions = evaluation.run_system("CoV-RAG", settings, tools, questions[:2])
-    assert isinstance(tools.model, Endpoint)
+    resources = evaluation.load_resources(settings, passages)
+    predictions = evaluation.run_system("CoV-RAG", settings, resources, questions[:2])
+    assert isinstance(resources.model, Endpoint)
     assert [prediction.answer for prediction in predictions] == ["Edith Marrow[1]"] * 2
     first, second = predictions[0].rounds
     assert first.verdict.judgment == "false" and second.query == "Where was Edith Marrow born?"
@@ -180,7 +182,7 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
         is_verification = prompts.VERIFY_MARKER in body["messages"][0]["content"]
         assert body["temperature"] == 0 and body["model"] == "toy"
         assert ("response_format" in body) == is_verification
-    manifest = evaluation.manifest(settings, tools.model, 1.0, questions=questions, passages=passages)
+    manifest = build_manifest(settings, resources.model, 1.0, questions=questions, passages=passages)
     assert KEY not in json.dumps(manifest)
 
 
@@ -205,7 +207,7 @@ def test_a_model_served_by_transformers_answers_and_is_judged(tiny_folder, tmp_p
         served = Endpoint(
             config.Model(model=f"endpoint:{folder}", max_revised_tokens=6, requests=2), retries=9, timeout=60
         )
-        texts = evaluation.complete("answer", ["who wrote it?", "why"], 6, served, Journal(tmp_path / "journal.jsonl"))
+        texts = complete("answer", ["who wrote it?", "why"], 6, served, Journal(tmp_path / "journal.jsonl"))
         assert len(texts) == 2 and served.used["requests"] == 2
         (verdict,) = served.verify(["is it?"])
         assert not prompts.parse_verdict(verdict).parsed  # this server forces no schema, and random weights write none
@@ -315,19 +317,19 @@ def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_pat
     server.script = ["good", "good", "good", "broken_briefly", "good"]
     asked = [f"who is {i}?" for i in range(8)]
     with pytest.raises(EndpointError, match="503"):
-        evaluation.complete("answer", asked, 9, connect(retries=0), journal)
+        complete("answer", asked, 9, connect(retries=0), journal)
     had = len(Journal(tmp_path / "journal.jsonl").texts)
     assert 3 <= had <= 5  # those before, and the one under way beside the failed one
     assert had == len(journal.texts)
     server.script = ["good"]
     server.asked = []
-    assert len(evaluation.complete("answer", asked, 9, connect(), journal)) == 8
+    assert len(complete("answer", asked, 9, connect(), journal)) == 8
     assert len(server.asked) == 8 - had
 
 
 def test_the_bill_is_printed_with_its_cost_where_prices_are_known(server, tmp_path, capsys, monkeypatch):
     endpoint = connect()
-    evaluation.complete("answer", ["a", "b"], 9, endpoint, Journal(tmp_path / "journal.jsonl"))
+    complete("answer", ["a", "b"], 9, endpoint, Journal(tmp_path / "journal.jsonl"))
     assert "toy: 2 requests, 200 prompt and 14 completion tokens\n" in capsys.readouterr().out
     monkeypatch.setenv("ENDPOINT_PRICES", "1.0,10.0")
     assert endpoint.bill().endswith("tokens, at these prices 0.0003")

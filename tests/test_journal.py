@@ -88,14 +88,15 @@ def run_systems(out, model):
     from covrag_lite import evaluation
     from covrag_lite.data import load_passages, load_questions
     from covrag_lite.model.local import LanguageModel
+    from covrag_lite.outcomes import to_frame
     from covrag_lite.report import tables
 
     LanguageModel.generate = slowly(LanguageModel.generate)
     LanguageModel.judge = slowly(LanguageModel.judge)
     small = Model(model=str(model), batch_tokens=4096, max_answer_tokens=8, max_revised_tokens=6)
     config = Config(data=Data(n_questions=3), model=small, run=Run(runs=str(out)))
-    tools = evaluation.load_tools(config, load_passages(config))
-    frame = evaluation.to_frame(evaluation.run(config, tools, load_questions(config)))
+    resources = evaluation.load_resources(config, load_passages(config))
+    frame = to_frame(evaluation.run(config, resources, load_questions(config)))
     tables.save_table(out, "table2", tables.accuracy_table(frame, "table2"), tables.compare(frame), [])
     frame.to_csv(out / "frame.csv")
 
@@ -135,3 +136,10 @@ def test_a_run_killed_three_times_ends_with_the_bytes_of_an_unbroken_one(tmp_pat
         assert (broken / name).read_bytes() == (unbroken / name).read_bytes()
     keys = [json.loads(line)["key"] for line in journal.read_text().splitlines()]
     assert len(keys) == len(set(keys))
+
+
+def test_a_text_is_written_after_the_probabilities_behind_it():
+    from covrag_lite.model.completion import beside, with_chances
+
+    made = list(with_chances(["a", "b"], ["text a", "text b"], [{"likelihood": -1.0}, None]))
+    assert made == [beside("a"), "a", "b"]  # so a line torn at the end never costs a text its probabilities

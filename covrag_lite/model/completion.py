@@ -74,11 +74,13 @@ def write_batch(
         written, chances = zip(*model.judge(batch))
     else:  # an endpoint tells no probabilities
         written = model.verify(batch)
-    texts = dict(zip(keys, written, strict=True))
-    for key, one in zip(keys, chances):
-        if one:
-            texts[beside(key)] = json.dumps(one)
-    return texts
+    return with_chances(keys, written, chances)
+
+
+def with_chances(keys: Sequence[str], texts: Sequence[str], chances: Sequence[dict | None]) -> dict[str, str]:
+    """Texts by their keys, after the probabilities behind them: a torn line never leaves a text without these."""
+    made = {beside(key): json.dumps(one) for key, one in zip(keys, chances) if one}
+    return made | dict(zip(keys, texts, strict=True))
 
 
 def complete_both(
@@ -113,11 +115,7 @@ def complete_both(
         made = model.generate_and_judge(batch, [then[text] for text in batch], limit)
         answers, verdicts, chances = zip(*made)
         journal.add("answer", {keys[text]: answer for text, answer in zip(batch, answers)})
-        places = verdict_keys(batch, answers)
-        texts = dict(zip(places, verdicts))
-        for place, one in zip(places, chances):
-            texts[beside(place)] = json.dumps(one)
-        journal.add("verify", texts)
+        journal.add("verify", with_chances(verdict_keys(batch, answers), verdicts, chances))
 
 
 def each(
