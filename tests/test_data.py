@@ -171,17 +171,7 @@ def test_a_further_kind_of_data_is_one_entry(monkeypatch):
     def passages(config):
         return [Passage("p", "Numbers", "1 and 2.")]
 
-    def describe(config, split, dataset):
-        return {"licence": "none"}
-
-    def is_cited(config, dataset):
-        return False
-
-    def read_cited(config, dataset):
-        raise AssertionError("no set is cited")
-
-    kind = Kind(sets, questions, passages, describe, is_cited, read_cited)
-    monkeypatch.setitem(data.KINDS, "numbers", kind)
+    monkeypatch.setitem(data.KINDS, "numbers", Kind(sets, questions, passages))
     config = Config().change(data="numbers", n_questions=3)
     assert [q.id for q in load_questions(config)] == ["test-1", "test-3", "test-5", "test-2", "test-4", "test-6"]
     assert [q.id for q in load_questions(config.change(datasets=("even",), split="train", n_questions=1))] == [

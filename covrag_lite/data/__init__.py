@@ -20,21 +20,32 @@ from covrag_lite.records import Passage, Question, Sample
 SPLITS = ("train", "validation", "test")
 
 
+def no_card(config: Config, split: str, dataset: str) -> dict[str, object]:
+    """Nothing is known of the set but its questions."""
+    return {}
+
+
+def never_cited(config: Config, dataset: str) -> bool:
+    """No set comes with references of its own."""
+    return False
+
+
 @dataclass(frozen=True)
 class Kind:
-    """One kind of data."""
+    """One kind of data; the first three functions will do."""
 
     sets: Callable[[Config, str], tuple[str, ...]]  # config, split -> the names of its sets
     questions: Callable[[Config, str, str], list[Question]]  # config, split, set -> its questions
     passages: Callable[[Config], list[Passage]]  # the corpus
-    describe: Callable[[Config, str, str], dict[str, object]]  # config, split, set -> source, licence and the like
-    is_cited: Callable[[Config, str], bool]  # has the set WebGLM-QA's shape?
-    read_cited: Callable[[Config, str], tuple[list[Question], dict[str, list[Passage]]]]  # if so, with references
+    describe: Callable[[Config, str, str], dict[str, object]] = no_card  # source, licence and the like
+    is_cited: Callable[[Config, str], bool] = never_cited  # has the set WebGLM-QA's shape?
+    read_cited: Callable[[Config, str], tuple[list[Question], dict[str, list[Passage]]]] | None = None  # if it has
 
 
 KINDS = {
-    name: Kind(room.sets, room.questions, room.passages, room.describe, room.is_cited, room.read_cited)
-    for name, room in {"world": world, "folder": folder, "hub": hub}.items()
+    "world": Kind(world.sets, world.questions, world.passages, world.describe),
+    "folder": Kind(folder.sets, folder.questions, folder.passages, folder.describe, folder.is_cited, folder.read_cited),
+    "hub": Kind(hub.sets, hub.questions, hub.passages, hub.describe, hub.is_cited, hub.read_cited),
 }
 
 

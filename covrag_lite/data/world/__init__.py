@@ -35,13 +35,3 @@ def passages(config: Config) -> list[Passage]:
 def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
     """Where a set comes from."""
     return {"source": f"generated from seed {config.world.seed}", "licence": "that of this code"}
-
-
-def is_cited(config: Config, dataset: str) -> bool:
-    """No set of the world has WebGLM-QA's shape."""
-    return False
-
-
-def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]]:
-    """Nothing to read: no set of the world has cited answers."""
-    raise ValueError(f"{dataset} has no cited answers")
