@@ -11,6 +11,7 @@ from covrag_lite import prompts
 from covrag_lite.config import ROOT, Config, from_notebook
 from covrag_lite.journal import Journal
 from covrag_lite.judging import ballots, judges, ranking, revisions
+from covrag_lite.judging.answers import Answers, Recorded, load_answers
 from covrag_lite.model.endpoint import EndpointError
 from covrag_lite.records import Prediction, Round
 from covrag_lite.report import paper
@@ -27,7 +28,7 @@ def made_of(questions, passages, texts):
         for question, text in zip(questions, texts[system]):
             only_round = Round(question.question, references, text)
             predictions.append(Prediction(question, system, (only_round,)))
-    return judges.Answers(predictions, list(questions), list(passages), judges.Recorded("none"))
+    return Answers(predictions, list(questions), list(passages), Recorded("none"))
 
 
 @pytest.fixture
@@ -194,11 +195,11 @@ def test_an_unknown_judge_or_a_lonely_system_is_named(answers):
     with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
         judges.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
     with pytest.raises(ValueError, match="at least two systems"):
-        judges.load_answers(from_notebook({"ranked": ["RAG"]}))
+        load_answers(from_notebook({"ranked": ["RAG"]}))
 
 
 def test_recorded_answers_are_judged_without_a_model():
-    answers = judges.load_answers(from_notebook({"n_judged": 2, "ranked": ["CoV-RAG-S", "RAG"]}))
+    answers = load_answers(from_notebook({"n_judged": 2, "ranked": ["CoV-RAG-S", "RAG"]}))
     assert len(answers.questions) == 8
     assert [p.system for p in answers.predictions] == ["CoV-RAG-S"] * 8 + ["RAG"] * 8
     manifest = json.loads((ROOT / "results" / Config().judging.predictions / "table2.manifest.json").read_text())
@@ -215,7 +216,7 @@ def test_recorded_answers_are_judged_without_a_model():
 )
 def test_a_parameter_without_effect_on_recorded_answers_is_named(parameters, sentence):
     with pytest.raises((ValueError, FileNotFoundError), match=sentence):
-        judges.load_answers(from_notebook(parameters))
+        load_answers(from_notebook(parameters))
 
 
 def revise(question, references, answer, revised, found):

@@ -12,6 +12,8 @@ from covrag_lite.check import check, remake
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.judging import judges
+from covrag_lite.judging.answers import load_answers
+from covrag_lite.judging.ballots import CRITERIA
 from covrag_lite.report import recorded
 from covrag_lite.report.retrieval import search_twice
 
@@ -68,13 +70,13 @@ def answer_questions(root, config, resources, questions, passages):
 def judge_answers(root):
     """A recorded Table 3 of these answers, by the rubric and by a served judge that likes CoV-RAG best."""
     config = Config().change(predictions="toy", ranked=SYSTEMS, judges=("rubric", "endpoint:toy"))
-    answers = judges.load_answers(config, root)
+    answers = load_answers(config, root)
     rows = []
     for order in (1, 2):
         for p in answers.predictions:
             score = 0.2 * (p.system == "CoV-RAG")
             about = ("endpoint:toy", order, p.question.dataset, p.question.id, p.system)
-            rows += [(*about, criterion, score, True) for criterion in judges.CRITERIA]
+            rows += [(*about, criterion, score, True) for criterion in CRITERIA]
     known = pd.DataFrame(rows, columns=judges.COLUMNS)
     data = {"questions": answers.questions, "passages": answers.passages}
     run = record(root, "table3", config, answers.model, {}, **data)

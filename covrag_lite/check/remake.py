@@ -7,6 +7,7 @@ import pandas as pd
 
 from covrag_lite import config
 from covrag_lite.judging import judges, ranking
+from covrag_lite.judging.answers import Answers, load_answers
 from covrag_lite.outcomes import load_outcomes, to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import ablation, pictures, retrieval, tables
@@ -28,7 +29,7 @@ def load_basis(run: Recorded, root: Path) -> object:
             raise
     if not run.config.judging.predictions:
         raise FileNotFoundError("as the systems ran anew for it and their answers are not recorded")
-    answers = judges.load_answers(run.config, root)
+    answers = load_answers(run.config, root)
     check_data(run, questions=answers.questions, passages=answers.passages)
     return answers, judges.load_verdicts(run.file("verdicts.jsonl"))
 
@@ -50,7 +51,7 @@ def make_chain(run: Recorded, predictions: Sequence[Prediction], folder: Path) -
     pictures.plot_accuracy(long, tables.title("table5", run.config, long), folder / "table5.png", None)
 
 
-def make_ranks(run: Recorded, basis: tuple[judges.Answers, pd.DataFrame], folder: Path) -> None:
+def make_ranks(run: Recorded, basis: tuple[Answers, pd.DataFrame], folder: Path) -> None:
     """Table 3 and its picture, from the judged answers and the recorded verdicts; the rubric judges anew."""
     answers, known = basis
     scores = judges.judge(run.config, answers, known)

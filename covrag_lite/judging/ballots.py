@@ -19,7 +19,7 @@ from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.training.teacher import AGAIN
 
 if TYPE_CHECKING:
-    from covrag_lite.judging.judges import Answers
+    from covrag_lite.judging.answers import Answers
 
 # Scores go from 0 to 1; 1 is best, except for bias.
 CRITERIA = {

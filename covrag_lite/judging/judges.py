@@ -7,146 +7,21 @@ be read. The notebook of Table 3 and `check` call this; `ranking` makes the tabl
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import evaluation
-from covrag_lite.config import ROOT, Config
-from covrag_lite.data import load_passages, load_questions
+from covrag_lite.config import Config
 from covrag_lite.journal import Journal
-from covrag_lite.judging.ballots import CRITERIA, by_endpoint  # noqa: F401  CRITERIA is for those who call this module
+from covrag_lite.judging.answers import Answers
+from covrag_lite.judging.ballots import by_endpoint
 from covrag_lite.judging.rubric import rubric
 from covrag_lite.model.endpoint import PREFIX, Endpoint
-from covrag_lite.records import Passage, Prediction, Question
-from covrag_lite.report import recorded
+from covrag_lite.records import Passage, Question
 
 PROXY = "rubric (proxy)"  # its name wherever its numbers are shown
 COLUMNS = ["judge", "order", "dataset", "id", "system", "criterion", "score", "ranked"]
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """Stands in for a model whose answers were recorded, with what its run's manifest says of it."""
-
-    weights_hash: str
-    adapters: dict[str, str] = field(default_factory=dict)  # adapter -> the hash of its weights
-    adapter: str = ""
-    device: str = "recorded"
-
-    @property
-    def base(self) -> "Recorded":
-        return self
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.weights_hash}+{self.adapters.get(self.adapter, '')}"
-
-    def with_adapter(self, name: str) -> "Recorded":
-        return replace(self, adapter=name if name in self.adapters else "")
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What is judged: every ranked system's predictions on the same questions, the corpus, and who wrote them."""
-
-    predictions: list[Prediction]
-    questions: list[Question]
-    passages: list[Passage]
-    model: object
-
-    def by_question(self) -> list[dict[str, Prediction]]:
-        """Each question's predictions by their system."""
-        groups = {question.id: {} for question in self.questions}
-        for prediction in self.predictions:
-            groups[prediction.question.id][prediction.system] = prediction
-        return list(groups.values())
-
-    def cited_together(self) -> tuple[str, ...]:
-        """The systems that saw the same references on every question.
-
-        Only their citations can be ranked against each other, which is why the paper leaves CoV-RAG out.
-        """
-        seen = []
-        for group in self.by_question():
-            seen.append({system: prediction.rounds[-1].passages for system, prediction in group.items()})
-        systems = list(seen[0])
-        searching = [system for system in systems if any(references[system] for references in seen)]
-        if not searching:
-            return ()
-        first = searching[0]
-        return tuple(s for s in systems if all(references[s] == references[first] for references in seen))
-
-
-def load_answers(config: Config, root: Path = ROOT) -> Answers:
-    """The ranked systems' answers: those recorded under results/, or new ones."""
-    ranked = config.judging.ranked
-    if len(set(ranked)) < max(2, len(ranked)):
-        raise ValueError(f"ranked is {ranked}; name at least two systems, none of them twice")
-    answers = _load_recorded(config, root) if config.judging.predictions else _run_anew(config)
-    held = list(dict.fromkeys(prediction.system for prediction in answers.predictions))
-    unknown = set(ranked) - set(held)
-    if unknown:
-        raise ValueError(
-            f"predictions {config.judging.predictions!r} hold no answers of {', '.join(sorted(unknown))}; "
-            f"they hold {', '.join(held)}"
-        )
-    questions = _first_of_each_set(answers.questions, config.judging.n_judged)
-    kept = {question.id for question in questions}
-    predictions = [p for p in answers.predictions if p.system in ranked and p.question.id in kept]
-    predictions.sort(key=lambda prediction: ranked.index(prediction.system))
-    return replace(answers, predictions=predictions, questions=questions)
-
-
-def _run_anew(config: Config) -> Answers:
-    """New answers of the ranked systems."""
-    questions = load_questions(config)
-    passages = load_passages(config)
-    resources = evaluation.load_resources(config, passages)
-    predictions = evaluation.run(config.change(systems=config.judging.ranked), resources, questions)
-    return Answers(predictions, questions, passages, resources.model)
-
-
-def _load_recorded(config: Config, root: Path) -> Answers:
-    """A recorded run's answers with its own data, made again from its manifest and compared by their hashes."""
-    _refuse_what_has_no_effect(config)
-    folder = root / "results" / config.judging.predictions
-    runs = [run for run in recorded.find(root) if run.folder == folder and run.has_predictions]
-    if not runs:
-        raise FileNotFoundError(
-            f'{folder} holds no recorded predictions; name a folder under results/, or "" to run the systems anew'
-        )
-    run = runs[0]
-    model = Recorded(run.manifest["model_sha256"], run.manifest.get("adapters", {}))
-    questions = load_questions(run.config)
-    passages = load_passages(run.config)
-    return Answers(recorded.load(run), questions, passages, model)
-
-
-def _refuse_what_has_no_effect(config: Config) -> None:
-    """Raise an error where a setting was changed on which recorded answers do not depend any more."""
-    default = Config()
-    for concern in ("world", "data", "model", "retrieval", "chain"):
-        usual = asdict(getattr(default, concern))
-        for name, value in asdict(getattr(config, concern)).items():
-            if value != usual[name] and name != "requests":  # that one is the judge's too
-                raise ValueError(
-                    f"{name} is {value!r}, but recorded answers do not depend on it any more; "
-                    f'with predictions "" the systems run anew'
-                )
-
-
-def _first_of_each_set(questions: Sequence[Question], n: int) -> list[Question]:
-    """The first n questions of each set, set by set; 0 means all."""
-    sets: dict[str, list[Question]] = {}
-    for question in questions:
-        sets.setdefault(question.dataset, []).append(question)
-    chosen = []
-    for members in sets.values():
-        chosen += members[: n or None]
-    return chosen
 
 
 def judge(config: Config, answers: Answers, known: pd.DataFrame | None = None) -> pd.DataFrame:
