@@ -104,6 +104,7 @@ def facts_of_verdicts(frame: pd.DataFrame) -> dict[str, str]:
             made |= {f"{name} judged n": str(row.n), f"{name} right": row.right, f"{name} majority": row.majority}
             made |= {f"{name} judge": row.judge, f"{name} wording": row.wording, f"{name} AUROC": row.AUROC}
             made |= {f"{name} caught": row.caught, f"{name} doubted": row.doubted, f"{name} likelihood": row.likelihood}
+            made[f"{name} both"] = row.both
         for row in bounds.bounds(frame, system).itertuples():
             made[f"{system} {row.case.replace(':', '')}"] = f"{row.value:.1f}"  # a colon in braces begins a format
         found = map(str, bounds.count_found(frame, system))

@@ -19,7 +19,8 @@ BINS = np.linspace(0, 1, 6)  # of the expected correctness, for the reliability 
 def judged_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
     """One system's rows with a readable verdict on an answer that can be scored; `right` is the truth about it."""
     rows = frame[(frame.system == system) & (frame.judgment.fillna("") != "") & frame.first_normalised.notna()]
-    return rows.assign(right=rows.first_normalised.astype(bool))
+    scores = {name: rows[name].astype(float) for name in ("expected_correctness", "likelihood")}
+    return rows.assign(right=rows.first_normalised.astype(bool), **scores)
 
 
 def by_form(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -61,7 +62,7 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
     wording   how often a rule would be right that sees only how the question is put, and knows each form's majority
     caught    wrong answers that are judged "false"; doubted: right ones that are
     AUROC     how often the expected correctness of a right answer is above that of a wrong one, with its interval;
-              likelihood: the same of the answer's own likelihood, which needs no verdict
+              likelihood: the same of the answer's own likelihood, which needs no verdict; both: of their ranks' sum
     """
     rows = judged_rows(frame, system)
     made = []
@@ -82,6 +83,7 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
                 "doubted": f"{(right.judgment == 'false').sum()} of {len(right)}",
                 "AUROC": _area(part, "expected_correctness"),
                 "likelihood": _area(part, "likelihood"),
+                "both": _area(part.assign(both=part.expected_correctness.rank() + part.likelihood.rank()), "both"),
             }
         )
     return pd.DataFrame(made)
