@@ -38,7 +38,9 @@ def load_paper() -> dict:
 
 def load_table(table: str) -> pd.DataFrame:
     """One of the paper's tables, whole."""
-    return pd.DataFrame.from_dict(load_paper()[table]["rows"], orient="index").rename_axis(load_paper()[table]["title"])
+    rows = load_paper()[table]["rows"]
+    columns = list(max(rows.values(), key=len))  # a row may lack some
+    return pd.DataFrame.from_dict(rows, orient="index")[columns].rename_axis(load_paper()[table]["title"])
 
 
 def load_row(table: str, system: str) -> dict[str, float]:

@@ -30,7 +30,7 @@ def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None
 
     sns.set_theme(style="whitegrid", context="talk")
     rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
-    rows = rows.assign(dataset=rows.dataset.map(name_of))
+    rows = rows.assign(dataset=[name_of(dataset).replace(" ", "\n") for dataset in rows.dataset])
     colours = {system: palette().get(system, OTHER) for system in rows.system.unique()}
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
     sns.barplot(rows, x="dataset", y="value", hue="system", palette=colours, errorbar=None, ax=axes)
