@@ -19,7 +19,7 @@ METRICS = ("raw", "normalised", "whole")
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "’‘“”–—…", " "))
 
 
-@lru_cache(maxsize=4096)  # systems see the same passages, and each is looked at by several rules
+@lru_cache(maxsize=1 << 16)  # systems see the same passages, and each is looked at by several rules
 def normalise(text: str) -> str:
     """The text in lower case, without reference marks and punctuation, with single spaces."""
     unmarked = CITATION.sub(" ", text)

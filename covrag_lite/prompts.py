@@ -69,6 +69,12 @@ def build_terms(question: str) -> str:
     return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Terms:"
 
 
+def build_options(question: str) -> str:
+    """Several possible answers, likewise."""
+    task = "Name three different things that could be the answer to the question, separated by commas. If unsure, guess."
+    return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Answers:"
+
+
 def build_rewrite(question: str) -> str:
     """The rewriting step of Start-Revise (Rewrite-Retrieve-Read), which sees the question alone."""
     task = "Rewrite this as one clear question for a search engine. Give only the question."

@@ -38,7 +38,8 @@ def seeds(monkeypatch):
         def say_nothing(x):
             return [""] * len(x)
 
-        return SimpleNamespace(answer=answer, guess=say_nothing, name_terms=say_nothing, journal=None)
+        silent = dict.fromkeys(("guess", "name_terms", "name_options"), say_nothing)
+        return SimpleNamespace(answer=answer, journal=None, **silent)
 
     monkeypatch.setattr(recipe, "train_adapter", train)
     monkeypatch.setattr(recipe, "load_trained", load)

@@ -8,6 +8,7 @@ from covrag_lite.config import Retrieval
 from covrag_lite.records import Question
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.training import revisions
+from covrag_lite.training.oracle import Example
 
 CLEAN = "Who wrote The Copper Lanterns?"
 MISSPELT = Question("q", "nq", "hoo rote teh coper lnterns?", ("Edith Marrow",), ("p0",), CLEAN, "author+misspelt")
@@ -23,16 +24,13 @@ TWO_HOP = Question(
 
 
 class Guesser:
-    """An author whose guess and terms are always the same."""
+    """An author who says the same of every question."""
 
-    def __init__(self, guess="", terms=""):
-        self.said, self.terms = guess, terms
+    def __init__(self, guess="", terms="", options=""):
+        self.said = {"guess": guess, "name_terms": terms, "name_options": options}
 
-    def guess(self, x):
-        return [self.said for _ in x]
-
-    def name_terms(self, x):
-        return [self.terms for _ in x]
+    def __getattr__(self, task):
+        return lambda x: [self.said[task] for _ in x]
 
 
 @pytest.fixture
@@ -40,29 +38,55 @@ def search(passages):
     return load_retriever(Retrieval(k=2), passages)
 
 
+def example(question, passages, answer=""):
+    return Example(question, tuple(passages), answer, "retrieved")
+
+
 def found_for(question, passages, author, search):
-    return revisions.find_revisions({question.question: (question, passages)}, author, search)
+    return revisions.find_revisions({question.question: example(question, passages)}, author, search)
 
 
-def test_the_well_put_question_is_the_first_candidate_and_the_question_itself_is_none(passages):
-    made = revisions.propose(MISSPELT, passages[:1], "Edith wrote it.", "lanterns")
+def test_the_question_stands_in_every_candidate_but_the_bare_ones_and_is_none_itself(passages):
+    made = revisions.propose(example(MISSPELT, passages[:1], "Agnes[1]"), "Edith wrote it.\nMore", "lanterns", "Ada, Eve")
     asked = "hoo rote teh coper lnterns"
-    wanted = [CLEAN, f"{asked}? Edith wrote it.", "Edith wrote it.", f"{asked} lanterns", "lanterns"]
-    assert made == [*wanted, f"{asked} Copper Lanterns"]
+    assert made == {
+        "the question well put": CLEAN,
+        "guess and answer": f"{asked}? Edith wrote it. Agnes",
+        "guess": f"{asked}? Edith wrote it.",
+        "answer": f"{asked}? Agnes",
+        "guess and options": f"{asked}? Edith wrote it. Ada, Eve",
+        "options": f"{asked}? Ada, Eve",
+        "key terms": f"{asked}? lanterns",
+        "title 1": f"{asked}? Copper Lanterns",
+        "a guess alone": "Edith wrote it.",
+        "key terms alone": "lanterns",
+    }
     unknown = replace(MISSPELT, clean_question="")
-    assert revisions.propose(unknown, [], asked, "") == [f"{asked}? {asked}"]
+    assert revisions.propose(example(unknown, []), asked, "", "") == {"guess": f"{asked}? {asked}"}
 
 
 def test_a_candidate_is_one_line_that_a_verdict_can_hold():
     assert revisions.tidy('the "Copper\\Lanterns"\nagain') == "the Copper Lanterns again"
-    assert len(revisions.tidy("word " * 99).split()) == revisions.LONGEST
+    assert len(revisions.tidy(" ".join(map(str, range(99)))).split()) == revisions.LONGEST
+    assert revisions.tidy("England, England England - England") == "England, England -"
 
 
-def test_of_the_candidates_the_one_that_finds_the_passage_first_is_kept(passages, search):
-    assert found_for(MISSPELT, passages[2:4], Guesser(), search) == {MISSPELT.question: CLEAN}
+def test_candidates_that_find_the_passage_are_kept_by_their_form(passages, search):
+    assert found_for(MISSPELT, passages[2:4], Guesser(), search) == {MISSPELT.question: {revisions.CLEAN: CLEAN}}
     unknown = replace(MISSPELT, clean_question="")
     author = Guesser("Sheep graze on hills.", "copper lanterns novel")
-    assert found_for(unknown, passages[2:4], author, search)[MISSPELT.question].endswith("copper lanterns novel")
+    kept = found_for(unknown, passages[2:4], author, search)[MISSPELT.question]
+    assert set(kept) == {"key terms", "key terms alone"}
+
+
+def test_the_form_that_finds_most_is_taken_the_well_put_question_first_and_bare_guesses_last():
+    rare, common, alone = {"guess": "a"}, {"guess": "b", "options": "c"}, {"a guess alone": "d", "options": "e"}
+    counts = revisions.count_forms([{"1": rare, "2": common}, {"3": common, "4": alone, "5": alone, "6": alone}])
+    assert counts == {"guess": 3, "options": 5, "a guess alone": 3}
+    assert revisions.choose(common, counts) == "c"
+    assert revisions.choose(rare, counts) == "a"
+    assert revisions.choose({"a guess alone": "d", "guess": "b"}, counts | {"a guess alone": 9}) == "b"
+    assert revisions.choose({"options": "c", revisions.CLEAN: "clean"}, counts | {revisions.CLEAN: 1}) == "clean"
 
 
 def test_where_no_candidate_finds_anything_new_none_is_kept(passages, search):
@@ -74,8 +98,3 @@ def test_where_no_candidate_finds_anything_new_none_is_kept(passages, search):
 def test_a_second_step_is_asked_for_only_after_the_first_was_found(passages):
     assert revisions.clean_wording(TWO_HOP, passages[:1]) == "Where was Edith Marrow born?"
     assert revisions.clean_wording(TWO_HOP, passages[3:5]) == ""
-
-
-def test_the_reward_falls_with_the_place_of_the_passage(passages):
-    assert [revisions.reward(MISSPELT, passages[i:] + passages[:i]) for i in (0, 5, 4)] == [1, 1 / 2, 1 / 3]
-    assert revisions.reward(MISSPELT, passages[1:]) == 0

@@ -59,6 +59,10 @@ class Author:
         """The names and terms that each question is about."""
         return self.write("terms", [prompts.build_terms(one) for one in x], GUESS_TOKENS)
 
+    def name_options(self, x: Sequence[str]) -> list[str]:
+        """Several possible answers to each question, from memory."""
+        return self.write("options", [prompts.build_options(one) for one in x], GUESS_TOKENS)
+
     def rewrite(self, x: Sequence[str]) -> list[str]:
         """Rewrite questions for a search engine, without having seen any passage."""
         return self.write("rewrite", [prompts.build_rewrite(one) for one in x], self.settings.max_revised_tokens)

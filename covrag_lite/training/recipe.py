@@ -16,7 +16,7 @@ from covrag_lite.records import Prediction, Sample
 from covrag_lite.systems import find_system
 from covrag_lite.training import loop
 from covrag_lite.training.oracle import Example
-from covrag_lite.training.revisions import find_revisions
+from covrag_lite.training.revisions import choose, count_forms, find_revisions
 from covrag_lite.training.sources import Source
 from covrag_lite.training.synthesis import answer_samples, balance, find_failures, halve, make_examples
 from covrag_lite.training.teacher import load_annotator
@@ -63,9 +63,16 @@ def make_d2(config: Config, sources: Sequence[Source]) -> tuple[list[Example], l
         for source in sources:
             half = halve(source.questions, config.synthesis.synthesis_seed)[number]
             every.append((source, make_examples(source, half, author.answer, config)))
+    failed = [find_failures(examples) for _, examples in every]
+    found = [find_revisions(one, bare, source.search) for one, (source, _) in zip(failed, every)]
+    counts = count_forms(found)
+    print(
+        f"revised questions: {sum(map(len, found))} of {sum(map(len, failed))} questions that found nothing have one; "
+        f"by form: {', '.join(f'{form} {n}' for form, n in counts.most_common())}"
+    )
     whole = []
-    for source, examples in every:
-        revisions = find_revisions(find_failures(examples), bare, source.search)
+    for (source, examples), one in zip(every, found):
+        revisions = {text: choose(candidates, counts) for text, candidates in one.items()}
         whole += annotate(examples, revisions, source.search)
     n_questions = sum(len(source.questions) for source in sources)
     size = round(config.synthesis.verify_share * n_questions)

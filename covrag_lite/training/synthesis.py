@@ -104,11 +104,11 @@ def spoil(examples: Sequence[Example], share: float, rng: random.Random) -> list
     return made
 
 
-def find_failures(examples: Sequence[Example]) -> dict[str, tuple[Question, Sequence[Passage]]]:
-    """The questions whose own search found no passage that states the answer, by the text they were asked in."""
+def find_failures(examples: Sequence[Example]) -> dict[str, Example]:
+    """The examples whose own search found no passage that states the answer, by the text they were asked in."""
     searched = [one for one in examples if one.kind in ("retrieved", "broken wording")]
     failed = [one for one in searched if not supporting(one.question, one.passages)]
-    return {one.question.question: (one.question, one.passages) for one in failed}
+    return {one.question.question: one for one in failed}
 
 
 def wording(one: Example) -> str:
