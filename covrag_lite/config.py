@@ -90,6 +90,7 @@ class Chain:
 
     systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "RAG trained", "CoV-RAG-S", "CoV-RAG")
     sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
+    keep: str = "last"  # whose answer counts: the last one's, as in the paper, or "likelier", ours
     max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
     # Rows of Table 4: no revision, one before retrieval, one after the answer.
     positions: tuple[str, ...] = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")

@@ -21,13 +21,14 @@ from covrag_lite.outcomes import save_outcomes, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.systems import System, find_system
-from covrag_lite.systems.tools import Sigma, Tools, by_revision, by_thresholds
+from covrag_lite.systems.tools import Sigma, Tools, by_doubt, by_revision, by_thresholds, keep_last, keep_likelier
 from covrag_lite.weights import hash_encoder
 
 if TYPE_CHECKING:
     from covrag_lite.model.endpoint import Endpoint
     from covrag_lite.model.local import LanguageModel
 
+KEEPS = {"last": keep_last, "likelier": keep_likelier}  # which of a question's answers counts
 ANSWERS_EACH = 7  # at worst a question costs a run of Table 2: five answers, and a verdict that takes as long as two
 
 
@@ -62,6 +63,8 @@ def load_author(config: Config, resources: Resources, adapter: str) -> Author:
 def bind(system: System, config: Config, resources: Resources) -> Tools:
     """A system's tools: its adapters behind the functions that it may call."""
     own = config.change(**system.settings)
+    if own.chain.keep not in KEEPS:
+        raise ValueError(f"keep {own.chain.keep!r} is not known; use one of {', '.join(KEEPS)}")
     if own.chain.max_rounds < 1:
         raise ValueError(f"max_rounds is {own.chain.max_rounds}; 1 answers once, 2 is the paper's")
     author = load_author(own, resources, system.adapter)
@@ -73,20 +76,22 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         verify=author.verify,
         rewrite=rewriter.rewrite,
         recall=author.recall,
+        likelihoods=author.likelihoods,
         sigma=choose_sigma(own.chain.sigma, author),
+        keep=KEEPS[own.chain.keep],
         max_rounds=own.chain.max_rounds,
     )
 
 
 def choose_sigma(rule: str, author: Author) -> Sigma:
-    """σ by its name; thresholds are the adapter's own where they were fitted for it, else the paper's."""
+    """σ by its name; thresholds are those fitted for the adapter, on expected scores and likelihood, or the paper's."""
     if rule == "revision":
         return by_revision
     if rule != "thresholds":
         raise ValueError(f"sigma {rule!r} is not known; use 'revision' or 'thresholds'")
     adapter = author.model.adapter
     if adapter and (adapter / "sigma.json").exists():
-        return by_thresholds(**json.loads((adapter / "sigma.json").read_text()))
+        return by_doubt(**json.loads((adapter / "sigma.json").read_text()))
     return by_thresholds()
 
 
@@ -97,14 +102,7 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
     author = load_author(config.change(**system.settings), resources, system.adapter)
     has_adapter = bool(system.adapter and author.model.adapter)
     backbone = f"{config.model.model}+{system.adapter}" if has_adapter else config.model.model
-    return [replace(prediction, backbone=backbone) for prediction in add_likelihoods(made, author)]
-
-
-def add_likelihoods(predictions: Sequence[Prediction], author: Author) -> list[Prediction]:
-    """The predictions with what the journal knows of how likely the model held its answers."""
-    rounds = [(p.question.question, one.passages) for p in predictions for one in p.rounds]
-    known = iter(author.likelihoods([x for x, _ in rounds], [k for _, k in rounds]))
-    return [replace(p, rounds=tuple(replace(one, likelihood=next(known)) for one in p.rounds)) for p in predictions]
+    return [replace(prediction, backbone=backbone) for prediction in made]
 
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:

@@ -14,6 +14,7 @@ import pandas as pd
 from covrag_lite import metrics, prompts
 from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of
+from covrag_lite.systems.tools import expect
 
 MARK = re.compile("⟨question ([0-9a-f]+)⟩")  # in a record wherever what we wrote repeats the question
 
@@ -38,7 +39,7 @@ def load_outcomes(path: Path) -> pd.DataFrame:
 def _describe(p: Prediction) -> dict:
     """A prediction's row of the frame."""
     answers = p.question.answers
-    first, last = p.rounds[0], p.rounds[-1]
+    first, last = p.rounds[0], p.final
     verdicts = [one.verdict for one in p.rounds if one.verdict]
     return dict(
         system=p.system,
@@ -73,9 +74,7 @@ def _describe(p: Prediction) -> dict:
 
 def _expected(verdicts: Sequence[Verdict], score: str) -> float | None:
     """The first verdict's expectation of a score, else the score itself."""
-    if not verdicts or not verdicts[0].parsed:
-        return None
-    return (verdicts[0].probabilities or {}).get(score, getattr(verdicts[0], score))
+    return expect(verdicts[0], score) if verdicts and verdicts[0].parsed else None
 
 
 def form_of(kind: str) -> str:
@@ -92,6 +91,8 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     for p in predictions:
         rounds = [_to_json(one, p.question) for one in p.rounds]
         row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
+        if p.kept != -1:
+            row["kept"] = p.kept
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
@@ -148,7 +149,8 @@ def load_predictions(
         question = asked[row["id"]]
         adapter = adapter_of(row["system"])
         rounds = tuple(_from_json(one, question, known, adapter) for one in row["rounds"])
-        made.append(Prediction(question, row["system"], rounds, f"{backbone}+{adapter}" if adapter else backbone))
+        named = f"{backbone}+{adapter}" if adapter else backbone
+        made.append(Prediction(question, row["system"], rounds, named, row.get("kept", -1)))
     return made
 
 

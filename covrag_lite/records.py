@@ -80,16 +80,22 @@ class Round:
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """One question's whole journey through one system; the last round's answer is the answer."""
+    """One question's whole journey through one system."""
 
     question: Question
     system: str
     rounds: tuple[Round, ...]
     backbone: str = ""  # the model it ran on, with its adapter
+    kept: int = -1  # the round whose answer counts; an earlier one where a rule prefers it
+
+    @property
+    def final(self) -> Round:
+        """The round whose answer counts."""
+        return self.rounds[self.kept]
 
     @property
     def answer(self) -> str:
-        return self.rounds[-1].answer
+        return self.final.answer
 
     @property
     def revised(self) -> bool:
@@ -107,10 +113,14 @@ class Prediction:
                 scores = ", ".join(f"{name} {_number(getattr(one.verdict, name))}" for name in SCORES)
                 lines.append(f"  verdict: {one.verdict.judgment or 'unparsed'} ({scores})")
                 lines.append(f"  revised question: {one.verdict.revised_question or '(none)'}")
+        if self.answer != self.rounds[-1].answer:
+            lines.append(f"the answer of round {1 + self.rounds.index(self.final)} counts")
         return "\n".join([*lines, f"gold: {' | '.join(self.question.answers)}"])
 
     def _repr_html_(self) -> str:
         rounds = "".join(_round_html(number, one, self.question) for number, one in enumerate(self.rounds, 1))
+        if self.answer != self.rounds[-1].answer:
+            rounds += f"<div><b>The answer of round {1 + self.rounds.index(self.final)} counts.</b></div>"
         gold = " | ".join(map(html.escape, self.question.answers))
         return (
             f"<div style='font-family:sans-serif;max-width:60em'>"

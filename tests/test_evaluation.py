@@ -100,6 +100,8 @@ def test_unknown_names_are_named(config, resources, questions):
         evaluation.run(config.change(max_rounds=0), resources, questions)
     with pytest.raises(ValueError, match="sigma 'luck' is not known"):
         evaluation.run(config.change(sigma="luck"), resources, questions)
+    with pytest.raises(ValueError, match="keep 'mine' is not known"):
+        evaluation.run(config.change(keep="mine"), resources, questions)
 
 
 def test_a_systems_own_settings_stand_above_those_of_the_run(config, resources):
@@ -113,14 +115,14 @@ def test_a_systems_own_settings_stand_above_those_of_the_run(config, resources):
 
 def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):
     verdict = scripted.verify(["wher was edit marow born"])[0]
-    parsed = evaluation.prompts.parse_verdict(verdict)
-    assert by_thresholds()(parsed)
+    one = Round("", (), "", evaluation.prompts.parse_verdict(verdict))
+    assert by_thresholds()(one)
     scripted.adapter = tmp_path / "cov"
     scripted.adapter.mkdir()
-    own = {"reference": 0.05, "correctness": 0.9, "bias": 0.1, "truthfulness": 0.9}
+    own = {"reference": 0.05, "correctness": 0.9, "likelihood": 0.01}
     (scripted.adapter / "sigma.json").write_text(json.dumps(own))
     sigma = evaluation.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma
-    assert not sigma(parsed)  # its reference_correctness of 0.1 is not below 0.05
+    assert not sigma(one)  # its reference_correctness of 0.1 is not below 0.05
 
 
 def test_the_estimate_speaks_of_what_is_left(config, resources, questions):

@@ -47,7 +47,9 @@ def found_for(question, passages, author, search):
 
 
 def test_the_question_stands_in_every_candidate_but_the_bare_ones_and_is_none_itself(passages):
-    made = revisions.propose(example(MISSPELT, passages[:1], "Agnes[1]"), "Edith wrote it.\nMore", "lanterns", "Ada, Eve")
+    made = revisions.propose(
+        example(MISSPELT, passages[:1], "Agnes[1]"), "Edith wrote it.\nMore", "lanterns", "Ada, Eve"
+    )
     asked = "hoo rote teh coper lnterns"
     assert made == {
         "the question well put": CLEAN,

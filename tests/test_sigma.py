@@ -29,8 +29,8 @@ def run(passages, questions, scripted, tmp_path):
 def test_the_rules_are_compared_on_the_questions_that_can_be_scored(passages, questions, scripted, tmp_path):
     predictions = run(passages, questions, scripted, tmp_path) * 10
     thresholds, table = sigma.cross_validate_sigma(predictions)
-    assert set(thresholds) == {"reference", "correctness", "bias", "truthfulness"}
-    assert table.n.tolist() == [30, 30, 30]  # q4's gold is defective
+    assert set(thresholds) == {"reference", "correctness", "likelihood"}
+    assert table.n.tolist() == [30] * 6  # q4's gold is defective
     assert table.searches.tolist()[:2] == [0, 10]
 
 
@@ -38,7 +38,7 @@ def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(passages, q
     predictions = run(passages, questions, scripted, tmp_path) * 10
     config = Config().change(adapters_out=str(tmp_path / "adapters"))
     (tmp_path / "adapters" / "cov").mkdir(parents=True)
-    assert len(sigma.fit(config, predictions)) == 3
+    assert len(sigma.fit(config, predictions)) == 6
     kept = json.loads((tmp_path / "adapters" / "cov" / "sigma.json").read_text())
     assert kept == sigma.cross_validate_sigma(predictions)[0]
     assert sigma.fit(config, []) is None

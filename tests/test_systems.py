@@ -7,10 +7,11 @@ import pytest
 
 from covrag_lite import systems
 from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Round
 from covrag_lite.systems.baselines import closed_book, rag, start_revise
 from covrag_lite.systems.chain import cov_rag
 from covrag_lite.systems.controls import shuffle_revisions, shuffled, verify_only
-from covrag_lite.systems.tools import Tools, by_revision, by_thresholds, never
+from covrag_lite.systems.tools import Tools, by_doubt, by_revision, by_thresholds, keep_likelier, never
 
 WRITER, BIRTHPLACE = "who wrote the copper lanterns", "wher was edit marow born"
 REVISED = "Where was Edith Marrow born?"
@@ -103,21 +104,53 @@ def test_sigma_decides_which_questions_are_searched_again(two, script):
     assert script.log[3:] == [("search", []), ("answer", [], [])]
 
 
+def verified(verdict, likelihood=None):
+    return Round("asked", (), "answer", verdict, likelihood)
+
+
 def test_sigma_by_thresholds_wants_every_threshold_crossed():
     sigma = by_thresholds()
-    assert sigma(FALSE)  # the scores of the paper's Table 15, which were revised there
-    assert not sigma(TRUE)
+    assert sigma(verified(FALSE))  # the scores of the paper's Table 15, which were revised there
+    assert not sigma(verified(TRUE))
     better = {"reference_correctness": 0.5, "correctness": 0.5, "bias": 0.5, "truthfulness": 0.95}
     for name, score in better.items():
-        verdict = replace(FALSE, **{name: score})
-        assert by_revision(verdict), name
-        assert not sigma(verdict), name
+        one = verified(replace(FALSE, **{name: score}))
+        assert by_revision(one), name
+        assert not sigma(one), name
+
+
+def test_sigma_by_doubt_wants_every_expectation_and_the_likelihood_below_its_threshold():
+    told = replace(FALSE, probabilities={"reference_correctness": 0.4, "correctness": 0.3})
+    one = verified(told, likelihood=-0.5)
+    assert by_doubt()(one)
+    assert by_doubt(0.41, 0.31, -0.4)(one)
+    for strict in ({"reference": 0.4}, {"correctness": 0.3}, {"likelihood": -0.5}):
+        assert not by_doubt(**strict)(one), strict
+    assert by_doubt(likelihood=-9.0)(verified(told))  # a likelihood that is not known stops nothing
+    assert not by_doubt()(verified(TRUE))
+
+
+def test_the_surer_answer_counts_and_the_rounds_stay_as_they_were(two, script):
+    chances = {REVISED: -0.9, BIRTHPLACE: -0.1}
+
+    def likelihoods(x, k):
+        again = [entry for entry in script.log if entry[0] == "search"][-1][1] == [REVISED]
+        return [chances[REVISED] if again else -0.2 for _ in x]
+
+    last = cov_rag(two, script.tools(likelihoods=likelihoods))
+    surer = cov_rag(two, script.tools(likelihoods=likelihoods, keep=keep_likelier))
+    assert [p.rounds for p in surer] == [p.rounds for p in last]
+    assert surer[1].answer == last[1].rounds[0].answer != last[1].answer
+    chances[REVISED] = -0.1
+    assert cov_rag(two, script.tools(likelihoods=likelihoods, keep=keep_likelier)) == last
+    assert keep_likelier([replace(one, likelihood=None) for one in last[1].rounds]) == -1
 
 
 def test_an_unparsed_verdict_revises_nothing():
     rubbish = parse_verdict("I think the answer is fine.")
-    assert not by_revision(rubbish)
-    assert not by_thresholds()(rubbish)
+    assert not by_revision(verified(rubbish))
+    assert not by_thresholds()(verified(rubbish))
+    assert not by_doubt()(verified(rubbish))
 
 
 def test_start_revise_searches_with_the_rewrite_and_answers_the_first_question(two, script):

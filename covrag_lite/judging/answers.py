@@ -55,7 +55,7 @@ class Answers:
         """
         seen = []
         for group in self.by_question():
-            seen.append({system: prediction.rounds[-1].passages for system, prediction in group.items()})
+            seen.append({system: prediction.final.passages for system, prediction in group.items()})
         systems = list(seen[0])
         searching = [system for system in systems if any(references[system] for references in seen)]
         if not searching:

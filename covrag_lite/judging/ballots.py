@@ -81,7 +81,7 @@ def draw_up(answers: "Answers") -> list[Ballot]:
     ballots = []
     for group in answers.by_question():
         if len(together) > 1:
-            references = group[together[0]].rounds[-1].passages
+            references = group[together[0]].final.passages
             cited = {system: group[system] for system in together}
             ballots += _in_both_orders(cited, (citations,), references)
         if len(group) > 1:

@@ -64,7 +64,7 @@ def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, tuple[f
     """
     question = prediction.question
     answer = prediction.answer
-    references = prediction.rounds[-1].passages
+    references = prediction.final.passages
     marks = supports(answer, question.question, references)
     right = metrics.score(answer, question.answers, "normalised")
     said = claim(answer, question.question)

@@ -14,7 +14,7 @@ from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import paper, tables
 from covrag_lite.report.verifier import judge_table
-from covrag_lite.systems.tools import by_thresholds
+from covrag_lite.systems.tools import by_thresholds, keep_likelier
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
 RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
@@ -117,6 +117,8 @@ def policies(predictions: Sequence[Prediction], system: str = "CoV-RAG") -> pd.D
     for rounds in depths:
         if all(one.verdict for p in own for one in p.rounds[:rounds]):
             rows.append(_policy(f"keep the better verified of {rounds}", own, take_better(rounds), rounds))
+    if all(one.likelihood is not None for p in own for one in p.rounds):
+        rows.append(_policy("keep the likelier of 2", own, take_likelier, 2))
     rows.append(_policy("replace where the paper's thresholds are crossed", own, take_crossed, 2, spared=True))
     rows.append(_policy("oracle: the better of 2", own, take_right, 2))
     if control:
@@ -146,7 +148,13 @@ def take_better(rounds: int) -> Callable[[Prediction], int]:
 
 def take_crossed(prediction: Prediction) -> int:
     """The rule that takes the second answer where the first one's verdict crosses the paper's thresholds."""
-    return int(prediction.revised and by_thresholds()(prediction.rounds[0].verdict))
+    return int(prediction.revised and by_thresholds()(prediction.rounds[0]))
+
+
+def take_likelier(prediction: Prediction) -> int:
+    """The rule that takes the answer that the model held for likelier given its passages."""
+    rounds = prediction.rounds[:2]
+    return range(len(rounds))[keep_likelier(rounds)]
 
 
 def take_right(prediction: Prediction) -> int:

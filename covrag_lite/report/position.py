@@ -13,7 +13,7 @@ from covrag_lite.records import Passage, Prediction, Question, Search
 
 def retrieved(predictions: Sequence[Prediction], search: Search) -> pd.DataFrame:
     """What each position of the revision finds with its last search, beside the clean wording where it is known."""
-    rows = [(p.system, *_found(p.rounds[-1].passages, p.question)) for p in predictions]
+    rows = [(p.system, *_found(p.final.passages, p.question)) for p in predictions]
     asked = {p.question.id: p.question for p in predictions if p.question.clean_question}
     found = search([question.clean_question for question in asked.values()])
     rows += [("clean wording", *_found(passages, question)) for question, passages in zip(asked.values(), found)]

@@ -17,10 +17,7 @@ def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction
     """Rewrite-Retrieve-Read: rewrite before anything was retrieved, search with that, answer the first question."""
     x = [question.question for question in questions]
     queries = [new or old for new, old in zip(tools.rewrite(x), x)]  # an empty rewrite searches as typed
-    k = tools.search(queries)
-    y = tools.answer(x, k)
-    rounds = [Round(query, tuple(passages), answer) for query, passages, answer in zip(queries, k, y)]
-    return [Prediction(question, tools.name, (one,)) for question, one in zip(questions, rounds)]
+    return [Prediction(question, tools.name, (one,)) for question, one in zip(questions, tools.read(queries, x))]
 
 
 def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
