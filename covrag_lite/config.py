@@ -71,6 +71,11 @@ class Model:
     layout: str = "paper"  # of the prompts; "shared" begins both tasks alike, so a verdict reads little that is new
     verdicts: str = "forced"  # "forced" into their schema, so that every one parses; "free": as the model writes them
 
+    @property
+    def short(self) -> str:
+        """The model's name without the place it comes from."""
+        return Path(self.model).name.removesuffix(".gguf")
+
 
 @dataclass(frozen=True)
 class Retrieval:

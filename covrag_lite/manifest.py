@@ -37,6 +37,7 @@ def build_manifest(config: Config, model: object, seconds: float, **data: Sequen
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},
         "model_sha256": model.base.weights_hash,
+        "weights": describe_weights(getattr(model.base, "weights", None)),
         "adapters": hash_adapters(config, model),
         "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
         "hardware": {
@@ -47,6 +48,13 @@ def build_manifest(config: Config, model: object, seconds: float, **data: Sequen
         "wall_seconds": round(seconds, 1),
         "peak_memory_gb": round(peak_memory(), 2),
     }
+
+
+def describe_weights(path: Path | None) -> str | None:
+    """What the weights are where that is not the model's own safetensors."""
+    if path is None or not path.is_file():
+        return None
+    return f"a GGUF file of {path.stat().st_size:,} bytes, dequantised; model_sha256 is of that file"
 
 
 def find_commit() -> dict[str, str | bool | None]:

@@ -71,9 +71,7 @@ def build_terms(question: str) -> str:
 
 def build_options(question: str) -> str:
     """Several possible answers, likewise."""
-    task = (
-        "Name three different things that could answer the question, separated by commas. If unsure, guess."
-    )
+    task = "Name three different things that could answer the question, separated by commas. If unsure, guess."
     return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Answers:"
 
 

@@ -70,6 +70,7 @@ def test_the_question_stands_in_every_candidate_but_the_bare_ones_and_is_none_it
 def test_a_candidate_is_one_line_that_a_verdict_can_hold():
     assert revisions.tidy('the "Copper\\Lanterns"\nagain') == "the Copper Lanterns again"
     assert len(revisions.tidy(" ".join(map(str, range(99)))).split()) == revisions.LONGEST
+    assert revisions.tidy("one\x00two\x1bthree") == "one two three"
     assert revisions.tidy("England, England England - England") == "England, England -"
 
 

@@ -126,7 +126,7 @@ def backbone(run: Recorded) -> str:
     asked = run.config.model
     weights = {"nf4": "", "none": ", unquantised"}.get(asked.quantize, f", {asked.quantize}")
     layout = "" if asked.layout == "paper" else f", {asked.layout} layout"
-    return Path(asked.model).name + weights + layout
+    return asked.short + weights + layout
 
 
 def largest(*systems: str, root: Path = config.ROOT) -> dict[str, Recorded]:

@@ -132,7 +132,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
 def title(config: Config) -> str:
     """What stands over the picture."""
     data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
-    return f"Table 6: CoV-RAG, {Path(config.model.model).name}, on {data}"
+    return f"Table 6: CoV-RAG, {config.model.short}, on {data}"
 
 
 def save(folder: Path, revised: pd.DataFrame, clean: pd.DataFrame, lines: Sequence[str]) -> str:

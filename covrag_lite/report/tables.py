@@ -154,7 +154,7 @@ def title(table: str, config: Config, long: pd.DataFrame) -> str:
     sizes = long[long.dataset != "average"].n
     size = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
     data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
-    return f"{table.replace('table', 'Table ')}: {Path(config.model.model).name} on {data}, n = {size}"
+    return f"{table.replace('table', 'Table ')}: {config.model.short} on {data}, n = {size}"
 
 
 def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:

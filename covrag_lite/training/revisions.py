@@ -45,10 +45,11 @@ def propose(one: Example, guess: str, terms: str, options: str) -> Candidates:
 
 
 def tidy(text: str) -> str:
-    """One line without quotation marks and backslashes, no word more than twice, of a length that a model may write."""
+    """One line without what JSON has to escape, no word more than twice, of a length that a model may write."""
     seen = Counter()
     kept = []
-    for word in re.sub(r'["\\]', " ", text).split():
+    plain_text = "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in text)
+    for word in plain_text.split():
         plain = metrics.normalise(word)
         seen[plain] += 1
         if seen[plain] <= 2 or not plain:

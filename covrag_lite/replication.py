@@ -1,0 +1,257 @@
+"""The whole replication on one backbone, by one command; killed in the middle, the same command goes on.
+
+    python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub>
+
+makes the training data, trains the adapters of three seeds, fits σ on validation questions and records Tables 2, 4, 5
+and 6 under results/real/<backbone>/. `--stages` and `--seeds` choose a part; what is done already is not done again.
+replication.toml holds the settings.
+"""
+
+import argparse
+import gzip
+import json
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import evaluation
+from covrag_lite.check.remake import MAKE, load_basis
+from covrag_lite.config import ROOT, Config, from_notebook, resolve
+from covrag_lite.data import kind_of, load_passages, load_questions
+from covrag_lite.records import Prediction, Sample
+from covrag_lite.report import ablation, retrieval
+from covrag_lite.report.recorded import Recorded
+from covrag_lite.retrieval import load_retriever
+from covrag_lite.training import recipe, sigma, synthesis
+from covrag_lite.training.sources import load_sources
+
+SETTINGS = Path(__file__).with_suffix(".toml")
+METHODS = ("rag", "cov", "cov-direct", "rewrite")
+STAGES = ("data", *METHODS, "sigma", "table2", "table4", "table5", "table6")
+FIRST_SEED = ("rewrite", "table4", "table6")  # stages of the first seed alone
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run: the parameters of all stages, and how they differ."""
+
+    backbone: str
+    config: Config
+    settings: Mapping[str, object]
+    seed: int
+
+    @property
+    def folder(self) -> Path:
+        """Where this backbone's work lies; the training data are the same for all seeds."""
+        return resolve(self.config.run.runs) / self.backbone
+
+    @property
+    def results(self) -> Path:
+        """Where this seed's tables are recorded."""
+        return ROOT / "results" / "real" / self.backbone / f"seed-{self.seed}"
+
+    def training(self) -> Config:
+        """The parameters of training."""
+        own = self.config.change(datasets=self.choose("train"), name=self.backbone)
+        home = f"{self.config.run.runs}/{self.backbone}/seed-{self.seed}"
+        return own.change(adapters_out=f"{home}/adapters", training_seed=self.seed)
+
+    def testing(self, **changes: object) -> Config:
+        """The parameters of a table."""
+        adapters = self.training().training.adapters_out
+        own = self.config.change(datasets=self.choose("test"), adapters=adapters, adapters_out=adapters)
+        return own.change(name=f"{self.backbone}/seed-{self.seed}", training_seed=self.seed, **changes)
+
+    def choose(self, split: str) -> tuple[str, ...]:
+        """The sets of this split that the data has."""
+        there = kind_of(self.config).sets(self.config, split)
+        chosen = tuple(name for name in self.settings[f"{split}_sets"] if name in there)
+        if not chosen:
+            raise ValueError(f"the data has none of the {split} sets {', '.join(self.settings[f'{split}_sets'])}")
+        return chosen
+
+
+def make_data(plan: Plan) -> None:
+    """D and D2′ as samples of every method, from seed models that are trained for it."""
+    config = plan.training().change(adapters_out=f"{plan.config.run.runs}/{plan.backbone}/seeds", training_seed=1)
+    sources = load_sources(config)
+    answers = [sample for one in sources for sample in synthesis.answer_samples(one, one.questions, config)]
+    save_samples(plan.folder / "rag.samples.jsonl.gz", answers)
+    recipe.train_seeds(config, sources)
+    every, chosen = recipe.make_d2(config, sources)
+    print(synthesis.composition(chosen).to_string())
+    layout = config.model.layout
+    tasks = {
+        "cov": answers + synthesis.verify_samples(chosen, True, layout),
+        "cov-direct": answers + synthesis.verify_samples(chosen, False, layout),
+        "rewrite": synthesis.rewrite_samples(chosen),
+    }
+    for method, samples in tasks.items():
+        save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
+
+
+def save_samples(path: Path, samples: Sequence[Sample]) -> None:
+    """Samples as gzipped JSONL, whole or not there."""
+    lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in samples)
+    making = path.with_suffix(".part")
+    making.write_bytes(gzip.compress(lines.encode(), 1, mtime=0))
+    making.rename(path)
+
+
+def load_samples(path: Path) -> list[Sample]:
+    """The samples that `save_samples` wrote."""
+    rows = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
+    return [Sample(**row | {"target": tuple(row["target"])}) for row in rows]
+
+
+def train(plan: Plan, method: str) -> None:
+    """One adapter, and its manifest and losses among the results."""
+    config = plan.training()
+    samples = load_samples(plan.folder / f"{method}.samples.jsonl.gz")
+    losses = recipe.train_adapter(config, method, samples)
+    plan.results.mkdir(parents=True, exist_ok=True)
+    losses.to_csv(plan.results / f"train.{method}.losses.csv", index=False, float_format="%.4g")
+    told = resolve(config.training.adapters_out) / method / "manifest.json"
+    (plan.results / f"train.{method}.json").write_bytes(told.read_bytes())
+
+
+def fit_sigma(plan: Plan) -> None:
+    """σ on validation questions, with the rules it is compared with."""
+    changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
+    config = plan.testing(**changes).change(datasets=plan.choose("train"))
+    resources = evaluation.load_resources(config, load_passages(config))
+    rules = sigma.fit(config, evaluation.run(config, resources, load_questions(config)))
+    print(rules.to_string())
+    rules.to_csv(plan.results / "sigma.csv", index=False)
+
+
+def run_table2(plan: Plan) -> None:
+    """The main comparison."""
+    record(plan.testing(systems=tuple(plan.settings["table2"])), plan, "table2")
+
+
+def run_table4(plan: Plan) -> None:
+    """Where to revise."""
+    record(plan.testing(systems=plan.config.chain.positions), plan, "table4")
+
+
+def run_table5(plan: Plan) -> None:
+    """The chain against none."""
+    config = plan.testing(max_rounds=3)
+    free = tuple(f"{name} free" for name in config.chain.chains if name in ablation.CHAINS)
+    record(config.change(systems=(*config.chain.chains, *free)), plan, "table5", free)
+
+
+def record(config: Config, plan: Plan, table: str, free: Sequence[str] = ()) -> None:
+    """Run a table's systems, those that write freely on some questions only, and record what came of it."""
+    start = time.perf_counter()
+    questions, passages = load_questions(config), load_passages(config)
+    resources = evaluation.load_resources(config, passages)
+    forced = tuple(name for name in config.chain.systems if name not in free)
+    made = evaluation.run(config.change(systems=forced), resources, questions)
+    made += evaluation.run(config.change(systems=tuple(free)), resources, questions[:: config.chain.free_every])
+    data = {"questions": questions, "passages": passages}
+    save(plan, table, {"": made}, config, resources, time.perf_counter() - start, data)
+
+
+def run_table6(plan: Plan) -> None:
+    """CoV-RAG with every retriever."""
+    start = time.perf_counter()
+    config = plan.testing(systems=("CoV-RAG",))
+    passages, every = load_passages(config), load_questions(config.change(n_questions=0))
+    questions = [one for one in load_questions(config) if one.dataset in config.retrieval.retrieval_datasets]
+    resources = evaluation.load_resources(config, passages)
+    parts = {}
+    for name in config.retrieval.retrievers:
+        search = load_retriever(replace(config.retrieval, retriever=name), passages)
+        own = evaluation.run_system("CoV-RAG", config, replace(resources, search=search), questions)
+        parts[name] = own + retrieval.search_twice(every, search)
+    data = {"questions": questions, "every": every, "passages": passages}
+    save(plan, "table6", parts, config, resources, time.perf_counter() - start, data)
+
+
+def save(
+    plan: Plan,
+    table: str,
+    parts: Mapping[str, Sequence[Prediction]],
+    config: Config,
+    resources: evaluation.Resources,
+    seconds: float,
+    data: Mapping[str, Sequence],
+) -> None:
+    """The record of a run, and the table and picture made from it."""
+    manifest = evaluation.record(plan.results, table, parts, config, resources.model, seconds, data)
+    run = Recorded(plan.results, table, json.loads(json.dumps(manifest)))
+    MAKE[table](run, load_basis(run, ROOT), plan.results)
+    print((plan.results / f"{table}.md").read_text())
+
+
+def steps(plan: Plan) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
+    """Every stage by name: the file that is there once it is done, and what does it."""
+    adapters = resolve(plan.training().training.adapters_out)
+    made = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
+    for method in METHODS:
+        made[method] = (plan.results / f"train.{method}.json", lambda plan, method=method: train(plan, method))
+    made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
+    tables = {"table2": run_table2, "table4": run_table4, "table5": run_table5, "table6": run_table6}
+    return made | {name: (plan.results / f"{name}.md", run) for name, run in tables.items()}
+
+
+def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
+    """Every stage of every seed that is not done yet; a row a stage comes back."""
+    rows = []
+    for number, plan in enumerate(plans):
+        for name, (done, run) in steps(plan).items():
+            if name not in stages or (number and name in FIRST_SEED):
+                continue
+            start, there = time.perf_counter(), done.exists()
+            print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
+            if not there:
+                plan.folder.mkdir(parents=True, exist_ok=True)
+                run(plan)
+            rows.append((plan.seed, name, round(time.perf_counter() - start)))
+    return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
+
+
+def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] = ()) -> list[Plan]:
+    """A plan for each seed of this backbone, with the given parameters in place of the settings' own."""
+    settings = tomllib.loads(SETTINGS.read_text())
+    if backbone not in settings["backbones"]:
+        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(settings['backbones'])} in {SETTINGS.name}")
+    config = from_notebook(settings["parameters"] | settings["backbones"][backbone] | given)
+    return [Plan(backbone, config, settings["plan"], seed) for seed in seeds or settings["plan"]["seeds"]]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("backbone", help="a name of replication.toml")
+    parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
+    parser.add_argument("--stages", default=",".join(STAGES), help="some of these, by commas")
+    parser.add_argument("--seeds", default="", help="some training seeds, by commas")
+    asked = parser.parse_args(words)
+    stages, unknown = asked.stages.split(","), set(asked.stages.split(",")) - set(STAGES)
+    if unknown:
+        parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(STAGES)}")
+    given = {name: read_value(value) for name, value in asked.p}
+    plans = load_plans(asked.backbone, given, [int(seed) for seed in asked.seeds.split(",") if seed])
+    print(plans[0].config)
+    print(replicate(plans, stages).to_string(index=False))
+
+
+def read_value(text: str) -> object:
+    """A value of the command line: a number where it is one, else text, as papermill reads it."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+if __name__ == "__main__":
+    main()
