@@ -34,6 +34,8 @@ PAIRS = (
     ("RAG trained", "CoV-RAG-S"),
     ("RAG trained", "CoV-RAG"),
     ("CoV-RAG-S", "CoV-RAG"),
+    ("RAG trained", "CoV-RAG surer"),
+    ("CoV-RAG-S", "CoV-RAG surer"),
     ("CoV-RAG-S", "Start-Revise trained"),
     ("Start-Revise trained", "CoV-RAG"),
     ("CoV-RAG w/o chain", "CoV-RAG"),
