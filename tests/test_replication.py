@@ -1,0 +1,94 @@
+"""One command for everything: what is done is not done again, and what it ran with is said."""
+
+import json
+
+import pytest
+
+from covrag_lite import replication
+from covrag_lite.records import Sample
+
+
+@pytest.fixture
+def plans(tmp_path, monkeypatch):
+    """Two seeds over a folder with one set, all of whose work lands in a folder of the test's own."""
+    for name, n in (("nq", 2), ("train_nq", 20)):
+        rows = [{"id": f"{name}{i}", "question": f"{name} {i}?", "answers": ["a"]} for i in range(n)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(replication, "ROOT", tmp_path)
+    given = {"data": str(tmp_path), "runs": str(tmp_path / "runs")}
+    return replication.load_plans("smollm2-135m", given, (1, 2))
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """Stages that write the file that ends them, and nothing else."""
+    done = []
+    real = replication.steps
+
+    def steps(plan):
+        return {name: (file, pretend(name, file)) for name, (file, _) in real(plan).items()}
+
+    def pretend(name, file):
+        def run(plan):
+            done.append((plan.seed, name))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("")
+
+        return run
+
+    monkeypatch.setattr(replication, "steps", steps)
+    return done
+
+
+def test_every_stage_runs_once_and_those_of_one_seed_with_the_first_alone(plans, log):
+    replication.replicate(plans, replication.STAGES)
+    assert log[: len(replication.STAGES)] == [(1, stage) for stage in replication.STAGES]
+    second = [stage for stage in replication.STAGES if stage not in ("data", *replication.FIRST_SEED)]
+    assert log[len(replication.STAGES) :] == [(2, stage) for stage in second]  # both learn from the same data
+
+
+def test_what_is_done_is_not_done_again(plans, log, capsys):
+    replication.replicate(plans[:1], ["data", "rag"])
+    table = replication.replicate(plans[:1], ["data", "rag", "cov"])
+    assert log == [(1, "data"), (1, "rag"), (1, "cov")]
+    assert table.stage.tolist() == ["data", "rag", "cov"]
+    assert "seed 1, rag: done already" in capsys.readouterr().out
+
+
+def test_seeds_differ_in_their_training_alone_and_learn_from_sets_that_the_data_has(plans):
+    one, two = (plan.training() for plan in plans)
+    assert one.data.datasets == ("nq",)
+    assert one.change(training_seed=2, adapters_out=two.training.adapters_out) == two
+    assert plans[0].testing().model.adapters == one.training.adapters_out
+    assert plans[0].results != plans[1].results
+
+
+def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
+    given = {"data": str(tmp_path), "epochs": replication.read_value("4"), "model": replication.read_value("mine")}
+    config = replication.load_plans("qwen2.5-coder-1.5b", given)[0].config
+    assert (config.training.epochs, config.model.model) == (4, "mine")
+    assert replication.read_value("1e-3") == 0.001
+    with pytest.raises(ValueError, match="'epoch' is not a parameter; did you mean 'epochs'"):
+        replication.load_plans("qwen2.5-coder-1.5b", {"epoch": 1})
+    with pytest.raises(ValueError, match="backbone 'gpt' is not one of smollm2-135m"):
+        replication.load_plans("gpt", {})
+
+
+def test_data_without_any_of_the_sets_is_named(tmp_path):
+    (tmp_path / "mine.jsonl").write_text('{"id": "1", "question": "who?", "answers": ["a"]}\n')
+    plan = replication.load_plans("smollm2-135m", {"data": str(tmp_path)})[0]
+    with pytest.raises(ValueError, match="the data has none of the test sets nq"):
+        plan.choose("test")
+
+
+def test_an_unknown_stage_is_named(capsys):
+    with pytest.raises(SystemExit):
+        replication.main(["smollm2-135m", "--stages", "tabel2"])
+    assert "stages tabel2 are not known; use some of data" in capsys.readouterr().err
+
+
+def test_samples_come_back_as_they_were(tmp_path):
+    samples = [Sample("1", "answer", "a?", ("b",)), Sample("2", "verify", "c", (" {", "0.5"), True)]
+    replication.save_samples(tmp_path / "one.samples.jsonl.gz", samples)
+    assert replication.load_samples(tmp_path / "one.samples.jsonl.gz") == samples
+    assert [file.name for file in tmp_path.iterdir()] == ["one.samples.jsonl.gz"]
