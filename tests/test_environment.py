@@ -23,6 +23,7 @@ ORDER = (
     ("report",),
     ("judging", "speed"),
     ("check",),
+    ("replication",),
 )
 LEVEL = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
 # Files that cannot be imported without torch.
@@ -31,6 +32,7 @@ TORCH = {
     "model.local",
     "model.reading",
     "model.serving",
+    "replication",
     "speed.inference",
     "speed.shapes",
     "speed.training",
