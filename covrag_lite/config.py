@@ -81,12 +81,25 @@ class Model:
 class Retrieval:
     """The retriever (retrieval/)."""
 
-    retriever: str = "bm25"  # "bm25" (by words), "dense" (by meaning) or "fused" (both)
-    encoder: str = "minilm"  # of the dense retriever: that alias (all-MiniLM-L6-v2), a hub id, or a local folder
+    retriever: str = "bm25"  # "bm25" (by words), "dense" (by meaning), "fused" (both) or "web", which needs no corpus
+    encoder: str = "minilm"  # of "dense" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
     k: int = 5  # the paper's five references
+    provider: str = (
+        "ddgs"  # of "web": "ddgs" (no key), "brave", "serper" or "searxng"; web-<provider> names both at once
+    )
+    snapshot: str = "runs/web"  # the folder of its frozen results, which are read wherever there are some
+    live: str = "no"  # "yes" searches the web for what is not frozen yet, and freezes it
+    n_pages: int = 10  # pages fetched for a query, at most
+    max_age: int = 0  # days after which a frozen result is no longer good; 0 means never
+    private_pages: str = "no"  # "yes" takes the guard off: pages from private and loopback addresses, for tests alone
     retrievers: tuple[str, ...] = ("bm25", "dense", "fused")  # those that notebooks/table6.ipynb compares
     # Sets on which it runs the model: those of the paper's two kinds that the data has.
     retrieval_datasets: tuple[str, ...] = ("search", "entity", "nq", "webq")
+
+    @property
+    def has_corpus(self) -> bool:
+        """Does it search the data's passages, rather than the web?"""
+        return self.retriever.partition("-")[0] != "web"
 
 
 @dataclass(frozen=True)

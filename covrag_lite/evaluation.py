@@ -19,7 +19,7 @@ from covrag_lite.model.author import Author
 from covrag_lite.model.completion import keys_of
 from covrag_lite.outcomes import save_outcomes, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Search
-from covrag_lite.retrieval import load_retriever
+from covrag_lite.retrieval import describe_snapshots, load_retriever
 from covrag_lite.systems import System, find_system
 from covrag_lite.systems.tools import Sigma, Tools, by_doubt, by_revision, by_thresholds, keep_last, keep_likelier
 from covrag_lite.weights import hash_encoder
@@ -137,13 +137,17 @@ def record(
     data: Mapping[str, Sequence],
 ) -> dict:
     """Write what a table was made from: `<table>.<part>.predictions.jsonl.gz` of each part, and the run's manifest."""
+    searched = {config.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
+    snapshots = describe_snapshots(config.retrieval, searched)
     for part, made in predictions.items():
         name = f"{table}.{part}" if part else table
         save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
-        if config.data.data != "world":  # whoever checks the record may not have the data
+        if config.data.data != "world" or snapshots:  # whoever checks the record may not have the data
             save_outcomes(folder / f"{name}.outcomes.csv.gz", to_frame(made))
     manifest = build_manifest(config, model, seconds, **data)
-    if {config.retrieval.retriever, *predictions} - {"", "bm25"}:  # Table 6 has one part a retriever
+    if snapshots:
+        manifest["snapshots"] = snapshots
+    if searched - {"bm25"}:
         manifest["encoder_sha256"] = hash_encoder(config.retrieval.encoder)
     save_manifest(folder / f"{table}.manifest.json", manifest)
     return manifest

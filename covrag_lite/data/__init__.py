@@ -74,12 +74,16 @@ def load_questions(config: Config) -> list[Question]:
     made = []
     for dataset in choose_sets(config):
         made += kind_of(config).questions(config, config.data.split, dataset)[: limit or None]
+    if not config.retrieval.has_corpus:  # gold passages are the corpus's
+        made = [replace(question, gold_passages=()) for question in made]
     return made
 
 
 def load_passages(config: Config) -> list[Passage]:
-    """The whole corpus: the data's own, or the one that the parameter `corpus` names."""
+    """The whole corpus: the data's own, or the one that the parameter `corpus` names; none if the web is searched."""
     kind = kind_of(config)
+    if not config.retrieval.has_corpus:
+        return []
     if not config.data.corpus:
         return kind.passages(config)
     if kind is KINDS["world"]:

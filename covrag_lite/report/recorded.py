@@ -17,6 +17,7 @@ from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.outcomes import load_predictions, to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import paper, tables
+from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.systems import adapter_of
 
 FIGURE4 = ("RAG trained", "CoV-RAG-S", "CoV-RAG")  # the systems of Figure 4
@@ -66,7 +67,9 @@ def load(run: Recorded) -> list[Prediction]:
     asked = run.config
     questions, passages = load_questions(asked), load_passages(asked)
     check_data(run, questions=questions, passages=passages)
-    made = load_predictions(run.file("predictions.jsonl.gz"), questions, passages, asked.model.model)
+    check_snapshot(run, asked.retrieval)
+    found = find_passages(asked.retrieval, passages)
+    made = load_predictions(run.file("predictions.jsonl.gz"), questions, found, asked.model.model)
     return [name_backbone(prediction, run) for prediction in made]
 
 
@@ -86,9 +89,23 @@ def load_searches(run: Recorded) -> dict[str, list[Prediction]]:
     check_data(run, questions=questions, every=every, passages=passages)
     made = {}
     for name in asked.retrieval.retrievers:
+        settings = replace(asked.retrieval, retriever=name)
+        check_snapshot(run, settings)
         file = run.file(f"{name}.predictions.jsonl.gz")
-        made[name] = load_predictions(file, every, passages, asked.model.model)
+        made[name] = load_predictions(file, every, find_passages(settings, passages), asked.model.model)
     return made
+
+
+def check_snapshot(run: Recorded, settings: config.Retrieval) -> None:
+    """An error where a web retriever's frozen results are not at hand, or no longer those that the run was made on."""
+    for name, now in describe_snapshots(settings, [settings.retriever]).items():
+        if not now["queries"]:
+            raise FileNotFoundError(f"the snapshot {settings.snapshot} of {name} is not at hand")
+        was = run.manifest.get("snapshots", {}).get(name, {}).get("sha256")
+        if now["sha256"] != was:
+            raise ValueError(
+                f"the snapshot of {name} is no longer that of the run: recorded {was}, now {now['sha256']}"
+            )
 
 
 def check_data(run: Recorded, **data: Sequence) -> None:

@@ -28,7 +28,7 @@ KEY = (
     "setting",
 )
 VALUES = ("n", "value", "low", "high")
-# Parameters that change no number: how fast, where, which of the systems; adapters are told apart by their hash.
+# Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = {
     "batch_tokens",
     "requests",
@@ -40,6 +40,9 @@ IMMATERIAL = {
     "free_every",
     "retrievers",
     "retrieval_datasets",
+    "live",
+    "snapshot",
+    "max_age",
 }
 CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging)
 Rival = namedtuple("Rival", "differs, cells, name, both, manifest")
@@ -118,6 +121,8 @@ def changed(now: dict, recorded: dict) -> list[str]:
     for name in ("model_sha256", "encoder_sha256"):
         if now.get(name) != recorded.get(name):
             differs.append(f"the weights of the {name.partition('_')[0]}")
+    if now.get("snapshots") != recorded.get("snapshots"):
+        differs.append("the frozen results of the web")
     return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config
+from covrag_lite.config import Config, Retrieval
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.report import paper, tables
@@ -36,8 +36,13 @@ def search_twice(questions: Sequence[Question], search: Search) -> list[Predicti
 
 
 def join_retrievers(searches: Mapping[str, Sequence[Prediction]]) -> pd.DataFrame:
-    """Predictions by their retriever as one frame."""
-    frames = [to_frame(made).assign(retriever=name) for name, made in searches.items()]
+    """Predictions by their retriever as one frame; of pages of the web none is known to be gold."""
+    frames = []
+    for name, made in searches.items():
+        frame = to_frame(made).assign(retriever=name)
+        if not Retrieval(retriever=name).has_corpus:
+            frame = frame.assign(gold_first=None, gold_last=None)
+        frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
 

@@ -15,6 +15,7 @@ from covrag_lite.records import Passage, Search
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+SHOWN = 1000  # texts from which on their encoding has a bar
 SCORES = 10_000_000  # products held at once: about 200 MB with what sorting them takes, whatever the size of the corpus
 
 
@@ -55,7 +56,8 @@ def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
     if not file.exists():
         # sentence-transformers sorts by length, so that a batch needs little padding.
         network = load_encoder(weights.find_encoder(encoder))
-        vectors = network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=True)
+        shown = len(texts) > SHOWN
+        vectors = network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=shown)
         file.parent.mkdir(parents=True, exist_ok=True)
         making = file.with_suffix(f".{os.getpid()}.npy")
         np.save(making, vectors)

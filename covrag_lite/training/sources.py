@@ -77,7 +77,8 @@ def _cited(config: Config, dataset: str, limit: int | None) -> Source:
 def load_searches(config: Config, passages: Sequence[Passage]) -> tuple[Search, Search]:
     """The search that a system has, and a deeper one over the same index."""
     k = config.retrieval.k
-    deeper = max(k, min(DEPTH * k, len(passages)))  # a corpus of fewer than k passages is an error, as elsewhere
+    most = len(passages) if config.retrieval.has_corpus else DEPTH * k
+    deeper = max(k, min(DEPTH * k, most))  # a corpus of fewer than k passages is an error, as elsewhere
     deep = load_retriever(replace(config.retrieval, k=deeper), passages)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:

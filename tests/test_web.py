@@ -1,0 +1,455 @@
+"""The web as a retriever: frozen results, live search where it is allowed, providers that fail, Table 6's rows."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from toy_web import QUICK, free_port, page, reply, searxng, serve
+
+from covrag_lite import evaluation, weights
+from covrag_lite.config import Config, Retrieval
+from covrag_lite.data import load_passages, load_questions
+from covrag_lite.report import recorded, retrieval
+from covrag_lite.retrieval import load_retriever, web
+from covrag_lite.retrieval.web import live, providers, snapshot, visiting
+from covrag_lite.retrieval.web.errors import SearchError
+from covrag_lite.retrieval.web.providers import Hit
+from covrag_lite.retrieval.web.snapshot import Page, Result
+
+FACTS = {
+    "/novel": "The Copper Lanterns is a novel by Edith Marrow, published in 1893 and never printed again.",
+    "/river": "The Stell rises in the Harrow Hills and is 71 kilometres long, and it flows through Aldermere.",
+    "/marrow": "Edith Marrow was born in Stonebridge in 1861 and wrote novels before she turned to growing pears.",
+}
+ROBOTS = reply("User-agent: *\nDisallow: /forbidden", "text/plain")
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture
+def settings(tiny_encoder, tmp_path, monkeypatch):
+    """A web retriever in a hurry over a snapshot of its own, which may enter loopback."""
+    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(visiting, "LIMITS", QUICK)
+    return Retrieval(
+        retriever="web",
+        provider="searxng",
+        encoder=str(tiny_encoder),
+        k=2,
+        snapshot=str(tmp_path / "snapshot"),
+        private_pages="yes",
+    )
+
+
+@pytest.fixture
+def site(monkeypatch):
+    """A SearXNG and the pages it knows, on one server."""
+    pages = {path: reply(page(text, title=path.strip("/"))) for path, text in FACTS.items()}
+    with serve(pages | {"/robots.txt": ROBOTS, "/broken": b"?"}) as one:
+        known = {
+            "who wrote the copper lanterns": ["/novel", "/marrow", "/forbidden", "/broken", "/gone"],
+            "wher was edit marow born": ["/marrow"],
+            "Where was Edith Marrow born?": ["/marrow", "/novel"],
+            "how long is the River Stell?": ["/river", "/novel"],
+        }
+        one.pages["/search"] = searxng({query: [one.url(path) for path in found] for query, found in known.items()})
+        monkeypatch.setenv("SEARXNG_URL", one.url(""))
+        yield one
+
+
+def change(settings, **changes):
+    return type(settings)(**(vars(settings) | changes))
+
+
+def tree(folder):
+    """Every file's content by its path."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def titles(found):
+    """The titles of each query's passages; in which order, a random encoder decides."""
+    return [sorted(passage.title for passage in row) for row in found]
+
+
+def give(hits):
+    """A provider that finds these."""
+    return lambda query, n: [Hit(url, "") for url in hits]
+
+
+def test_what_was_searched_live_is_found_again_without_a_server(settings, site, capsys):
+    queries = ["who wrote the copper lanterns", "how long is the River Stell?"]
+    found = load_retriever(change(settings, live="yes"), [])(queries)
+    assert titles(found) == [["marrow", "novel"], ["novel", "river"]]
+    assert {passage.text for passage in found[1]} == {FACTS["/river"], FACTS["/novel"]}
+    said = capsys.readouterr().out
+    assert "0 queries from the snapshot" in said and "2 searched for live and frozen" in said
+    assert "3 of 7 pages could not be had" in said
+    asked, before = len(site.asked), tree(web.open_snapshot(settings).folder)
+    for mode in ("no", "yes"):
+        assert load_retriever(change(settings, live=mode), [])(queries) == found
+        assert "2 queries from the snapshot" in capsys.readouterr().out
+    assert len(site.asked) == asked and tree(web.open_snapshot(settings).folder) == before
+
+
+def test_a_frozen_result_tells_query_provider_date_pages_and_hashes(settings, site):
+    query = "who wrote the copper lanterns"
+    load_retriever(change(settings, live="yes"), [])([query])
+    kept = web.open_snapshot(settings)
+    body = json.loads(kept.file(query).read_text())
+    assert (body["query"], body["provider"], body["asked"]) == (query, "searxng", 10)
+    assert datetime.now(UTC) - datetime.fromisoformat(body["date"]) < timedelta(minutes=5)
+    assert [page["url"] for page in body["pages"]][:2] == [site.url("/novel"), site.url("/marrow")]
+    assert body["pages"][0]["text"] == FACTS["/novel"]
+    assert body["pages"][0]["sha256"] == snapshot.hash_of(FACTS["/novel"])
+    assert [page["failed"] for page in body["pages"]] == [
+        "",
+        "",
+        "its robots.txt does not allow it",
+        "it answered with something that is no proper HTTP, or less than it said",
+        "it answered with status 404",
+    ]
+
+
+def test_live_search_is_off_unless_allowed(settings, site):
+    with pytest.raises(SearchError, match=r"2 of 2 lack a frozen result .*'a\\x1bb' is not in .*with -p live yes"):
+        load_retriever(settings, [])(["a\x1bb", "b"])
+    assert site.asked == []
+
+
+def record_run(folder, live, settings, scripted, questions):
+    """CoV-RAG over the web, recorded as a table is."""
+    config = Config().change(**vars(settings) | {"live": live, "runs": str(folder / "runs"), "data": "a folder"})
+    resources = evaluation.load_resources(config, [], scripted)
+    made = evaluation.run_system("CoV-RAG", config, resources, questions[:3])
+    data = {"questions": questions[:3], "passages": []}
+    return made, evaluation.record(folder / "out", "table2", {"": made}, config, scripted, 1.0, data)
+
+
+def test_a_run_with_the_server_gone_ends_with_the_same_bytes(settings, site, scripted, questions, tmp_path):
+    made, manifest = record_run(tmp_path / "live", "yes", settings, scripted, questions)
+    assert titles(one.passages for one in made[1].rounds) == [["marrow"], ["marrow", "novel"]]
+    asked = len(site.asked)
+    site.pages.clear()
+    again, second = record_run(tmp_path / "gone", "no", settings, scripted, questions)
+    assert again == made and len(site.asked) == asked
+    first_files, second_files = tree(tmp_path / "live"), tree(tmp_path / "gone")
+    for name in ("out/table2.predictions.jsonl.gz", "out/table2.outcomes.csv.gz"):
+        assert first_files[name] == second_files[name]
+    assert manifest["snapshots"] == second["snapshots"]
+    assert manifest["snapshots"]["web"]["queries"] == 4
+    assert manifest["encoder_sha256"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: text.replace("Marrow", "Morrow"),
+        lambda text: text.replace('"asked": 10', '"asked": 20'),
+        lambda text: text.replace('"format": 1', '"format": 9'),
+        lambda text: text.replace('"sha256": "', '"sha256": "0', 1),
+        lambda text: text + " ",
+        lambda text: "[]",
+    ],
+    ids=["half", "empty", "text", "number", "format", "hash", "space", "other"],
+)
+def test_a_half_written_or_altered_snapshot_is_noticed(spoil, settings, site):
+    query = "who wrote the copper lanterns"
+    load_retriever(change(settings, live="yes"), [])([query])
+    file = web.open_snapshot(settings).file(query)
+    file.write_text(spoil(file.read_text()))
+    for mode in ("no", "yes"):
+        with pytest.raises(SearchError, match="half-written, altered .* delete it and search again with -p live yes"):
+            load_retriever(change(settings, live=mode), [])([query])
+
+
+def test_a_result_in_anothers_place_is_noticed(settings, site):
+    first, second = "who wrote the copper lanterns", "how long is the River Stell?"
+    load_retriever(change(settings, live="yes"), [])([first])
+    kept = web.open_snapshot(settings)
+    kept.file(first).rename(kept.file(second))
+    with pytest.raises(SearchError, match="another query or provider"):
+        load_retriever(settings, [])([second])
+
+
+def test_an_expired_or_too_short_result_is_noticed_and_searched_for_anew(settings, site):
+    query, kept = "how long is the River Stell?", web.open_snapshot(settings)
+    old = (datetime.now(UTC) - timedelta(days=9)).isoformat(timespec="seconds")
+    kept.save(Result(query, "searxng", old, 10, (Page("http://a.org", "old", FACTS["/novel"]),)))
+    assert load_retriever(settings, [])([query])[0][0].title == "old"
+    assert load_retriever(change(settings, max_age=10), [])([query])[0][0].title == "old"
+    with pytest.raises(SearchError, match="is older than max_age = 7 days"):
+        load_retriever(change(settings, max_age=7), [])([query])
+    with pytest.raises(SearchError, match="has 10 pages, fewer than n_pages = 11"):
+        load_retriever(change(settings, n_pages=11), [])([query])
+    new = load_retriever(change(settings, max_age=7, live="yes"), [])([query])
+    assert titles(new) == [["novel", "river"]]
+    assert titles(load_retriever(change(settings, n_pages=1), [])([query])) == [["river"]]
+
+
+def test_a_file_that_was_being_written_is_no_result(settings, site, monkeypatch):
+    def killed(descriptor):
+        raise KeyboardInterrupt
+
+    queries = ["how long is the River Stell?", "wher was edit marow born"]
+    search = load_retriever(change(settings, live="yes"), [])
+    search(queries[:1])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", killed)
+        with pytest.raises(KeyboardInterrupt):
+            search(queries[1:])
+    with pytest.raises(SearchError, match="1 of 2 lack a frozen result"):
+        load_retriever(settings, [])(queries)
+    asked = len(site.asked)
+    found = load_retriever(change(settings, live="yes"), [])(queries)
+    assert found[1][0].title == "marrow"
+    assert not any("Stell" in path for path in site.paths[asked:])  # what was found before is not asked for again
+
+
+def test_what_a_provider_found_before_it_failed_is_kept(settings, site, monkeypatch):
+    answers = iter([[Hit(site.url("/river"), "")], SearchError("toy: it went away")])
+
+    def find(query, n):
+        answer = next(answers)
+        if isinstance(answer, SearchError):
+            raise answer
+        return answer
+
+    monkeypatch.setitem(providers.PROVIDERS, "searxng", find)
+    search = load_retriever(change(settings, live="yes"), [])
+    with pytest.raises(SearchError, match="toy: it went away; 1 of 2 new queries are frozen in .*goes on from there"):
+        search(["one", "two"])
+    assert load_retriever(settings, [])(["one"])[0][0].title == "river"
+
+
+def test_an_empty_result_is_an_answer_but_five_in_a_row_are_not(settings, site, monkeypatch, capsys):
+    search = load_retriever(change(settings, live="yes"), [])
+    assert search(["nobody knows this", "how long is the River Stell?"])[0] == []
+    assert "1 queries found no passage" in capsys.readouterr().out
+    assert load_retriever(settings, [])(["nobody knows this"]) == [[]]
+    many = [f"nobody knows {i}" for i in range(live.EMPTY)]
+    with pytest.raises(SearchError, match="nothing was found for 5 queries in a row; 0 of 5 new queries"):
+        search(many)
+    with pytest.raises(SearchError, match="5 of 5 lack"):
+        load_retriever(settings, [])(many)
+
+
+def test_titles_and_addresses_of_a_provider_are_tamed_too(settings, site, monkeypatch):
+    hits = [Hit(site.url("/\x1b[2J\u202e"), "\x1b[31m<script>"), Hit("javascript:alert(1)", "x")]
+    hits.append(Hit(site.url("/untitled"), '\x1b[31m<script>{"}\\'))
+    site.pages["/untitled"] = reply(f"<p>{FACTS['/river']}</p><p>{FACTS['/novel']}</p>")
+    monkeypatch.setitem(providers.PROVIDERS, "searxng", lambda query, n: hits)
+    found = load_retriever(change(settings, live="yes"), [])(["x"])[0]
+    assert found[0].title == "[31m‹script>(')/"
+    assert web.open_snapshot(settings).file("x").read_text().isascii()
+
+
+# Providers
+
+
+def answer_with(monkeypatch, body, provider, kind="application/json", code="200 OK"):
+    """Let a provider's server answer with this; the site comes back."""
+    text = body if isinstance(body, (str, bytes)) else json.dumps(body)
+    one = serve({"/": reply(text, kind, code), "/search": reply(text, kind, code)})
+    opened = one.__enter__()
+    monkeypatch.setattr(visiting, "LIMITS", QUICK)
+    monkeypatch.setitem(providers.ADDRESSES, provider, opened.url("/"))
+    monkeypatch.setenv("SEARXNG_URL", opened.url("").replace("http://", f"http://user:{KEY}@"))
+    monkeypatch.setenv("BRAVE_API_KEY", KEY)
+    monkeypatch.setenv("SERPER_API_KEY", KEY)
+    return one, opened
+
+
+ROWS = [{"url": "http://a.org/", "link": "http://a.org/", "title": "A"}] * 2 + [
+    {"url": "http://b.org", "link": "b", "title": 3}
+]
+FORMS = {
+    "brave": {"type": "search", "web": {"results": ROWS}},
+    "serper": {"searchParameters": {}, "organic": ROWS},
+    "searxng": {"results": ROWS},
+}
+EMPTY = {
+    "brave": {"type": "search"},
+    "serper": {"searchParameters": {}, "organic": []},
+    "searxng": {"results": [], "unresponsive_engines": []},
+}
+
+
+@pytest.mark.parametrize("provider", FORMS)
+def test_a_providers_answer_becomes_hits_each_page_once(provider, monkeypatch):
+    server, site = answer_with(monkeypatch, FORMS[provider], provider)
+    hits = providers.PROVIDERS[provider]("a b&c=ü", 5)
+    assert hits[0] == Hit("http://a.org/", "A") and len(hits) == 2 and hits[1].title == ""
+    assert len(providers.PROVIDERS[provider]("x", 1)) == 1
+    method, path, headers, body = site.asked[0]
+    assert "a+b%26c%3D%C3%BC" in path if method == "GET" else json.loads(body)["q"] == "a b&c=ü"
+    sent = {"brave": "x-subscription-token", "serper": "x-api-key", "searxng": "authorization"}[provider]
+    assert KEY in headers[sent] or provider == "searxng" and headers[sent].startswith("basic ")
+    server.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("provider", FORMS)
+def test_an_empty_answer_is_no_hit(provider, monkeypatch):
+    server, _ = answer_with(monkeypatch, EMPTY[provider], provider)
+    assert providers.PROVIDERS[provider]("x", 5) == []
+    server.__exit__(None, None, None)
+
+
+TROUBLE = {
+    "refused": (f'{{"error": "bad key {KEY}"}}', "401 Unauthorized", r"refused the key in .* \(status 401\)"),
+    "forbidden": (f"no {KEY}", "403 Forbidden", r"refused the key in .* \(status 403\)"),
+    "elsewhere": ("not here", "404 Not Found", "status 404; is this its address?"),
+    "busy": (f"slow down {KEY}", "429 Too Many", r"status 429 \(asked 2 times\)"),
+    "html": ("<html>we have moved</html>", "200 OK", "in a form that is not known here"),
+    "list": ("[1, 2]", "200 OK", "in a form that is not known here"),
+    "other": ('{"items": []}', "200 OK", "in a form that is not known here"),
+    "rows": (
+        '{"type": "search", "web": {"results": [1]}, "searchParameters": {}, "organic": [1], "results": [1]}',
+        "200 OK",
+        "in a form that is not known here",
+    ),
+    "links": (
+        '{"type": "search", "web": {"results": [{}]}, "searchParameters": {}, "organic": [{}], "results": [{}]}',
+        "200 OK",
+        "in a form that is not known here",
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+@pytest.mark.parametrize("provider", FORMS)
+def test_a_provider_that_fails_is_a_sentence_without_the_key(provider, trouble, monkeypatch):
+    text, code, sentence = TROUBLE[trouble]
+    server, _ = answer_with(monkeypatch, text, provider, code=code)
+    with pytest.raises(SearchError, match=f"^{provider}: it .*{sentence}") as caught:
+        providers.PROVIDERS[provider]("x", 5)
+    while caught:
+        error = caught.value if hasattr(caught, "value") else caught
+        assert KEY not in str(error)
+        caught = error.__context__
+    server.__exit__(None, None, None)
+
+
+def test_a_provider_without_key_address_or_server_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(visiting, "LIMITS", QUICK)
+    for provider, variable in (("brave", "BRAVE_API_KEY"), ("serper", "SERPER_API_KEY"), ("searxng", "SEARXNG_URL")):
+        monkeypatch.delenv(variable, raising=False)
+        with pytest.raises(SearchError, match=f"{provider}: .*{variable}"):
+            providers.PROVIDERS[provider]("x", 5)
+    monkeypatch.setenv("SEARXNG_URL", "localhost:8080")
+    with pytest.raises(SearchError, match="starts with http://"):
+        providers.searxng("x", 5)
+    monkeypatch.setenv("SEARXNG_URL", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(SearchError, match=r"searxng: the connection failed or broke off \(asked 2 times\)"):
+        providers.searxng("x", 5)
+
+
+def test_a_searxng_whose_engines_are_all_silent_has_not_found_nothing(monkeypatch):
+    body = {"results": [], "unresponsive_engines": [["google", "timeout"]]}
+    server, _ = answer_with(monkeypatch, body, "searxng")
+    with pytest.raises(SearchError, match="none of the engines behind it answered"):
+        providers.searxng("x", 5)
+    server.__exit__(None, None, None)
+
+
+def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
+    from ddgs.ddgs import DDGS
+    from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
+
+    monkeypatch.setattr(visiting, "LIMITS", QUICK)
+    asked = []
+
+    def text(self, query, **how):
+        asked.append(how)
+        found = control if query == providers.CONTROL else answer
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(DDGS, "text", text)
+    control = answer = [{"title": "A", "href": "http://a.org", "body": "b"}]
+    assert providers.ddgs("x", 3) == [Hit("http://a.org", "A")]
+    assert asked == [{"max_results": 3, "backend": "duckduckgo"}]
+    answer = DDGSException("No results found.")
+    assert providers.ddgs("x", 3) == []
+    control = answer  # what it says when it refuses
+    with pytest.raises(SearchError, match="not even for 'wikipedia', so it refuses to answer"):
+        providers.ddgs("x", 3)
+    for answer, sentence in (  # noqa: B007, `text` answers with it
+        (RatelimitException("<b>"), "ddgs: it asks for fewer queries"),
+        (TimeoutException("<b>"), "ddgs: it did not answer in time"),
+        (DDGSException("<b>"), "ddgs: the connection failed, or it refuses to answer"),
+        ([{"link": "http://a.org"}], "ddgs: it answered in a form that is not known here"),
+        (None, "ddgs: it answered in a form that is not known here"),
+    ):
+        with pytest.raises(SearchError, match=sentence) as caught:
+            providers.ddgs("x", 3)
+        assert "<b>" not in str(caught.value)
+
+
+def test_no_key_reaches_a_snapshot_or_a_manifest(settings, site, scripted, questions, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SEARXNG_URL", site.url("").replace("http://", f"http://user:{KEY}@"))
+    record_run(tmp_path / "run", "yes", settings, scripted, questions)
+    assert all(KEY.encode() not in content for content in tree(tmp_path).values())
+    assert KEY not in "".join(capsys.readouterr())
+
+
+# How it goes with the rest
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"provider": "bing"}, "provider 'bing' is not known; use one of ddgs, brave, serper, searxng"),
+        ({"live": "true"}, "live is 'true'; use 'yes' or 'no'"),
+        ({"private_pages": "1"}, "private_pages is '1'"),
+        ({"n_pages": 0}, "n_pages is 0"),
+        ({"max_age": -1}, "max_age is -1"),
+        ({"retriever": "web-bing"}, "retriever 'web-bing' is not known"),
+    ],
+)
+def test_a_wrong_setting_is_said_before_anything_is_searched(changes, sentence, settings):
+    with pytest.raises(ValueError, match=sentence):
+        load_retriever(change(settings, **changes), [])
+
+
+def test_the_web_needs_no_corpus_and_has_no_gold_passages():
+    config = Config().change(retriever="web", data="hub")
+    assert load_passages(config) == []
+    asked = load_questions(Config().change(retriever="web-brave", n_passages=1000, n_test=4, n_questions=2))
+    assert asked and not any(question.gold_passages for question in asked)
+
+
+def test_two_providers_give_table_6_two_rows(settings, site, questions, passages, monkeypatch):
+    monkeypatch.setitem(providers.PROVIDERS, "ddgs", give([site.url("/marrow"), site.url("/river")]))
+    monkeypatch.setitem(providers.PROVIDERS, "brave", give([site.url("/novel")]))
+    rows = {}
+    for name in ("bm25", "web-ddgs", "web-brave"):
+        search = load_retriever(change(settings, retriever=name, live="yes"), passages)
+        rows[name] = retrieval.search_twice(questions, search)
+    long = (
+        retrieval.retrieval_table(retrieval.join_retrievers(rows))
+        .set_index(["measure", "questions", "retriever"])
+        .sort_index()
+    )
+    found = long.loc[("answer", "all")]["first"]
+    assert round(found["web-ddgs"]) == 100 and round(found["web-brave"]) == 33
+    assert list(long.loc[("gold passage", "all")].index) == ["bm25"]  # of a page nobody knows whether it is gold
+    assert {file.parent.name for file in web.open_snapshot(settings).folder.rglob("*.json")} == {"ddgs", "brave"}
+
+
+def test_a_recorded_run_is_read_back_over_its_snapshot_and_no_other(
+    settings, site, scripted, questions, tmp_path, monkeypatch
+):
+    made, manifest = record_run(tmp_path, "yes", settings, scripted, questions)
+    run = recorded.Recorded(tmp_path / "out", "table2", json.loads(json.dumps(manifest)))
+    monkeypatch.setattr(recorded, "load_questions", lambda config: questions[:3])
+    assert [p.rounds[0].passages for p in recorded.load(run)] == [p.rounds[0].passages for p in made]
+    load_retriever(change(settings, live="yes"), [])(["something else", "how long is the River Stell?"])
+    with pytest.raises(ValueError, match="the snapshot of web is no longer that of the run"):
+        recorded.load(run)
+    for file in web.open_snapshot(settings).folder.rglob("*.json"):
+        file.unlink()
+    with pytest.raises(FileNotFoundError, match="is not at hand"):
+        recorded.load(run)

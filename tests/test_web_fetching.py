@@ -1,0 +1,312 @@
+"""The guard and the manners: which addresses are asked, how long, how much of them is read, and how often."""
+
+import gzip
+import socket
+import threading
+import time
+import zlib
+
+import httpcore
+import pytest
+from toy_web import QUICK, free_port, page, redirect, reply, serve, status
+
+from covrag_lite.retrieval.web import addresses, visiting
+from covrag_lite.retrieval.web.connection import AGENT, Guarded
+from covrag_lite.retrieval.web.errors import PageError
+from covrag_lite.retrieval.web.live import fetch_all
+from covrag_lite.retrieval.web.visiting import Visitor
+
+GOOD = page("The Stell rises in the Harrow Hills and is 71 kilometres long.")
+
+
+def visitor(**changes):
+    """A visitor in a hurry that may enter loopback."""
+    return Visitor(True, QUICK if not changes else type(QUICK)(**(vars(QUICK) | changes)))
+
+
+def refusal(pages, path="/", **changes):
+    """The sentence that stands in a page's place."""
+    with serve({"/robots.txt": status(404)} | pages) as site, pytest.raises(PageError) as caught:
+        visitor(**changes).fetch(site.url(path))
+    sentence = str(caught.value)
+    assert sentence.isascii() and sentence.isprintable()
+    return sentence
+
+
+@pytest.mark.parametrize(
+    "address",
+    "127.0.0.1 127.8.8.8 10.0.0.1 172.16.0.1 192.168.1.1 169.254.169.254 0.0.0.0 100.64.0.1 192.0.2.1 198.18.0.1 "
+    "224.0.0.1 240.0.0.1 255.255.255.255 ::1 :: fe80::1 fe80::1%eth0 fc00::1 fec0::1 ff02::1 ff0e::1 2001:db8::1 "
+    "::ffff:127.0.0.1 ::ffff:8.8.8.8 ::7f00:1 64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1::1 2001:0:1::1".split(),
+)
+def test_no_private_loopback_link_local_multicast_reserved_or_mapped_address_is_public(address):
+    assert not addresses.is_public(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "2a00:1450::1"])
+def test_hosts_of_the_internet_are_public(address):
+    assert addresses.is_public(address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    "file:///etc/passwd ftp://a.org/ javascript:alert(1) data:text/html,x gopher://a.org/ //a.org/ a.org http:// "
+    "http:///x http://user:word@a.org/ http://[::1 http://a.org:99999/ https://\ud800.org/ http://a.org/\udc00".split()
+    + ["", "http://a.org/" + "x" * 3000],
+)
+def test_only_http_and_https_to_a_named_host_are_addresses(url):
+    with pytest.raises(PageError) as caught:
+        addresses.tidy(url)
+    assert str(caught.value).isascii()
+
+
+def test_an_address_is_sent_in_plain_ascii():
+    assert addresses.tidy(" HTTP://Exämple.org:8080/a b/ü?q=ö&x=%20#part ") == (
+        "http://xn--exmple-cua.org:8080/a%20b/%C3%BC?q=%C3%B6&x=%20"
+    )
+    assert addresses.tidy("https://[2606:4700::1111]") == "https://[2606:4700::1111]/"
+    assert "\r" not in addresses.tidy("http://a.org/x\r\nHost: b.org")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1"])
+def test_a_server_on_loopback_is_not_even_asked_without_the_switch(host):
+    with serve({"/": reply(GOOD)}) as site:
+        with pytest.raises(PageError, match="which is no public address"):
+            Visitor(limits=QUICK).fetch(site.url(host=host))
+        assert site.asked == []
+        assert visitor().fetch(site.url()).body == GOOD.encode()
+
+
+@pytest.mark.parametrize(
+    "target", ["http://127.0.0.2:{port}/secret", "http://[::1]:{port}/", "http://10.0.0.1/", "http://169.254.169.254/"]
+)
+def test_a_redirect_to_a_private_address_is_refused(target, monkeypatch):
+    monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")  # for once the outer world
+    with serve({"/robots.txt": status(404), "/secret": reply(GOOD)}) as site:
+        site.pages["/"] = redirect(target.format(port=site.port))
+        with pytest.raises(PageError, match="which is no public address"):
+            Visitor(limits=QUICK).fetch(site.url())
+        assert "/secret" not in site.paths
+
+
+@pytest.mark.parametrize(
+    "target, sentence",
+    [
+        ("file:///etc/passwd", "is neither http nor https"),
+        ("ftp://127.0.0.1/", "is neither http nor https"),
+        ("javascript:alert(1)", "is neither http nor https"),
+        ("http://user:word@127.0.0.1/", "names no host, or a user"),
+    ],
+)
+def test_a_redirect_to_something_else_than_a_plain_web_address_is_refused(target, sentence):
+    assert sentence in refusal({"/": redirect(target)})
+
+
+def test_a_name_with_one_private_address_is_refused_whole(monkeypatch):
+    found = [(0, 0, 0, "", (address, 80)) for address in ("8.8.8.8", "192.168.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with pytest.raises(PageError, match="'a.org' is 192.168.0.1"):
+        addresses.resolve("a.org", 80, private=False)
+    assert addresses.resolve("a.org", 80, private=True) == ["8.8.8.8", "192.168.0.1"]
+
+
+def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch):
+    answers = iter(["8.8.8.8", "127.0.0.1"])  # a name that means something else when it is asked for again
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (next(answers), 80))])
+    connected = []
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", lambda self, host, *_: connected.append(host))
+    Guarded(False, time.monotonic() + 5).connect_tcp("rebinding.org", 80, timeout=1.0)
+    assert connected == ["8.8.8.8"]
+
+
+def test_a_name_without_an_address_is_said(monkeypatch):
+    def fail(*_, **__):
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(PageError, match=r"'gone.example' has no address \(asked 2 times\)"):
+        visitor().fetch("http://gone.example/")
+
+
+def silent(connection, path):
+    time.sleep(5)
+
+
+def dripping_head(connection, path):
+    for letter in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
+        connection.sendall(bytes([letter]))
+        time.sleep(0.05)
+
+
+def dripping_body(connection, path):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n")
+    for _ in range(1000):
+        connection.sendall(b"x")
+        time.sleep(0.05)
+
+
+def endless(connection, path):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n")
+    while True:
+        connection.sendall(b"more and more " * 1000)
+
+
+def endless_head(connection, path):
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"X: more and more\r\n" * 1000)
+
+
+def trailing(connection, path):
+    """A small packed page, followed by bytes without end."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n")
+    connection.sendall(gzip.compress(b"small"))
+    while True:
+        connection.sendall(b"\0" * 10_000)
+
+
+@pytest.mark.parametrize("slow", [silent, dripping_head, dripping_body])
+def test_a_server_that_takes_its_time_is_left(slow):
+    assert "did not answer in time" in refusal({"/": slow})
+
+
+BOMB = gzip.compress(b"0" * 5_000_000)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        endless,
+        trailing,
+        reply("x" * 20_001),
+        reply("x", Content_Length="1000000000000"),
+        reply(BOMB, Content_Encoding="gzip"),
+        reply(zlib.compress(b"0" * 5_000_000), Content_Encoding="deflate"),
+    ],
+    ids=["endless", "trailing", "large", "says so", "gzip", "deflate"],
+)
+def test_no_more_is_read_than_allowed_packed_or_unpacked(large):
+    assert len(BOMB) < QUICK.size
+    assert refusal({"/": large}) == "it is larger than 20,000 bytes"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"this is no HTTP\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 500\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n12345",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        reply(BOMB[:3000], Content_Encoding="gzip"),
+        reply(b"not packed at all", Content_Encoding="gzip"),
+        reply(GOOD, Content_Encoding="br"),
+        endless_head,
+    ],
+    ids=["nothing", "words", "short", "two lengths", "chunks", "TLS", "cut gzip", "no gzip", "brotli", "endless head"],
+)
+def test_a_broken_answer_is_a_sentence(broken):
+    sentence = refusal({"/": broken})
+    assert any(part in sentence for part in ("no proper HTTP", "broke off", "packed", "larger"))
+
+
+@pytest.mark.parametrize("kind", ["application/pdf", "image/png", "application/octet-stream", "x/<b>\u00e9", None])
+def test_what_is_no_text_is_not_read(kind):
+    assert "not a page of text" in refusal({"/": reply(b"%PDF-1.7", Content_Type=kind)})
+
+
+def test_a_packed_page_arrives_unpacked():
+    with serve({"/": reply(gzip.compress(GOOD.encode()), Content_Encoding="gzip")}) as site:
+        assert visitor().fetch(site.url()).body == GOOD.encode()
+        assert site.asked[-1][2]["user-agent"] == AGENT.lower()
+
+
+def test_redirects_are_followed_but_not_for_ever():
+    pages = {"/": redirect("/a"), "/a": redirect("b/c"), "/b/c": reply(GOOD), "/round": redirect("/round")}
+    with serve(pages) as site:
+        assert visitor().fetch(site.url()).url == site.url("/b/c")
+        with pytest.raises(PageError, match="redirects more than 5 times"):
+            visitor().fetch(site.url("/round"))
+
+
+ROBOTS = "User-agent: *\nDisallow: /private\nDisallow: /*.cgi$\nAllow: /private/open\n"
+
+
+def test_robots_txt_is_asked_once_and_obeyed_also_behind_a_redirect():
+    pages = {"/robots.txt": reply(ROBOTS, "text/plain"), "/": reply(GOOD), "/private/open": reply(GOOD)}
+    pages |= {"/way": redirect("/private/x")}
+    with serve(pages) as site:
+        one = visitor()
+        for path in ("/", "/private/open"):
+            assert one.fetch(site.url(path)).status == 200
+        for path in ("/private/x", "/do.cgi", "/way"):
+            with pytest.raises(PageError, match="robots.txt does not allow it"):
+                one.fetch(site.url(path))
+        assert site.paths == ["/robots.txt", "/", "/private/open", "/way"]
+
+
+def test_without_robots_txt_all_is_allowed_and_with_a_broken_one_nothing():
+    with serve({"/": reply(GOOD), "/robots.txt": status(403)}) as site:
+        assert visitor().fetch(site.url()).status == 200
+    assert "status 503" in refusal({"/": reply(GOOD), "/robots.txt": status(503)})
+    assert "in time" in refusal({"/": reply(GOOD), "/robots.txt": silent})
+    long = {"/": reply(GOOD), "/robots.txt": reply("#" * 600_000, "text/plain")}
+    assert "too long" in refusal(long, size=1_000_000)
+
+
+def test_a_delay_that_a_host_asks_for_is_kept_or_the_page_left(monkeypatch):
+    slept = []
+    monkeypatch.setattr(visiting.time, "sleep", slept.append)
+    with serve({"/": reply(GOOD), "/robots.txt": reply("User-agent: *\nCrawl-delay: 3", "text/plain")}) as site:
+        visitor().fetch(site.url())
+    assert 2 < slept[-1] <= 3
+    rules = reply("User-agent: *\nCrawl-delay: 60", "text/plain")
+    assert refusal({"/": reply(GOOD), "/robots.txt": rules}) == "its robots.txt asks for 60 s between two pages"
+
+
+def test_a_busy_server_gets_the_pause_it_asks_for_and_another_try(monkeypatch):
+    slept = []
+    monkeypatch.setattr(visiting.time, "sleep", slept.append)
+    answers = iter([status(429, Retry_After="2"), status(503), reply(GOOD)])
+    pages = {"/robots.txt": status(404), "/": lambda connection, path: connection.sendall(next(answers))}
+    with serve(pages) as site:
+        assert visitor(tries=3, pause=0.25).fetch(site.url()).status == 200
+        assert site.paths.count("/") == 3
+    assert 2.0 in slept and 0.5 in slept
+
+
+def test_a_server_that_stays_busy_or_asks_for_too_long_is_left():
+    assert refusal({"/": status(503)}) == "it answered with status 503 (asked 2 times)"
+    sentence = refusal({"/": status(429, Retry_After="3600")})
+    assert sentence == "it answered with status 429, and asks to be left alone for 3600 s"
+    assert "left alone" in refusal({"/": status(429, Retry_After="Fri, 31 Dec 2100 23:59:59 GMT")})
+    assert "asked 2 times" in refusal({"/": status(429, Retry_After="soon")})
+    assert refusal({"/": status(404)}) == "it answered with status 404"
+
+
+def test_nobody_there_is_a_sentence():
+    with pytest.raises(PageError, match=r"connection failed or broke off \(asked 2 times\)"):
+        visitor().fetch(f"http://127.0.0.1:{free_port()}/")
+
+
+def test_one_host_is_asked_by_one_connection_at_a_time():
+    under_way, most, lock = 0, 0, threading.Lock()
+
+    def count(connection, path):
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        time.sleep(0.02)
+        with lock:
+            under_way -= 1
+        connection.sendall(reply(GOOD))
+
+    paths = [f"/{i}" for i in range(6)]
+    with serve({"/robots.txt": status(404)} | dict.fromkeys(paths, count)) as site:
+        urls = [site.url(path) for path in paths]
+        found = fetch_all([*urls, "http://[broken"], visitor())
+    assert [found[url].status for url in urls] == [200] * 6
+    assert isinstance(found["http://[broken"], PageError)
+    assert most == 1

@@ -1,0 +1,117 @@
+"""A web on loopback: a server whose pages are written byte by byte, so that they can misbehave in every way."""
+
+import json
+import socket
+import socketserver
+import threading
+from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+from covrag_lite.retrieval.web.connection import Limits
+
+QUICK = Limits(connect=1.0, read=0.3, total=0.8, size=20_000, tries=2, pause=0.0, longest_pause=5.0)
+
+
+class Site:
+    """Pages by their path: bytes, or a function that is handed the connection and the request."""
+
+    def __init__(self, pages):
+        self.pages = pages
+        self.asked = []  # (method, path, headers, body) of each request
+
+    @property
+    def paths(self):
+        return [path for _, path, _, _ in self.asked]
+
+    def url(self, path="/", host="127.0.0.1"):
+        return f"http://{host}:{self.port}{path}"
+
+    def answer(self, connection):
+        head, _, body = read_request(connection)
+        method, path, _ = head[0].split(" ", 2)
+        headers = dict(line.lower().split(": ", 1) for line in head[1:])
+        self.asked.append((method, path, headers, body))
+        page = self.pages.get(path.partition("?")[0], status(404))
+        if callable(page):
+            page(connection, path)
+        else:
+            connection.sendall(page)
+
+
+def read_request(connection):
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    head, mark, body = data.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length")), 0)
+    while len(body) < length:
+        body += connection.recv(65536)
+    return lines, mark, body
+
+
+@contextmanager
+def serve(pages):
+    """A running site."""
+    site = Site(pages)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            try:
+                site.answer(self.request)
+            except OSError:  # the other side has had enough
+                pass
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        allow_reuse_address = True
+        request_queue_size = 64
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        site.port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        try:
+            yield site
+        finally:
+            server.shutdown()
+
+
+def reply(body, kind="text/html; charset=utf-8", status="200 OK", **headers):
+    """A whole, honest answer."""
+    body = body.encode() if isinstance(body, str) else body
+    named = {"Content-Type": kind, "Content-Length": str(len(body))}
+    named |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value is not None)
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
+
+
+def status(code, **headers):
+    return reply("no", status=f"{code} Because", **headers)
+
+
+def redirect(url):
+    return status(302, Location=url)
+
+
+def page(*paragraphs, title="A page"):
+    """An HTML page with these paragraphs."""
+    body = "".join(f"<p>{one}</p>" for one in paragraphs)
+    return f"<html><head><title>{title}</title></head><body><article>{body}</article></body></html>"
+
+
+def searxng(results):
+    """A page that answers as SearXNG does, from a dictionary of queries to addresses."""
+
+    def answer(connection, path):
+        query = parse_qs(urlsplit(path).query)["q"][0]
+        rows = [{"url": url, "title": f"Title of {url}"} for url in results.get(query, [])]
+        connection.sendall(reply(json.dumps({"query": query, "results": rows}), "application/json"))
+
+    return answer
+
+
+def free_port():
+    """A port on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
