@@ -21,6 +21,14 @@ ITERATIONS = ("single iteration", "multi iteration")  # what first and last mean
 WORDINGS = ("as asked", "clean wording")  # and without a model
 
 
+def list_found(question: Question, searches: Mapping[str, Search]) -> pd.DataFrame:
+    """The titles and ids that each retriever finds for a question; on the web some find fewer."""
+    found = {}
+    for name, search in searches.items():
+        found[name] = pd.Series([f"{passage.title} ({passage.id})" for passage in search([question.question])[0]])
+    return pd.DataFrame(found)
+
+
 def search_twice(questions: Sequence[Question], search: Search) -> list[Prediction]:
     """Each question searched as asked and, in a second round, in its clean wording, without a model.
 
