@@ -111,7 +111,9 @@ def test_a_frozen_result_tells_query_provider_date_pages_and_hashes(settings, si
 
 
 def test_live_search_is_off_unless_allowed(settings, site):
-    with pytest.raises(SearchError, match=r"2 of 2 lack a frozen result .*'a\\x1bb' is not in .*with -p live yes"):
+    with pytest.raises(
+        SearchError, match=r"2 of 2 queries lack a frozen result: 'a\\x1bb' is not in .*with -p live yes"
+    ):
         load_retriever(settings, [])(["a\x1bb", "b"])
     assert site.asked == []
 
@@ -199,7 +201,7 @@ def test_a_file_that_was_being_written_is_no_result(settings, site, monkeypatch)
         patch.setattr(os, "fsync", killed)
         with pytest.raises(KeyboardInterrupt):
             search(queries[1:])
-    with pytest.raises(SearchError, match="1 of 2 lack a frozen result"):
+    with pytest.raises(SearchError, match="1 of 2 queries lack a frozen result"):
         load_retriever(settings, [])(queries)
     asked = len(site.asked)
     found = load_retriever(change(settings, live="yes"), [])(queries)
@@ -231,7 +233,7 @@ def test_an_empty_result_is_an_answer_but_five_in_a_row_are_not(settings, site, 
     many = [f"nobody knows {i}" for i in range(live.EMPTY)]
     with pytest.raises(SearchError, match="nothing was found for 5 queries in a row; 0 of 5 new queries"):
         search(many)
-    with pytest.raises(SearchError, match="5 of 5 lack"):
+    with pytest.raises(SearchError, match="5 of 5 queries lack"):
         load_retriever(settings, [])(many)
 
 

@@ -8,7 +8,7 @@ import zlib
 
 import httpcore
 import pytest
-from toy_web import QUICK, free_port, page, redirect, reply, serve, status
+from toy_web import IMPATIENT, QUICK, free_port, page, redirect, reply, serve, status
 
 from covrag_lite.retrieval.web import addresses, visiting
 from covrag_lite.retrieval.web.connection import AGENT, Guarded
@@ -96,6 +96,8 @@ def test_a_redirect_to_a_private_address_is_refused(target, monkeypatch):
         ("ftp://127.0.0.1/", "is neither http nor https"),
         ("javascript:alert(1)", "is neither http nor https"),
         ("http://user:word@127.0.0.1/", "names no host, or a user"),
+        ("http://[broken/", "is no address"),
+        ("", "redirects more than 5 times"),
     ],
 )
 def test_a_redirect_to_something_else_than_a_plain_web_address_is_refused(target, sentence):
@@ -167,7 +169,7 @@ def trailing(connection, path):
 
 @pytest.mark.parametrize("slow", [silent, dripping_head, dripping_body])
 def test_a_server_that_takes_its_time_is_left(slow):
-    assert "did not answer in time" in refusal({"/": slow})
+    assert "did not answer in time" in refusal({"/": slow}, **IMPATIENT)
 
 
 BOMB = gzip.compress(b"0" * 5_000_000)
@@ -230,6 +232,7 @@ def test_redirects_are_followed_but_not_for_ever():
             visitor().fetch(site.url("/round"))
 
 
+NAMED = "User-agent: covrag_lite\nDisallow: /\n\nUser-agent: *\nDisallow:\n"
 ROBOTS = "User-agent: *\nDisallow: /private\nDisallow: /*.cgi$\nAllow: /private/open\n"
 
 
@@ -246,13 +249,19 @@ def test_robots_txt_is_asked_once_and_obeyed_also_behind_a_redirect():
         assert site.paths == ["/robots.txt", "/", "/private/open", "/way"]
 
 
+def test_a_host_can_forbid_us_by_name():
+    assert "does not allow it" in refusal({"/": reply(GOOD), "/robots.txt": reply(NAMED, "text/plain")})
+
+
 def test_without_robots_txt_all_is_allowed_and_with_a_broken_one_nothing():
     with serve({"/": reply(GOOD), "/robots.txt": status(403)}) as site:
         assert visitor().fetch(site.url()).status == 200
     assert "status 503" in refusal({"/": reply(GOOD), "/robots.txt": status(503)})
-    assert "in time" in refusal({"/": reply(GOOD), "/robots.txt": silent})
+    assert "in time" in refusal({"/": reply(GOOD), "/robots.txt": silent}, **IMPATIENT)
     long = {"/": reply(GOOD), "/robots.txt": reply("#" * 600_000, "text/plain")}
     assert "too long" in refusal(long, size=1_000_000)
+    many = "".join(f"User-agent: a{i}\n" for i in range(5000)) + "Disallow: /x\n" * 5000
+    assert "too long" in refusal({"/": reply(GOOD), "/robots.txt": reply(many, "text/plain")}, size=1_000_000)
 
 
 def test_a_delay_that_a_host_asks_for_is_kept_or_the_page_left(monkeypatch):

@@ -47,7 +47,7 @@ PLACES = {
 
 @pytest.fixture(scope="module")
 def extractor():
-    with Extractor() as one:
+    with Extractor(seconds=60.0) as one:
         yield one
 
 
@@ -173,6 +173,7 @@ def test_a_page_that_keeps_the_parser_busy_is_given_up_and_the_next_one_read():
     with Extractor(seconds=1.0) as one:
         with pytest.raises(PageError, match="could not be extracted, at least not within 1 s"):
             read_page(html(busy.encode()), one)
+        one.seconds = 60.0
         assert FACT in read_page(html(page(FACT).encode()), one)[1]
 
 

@@ -9,7 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from covrag_lite.retrieval.web.connection import Limits
 
-QUICK = Limits(connect=1.0, read=0.3, total=0.8, size=20_000, tries=2, pause=0.0, longest_pause=5.0)
+# No pauses; time enough for an honest server on a machine that has much else to do, little for one that is slow.
+QUICK = Limits(connect=20.0, read=60.0, total=60.0, size=20_000, tries=2, pause=0.0, longest_pause=5.0)
+IMPATIENT = {"read": 0.3, "total": 0.8}
 
 
 class Site:

@@ -62,7 +62,7 @@ def obtain(queries: Sequence[str], snapshot: Snapshot, settings: config.Retrieva
     if missing and settings.live == "no":
         first, why = next(iter(missing.items()))
         raise SearchError(
-            f"web search ({snapshot.provider}): {len(missing)} of {len(queries)} lack a frozen result that will do: "
+            f"web search ({snapshot.provider}): {len(missing)} of {len(queries)} queries lack a frozen result: "
             f"{show(first)} {why} {snapshot.folder}; live search is off: allow it with -p live yes"
         )
     if missing:

@@ -6,7 +6,7 @@ moment later gains nothing. Every redirect comes through here again.
 
 import ipaddress
 import socket
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from covrag_lite.retrieval.web.errors import PageError, TryAgain, show
 
@@ -40,10 +40,10 @@ def resolve(host: str, port: int, private: bool) -> list[str]:
     return addresses
 
 
-def tidy(url: str) -> str:
+def tidy(url: str, base: str = "") -> str:
     """An address in plain ASCII; refused unless it is http or https to a named host, without a user's name in it."""
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(urljoin(base, url.strip()))
         host, port = parts.hostname, parts.port
         host = host.encode("idna").decode() if host and not host.isascii() else host
         path, query = quote(parts.path, KEEP) or "/", quote(parts.query, KEEP)

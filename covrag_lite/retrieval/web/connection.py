@@ -13,7 +13,8 @@ import httpcore
 from covrag_lite.retrieval.web import addresses
 from covrag_lite.retrieval.web.errors import PageError, TryAgain, show
 
-AGENT = "covrag_lite/0.1 (research on question answering; fetches a few pages a question)"
+NAME = "covrag_lite"  # that a robots.txt can call us by
+AGENT = f"{NAME}/0.1 (research on question answering; fetches a few pages a question)"
 PACKED = {"gzip", "x-gzip", "deflate"}
 PORTS = {"http": 80, "https": 443}
 
@@ -122,8 +123,8 @@ def request(
     """The reply to one request, no redirect followed; a body of another type than those named is not even read."""
     url = addresses.tidy(url)
     backend = Guarded(private, time.monotonic() + limits.total)
-    sent = {"Host": urlsplit(url).netloc, "User-Agent": AGENT, "Accept-Encoding": "gzip", "Connection": "close"}
-    sent |= headers or {}
+    sent = {"Host": urlsplit(url).netloc, "User-Agent": AGENT, "Accept": ", ".join(types or ["*/*"])}
+    sent |= {"Accept-Encoding": "gzip", "Connection": "close"} | dict(headers or {})
     timeout = {"connect": limits.connect, "read": limits.read, "write": limits.read, "pool": limits.connect}
     trouble = None
     try:

@@ -9,14 +9,15 @@ from urllib.parse import urljoin, urlsplit
 from protego import Protego
 
 from covrag_lite.retrieval.web.addresses import tidy
-from covrag_lite.retrieval.web.connection import AGENT, Limits, Reply, request
+from covrag_lite.retrieval.web.connection import NAME, Limits, Reply, request
 from covrag_lite.retrieval.web.errors import PageError, TryAgain
 
 LIMITS = Limits()
 TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 REDIRECTS = (301, 302, 303, 307, 308)
 BUSY = (429, 500, 502, 503, 504)
-RULES_SIZE = 500_000  # bytes of a robots.txt; RFC 9309 wants at least that many to be read
+RULES_SIZE = 500_000  # characters of a robots.txt; RFC 9309 wants at least that many to be read
+RULES_WORK = 1_000_000  # agents times lines in it, which is what parsing it takes at worst
 Result = TypeVar("Result")
 
 
@@ -48,7 +49,7 @@ class Visitor:
             reply = request(url, self.limits, self.private, types)
             if reply.status not in REDIRECTS:
                 return reply
-            url = tidy(urljoin(url, reply.headers.get("location", "")))
+            url = tidy(reply.headers.get("location", ""), url)
         raise PageError(f"it redirects more than {self.limits.redirects} times")
 
     def wait(self, host: str, pause: float) -> None:
@@ -61,9 +62,9 @@ class Visitor:
     def check_rules(self, url: str) -> float:
         """The pause that the host's robots.txt asks for; an error where it forbids the page."""
         rules = self.find_rules(url)
-        if not rules.can_fetch(url, AGENT):
+        if not rules.can_fetch(url, NAME):
             raise PageError("its robots.txt does not allow it")
-        pause = rules.crawl_delay(AGENT) or 0.0
+        pause = rules.crawl_delay(NAME) or 0.0
         if pause > self.limits.longest_pause:
             raise PageError(f"its robots.txt asks for {pause:g} s between two pages")
         return pause
@@ -75,9 +76,9 @@ class Visitor:
             reply = self.follow(home, None, obey=False)
             if reply.status in BUSY:
                 check_status(reply)
-            if reply.status == 200 and len(reply.body) > RULES_SIZE:
-                raise PageError("its robots.txt is too long to be read")
             text = reply.body.decode("utf-8", "replace") if reply.status == 200 else ""
+            if len(text) > RULES_SIZE or text.lower().count("agent") * text.count("\n") > RULES_WORK:
+                raise PageError("its robots.txt is too long to be read")
             self.rules[home] = Protego.parse(text)
         return self.rules[home]
 
