@@ -4,6 +4,7 @@ import gzip
 import socket
 import threading
 import time
+import tracemalloc
 import zlib
 
 import httpcore
@@ -11,7 +12,7 @@ import pytest
 from toy_web import IMPATIENT, QUICK, free_port, page, redirect, reply, serve, status
 
 from covrag_lite.retrieval.web import addresses, visiting
-from covrag_lite.retrieval.web.connection import AGENT, Guarded
+from covrag_lite.retrieval.web.connection import AGENT, Guarded, read
 from covrag_lite.retrieval.web.errors import PageError
 from covrag_lite.retrieval.web.live import fetch_all
 from covrag_lite.retrieval.web.visiting import Visitor
@@ -192,6 +193,15 @@ def test_no_more_is_read_than_allowed_packed_or_unpacked(large):
     assert refusal({"/": large}) == "it is larger than 20,000 bytes"
 
 
+def test_a_bomb_is_not_unpacked_further_than_allowed():
+    bomb = gzip.compress(b"0" * 50_000_000)
+    tracemalloc.start()
+    with pytest.raises(PageError, match="larger than 20,000 bytes"):
+        read([bomb], packed=True, most=20_000)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -201,7 +211,7 @@ def test_no_more_is_read_than_allowed_packed_or_unpacked(large):
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n12345",
         b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        reply(BOMB[:3000], Content_Encoding="gzip"),
+        reply(gzip.compress(GOOD.encode())[:-10], Content_Encoding="gzip"),
         reply(b"not packed at all", Content_Encoding="gzip"),
         reply(GOOD, Content_Encoding="br"),
         endless_head,
