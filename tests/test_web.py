@@ -11,6 +11,7 @@ from covrag_lite import evaluation, weights
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.report import recorded, retrieval
+from covrag_lite.report.reproduction import changed
 from covrag_lite.retrieval import load_retriever, web
 from covrag_lite.retrieval.web import live, providers, snapshot, visiting
 from covrag_lite.retrieval.web.errors import SearchError
@@ -139,6 +140,8 @@ def test_a_run_with_the_server_gone_ends_with_the_same_bytes(settings, site, scr
         assert first_files[name] == second_files[name]
     assert manifest["snapshots"] == second["snapshots"]
     assert manifest["snapshots"]["web"]["queries"] == 4
+    assert changed(second, manifest) == []  # whether it was live changes no number, what was frozen does
+    assert changed(second, manifest | {"snapshots": {}}) == ["the frozen results of the web"]
     assert manifest["encoder_sha256"]
 
 

@@ -68,7 +68,7 @@ def obtain(queries: Sequence[str], snapshot: Snapshot, settings: config.Retrieva
     if missing:
         results |= {result.query: result for result in go_live(list(missing), snapshot, settings)}
     if queries:
-        print(tell(list(results.values()), len(missing), snapshot))
+        print(tell(list(results.values()), len(missing), settings))
     return list(results.values())
 
 
@@ -81,15 +81,15 @@ def lacks(result: Result | None, settings: config.Retrieval) -> str:
     return f"is older than max_age = {settings.max_age} days in" if is_expired(result, settings.max_age) else ""
 
 
-def tell(results: Sequence[Result], live: int, snapshot: Snapshot) -> str:
+def tell(results: Sequence[Result], live: int, settings: config.Retrieval) -> str:
     """Where the results came from, and what is missing in them."""
     dates = sorted(result.date[:10] for result in results)
     pages = [page for result in results for page in result.pages]
     failed = sum(bool(page.failed) for page in pages)
     empty = sum(not result.passages() for result in results)
     return (
-        f"web search ({snapshot.provider}): {len(results) - live} queries from the snapshot {snapshot.folder}, {live} "
-        f"searched for live and frozen there, dated {dates[0]} to {dates[-1]}; {failed} of {len(pages)} pages "
+        f"web search ({provider_of(settings)}): {len(results) - live} queries from the snapshot {settings.snapshot}, "
+        f"{live} searched for live and frozen there, dated {dates[0]} to {dates[-1]}; {failed} of {len(pages)} pages "
         f"could not be had, {empty} queries found no passage"
     )
 
