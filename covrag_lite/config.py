@@ -81,8 +81,12 @@ class Model:
 class Retrieval:
     """The retriever (retrieval/)."""
 
-    retriever: str = "bm25"  # "bm25" (by words), "dense" (by meaning) or "fused" (both)
+    retriever: str = (
+        "bm25"  # "bm25" (by words), "dense" (by meaning), "fused" (both) or "engine" (by words, in LanceDB)
+    )
     encoder: str = "minilm"  # of the dense retriever: that alias (all-MiniLM-L6-v2), a hub id, or a local folder
+    # Of "engine": a folder (empty: one in the cache), s3://bucket/folder, or https://host/database of a cluster.
+    engine_address: str = ""
     k: int = 5  # the paper's five references
     retrievers: tuple[str, ...] = ("bm25", "dense", "fused")  # those that notebooks/table6.ipynb compares
     # Sets on which it runs the model: those of the paper's two kinds that the data has.

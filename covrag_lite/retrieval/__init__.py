@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from covrag_lite import config
 from covrag_lite.records import Passage, Search
-from covrag_lite.retrieval import bm25, dense, fused
+from covrag_lite.retrieval import bm25, dense, engine, fused
 
-RETRIEVERS = {"bm25": bm25.load, "dense": dense.load, "fused": fused.load}
+RETRIEVERS = {"bm25": bm25.load, "dense": dense.load, "fused": fused.load, "engine": engine.load}
 
 
 def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> Search:
