@@ -81,9 +81,7 @@ class Model:
 class Retrieval:
     """The retriever (retrieval/)."""
 
-    retriever: str = (
-        "bm25"  # "bm25" (by words), "dense" (by meaning), "fused" (both) or "engine" (by words, in LanceDB)
-    )
+    retriever: str = "bm25"  # "bm25" (by words), "dense" (by meaning), "fused" (both), "engine" (LanceDB)
     encoder: str = "minilm"  # of the dense retriever: that alias (all-MiniLM-L6-v2), a hub id, or a local folder
     # Of "engine": a folder (empty: one in the cache), s3://bucket/folder, or https://host/database of a cluster.
     engine_address: str = ""

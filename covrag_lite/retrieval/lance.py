@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from covrag_lite import config
 from covrag_lite.data import digest
 from covrag_lite.progress import track
 from covrag_lite.records import Passage

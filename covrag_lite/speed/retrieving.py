@@ -24,7 +24,7 @@ import pandas as pd
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.retrieval import bm25, dense
-from covrag_lite.speed.engines import ENGINES, K, Batches, Find
+from covrag_lite.speed.engines import ENGINES, Batches, Find, K
 from covrag_lite.speed.scaling import memory
 
 BATCH = 10_000  # passages that are handed over together
