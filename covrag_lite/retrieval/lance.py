@@ -38,6 +38,7 @@ SECONDS = 60  # without an answer, after which a request is repeated
 RETRIES = 4
 INDEX_HOURS = 12  # that a cluster may take to index
 REFUSED = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized|Forbidden")
+MISSING = re.compile(r"\b404\b|NoSuchBucket|NoSuchContainer")
 SILENT = re.compile(r"connect|error sending request|timed? ?out|dns|lookup", re.IGNORECASE)
 
 
@@ -122,6 +123,8 @@ def describe(address: str, error: Exception) -> str:
     if status in (401, 403) or REFUSED.search(said):
         keys = STORES.get(urlsplit(address).scheme, "LANCEDB_API_KEY")
         return f"the engine at {address} refused the key; set the environment's {keys} to one that it knows"
+    if status == 404 or MISSING.search(said):
+        return f"there is no bucket or database at {address}; make it first, or correct engine_address"
     if urlsplit(address).scheme and SILENT.search(said):
         return f"no engine answers at {address}; check engine_address and the network (what was indexed before is kept)"
     return f"the engine at {address} failed: {said[:200]}"

@@ -253,5 +253,5 @@ ENGINES = {
     "duckdb": Engine("duckdb", build_duckdb, find_duckdb),
     "lancedb": Engine("lancedb", build_lancedb, find_lancedb, build_lancedb_vectors, find_lancedb_vectors),
     "milvus-lite": Engine("milvus-lite", build_milvus, find_milvus, build_milvus_vectors, find_milvus_vectors),
-    "qdrant, local": Engine("qdrant-client", None, None, build_qdrant_vectors, find_qdrant_vectors),
+    "qdrant-local": Engine("qdrant-client", None, None, build_qdrant_vectors, find_qdrant_vectors),
 }

@@ -101,6 +101,7 @@ def build(name: str, folder: Path, place: Path, kind: str) -> dict:
         (engine.build_words if kind == "words" else engine.build_vectors)(place, stream(folder, kind))
     return {
         "index_seconds": time.perf_counter() - start,
+        "index_cpu_seconds": time.process_time(),  # all threads', whatever else the machine does
         "index_peak_mb": peak_memory(),
         "disk_mb": sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) / 1e6,
     }
@@ -123,6 +124,7 @@ def ask(name: str, folder: Path, place: Path, kind: str) -> tuple[dict, list[lis
         find = (ENGINES[name].find_words if kind == "words" else ENGINES[name].find_vectors)(place)
     find(queries[0])
     opened = time.perf_counter()
+    used = time.process_time()
     found = []
     for query in queries:
         found.append(find(query))
@@ -131,6 +133,7 @@ def ask(name: str, folder: Path, place: Path, kind: str) -> tuple[dict, list[lis
     seconds = time.perf_counter() - opened
     row = {
         "queries_per_second": len(found) / seconds,
+        "cpu_ms_per_query": 1e3 * (time.process_time() - used) / len(found),
         "open_seconds": opened - start,
         "search_mb": memory() - before,
         "n": len(found),
