@@ -82,6 +82,19 @@ def test_of_equal_scores_the_first_passages_stand_first_however_many_there_are(s
     assert ids(search(["otter", "kite", "zebra", "the", ""])) == [["p1", "p2", "p3"], first, first, first, first]
 
 
+def test_more_hits_are_asked_for_while_the_last_equals_the_kth(monkeypatch):
+    every = [(-2.0, 999), *((-1.0, row) for row in range(900))]
+    asked = []
+
+    def ask(table, words, depth):
+        asked.append(depth)
+        return sorted(every[-depth:])  # an engine that of equals gives the last
+
+    monkeypatch.setattr(engine, "ask", ask)
+    assert engine.find(None, "otter", 3) == [999, 0, 1]
+    assert asked == [64, 512, 4096]
+
+
 def test_a_question_is_words_and_never_a_command(settings, passages):
     search = load_retriever(settings, passages)
     plain = search(["kite fair"])
