@@ -3,6 +3,10 @@
 `engine_address` is empty (a folder of the cache, one a corpus), another folder, an object store (s3://bucket/folder)
 or a cluster (https://host/database). The words are BM25's own stems, so that what it finds is what `bm25` finds but
 for the engine's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte).
+
+Why LanceDB: of what installs as a wheel it alone is both compiled and the same client from a folder to a cluster.
+Milvus's embedded form scores in Python loops and Qdrant's knows no words; SQLite, DuckDB and tantivy know no second
+machine; OpenSearch is a server. `speed.retrieving` measures them, results/speed-engines keeps what it measured.
 """
 
 from collections.abc import Sequence
