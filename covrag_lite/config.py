@@ -81,8 +81,11 @@ class Model:
 class Retrieval:
     """The retriever (retrieval/)."""
 
-    retriever: str = "bm25"  # "bm25" (by words), "dense" (by meaning), "fused" (both) or "web", which needs no corpus
+    # "bm25" (by words), "dense" (by meaning), "fused" (both), "engine" (LanceDB), or "web", which needs no corpus
+    retriever: str = "bm25"
     encoder: str = "minilm"  # of "dense" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
+    # Of "engine": a folder (empty: one in the cache), s3://bucket/folder, or https://host/database of a cluster.
+    engine_address: str = ""
     k: int = 5  # the paper's five references
     provider: str = (
         "ddgs"  # of "web": "ddgs" (no key), "brave", "serper" or "searxng"; web-<provider> names both at once

@@ -31,11 +31,13 @@ PACKAGES = (
 def build_manifest(config: Config, model: object, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
     torch = sys.modules.get("torch")
+    uses_engine = "engine" in (config.retrieval.retriever, *config.retrieval.retrievers)
+    packages = (*PACKAGES, "lancedb") if uses_engine else PACKAGES
     return {
         **find_commit(),
         "parameters": config.flat(),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in packages},
         "model_sha256": model.base.weights_hash,
         "weights": describe_weights(getattr(model.base, "weights", None)),
         "adapters": hash_adapters(config, model),

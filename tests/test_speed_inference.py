@@ -60,6 +60,7 @@ def test_our_own_work_and_the_index_are_measured(settings):
     assert (frame[["cheaper", "ms_per_question"]] > 0).all(axis=None)
     frame = scaling.bm25(settings, (1000,), 10)
     assert frame.faster["ours, 1,000 passages"] > 0
+    assert frame.faster["engine, 1,000 passages"] > 0
     assert frame.faster["rank_bm25, 1,000 passages"] == 1
 
 

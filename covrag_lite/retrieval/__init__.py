@@ -9,10 +9,16 @@ from dataclasses import replace
 
 from covrag_lite import config
 from covrag_lite.records import Passage, Search
-from covrag_lite.retrieval import bm25, dense, fused, web
+from covrag_lite.retrieval import bm25, dense, engine, fused, web
 from covrag_lite.retrieval.web.providers import PROVIDERS
 
-RETRIEVERS = {"bm25": bm25.load, "dense": dense.load, "fused": fused.load, "web": web.load}
+RETRIEVERS = {
+    "bm25": bm25.load,
+    "dense": dense.load,
+    "fused": fused.load,
+    "engine": engine.load,
+    "web": web.load,
+}
 RETRIEVERS |= {f"web-{provider}": web.load for provider in PROVIDERS}  # several in one table
 
 

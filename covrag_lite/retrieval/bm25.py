@@ -74,12 +74,20 @@ def load_index(passages: Sequence[Passage]) -> "bm25s.BM25":
 
 def find_folder(passages: Sequence[Passage]) -> Path:
     """The folder of the index: another one for other passages, another bm25s or stemmer, or other settings."""
+    return weights.CACHE / "bm25" / key_of(passages)
+
+
+def key_of(passages: Sequence[Passage]) -> str:
+    """A hash of the passages and of what makes stems of them."""
+    return hashlib.sha256(f"{digest(passages)} {name_stems()}".encode()).hexdigest()[:16]
+
+
+def name_stems() -> str:
+    """What makes stems of a text: versions and settings."""
     import bm25s
     import Stemmer
 
-    parts = (digest(passages), bm25s.__version__, Stemmer.version(), LANGUAGE, STOP_WORDS)
-    key = hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
-    return weights.CACHE / "bm25" / key
+    return " ".join((bm25s.__version__, Stemmer.version(), LANGUAGE, STOP_WORDS))
 
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:

@@ -1,0 +1,75 @@
+"""Engines are measured over the same stems and vectors, and their recall against exact search."""
+
+import socket
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from covrag_lite.config import Config
+from covrag_lite.speed import retrieving, served
+from covrag_lite.speed.engines import ENGINES, K
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A small world as files."""
+    folder = tmp_path_factory.mktemp("world")
+    retrieving.write_world(folder, 1000, 20, ("words", "vectors"))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["ours (bm25s)", "sqlite fts5", "lancedb"])
+def test_an_engine_finds_by_words_nearly_what_exact_search_finds(name, world, tmp_path):
+    if name in ENGINES and not ENGINES[name].version():
+        pytest.skip(f"{name} is not installed")
+    exact = tmp_path / "exact"
+    for engine, place in ((name, tmp_path / "index"), ("ours (bm25s)", exact)):
+        place.mkdir()
+        built = retrieving.build(engine, world, place, "words")
+    row, found = retrieving.ask(name, world, tmp_path / "index", "words")
+    share = retrieving.recall(world, exact, "words", found)
+    assert share == 1 if name.startswith("ours") else share > 0.9
+    assert built["disk_mb"] > 0 and row["n"] == len(found) and max(len(rows) for rows in found) == K
+
+
+def test_recall_counts_scores_and_not_places(world, tmp_path):
+    retrieving.build("ours (bm25s)", world, tmp_path, "words")
+    _, found = retrieving.ask("ours (bm25s)", world, tmp_path, "words")
+    turned = [rows[::-1] for rows in found]
+    nothing = [[] for _ in found]
+    assert retrieving.recall(world, tmp_path, "words", turned) == 1
+    assert retrieving.recall(world, tmp_path, "words", nothing) == 0
+    part = retrieving.recall(world, tmp_path, "words", [rows[:2] for rows in found])
+    assert 2 / K <= part < 0.6
+
+
+def test_texts_that_share_words_have_near_vectors():
+    one, near, far = retrieving.embed([["otter", "hill", "kite"], ["otter", "hill", "fair"], ["novel", "town", "sea"]])
+    assert one @ near > 0.5 > one @ far
+    assert np.linalg.norm(one) == pytest.approx(1)
+
+
+def test_what_a_larger_corpus_takes_lies_on_the_line_through_the_two_largest():
+    columns = ["index_cpu_seconds", "index_peak_mb", "disk_mb", "search_mb", "cpu_ms_per_query"]
+    sizes = {"a, 10 passages": 99.0, "a, 100 passages": 200.0, "a, 1,000 passages": 1100.0, "b, 10 passages": 1.0}
+    frame = pd.DataFrame({column: sizes for column in columns})
+    paper = retrieving.extrapolate(frame, 10_000)  # one more a passage
+    assert list(paper.index) == ["a"]  # one size makes no line
+    assert paper.disk_gb["a"] == pytest.approx(10.1) and paper.index_cpu_hours["a"] == pytest.approx(10_100 / 3600)
+
+
+def test_a_served_model_gets_the_prompts_of_table_2():
+    texts = served.build_prompts(Config(), 6)
+    assert len(set(texts)) == 6
+    row = served.timed(lambda: texts, iter([1.0, 7.0]).__next__)
+    assert row["n"] == 6 and row["cpu_seconds_each"] == 1 and row["per_second"] > 0
+
+
+def test_a_servers_work_is_read_from_its_process():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        assert served.server_seconds(address) > 0  # this very process listens
+    assert np.isnan(served.server_seconds(address))
