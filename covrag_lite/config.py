@@ -110,6 +110,9 @@ class Run:
     name: str = "embedded"  # results go to <figures>/<name>; "embedded" is kept for the default parameters
     figures: str = "figures"  # pictures and tables, under the project's root unless absolute
     runs: str = "runs"  # journals, likewise
+    # The recorded run that is shown: a folder of results/; "auto": of this very model and data the one with the most
+    # questions, if there is one; "none".
+    record: str = "auto"
 
 
 @dataclass(frozen=True)
