@@ -29,7 +29,6 @@ LEVEL = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
 # Files that cannot be imported without torch.
 TORCH = {
     "model.decoding",
-    "model.local",
     "model.reading",
     "model.serving",
     "replication",
