@@ -45,6 +45,7 @@ def build_manifest(config: Config, model: object, seconds: float, **data: Sequen
             "gpu": name_gpu() if model.device == "cuda" else None,
         },
         "wall_seconds": round(seconds, 1),
+        "used": dict(getattr(model, "used", {})),
         "peak_memory_gb": round(peak_memory(), 2),
     }
 

@@ -18,6 +18,7 @@ ORDER = (
     ("data",),
     ("retrieval", "systems"),
     ("model", "outcomes", "manifest"),
+    ("cost",),
     ("evaluation",),
     ("training",),
     ("report",),

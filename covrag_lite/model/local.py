@@ -5,6 +5,7 @@ The libraries behind a network take most of ten seconds to import: a run that fi
 """
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +67,8 @@ class LanguageModel:
         self.adapter = None
         self.schema = SCHEMA
         self.base = self  # the view that holds tokenizer and network
+        # Texts written, tokens read and tokens written by all views: what a run has cost.
+        self.used = Counter()
 
     def with_adapter(self, name: str) -> "LanguageModel":
         """This base with the trained adapter of that name ("rag", "cov", "cov-direct"), or bare for ""."""
@@ -216,7 +219,7 @@ class LanguageModel:
         """One batch of prompts, completed greedily, each with the mean logarithmic probability of its tokens."""
         from covrag_lite.model import decoding, serving
 
-        return serving.fit(lambda some: decoding.write_answers(self, some, max_tokens), prompts)
+        return self._counted(serving.fit(lambda some: decoding.write_answers(self, some, max_tokens), prompts))
 
     def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
         """The texts of `answer` alone."""
@@ -228,7 +231,7 @@ class LanguageModel:
             return [(text, None) for text in self.generate(prompts, 96 + self.config.max_revised_tokens)]
         from covrag_lite.model import decoding, serving
 
-        return serving.fit(lambda some: decoding.write_verdicts(self, some), prompts)
+        return self._counted(serving.fit(lambda some: decoding.write_verdicts(self, some), prompts))
 
     def verify(self, prompts: Sequence[str]) -> list[str]:
         """The texts of `judge` alone."""
@@ -245,4 +248,12 @@ class LanguageModel:
         def write(some: Sequence[str]) -> list[tuple[str, str, dict[str, float]]]:
             return decoding.write_both(self, some, [then[prompt] for prompt in some], max_tokens)
 
-        return serving.fit(write, prompts)
+        return self._counted(serving.fit(write, prompts))
+
+    def _counted(self, made: list[tuple]) -> list[tuple]:
+        """What was written, its tokens counted; those that were read are counted as they are."""
+        texts = [part for one in made for part in one if isinstance(part, str)]
+        if texts:
+            self.used["requests"] += len(texts)
+            self.used["completion_tokens"] += sum(map(len, self.tokenizer(texts, add_special_tokens=False).input_ids))
+        return made
