@@ -17,11 +17,18 @@ if TYPE_CHECKING:
     from covrag_lite.model.endpoint import Endpoint
     from covrag_lite.model.local import LanguageModel
 
-ANSWERS_EACH = 7  # at worst a question costs a run of Table 2: five answers, and a verdict that takes as long as two
 
+def estimate(
+    settings: config.Model,
+    asked: Sequence[str],
+    answers_each: int,
+    model: "LanguageModel | Endpoint",
+    journal: Journal,
+) -> str:
+    """What a table costs at most whose first answers have these prompts, from one answer outside the journal.
 
-def estimate(settings: config.Model, asked: Sequence[str], model: "LanguageModel | Endpoint", journal: Journal) -> str:
-    """What a table costs at most whose first answers have these prompts, from one answer outside the journal."""
+    A question takes at most as long as `answers_each` answers.
+    """
     limit = settings.max_answer_tokens
     left = sum(key not in journal for key in keys_of("answer", asked, limit, model).values())
     if not left:
@@ -33,7 +40,7 @@ def estimate(settings: config.Model, asked: Sequence[str], model: "LanguageModel
     start = time.perf_counter()
     model.generate(sample, limit)
     each = (time.perf_counter() - start) / len(sample)
-    times = left * ANSWERS_EACH
+    times = left * answers_each
     tokens = {name: times * (used_by(model)[name] - before[name]) / len(sample) for name in used_by(model)}
     return (
         f"{left} of {len(asked)} questions to do: at most {tell_time(times * each)} ({each:.1f} s an answer here, less "

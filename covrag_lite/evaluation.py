@@ -19,6 +19,7 @@ from covrag_lite.outcomes import save_outcomes, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.systems import System, find_system
+from covrag_lite.systems.baselines import closed_book, rag
 from covrag_lite.systems.tools import Sigma, Tools, by_doubt, by_revision, by_thresholds, keep_last, keep_likelier
 from covrag_lite.weights import hash_encoder
 
@@ -154,4 +155,18 @@ def estimate(config: Config, resources: Resources, questions: Sequence[Question]
     """A sentence on what `run` will cost: seconds, tokens, memory, and money where a server asks for it."""
     x = [question.question for question in questions]
     asked = [prompts.build_answer(*one, config.model.layout) for one in zip(x, resources.search(x))]
-    return cost.estimate(config.model, asked, resources.model, resources.journal)
+    return cost.estimate(config.model, asked, count_answers(config), resources.model, resources.journal)
+
+
+def count_answers(config: Config) -> int:
+    """How many answers' time a question takes at worst; a verdict takes that of two, equal prompts that of one."""
+    chosen = [find_system(name) for name in config.chain.systems]
+    verifying = {system.adapter for system in chosen if system.verifies}
+    total = 0
+    for system in chosen:
+        rounds = config.change(**system.settings).chain.max_rounds
+        if system.verifies:
+            total += rounds + 2 * (rounds - 1)
+        elif system.run is not rag or system.adapter not in verifying:  # else its answers are the verified ones
+            total += 1 if system.run in (rag, closed_book) else 2
+    return total
