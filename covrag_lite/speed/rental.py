@@ -11,9 +11,10 @@ import pandas as pd
 
 from covrag_lite.outcomes import load_outcomes
 from covrag_lite.speed.report import best, load_frames, load_speed
+from covrag_lite.systems import adapter_of
 
 PRICE = 3.0  # of a GPU hour, in dollars: an assumption
-WORK = "real/qwen2.5-coder-1.5b"  # the recorded run whose work is counted
+WORK = "real/qwen2.5-coder-1.5b/seed-1"  # the recorded run whose work is counted
 TABLES = tuple(f"table{number}-smollm2-135m-h200" for number in (2, 4, 5, 6))  # what the tables took, beside Table 2
 SHAPES = {"smollm2": "smollm2-135m", "7b": "7b shape", "13b": "7b shape"}  # whose answering was measured
 
@@ -52,12 +53,13 @@ def count_work(run: Path) -> dict[str, int]:
     losses = {name: pd.read_csv(run / f"train.{name}.losses.csv").tokens.sum() for name in ("cov", "rag")}
     samples = {name: json.loads((run / f"train.{name}.json").read_text())["data"]["samples"]["n"] for name in losses}
     outcomes = load_outcomes(run / "table2.outcomes.csv.gz")
-    shared = outcomes.system.isin(["CoV-RAG-S"])  # its answers are CoV-RAG's first ones
+    by_system = outcomes.assign(asked=1).groupby("system")[["asked", "revised", "verdicts"]].sum()
+    texts = by_system.groupby(adapter_of).max()  # systems of one adapter share what it writes
     return {
         "tokens": int(2 * losses["cov"] + 2 * losses["rag"]),
         "synthesis": 2 * (samples["cov"] - samples["rag"]),
-        "answers": int((~shared).sum() + outcomes.revised.sum()),
-        "verdicts": int(outcomes.verdicts.sum()),
+        "answers": int(texts.asked.sum() + texts.revised.sum()),
+        "verdicts": int(texts.verdicts.sum()),
     }
 
 
