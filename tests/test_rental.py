@@ -44,22 +44,22 @@ def speed(tmp_path):
 
 def test_an_answer_that_two_systems_share_is_counted_once(speed):
     work = rental.count_work(speed.parent / rental.WORK)
-    assert work == {"tokens": 8000, "synthesis": 40, "answers": 30, "verdicts": 10}  # ten of them second answers
+    assert work == {"tokens": 8000, "synthesis": 80, "answers": 30, "verdicts": 10}  # ten of them second answers
 
 
 def test_the_cost_is_the_work_at_the_measured_rates(speed):
     table = rental.replication(speed, price=6.0)
     small, middle, large = (table.loc[shape] for shape in ("smollm2", "7b", "13b"))
-    assert (middle.training, middle.data, middle.tables) == (100, 40, 3 * (30 + 2 * 10))
-    assert middle.hours == pytest.approx(290 / 3600)
-    assert middle.price == pytest.approx(6 * 290 / 3600)
-    assert small.data == pytest.approx(0.4)
+    assert (middle.training, middle.data, middle.tables) == (100, 80, 3 * (30 + 2 * 10))
+    assert middle.hours == pytest.approx(330 / 3600)
+    assert middle.price == pytest.approx(6 * 330 / 3600)
+    assert small.data == pytest.approx(0.8)
     assert large.hours == pytest.approx(2 * middle.hours)  # half as quick in training, so it is in answering
 
 
 def test_prose_tells_the_price_that_was_assumed(speed):
     told = rental.facts(speed, price=6.0)
     assert told["price of an hour"] == "6.00"
-    assert (told["7b training"], told["7b price"], told["work tokens"]) == ("2 min", "0.48", "8,000")
+    assert (told["7b training"], told["7b price"], told["work tokens"]) == ("2 min", "0.55", "8,000")
     (speed / "training.json").unlink()
     assert rental.facts(speed) == {}

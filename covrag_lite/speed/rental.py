@@ -48,7 +48,8 @@ def count_work(run: Path) -> dict[str, int]:
     """What one backbone has to do: tokens to train on, texts for D2′, answers and verdicts of Table 2.
 
     Trained are `cov`, `cov-direct` on as much, `rag`, and two seed models on half of its data each. For D2′ every
-    verdict has an answer by a seed model, and a revision that is proposed for it.
+    verdict has an answer by a seed model and, where that was wrong, three texts from which revisions are proposed: at
+    most four.
     """
     losses = {name: pd.read_csv(run / f"train.{name}.losses.csv").tokens.sum() for name in ("cov", "rag")}
     samples = {name: json.loads((run / f"train.{name}.json").read_text())["data"]["samples"]["n"] for name in losses}
@@ -57,7 +58,7 @@ def count_work(run: Path) -> dict[str, int]:
     texts = by_system.groupby(adapter_of).max()  # systems of one adapter share what it writes
     return {
         "tokens": int(2 * losses["cov"] + 2 * losses["rag"]),
-        "synthesis": 2 * (samples["cov"] - samples["rag"]),
+        "synthesis": 4 * (samples["cov"] - samples["rag"]),
         "answers": int(texts.asked.sum() + texts.revised.sum()),
         "verdicts": int(texts.verdicts.sum()),
     }
