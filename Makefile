@@ -7,9 +7,9 @@ help:  ## what can be made
 setup:  ## the environment in .venv, from the pins in env/
 	@bash env/setup.sh
 
-table2: setup  ## Table 2 on the embedded world: figures/embedded/table2.{md,csv,png}
+table2: setup  ## Table 2: the recorded run over all questions, and a sample of them answered here, live
 	.venv/bin/papermill notebooks/table2.ipynb
-	@cat figures/embedded/table2.md
+	@cat runs/embedded/table2.live.md
 
 test: setup  ## all tests, offline, on a CPU
 	.venv/bin/python -m pytest

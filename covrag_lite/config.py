@@ -42,7 +42,7 @@ class Data:
     data: str = "world"  # "world", "hub" (public sets by name), or a folder with <set>.jsonl, train_<set>.jsonl, corpus
     datasets: tuple[str, ...] = ALL  # "all", or some sets by name; the world's are search, entity, complex and quiz
     split: str = "test"  # "test", "validation" or "train"
-    n_questions: int = 6  # of each set, the first ones; 0 means all
+    n_questions: int = 3  # of each set, the first ones; 0 means all
     # Passages for "hub", or in place of a folder's corpus: JSONL or Parquet files and hub:<id>, joined by commas.
     corpus: str = ""
     corpus_columns: tuple[str, ...] = ("id", "title", "text")  # what the corpus calls these three
@@ -126,6 +126,9 @@ class Run:
     name: str = "embedded"  # results go to <figures>/<name>; "embedded" is kept for the default parameters
     figures: str = "figures"  # pictures and tables, under the project's root unless absolute
     runs: str = "runs"  # journals, likewise
+    # The recorded run that is shown: a folder of results/; "auto": of this very model and data the one with the most
+    # questions, if there is one; "none".
+    record: str = "auto"
 
 
 @dataclass(frozen=True)

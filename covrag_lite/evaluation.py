@@ -5,22 +5,21 @@ No system is known here by its name: `systems` has an entry for each. The notebo
 
 import copy
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from covrag_lite import prompts
+from covrag_lite import cost, prompts
 from covrag_lite.config import Config
 from covrag_lite.journal import Journal
-from covrag_lite.manifest import build_manifest, peak_memory, save_manifest
+from covrag_lite.manifest import build_manifest, save_manifest
 from covrag_lite.model.author import Author
-from covrag_lite.model.completion import keys_of
 from covrag_lite.outcomes import save_outcomes, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import describe_snapshots, load_retriever
 from covrag_lite.systems import System, find_system
+from covrag_lite.systems.baselines import closed_book, rag
 from covrag_lite.systems.tools import Sigma, Tools, by_doubt, by_revision, by_thresholds, keep_last, keep_likelier
 from covrag_lite.weights import hash_encoder
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
 
 KEEPS = {"last": keep_last, "likelier": keep_likelier}  # which of a question's answers counts
-ANSWERS_EACH = 7  # at worst a question costs a run of Table 2: five answers, and a verdict that takes as long as two
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,10 @@ def record(
     seconds: float,
     data: Mapping[str, Sequence],
 ) -> dict:
-    """Write what a table was made from: `<table>.<part>.predictions.jsonl.gz` of each part, and the run's manifest."""
+    """Write what a table was made from: `<table>.<part>.predictions.jsonl.gz` of each part, and the run's manifest.
+
+    Prints what the run has cost.
+    """
     searched = {config.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
     snapshots = describe_snapshots(config.retrieval, searched)
     for part, made in predictions.items():
@@ -144,6 +145,7 @@ def record(
         save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
         if config.data.data != "world" or snapshots:  # whoever checks the record may not have the data
             save_outcomes(folder / f"{name}.outcomes.csv.gz", to_frame(made))
+    print(cost.tell_spent(model, seconds))
     manifest = build_manifest(config, model, seconds, **data)
     if snapshots:
         manifest["snapshots"] = snapshots
@@ -154,22 +156,21 @@ def record(
 
 
 def estimate(config: Config, resources: Resources, questions: Sequence[Question]) -> str:
-    """A sentence on the time and memory that `run` will take, from timing an answer outside the journal."""
-    model = resources.model
-    limit = config.model.max_answer_tokens
+    """A sentence on what `run` will cost: seconds, tokens, memory, and money where a server asks for it."""
     x = [question.question for question in questions]
     asked = [prompts.build_answer(*one, config.model.layout) for one in zip(x, resources.search(x))]
-    left = sum(key not in resources.journal for key in keys_of("answer", asked, limit, model).values())
-    if not left:
-        return f"first answers to all {len(x)} questions are journaled: only what is missing after them is computed"
-    getattr(model, "quick_network", None)  # loading is not answering
-    # A GPU takes hardly longer for a batch than for one answer; an endpoint may cost money.
-    sample = asked[: 32 if model.device == "cuda" else 1]
-    start = time.perf_counter()
-    model.generate(sample, limit)
-    seconds = (time.perf_counter() - start) / len(sample)
-    minutes = left * ANSWERS_EACH * seconds / 60
-    return (
-        f"{left} of {len(x)} questions to do: at most {minutes:.0f} min "
-        f"({seconds:.1f} s an answer here, less in full batches), {peak_memory():.1f} GB of memory so far"
-    )
+    return cost.estimate(config.model, asked, count_answers(config), resources.model, resources.journal)
+
+
+def count_answers(config: Config) -> int:
+    """How many answers' time a question takes at worst; a verdict takes that of two, equal prompts that of one."""
+    chosen = [find_system(name) for name in config.chain.systems]
+    verifying = {system.adapter for system in chosen if system.verifies}
+    total = 0
+    for system in chosen:
+        rounds = config.change(**system.settings).chain.max_rounds
+        if system.verifies:
+            total += rounds + 2 * (rounds - 1)
+        elif system.run is not rag or system.adapter not in verifying:  # else its answers are the verified ones
+            total += 1 if system.run in (rag, closed_book) else 2
+    return total

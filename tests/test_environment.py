@@ -18,6 +18,7 @@ ORDER = (
     ("data",),
     ("retrieval", "systems"),
     ("model", "outcomes", "manifest"),
+    ("cost",),
     ("evaluation",),
     ("training",),
     ("report",),
@@ -29,7 +30,6 @@ LEVEL = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
 # Files that cannot be imported without torch.
 TORCH = {
     "model.decoding",
-    "model.local",
     "model.reading",
     "model.serving",
     "replication",

@@ -131,6 +131,21 @@ def test_the_estimate_speaks_of_what_is_left(config, resources, questions):
     assert "are journaled" in evaluation.estimate(config, resources, questions)
 
 
+@pytest.mark.parametrize(
+    "systems, rounds, answers",
+    [
+        (("RAG",), 2, 1),
+        (("RAG", "Start-Revise"), 2, 3),  # a rewritten question, and its answer
+        (("CoV-RAG",), 2, 4),  # two answers, and a verdict that takes as long as two
+        (("CoV-RAG-S", "CoV-RAG"), 2, 4),  # the first answers are the same
+        (("CoV-RAG-S", "RAG trained"), 2, 2),
+        (("CoV-RAG", "CoV-RAG"), 3, 14),  # as with two retrievers
+    ],
+)
+def test_the_estimate_counts_what_the_systems_write_at_worst(config, systems, rounds, answers):
+    assert evaluation.count_answers(config.change(systems=systems, max_rounds=rounds)) == answers
+
+
 def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources, questions, passages, tmp_path):
     predictions = evaluation.run(config, resources, questions)
     data = {"questions": questions, "passages": passages}

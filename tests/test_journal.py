@@ -6,6 +6,8 @@ import os
 import random
 import resource
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -101,10 +103,41 @@ def run_systems(out, model):
     frame.to_csv(out / "frame.csv")
 
 
+RUN_AGAIN = """
+import sys
+from covrag_lite import evaluation
+from covrag_lite.config import from_notebook
+from covrag_lite.data import load_passages, load_questions
+
+config = from_notebook({given!r})
+questions = load_questions(config)
+made = evaluation.run(config, evaluation.load_resources(config, load_passages(config)), questions)
+loaded = {{"torch", "transformers", "peft"}} & set(sys.modules)
+assert len(made) == len(config.chain.systems) * len(questions)
+assert bool(loaded) == {loads}, loaded
+"""
+
+
+def test_a_run_whose_texts_are_all_journaled_loads_neither_torch_nor_weights(tmp_path, tiny_folder):
+    given = {
+        "model": str(tiny_folder),
+        "device": "cpu",
+        "n_questions": 1,
+        "systems": "RAG,CoV-RAG",
+        "runs": str(tmp_path),
+        "max_answer_tokens": 8,
+        "max_revised_tokens": 6,
+    }
+    for layout in ("paper", "shared"):
+        for loads in (True, False):
+            script = RUN_AGAIN.format(given=given | {"layout": layout}, loads=loads)
+            subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_a_run_killed_three_times_ends_with_the_bytes_of_an_unbroken_one(tmp_path, tiny_folder):
     processes = multiprocessing.get_context("forkserver")
     # Loading torch takes longer than a run: it is loaded once, and every run is forked from there.
-    processes.set_forkserver_preload(["covrag_lite.evaluation", "covrag_lite.model.local"])
+    processes.set_forkserver_preload(["covrag_lite.evaluation", "covrag_lite.model.decoding"])
 
     def start(out):
         process = processes.Process(target=run_systems, args=(out, tiny_folder))

@@ -18,6 +18,7 @@ FEW = {"n_questions": 1, "n_passages": 1000, "n_test": 4, "batch_tokens": 4096}
 SMALL = {
     "table2": FEW,
     "explore": {},
+    "browse": {"record": Config().judging.predictions},
     "world": {"n_passages": 1000, "n_test": 4},
     "figure4": {},
     "speed": {"speed_questions": 2, "speed_parts": "verdicts,batches,rounds"},
@@ -55,6 +56,7 @@ WRITTEN = {
     "train": {"figure3.png", "losses.png"},
     "speed": {"speed.training.json", "speed.training.png", "speed.inference.json"},
     "explore": set(),
+    "browse": set(),
 }
 FROM_ITS_FOLDER = {"table2", "explore", "train"}  # as JupyterLab runs them; the others as papermill does, from the root
 

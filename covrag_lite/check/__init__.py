@@ -48,7 +48,8 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
         if file not in made:
             notes.append(f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded")
     for folder in sorted((root / "results").glob("speed-*")):
-        bases[folder.relative_to(root) / "speed"] = folder
+        place = folder.relative_to(root)
+        bases |= {place / "speed": folder, place / "cost": folder}
     return wrong + check_documents(root, bases, write), notes
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import ablation, bounds, position, retrieval, tables, verifier
-from covrag_lite.speed import report
+from covrag_lite.speed import rental, report
 from covrag_lite.systems import palette
 
 # What a run's numbers come from: predictions, their outcomes alone, predictions by retriever, measured speed.
@@ -18,7 +18,7 @@ Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Path
 def facts(basis: Basis) -> dict[str, str]:
     """The numbers of a run: of predictions, of predictions by retriever, or of a folder of measured speed."""
     if isinstance(basis, Path):
-        return report.facts(basis)
+        return report.facts(basis) | rental.facts(basis)
     if isinstance(basis, dict):
         return facts_of_retrieval(basis)
     frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)

@@ -29,7 +29,8 @@ def load_basis(run: Recorded, root: Path) -> object:
             raise
     if not run.config.judging.predictions:
         raise FileNotFoundError("as the systems ran anew for it and their answers are not recorded")
-    answers = load_answers(run.config, root)
+    # Of its parameters those of judging alone: the others were without effect, and their defaults may have changed.
+    answers = load_answers(config.Config(judging=run.config.judging), root)
     check_data(run, questions=answers.questions, passages=answers.passages)
     return answers, judges.load_verdicts(run.file("verdicts.jsonl"))
 

@@ -41,6 +41,8 @@ def complete(
     the same batches as an unbroken one and ends with the same bytes. An endpoint's batches are single prompts.
     """
     keys = keys_of(stage, texts, limit, model)
+    if all(key in journal for key in keys.values()):  # planning batches would load the weights
+        return [journal[keys[text]] for text in texts]
     is_served = model.device == "endpoint"
     if is_served:
         batches = [[text] for text in keys]
@@ -56,7 +58,7 @@ def complete(
     made = each(write, left, model.config.requests if is_served else 1)
     for written in track(made, stage, "prompt" if is_served else "batch", total=len(left)):
         journal.add(stage, written)
-    if is_served and left:
+    if is_served:
         print(model.bill())
     return [journal[keys[text]] for text in texts]
 
@@ -109,6 +111,8 @@ def complete_both(
         answers = [journal[keys[text]] for text in batch]
         return all(key in journal for key in verdict_keys(batch, answers))
 
+    if is_known(list(keys)):
+        return
     batches = model.batches(list(keys), limit + VERDICT_ROOM + revised)
     left = [batch for batch in batches if not is_known(batch)]
     for batch in track(left, "answer and verify", "batch", total=len(left)):

@@ -62,6 +62,7 @@ def write_both(
     verify_prompts = [then(answer) for then, answer in zip(thens, answers)]
     verify_ids = model.encode(verify_prompts, verdict_room)
     writer.pending = [ids[n:] for ids, n in zip(verify_ids, alike)]
+    model.used["prompt_tokens"] += sum(map(len, writer.pending))
     verdicts = writer.write_verdicts()
     return [(answer, text, chances) for answer, (text, chances) in zip(answers, verdicts)]
 

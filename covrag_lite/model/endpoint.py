@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -31,6 +31,23 @@ TIMEOUT = 180.0
 VERDICT_TOKENS = 200  # a verdict without its revised question takes about 100; some servers indent their JSON
 MAY_MEAN_NO_SCHEMA = (openai.BadRequestError, openai.UnprocessableEntityError)  # 400 and 422 refuse a field
 REFUSED_KEY = (openai.AuthenticationError, openai.PermissionDeniedError)
+
+
+def read_prices() -> tuple[float, float] | None:
+    """What a million prompt and a million completion tokens cost, from ENDPOINT_PRICES; None where it is not set."""
+    prices = os.environ.get("ENDPOINT_PRICES")
+    if not prices:
+        return None
+    try:
+        prompt_price, completion_price = map(float, prices.split(","))
+    except ValueError:
+        raise ValueError(f"ENDPOINT_PRICES is {prices!r}, but must be two numbers, such as '0.15,0.60'") from None
+    return prompt_price, completion_price
+
+
+def price_of(used: Mapping[str, float], prompt_price: float, completion_price: float) -> float:
+    """What so many prompt and completion tokens cost, from the prices of a million."""
+    return (used["prompt_tokens"] * prompt_price + used["completion_tokens"] * completion_price) / 1e6
 
 
 class EndpointError(RuntimeError):
@@ -114,9 +131,7 @@ class Endpoint:
 
     def cost(self, prompt_price: float, completion_price: float) -> float:
         """What this process has spent so far, from the server's prices of a million tokens."""
-        prompts = self.used["prompt_tokens"] * prompt_price
-        completions = self.used["completion_tokens"] * completion_price
-        return (prompts + completions) / 1e6
+        return price_of(self.used, prompt_price, completion_price)
 
     def bill(self) -> str:
         """A sentence on what this process has used so far, with its cost where ENDPOINT_PRICES gives prices."""
@@ -127,14 +142,8 @@ class Endpoint:
         )
         if used["unreported"]:
             said += f" ({used['unreported']} answers came without a count)"
-        prices = os.environ.get("ENDPOINT_PRICES")
-        if not prices:
-            return said
-        try:
-            cost = self.cost(*map(float, prices.split(",")))
-        except (ValueError, TypeError):
-            raise ValueError(f"ENDPOINT_PRICES is {prices!r}, but must be two numbers, such as '0.15,0.60'") from None
-        return f"{said}, at these prices {cost:.4f}"
+        prices = read_prices()
+        return f"{said}, at these prices {self.cost(*prices):.4f}" if prices else said
 
     def _ask_all(self, prompts: Sequence[str], **options) -> list[str]:
         """Every prompt's text, with several requests under way at once."""

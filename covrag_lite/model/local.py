@@ -1,9 +1,11 @@
 """The language model: a 4-bit base with its adapters, and what goes through it in one batch.
 
 Greedy throughout, so that the same prompts give the same texts. `evaluation` calls `batches`, `generate` and `judge`.
+The libraries behind a network take most of ten seconds to import: a run that finds all its texts journaled never does.
 """
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from covrag_lite import config as configs
 from covrag_lite import weights as stores
-from covrag_lite.model import serving
-from covrag_lite.model.decoding import write_answers, write_both, write_verdicts
 from covrag_lite.progress import is_watched
 from covrag_lite.prompts import DIRECT, LAYOUTS, SCHEMA
 
@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
     from covrag_lite.model.endpoint import Endpoint
 
+DRIVERS = ("nvidia*", "nvhost*", "dxg", "kfd")  # under /dev: NVIDIA's, on its boards too, that of WSL, AMD's
 QUANTIZE = ("nf4", "int8", "none")
+
+
+def find_device() -> str:
+    """CUDA where there is one. Without a GPU's driver there is none, and torch need not be imported to know it."""
+    if not any(list(Path("/dev").glob(pattern)) for pattern in DRIVERS):
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_model(config: configs.Model) -> "LanguageModel | Endpoint":
@@ -49,19 +59,16 @@ class LanguageModel:
     """
 
     def __init__(self, config: configs.Model, weights: Path):
-        import torch
-
         if config.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device {config.device!r} is not known; use 'auto', 'cpu' or 'cuda'")
-        best = "cuda" if torch.cuda.is_available() else "cpu"
-        self.device = best if config.device == "auto" else config.device
-        # bf16 is several times slower than fp32 on CPUs without it, and no CPU run here is short of memory.
-        self.dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
+        self.device = find_device() if config.device == "auto" else config.device
         self.config = config
         self.weights = weights
         self.adapter = None
         self.schema = SCHEMA
         self.base = self  # the view that holds tokenizer and network
+        # Texts written, tokens read and tokens written by all views: what a run has cost.
+        self.used = Counter()
 
     def with_adapter(self, name: str) -> "LanguageModel":
         """This base with the trained adapter of that name ("rag", "cov", "cov-direct"), or bare for ""."""
@@ -69,6 +76,13 @@ class LanguageModel:
         view.adapter = stores.find_adapter(self.config, name, self.base.weights_hash) if name else None
         view.schema = DIRECT if name == "cov-direct" else SCHEMA
         return view
+
+    @property
+    def dtype(self) -> "torch.dtype":
+        """What it computes in: bf16 is several times slower than fp32 on CPUs without it, and memory is not short."""
+        import torch
+
+        return torch.bfloat16 if self.device == "cuda" else torch.float32
 
     @cached_property
     def weights_hash(self) -> str:
@@ -114,6 +128,8 @@ class LanguageModel:
     @property
     def quick_network(self) -> "torch.nn.Module":
         """The same network made ready to answer; training takes `network`, and keeps its 4 bits."""
+        from covrag_lite.model import serving
+
         network = self.network
         ready = network.__dict__.setdefault("ready", set())
         if self.adapter not in ready:  # each adapter brings weights of its own
@@ -188,16 +204,22 @@ class LanguageModel:
 
     @cached_property
     def fitting_tokens(self) -> int:
+        from covrag_lite.model import serving
+
         return serving.fitting_tokens(self.quick_network, self.device)
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
         """The prompts in batches that fit into memory, those of like length together; `room` is for what is written."""
+        from covrag_lite.model import serving
+
         lengths = dict(zip(prompts, map(len, self.encode(prompts, room)))) if prompts else {}
         return serving.plan(lengths, room, self.config.batch_tokens or self.base.fitting_tokens)
 
     def answer(self, prompts: Sequence[str], max_tokens: int) -> list[tuple[str, dict[str, float]]]:
         """One batch of prompts, completed greedily, each with the mean logarithmic probability of its tokens."""
-        return serving.fit(lambda some: write_answers(self, some, max_tokens), prompts)
+        from covrag_lite.model import decoding, serving
+
+        return self._counted(serving.fit(lambda some: decoding.write_answers(self, some, max_tokens), prompts))
 
     def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
         """The texts of `answer` alone."""
@@ -207,7 +229,9 @@ class LanguageModel:
         """One batch of verification prompts, each completed to a verdict; a forced one has probabilities beside it."""
         if self.config.verdicts == "free":
             return [(text, None) for text in self.generate(prompts, 96 + self.config.max_revised_tokens)]
-        return serving.fit(lambda some: write_verdicts(self, some), prompts)
+        from covrag_lite.model import decoding, serving
+
+        return self._counted(serving.fit(lambda some: decoding.write_verdicts(self, some), prompts))
 
     def verify(self, prompts: Sequence[str]) -> list[str]:
         """The texts of `judge` alone."""
@@ -217,5 +241,19 @@ class LanguageModel:
         self, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], max_tokens: int
     ) -> list[tuple[str, str, dict[str, float]]]:
         """One batch of answers and forced verdicts on them; each of `thens` makes an answer's verification prompt."""
+        from covrag_lite.model import decoding, serving
+
         then = dict(zip(prompts, thens))
-        return serving.fit(lambda some: write_both(self, some, [then[prompt] for prompt in some], max_tokens), prompts)
+
+        def write(some: Sequence[str]) -> list[tuple[str, str, dict[str, float]]]:
+            return decoding.write_both(self, some, [then[prompt] for prompt in some], max_tokens)
+
+        return self._counted(serving.fit(write, prompts))
+
+    def _counted(self, made: list[tuple]) -> list[tuple]:
+        """What was written, its tokens counted; those that were read are counted as they are."""
+        texts = [part for one in made for part in one if isinstance(part, str)]
+        if texts:
+            self.used["requests"] += len(texts)
+            self.used["completion_tokens"] += sum(map(len, self.tokenizer(texts, add_special_tokens=False).input_ids))
+        return made

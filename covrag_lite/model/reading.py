@@ -29,6 +29,7 @@ class Batch:
         self.tokenizer = model.tokenizer
         self.network = model.quick_network
         self.pending = model.encode(prompts, room)  # of each prompt, the tokens that the model has not read yet
+        model.used["prompt_tokens"] += sum(map(len, self.pending))
         self.rows = list(range(len(prompts)))  # which prompt each row of the batch belongs to
         self.cache = roomy_cache(self.network.config)
         self.mask = torch.zeros(len(prompts), 0, dtype=torch.long, device=model.device)  # (rows, tokens read)

@@ -62,9 +62,9 @@ def find(root: Path = config.ROOT) -> list[Recorded]:
     return made
 
 
-def load(run: Recorded) -> list[Prediction]:
-    """The run's predictions, with the questions and passages of its configuration put back."""
-    asked = run.config
+def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
+    """The run's predictions, with the questions and passages of its configuration, or of another one, put back."""
+    asked = asked or run.config
     questions, passages = load_questions(asked), load_passages(asked)
     check_data(run, questions=questions, passages=passages)
     check_snapshot(run, asked.retrieval)

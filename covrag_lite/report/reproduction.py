@@ -3,6 +3,7 @@
 import json
 import math
 from collections import namedtuple
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 
@@ -111,12 +112,7 @@ def verdict(row: tuple, exact: float) -> str:
 
 def changed(now: dict, recorded: dict) -> list[str]:
     """What differs between two runs' manifests of all that can change a number."""
-    a, b = (json.loads(json.dumps(config.from_manifest(one["parameters"]).flat())) for one in (now, recorded))
-    differs = []
-    for concern in CONCERNS:
-        for name in [f.name for f in fields(concern) if f.name not in IMMATERIAL]:
-            if a[name] != b[name] and not same_sets(name, a, b):
-                differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
+    differs = changed_parameters(*(config.from_manifest(one["parameters"]) for one in (now, recorded)))
     differs += changed_adapters(now.get("adapters"), recorded.get("adapters"))
     for name in ("model_sha256", "encoder_sha256"):
         if now.get(name) != recorded.get(name):
@@ -124,6 +120,17 @@ def changed(now: dict, recorded: dict) -> list[str]:
     if now.get("snapshots") != recorded.get("snapshots"):
         differs.append("the frozen results of the web")
     return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
+
+
+def changed_parameters(now: config.Config, recorded: config.Config, but: Collection[str] = ()) -> list[str]:
+    """The parameters that can change a number and differ, each with its two values; `but` names some to pass over."""
+    a, b = (json.loads(json.dumps(one.flat())) for one in (now, recorded))
+    differs = []
+    for concern in CONCERNS:
+        for name in [f.name for f in fields(concern) if f.name not in IMMATERIAL and f.name not in but]:
+            if a[name] != b[name] and not same_sets(name, a, b):
+                differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
+    return differs
 
 
 def same_sets(name: str, a: dict, b: dict) -> bool:

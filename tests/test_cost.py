@@ -1,0 +1,69 @@
+"""What a run costs: told before and after, in seconds, tokens and, behind a server, money."""
+
+from collections import Counter
+
+import pytest
+from conftest import ScriptedModel
+
+from covrag_lite import config, cost
+from covrag_lite.journal import Journal
+from covrag_lite.model.local import load_model
+
+
+class Counting(ScriptedModel):
+    """Counts a hundred tokens read and ten written for every answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.used = Counter()
+
+    def generate(self, prompts, max_tokens):
+        self.used += Counter(requests=len(prompts), prompt_tokens=100 * len(prompts), completion_tokens=10)
+        return super().generate(prompts, max_tokens)
+
+
+class Served(Counting):
+    device = "endpoint"
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "journal.jsonl")
+
+
+def test_before_a_run_its_tokens_are_told_for_the_questions_that_are_left(journal):
+    said = cost.estimate(config.Model(), ["a", "b", "c"], 7, Counting(), journal)
+    assert said.startswith("3 of 3 questions to do: at most ")
+    assert "2,100 tokens read and 210 written; " in said  # seven answers' worth each
+
+
+def test_after_a_run_what_it_used_is_told():
+    model = Counting()
+    assert cost.tell_spent(model, 3.0) == "cost: 3 s, no text: all were journaled"
+    model.generate(["a", "b"], 9)
+    assert cost.tell_spent(model, 170.0) == "cost: 3 min, 2 texts, 200 tokens read and 10 written"
+
+
+def test_what_a_server_asks_for_is_told_before_and_after(journal, monkeypatch):
+    model = Served()
+    monkeypatch.setenv("ENDPOINT_PRICES", "1000,10000")
+    said = cost.estimate(config.Model(), ["a"], 7, model, journal)
+    assert "700 tokens read and 70 written, 1.4000 at ENDPOINT_PRICES" in said
+    assert cost.tell_spent(model, 1.0).endswith("100 tokens read and 10 written, 0.2000 at ENDPOINT_PRICES")
+    monkeypatch.delenv("ENDPOINT_PRICES")
+    assert cost.tell_spent(model, 1.0).endswith("(no ENDPOINT_PRICES)")
+
+
+def test_a_model_that_does_not_count_costs_time_alone(journal):
+    assert "0 tokens read" in cost.estimate(config.Model(), ["a"], 7, ScriptedModel(), journal)
+
+
+def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(tiny_folder):
+    model = load_model(config.Model(model=str(tiny_folder), max_revised_tokens=6, device="cpu"))
+    asked = ["who wrote it?", "where was the author born, and when?"]
+    answers = model.generate(asked, 8)
+    read = sum(map(len, model.encode(asked, 0)))
+    written = sum(len(model.tokenizer(text, add_special_tokens=False).input_ids) for text in answers)
+    assert model.used == {"requests": 2, "prompt_tokens": read, "completion_tokens": written}
+    model.with_adapter("").judge(asked)
+    assert (model.used["requests"], model.used["prompt_tokens"]) == (4, 2 * read)
