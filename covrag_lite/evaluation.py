@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covrag_lite import prompts
+from covrag_lite.aiding import bind_aids
 from covrag_lite.config import Config
 from covrag_lite.journal import Journal
 from covrag_lite.manifest import build_manifest, peak_memory, save_manifest
 from covrag_lite.model.author import Author
 from covrag_lite.model.completion import keys_of
+from covrag_lite.model.metering import Meter
 from covrag_lite.outcomes import save_outcomes, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_retriever
@@ -39,6 +41,8 @@ class Resources:
     search: Search
     model: "LanguageModel | Endpoint"  # the bare model; a system takes a view of it with its adapter
     journal: Journal
+    wider: Search | None = None  # the search elsewhere, for the neighbours that have one
+    meter: Meter | None = None  # counts what one system costs, where somebody wants to know
 
 
 def load_resources(
@@ -57,7 +61,7 @@ def load_author(config: Config, resources: Resources, adapter: str) -> Author:
     if model.config.verdicts != config.model.verdicts:
         model = copy.copy(model)
         model.config = replace(model.config, verdicts=config.model.verdicts)
-    return Author(config.model, model, resources.journal)
+    return Author(config.model, model, resources.journal, resources.meter)
 
 
 def bind(system: System, config: Config, resources: Resources) -> Tools:
@@ -69,7 +73,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         raise ValueError(f"max_rounds is {own.chain.max_rounds}; 1 answers once, 2 is the paper's")
     author = load_author(own, resources, system.adapter)
     rewriter = load_author(own, resources, system.rewriter)
-    return Tools(
+    tools = Tools(
         name=system.name,
         search=resources.search,
         answer=author.answer,
@@ -80,7 +84,9 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         sigma=choose_sigma(own.chain.sigma, author),
         keep=KEEPS[own.chain.keep],
         max_rounds=own.chain.max_rounds,
+        aids=bind_aids(system, own, resources.wider, author, rewriter) if system.needs else None,
     )
+    return resources.meter.watch(tools) if resources.meter else tools
 
 
 def choose_sigma(rule: str, author: Author) -> Sigma:

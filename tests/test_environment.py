@@ -15,11 +15,13 @@ ORDER = (
     ("records", "config", "progress"),
     ("metrics", "journal", "weights", "command"),
     ("prompts",),
+    ("tasks",),
     ("data",),
     ("retrieval", "systems"),
     ("model", "outcomes", "manifest"),
+    ("aiding",),
     ("evaluation",),
-    ("training",),
+    ("training", "related"),
     ("report",),
     ("judging", "speed"),
     ("check",),
@@ -31,6 +33,7 @@ TORCH = {
     "model.decoding",
     "model.local",
     "model.reading",
+    "model.sampling",
     "model.serving",
     "replication",
     "speed.inference",
@@ -45,6 +48,7 @@ TORCH = {
     "training.memory",
     "training.packing",
     "training.recipe",
+    "training.tuning",
 }
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
 

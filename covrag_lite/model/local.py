@@ -1,6 +1,7 @@
 """The language model: a 4-bit base with its adapters, and what goes through it in one batch.
 
-Greedy throughout, so that the same prompts give the same texts. `evaluation` calls `batches`, `generate` and `judge`.
+Greedy but for `sample`, so that the same prompts give the same texts. `completion` calls `batches`, `generate`,
+`sample` and `judge`.
 """
 
 import copy
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from covrag_lite import config as configs
 from covrag_lite import weights as stores
 from covrag_lite.model import serving
-from covrag_lite.model.decoding import write_answers, write_both, write_verdicts
+from covrag_lite.model.decoding import write_answers, write_both, write_samples, write_verdicts
 from covrag_lite.progress import is_watched
 from covrag_lite.prompts import DIRECT, LAYOUTS, SCHEMA
 
@@ -202,6 +203,10 @@ class LanguageModel:
     def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
         """The texts of `answer` alone."""
         return [text for text, _ in self.answer(prompts, max_tokens)]
+
+    def sample(self, prompts: Sequence[str], max_tokens: int, number: int) -> list[str]:
+        """One batch of prompts, each completed by chance; the same number gives the same texts again."""
+        return serving.fit(lambda some: write_samples(self, some, max_tokens, number), prompts)
 
     def judge(self, prompts: Sequence[str]) -> list[tuple[str, dict[str, float] | None]]:
         """One batch of verification prompts, each completed to a verdict; a forced one has probabilities beside it."""

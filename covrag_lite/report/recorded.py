@@ -15,7 +15,7 @@ import pandas as pd
 from covrag_lite import config
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.outcomes import load_predictions, to_frame
-from covrag_lite.records import Prediction
+from covrag_lite.records import Passage, Prediction
 from covrag_lite.report import paper, tables
 from covrag_lite.systems import adapter_of
 
@@ -61,12 +61,12 @@ def find(root: Path = config.ROOT) -> list[Recorded]:
     return made
 
 
-def load(run: Recorded) -> list[Prediction]:
-    """The run's predictions, with the questions and passages of its configuration put back."""
+def load(run: Recorded, every: Sequence[Passage] = ()) -> list[Prediction]:
+    """The run's predictions, with the questions and passages of its configuration, or these ones, put back."""
     asked = run.config
     questions, passages = load_questions(asked), load_passages(asked)
     check_data(run, questions=questions, passages=passages)
-    made = load_predictions(run.file("predictions.jsonl.gz"), questions, passages, asked.model.model)
+    made = load_predictions(run.file("predictions.jsonl.gz"), questions, every or passages, asked.model.model)
     return [name_backbone(prediction, run) for prediction in made]
 
 
