@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +20,7 @@ from covrag_lite.outcomes import save_outcomes
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.systems import find_system
 from covrag_lite.systems.aids import Entail, Score
+from covrag_lite.weights import hash_files
 
 ANSWERS_EACH = 2  # what a question costs a system, on average over the seven, in answers by themselves
 
@@ -90,10 +92,21 @@ def describe_entailment(config: Config) -> str:
         return f"the model {Path(config.related.entailment).name}"
     own = about["validation"][0]
     return (
-        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which agrees with the gold passages for "
-        f"{own['right at 0.5 (%)']:.1f} % of {own['n']} validation pairs (majority {own['majority (%)']:.1f} %, "
-        f"AUROC {own['AUROC']:.2f})"
+        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which is right for {own['balanced (%)']:.1f} % "
+        f"of {own['n']} validation pairs, entailed and other ones weighing alike (AUROC {own['AUROC']:.2f})"
     )
+
+
+def hash_heads(config: Config) -> dict[str, str]:
+    """What was trained beside the adapters, by its hash, as far as it is there."""
+    made = {}
+    for kind, find in (("evaluator", partial(find_head, kind="evaluator")), ("entailment", find_entailment)):
+        try:
+            folder = find(config)
+        except FileNotFoundError:
+            continue
+        made[kind] = hash_files(sorted(file for end in ("json", "safetensors") for file in folder.glob(f"*.{end}")))
+    return made
 
 
 def record(
@@ -112,5 +125,6 @@ def record(
     save_outcomes(folder / "related.outcomes.csv.gz", frame)
     costs.to_csv(folder / "related.costs.csv", index=False, float_format="%.4g", lineterminator="\n")
     manifest["notes"] = list(lines)
+    manifest["adapters"] |= hash_heads(config)
     save_manifest(folder / "related.manifest.json", manifest)
     return manifest

@@ -72,7 +72,7 @@ def read_statements(answer: str, passages: Sequence[Passage]) -> list[tuple[str,
     """The answer's sentences without their marks, each with the passages that it cites."""
     made = []
     for sentence in STATEMENT_END.split(answer.strip()):
-        said = " ".join(CITATION.sub(" ", sentence).split())
+        said = " ".join(CITATION.sub("", sentence).split())
         marks = dict.fromkeys(int(mark) for mark in CITATION.findall(sentence))
         cited = tuple(passages[mark - 1] for mark in marks if 0 < mark <= len(passages))
         if any(letter.isalnum() for letter in said):

@@ -79,16 +79,20 @@ PAIRS = {"evaluator": relevance_pairs, "entailment": entailment_pairs}
 
 
 def fit(features: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """A logistic regression with a little weight decay: the weight of each feature, and the bias."""
+    """A logistic regression with a little weight decay: the weight of each feature, and the bias.
+
+    Both kinds of pairs weigh alike, however many there are, so that 0.5 is where neither is likelier.
+    """
     sign = np.where(truth, 1.0, -1.0)
+    share = 0.5 / np.where(truth, truth.sum(), (~truth).sum())  # of each pair in the loss
     middle, size = features.mean(0), features.std(0) + 1e-6  # weights decay alike when features are of one size
     inputs = np.hstack([(features - middle) / size, np.ones((len(features), 1))]).astype(float)
     decay = np.append(np.full(len(size), DECAY), 0.0)
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
         margin = sign * (inputs @ weights)
-        slope = inputs.T @ (-sign / (1 + np.exp(margin))) / len(sign)
-        return np.logaddexp(0, -margin).mean() + (decay * weights) @ weights / 2, slope + decay * weights
+        slope = inputs.T @ (-sign * share / (1 + np.exp(margin)))
+        return share @ np.logaddexp(0, -margin) + (decay * weights) @ weights / 2, slope + decay * weights
 
     found = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x
     slopes = found[:-1] / size
@@ -185,9 +189,11 @@ def validate(
     table = []
     for name, values in shown.items():
         area, low, high = metrics.auroc(values, truth)
-        right = 100 * ((values >= 0.5) == truth).mean() if name == kind else None
-        table.append((name, len(truth), right, 100 * max(truth.mean(), 1 - truth.mean()), area, low, high))
-    columns = ["score", "n", "right at 0.5 (%)", "majority (%)", "AUROC", "low", "high"]
+        right = (values >= 0.5) == truth
+        shares = (right.mean(), (right[truth].mean() + right[~truth].mean()) / 2) if name == kind else (np.nan, np.nan)
+        majority = max(truth.mean(), 1 - truth.mean())
+        table.append((name, len(truth), *(100 * share for share in (majority, *shares)), area, low, high))
+    columns = ["score", "n", "majority (%)", "right (%)", "balanced (%)", "AUROC", "low", "high"]
     return pd.DataFrame(table, columns=columns).round(3), thresholds
 
 
