@@ -92,8 +92,9 @@ def describe_entailment(config: Config) -> str:
         return f"the model {Path(config.related.entailment).name}"
     own = about["validation"][0]
     return (
-        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which is right for {own['balanced (%)']:.1f} % "
-        f"of {own['n']} validation pairs, entailed and other ones weighing alike (AUROC {own['AUROC']:.2f})"
+        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which is right for "
+        f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike "
+        f"(AUROC {own['AUROC']:.2f})"
     )
 
 

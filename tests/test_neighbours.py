@@ -124,7 +124,7 @@ def test_crag_decomposes_filters_and_recomposes():
     assert {(strip.id, strip.title) for strip in strips} == {("p", "Stell")}
 
     def score(x, k):
-        return [[0.9 if "71" in strip.text or "fair" in strip.text else 0.1 for strip in own] for own in k]
+        return [[0.7 * ("71" in strip.text) + 0.9 * ("fair" in strip.text) for strip in own] for own in k]
 
     (kept,) = refine([LONG], [[passage]], score, 0.5)
     assert [one.text for one in kept] == ["The Stell is a river. It is 71 km long. A fair is held."]

@@ -182,9 +182,7 @@ def validate(
     settled = [place for place, (_, right) in enumerate(rows) if right is not None]
     truth = np.array([rows[place][1] for place in settled])
     plain = features_of(encoder)([rows[place][0] for place in settled])
-    simple = (
-        ("cosine", "words of the question", "answer") if kind == "entailment" else ("cosine", "words of the question")
-    )
+    simple = {"evaluator": ("cosine", "words of the question"), "entailment": ("cosine", "answer")}[kind]
     shown = {kind: scores[settled]} | {f"{name} alone": plain[:, FEATURES.index(name)] for name in simple}
     table = []
     for name, values in shown.items():
