@@ -37,7 +37,7 @@ def add_quality(
 ) -> pd.DataFrame:
     """The frame with citation quality, claim recall, length and, for CoV-RAG, what CRAG's evaluator would have said."""
     x = [p.question.question for p in predictions]
-    k = [p.rounds[-1].passages for p in predictions]
+    k = [p.rounds[p.kept].passages for p in predictions]
     y = [p.answer for p in predictions]
     made = frame.assign(words=[len(CITATION.sub(" ", answer).split()) for answer in y])
     made = made.assign(citations=[len(CITATION.findall(answer)) for answer in y])

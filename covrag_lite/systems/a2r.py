@@ -20,9 +20,8 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Answer, assess by support and citations, turn the scores into feedback, refine, at most K times."""
     aids = tools.aids
     x = [question.question for question in questions]  # Require: x, evidence e, K
-    e = tools.search(x)
-    y = tools.answer(x, e)  # 1: Y0 = M(p_init, x, e)
-    rounds = [[Round(*first)] for first in zip(x, map(tuple, e), y)]
+    rounds = [[first] for first in tools.read(x, x)]  # 1: Y0 = M(p_init, x, e)
+    e = [one.passages for (one,) in rounds]
     open_ = list(range(len(x)))
     for _ in range(aids.refinements):  # 2: for t = 0 to K - 1
         x_, e_ = [x[i] for i in open_], [e[i] for i in open_]
@@ -38,7 +37,7 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
         for i, said, answer in zip(open_, f, y_):
             last = rounds[i][-1]
             rounds[i][-1] = replace(last, note=f"{last.note}; feedback: {said}")
-            rounds[i].append(Round(x[i], tuple(e[i]), answer))
+            rounds[i].append(Round(x[i], e[i], answer))
     return [Prediction(one, tools.name, tuple(r)) for one, r in zip(questions, rounds)]  # 9: the refined output
 
 

@@ -40,10 +40,11 @@ def crag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     y = tools.answer(x, k)  # 12: G predicts y given x and k
     sources = {p.id: p for many in (*d, *found) for p in many}  # a round shows whole passages; the reader saw strips
     made = []
-    for i, question in enumerate(questions):
+    for i, (question, likelihood) in enumerate(zip(questions, tools.likelihoods(x, k))):
         note = f"{actions[i]}: the best passage scores {max(scores[i]):.2f}; {len(k[i])} passages keep a strip"
         passages = tuple(sources[p.id] for p in k[i])
-        made.append(Prediction(question, tools.name, (Round(queries.get(i, x[i]), passages, y[i], note=note),)))
+        one = Round(queries.get(i, x[i]), passages, y[i], likelihood=likelihood, note=note)
+        made.append(Prediction(question, tools.name, (one,)))
     return made
 
 
