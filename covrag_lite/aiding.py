@@ -14,7 +14,7 @@ from covrag_lite.data import load_passages
 from covrag_lite.data.corpus import read_corpus
 from covrag_lite.model import asking
 from covrag_lite.model.author import Author
-from covrag_lite.model.pairs import ABOUT, as_entail, as_score, is_head, load_rate, read_about
+from covrag_lite.model.pairs import ABOUT, as_entail, as_score, load_rate, read_about
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import RETRIEVERS, load_retriever
 from covrag_lite.systems import System
@@ -51,7 +51,7 @@ def bind_aids(system: System, config: Config, wider: Search, author: Author, rew
 def load_entail(config: Config) -> Entail:
     """Entailment by a model of the hub or a folder, or by our own head, which is a proxy."""
     folder = find_entailment(config)
-    return as_entail(load_rate(folder, True), one_by_one=is_head(folder))
+    return as_entail(load_rate(folder, True), one_by_one=bool(read_about(folder)))  # as ours were trained
 
 
 def find_entailment(config: Config) -> Path:

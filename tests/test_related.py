@@ -9,7 +9,6 @@ import pytest
 from covrag_lite import aiding, evaluation, related
 from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import Config
-from covrag_lite.data import load_passages, load_questions
 from covrag_lite.model.metering import Meter
 from covrag_lite.outcomes import load_predictions, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Round
@@ -176,22 +175,16 @@ def test_a_note_survives_its_record(tmp_path, questions, passages):
     assert "Correct" in one._repr_html_()
 
 
-def test_a_recorded_table_is_made_anew_without_a_model(tmp_path, scripted, heads):
+def test_a_recorded_table_is_made_anew_without_a_model(tmp_path, scripted, heads, monkeypatch):
+    monkeypatch.setattr(related, "load_judges", lambda config: (*heads, "a toy"))
     config = Config().change(
         n_passages=1000, n_test=2, n_questions=1, runs=str(tmp_path), neighbours=("RAG trained", "CRAG", "CoV-RAG")
     )
-    questions, passages = load_questions(config), load_passages(config)
-    resources = related.load_resources(config, passages, scripted)
-    config, missing = related.choose(config, resources)
-    predictions, costs = related.run(config, resources, questions)
-    frame = report.add_quality(to_frame(predictions), predictions, *heads)
-    lines = report.notes(frame, missing, "a toy")
-    data = {"questions": questions, "passages": passages}
     folder, again = tmp_path / "toy", tmp_path / "again"
-    manifest = related.record(folder, predictions, frame, costs, config, scripted, 1.0, data, lines)
-    report.save(folder, frame, costs, lines)
+    manifest = report.make(config, folder, scripted)
     run = Recorded(folder, "related", manifest)
     MAKE["related"](run, load_basis(run, tmp_path), again)
+    assert "entailment is told by a toy" in " ".join(manifest["notes"])
     for name in ("related.csv", "related.md"):
         assert (again / name).read_text() == (folder / name).read_text()
     assert (again / "related.png").exists()

@@ -229,7 +229,7 @@ def as_score(rate: Rate) -> "Score":
 
 
 def as_entail(rate: Rate, one_by_one: bool) -> "Entail":
-    """Whether passages entail a statement: by all of them as one text or, for a head, by the best of them."""
+    """Whether passages entail a statement: by all of them as one text or, for those trained here, by the best one."""
 
     def entail(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[float]:
         groups = k if one_by_one else [[join(own)] for own in k]

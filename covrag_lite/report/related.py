@@ -4,13 +4,16 @@ Made from the tidy frame with the columns that `add_quality` puts beside it, and
 `covrag_lite.related` counts; both are recorded, so that `check` can make the table anew without a model.
 """
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from covrag_lite import metrics
+from covrag_lite import metrics, related
+from covrag_lite.config import Config
+from covrag_lite.data import load_passages, load_questions
 from covrag_lite.outcomes import load_outcomes, to_frame
 from covrag_lite.records import CITATION, Passage, Prediction, Question
 from covrag_lite.report import pictures, tables
@@ -194,3 +197,22 @@ def load_frame(folder: Path, predictions: Sequence[Prediction] | None) -> pd.Dat
         return recorded
     added = [name for name in recorded if name in (*QUALITY, "words", "citations", "evaluator", "system", "id")]
     return to_frame(predictions).merge(recorded[added], on=["system", "id"], validate="one_to_one")
+
+
+def make(config: Config, folder: Path, model: object = None) -> dict:
+    """All of notebooks/related.ipynb without its explanations: run, count, record; returns the manifest."""
+    questions, passages = load_questions(config), load_passages(config)
+    resources = related.load_resources(config, passages, model)
+    config, missing = related.choose(config, resources)
+    start = time.perf_counter()
+    predictions, costs = related.run(config, resources, questions)
+    seconds = time.perf_counter() - start
+    entail, score, told = related.load_judges(config)
+    frame = add_quality(to_frame(predictions), predictions, entail, score)
+    lines = notes(frame, missing, told)
+    data = {"questions": questions, "passages": passages}
+    manifest = related.record(folder, predictions, frame, costs, config, resources.model, seconds, data, lines)
+    save(folder, frame, costs, lines)
+    long = long_table(frame)
+    plot_costs(long, costs, tables.title("related", config, long), folder / "related.png")
+    return manifest

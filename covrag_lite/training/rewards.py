@@ -73,14 +73,21 @@ def reward_samples(config: Config, sources: Sequence[Source], rewriter: Author, 
 
 def train(config: Config) -> tuple[pd.DataFrame, str]:
     """Train the rewriter into `adapters_out`, with the adapter `rag` as its reader; its losses and a sentence."""
-    from covrag_lite.model.local import load_model
     from covrag_lite.training.recipe import train_adapter
+
+    samples = collect(config)
+    return train_adapter(config, NAME, samples), describe(samples)
+
+
+def collect(config: Config) -> list[Sample]:
+    """The rewarded rewrites of the training questions, by the model that is there."""
+    from covrag_lite.model.local import load_model
 
     model, journal = load_model(config.model), Journal(config.journal())
     reader = Author(config.model, model.with_adapter("rag"), journal)
     sources = load_sources(config.change(n_train_questions=config.related.n_learnt))
-    samples = reward_samples(config, sources, Author(config.model, model.with_adapter(""), journal), reader)
-    return train_adapter(config, NAME, samples), describe(samples)
+    rewriter = Author(config.model, model.with_adapter(""), journal)
+    return reward_samples(config, sources, rewriter, reader)
 
 
 def describe(samples: Sequence[Sample]) -> str:
