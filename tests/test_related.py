@@ -128,6 +128,8 @@ def test_the_table_has_accuracy_citations_and_costs_of_every_system(made):
     ]
     judged = report.evaluators(frame)
     assert judged.score.tolist() == ["CRAG's evaluator", "our judge's reference score"]
+    assert judged.n.tolist() == [3, 3]  # the fourth question's gold answer normalises to nothing
+    assert judged["found (%)"].tolist() == [100.0, 100.0]
     assert report.notes(frame, missing, "a toy")[-1].startswith("RRR was left out")
 
 

@@ -121,10 +121,10 @@ def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
     for name, column in (("CRAG's evaluator", "evaluator"), ("our judge's reference score", "expected_reference")):
         known = own[column].notna() & truth.notna()
         if known.any():
-            right = truth[known].astype(bool)
-            area = metrics.auroc(own[column][known].astype(float), right)
-            rows.append((name, int(known.sum()), 100 * right.mean(), *area))
-    return pd.DataFrame(rows, columns=["score", "n", "found (%)", "AUROC", "low", "high"]).round(2)
+            found, values = truth[known].astype(bool), own[column][known].astype(float)
+            right = 100 * ((values >= 0.5) == found).mean()
+            rows.append((name, int(known.sum()), 100 * found.mean(), right, *metrics.auroc(values, found)))
+    return pd.DataFrame(rows, columns=["score", "n", "found (%)", "right (%)", "AUROC", "low", "high"]).round(2)
 
 
 def notes(frame: pd.DataFrame, missing: Sequence[str], entailment: str) -> list[str]:
