@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covrag_lite import prompts
-from covrag_lite.aiding import bind_aids
+from covrag_lite.aiding import bind_aids, load_wider
 from covrag_lite.config import Config
 from covrag_lite.journal import Journal
 from covrag_lite.manifest import build_manifest, peak_memory, save_manifest
@@ -52,7 +52,9 @@ def load_resources(
     from covrag_lite.model.local import load_model
 
     search = load_retriever(config.retrieval, passages)
-    return Resources(search, model or load_model(config.model), Journal(config.journal()))
+    needed = any(find_system(name).needs for name in config.chain.systems)
+    wider = load_wider(config, passages) if needed else None
+    return Resources(search, model or load_model(config.model), Journal(config.journal()), wider)
 
 
 def load_author(config: Config, resources: Resources, adapter: str) -> Author:

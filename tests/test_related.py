@@ -199,3 +199,29 @@ def test_a_meter_leaves_tools_as_they_are(config, resources):
     assert watched.search(asked) == plain.search(asked)
     assert watched.sigma is plain.sigma
     assert isinstance(watched.search(asked)[0][0], Passage)
+
+
+def test_the_estimate_names_questions_and_systems(config, resources, questions):
+    told = related.estimate(config.change(systems=("RAG trained", "CoV-RAG")), resources, questions)
+    assert told.startswith("4 questions through 2 systems: at most 0 min")
+
+
+def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_quality(config, capsys):
+    nobody = config.change(data="mine")
+    entail, score, told = related.load_judges(nobody)
+    assert (entail, score) == (None, None)
+    assert told.startswith("nobody")
+    assert "-p learners entailment -p data mine" in capsys.readouterr().out
+    one = Prediction(Question("a", "nq", "x?", ("yes",)), "RAG trained", (Round("x?", (), "yes[1]"),))
+    frame = report.add_quality(to_frame([one]), [one], None, None)
+    assert frame.citation_recall.isna().all()
+    assert "citation recall" not in set(report.long_table(frame).metric)
+    assert frame[["words", "citations"]].iloc[0].tolist() == [1, 1]
+
+
+def test_a_neighbour_runs_in_any_table(config, passages, questions, scripted, heads):
+    own = config.change(systems=("RAG trained", "CRAG"))
+    resources = evaluation.load_resources(own, passages, scripted)
+    predictions = evaluation.run(own, resources, questions)
+    assert [p.system for p in predictions] == ["RAG trained"] * 4 + ["CRAG"] * 4
+    assert evaluation.load_resources(config, passages, scripted).wider is None  # who needs none loads none
