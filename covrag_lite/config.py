@@ -202,6 +202,27 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class Related:
+    """CoV-RAG's neighbours, and what they need trained (systems/, aiding.py, training/heads.py)."""
+
+    neighbours: tuple[str, ...] = ("RAG trained", "RRR", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")  # the rows
+    n_related: int = 2  # questions of each set they are run on, the first ones; 0 means all
+    evaluator: str = "auto"  # CRAG's, a folder; "auto": beside the adapters or shipped, if it was trained on this data
+    entailment: str = "auto"  # likewise a proxy of our own; or an entailment model's hub id or folder
+    wider: str = (
+        ""  # where CRAG searches elsewhere: corpus files, or a retriever; "": deeper results of the same corpus
+    )
+    sessions: int = 4  # FaVe's sampled plans a question; its paper has 8
+    sub_questions: int = 3  # the most of a plan or a chain; our questions have one or two steps
+    refinements: int = 2  # A²R's K
+    learners: tuple[str, ...] = ("evaluator", "entailment")  # what train_related.ipynb trains; also "rewriter" (RRR's)
+    tune: str = "head"  # "head" on the frozen encoder, or "whole": the encoder too, which wants a GPU
+    n_learnt: int = 80  # training questions of each world or set that these learn from; 0 means all
+    n_validated: int = 20  # validation questions of each set that thresholds are fitted on; 0 means all
+    n_rewrites: int = 4  # rewrites sampled a question, for the reader to reward
+
+
+@dataclass(frozen=True)
 class Config:
     """All parameters of a run. Field names are unique across the concerns, so that a notebook can write them flat."""
 
@@ -216,6 +237,7 @@ class Config:
     synthesis: Synthesis = field(default_factory=Synthesis)
     speed: Speed = field(default_factory=Speed)
     judging: Judging = field(default_factory=Judging)
+    related: Related = field(default_factory=Related)
 
     def flat(self) -> dict:
         """Every parameter by its flat name."""

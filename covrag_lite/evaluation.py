@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covrag_lite import cost, prompts
+from covrag_lite.aiding import bind_aids, load_wider
 from covrag_lite.config import Config
 from covrag_lite.journal import Journal
 from covrag_lite.manifest import build_manifest, save_manifest
 from covrag_lite.model.author import Author
+from covrag_lite.model.metering import Meter
 from covrag_lite.outcomes import save_outcomes, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import describe_snapshots, load_retriever
@@ -37,6 +39,8 @@ class Resources:
     search: Search
     model: "LanguageModel | Endpoint"  # the bare model; a system takes a view of it with its adapter
     journal: Journal
+    wider: Search | None = None  # the search elsewhere, for the neighbours that have one
+    meter: Meter | None = None  # counts what one system costs, where somebody wants to know
 
 
 def load_resources(
@@ -46,7 +50,9 @@ def load_resources(
     from covrag_lite.model.local import load_model
 
     search = load_retriever(config.retrieval, passages)
-    return Resources(search, model or load_model(config.model), Journal(config.journal()))
+    needed = any(find_system(name).needs for name in config.chain.systems)
+    wider = load_wider(config, passages) if needed else None
+    return Resources(search, model or load_model(config.model), Journal(config.journal()), wider)
 
 
 def load_author(config: Config, resources: Resources, adapter: str) -> Author:
@@ -55,7 +61,7 @@ def load_author(config: Config, resources: Resources, adapter: str) -> Author:
     if model.config.verdicts != config.model.verdicts:
         model = copy.copy(model)
         model.config = replace(model.config, verdicts=config.model.verdicts)
-    return Author(config.model, model, resources.journal)
+    return Author(config.model, model, resources.journal, resources.meter)
 
 
 def bind(system: System, config: Config, resources: Resources) -> Tools:
@@ -67,7 +73,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         raise ValueError(f"max_rounds is {own.chain.max_rounds}; 1 answers once, 2 is the paper's")
     author = load_author(own, resources, system.adapter)
     rewriter = load_author(own, resources, system.rewriter)
-    return Tools(
+    tools = Tools(
         name=system.name,
         search=resources.search,
         answer=author.answer,
@@ -78,7 +84,9 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         sigma=choose_sigma(own.chain.sigma, author),
         keep=KEEPS[own.chain.keep],
         max_rounds=own.chain.max_rounds,
+        aids=bind_aids(system, own, resources.wider, author, rewriter) if system.needs else None,
     )
+    return resources.meter.watch(tools) if resources.meter else tools
 
 
 def choose_sigma(rule: str, author: Author) -> Sigma:

@@ -105,8 +105,10 @@ def _to_json(one: Round, question: Question) -> dict:
         "answer": one.answer,
         "verdict": one.verdict.text if one.verdict else None,
     }
-    for name in ("query", "answer", "verdict"):
-        if row[name]:
+    if one.note:
+        row["note"] = one.note
+    for name in ("query", "answer", "verdict", "note"):
+        if row.get(name):
             row[name] = hide(row[name], question.question.rstrip("? "))
     if one.verdict and one.verdict.probabilities:
         row["probabilities"] = one.verdict.probabilities
@@ -171,14 +173,14 @@ def load_predictions(
 def _from_json(one: dict, question: Question, known: dict[str, Passage], adapter: str) -> Round:
     """The round that was written, with its texts put back."""
     asked = question.question.rstrip("? ")
-    texts = {name: show(one[name] or "", asked) for name in ("query", "answer", "verdict")}
+    texts = {name: show(one.get(name) or "", asked) for name in ("query", "answer", "verdict", "note")}
     query = question.question if one["query"] is None else texts["query"]
     passages = tuple(known[identity] for identity in one["passages"])
     verdict = None
     if one["verdict"]:
         schema = prompts.DIRECT if adapter == "cov-direct" else prompts.SCHEMA
         verdict = prompts.parse_verdict(texts["verdict"], schema, one.get("probabilities"))
-    return Round(query, passages, texts["answer"], verdict, one.get("likelihood"))
+    return Round(query, passages, texts["answer"], verdict, one.get("likelihood"), texts["note"])
 
 
 def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:

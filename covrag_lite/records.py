@@ -76,6 +76,7 @@ class Round:
     verdict: Verdict | None = None
     # The mean logarithmic probability of the answer's tokens, where the model tells it.
     likelihood: float | None = field(default=None, compare=False)
+    note: str = ""  # what a system did or thought beside it, in a line: CRAG's action, A²R's scores and feedback
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,6 +110,8 @@ class Prediction:
             )
             lines += [f"  [{i}] {p.title}: {p.text}" for i, p in enumerate(one.passages, 1)]
             lines.append(f"  answer: {one.answer}")
+            if one.note:
+                lines.append(f"  note: {one.note}")
             if one.verdict:
                 scores = ", ".join(f"{name} {_number(getattr(one.verdict, name))}" for name in SCORES)
                 lines.append(f"  verdict: {one.verdict.judgment or 'unparsed'} ({scores})")
@@ -147,9 +150,10 @@ def _round_html(number: int, one: Round, question: Question) -> str:
     answer = CITATION.sub(lambda mark: f"<a href='#{anchor}-{mark[1]}'>{mark[0]}</a>", html.escape(one.answer))
     head = f"searched for <i>{html.escape(one.query)}</i>" if one.query else "nothing searched"
     verdict = _verdict_html(one.verdict) if one.verdict else ""
+    note = f"<div style='color:#666'>{html.escape(one.note)}</div>" if one.note else ""
     return (
         f"<div style='border-left:3px solid #4c72b0;padding-left:.8em;margin:.6em 0'><b>Round {number}</b>: {head}"
-        f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>{verdict}</div>"
+        f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>{note}{verdict}</div>"
     )
 
 

@@ -69,6 +69,10 @@ class ScriptedModel:
         self.asked += prompts
         return [f"Edith Marrow[1] was asked {len(prompt)} letters" for prompt in prompts]
 
+    def sample(self, prompts, max_tokens, number):
+        self.asked += prompts
+        return [f"[1] sample {number} of {len(prompt)} letters" for prompt in prompts]
+
     def verify(self, prompts):
         self.asked += prompts
         bad = render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?")

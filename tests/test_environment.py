@@ -15,12 +15,13 @@ ORDER = (
     ("records", "config", "progress"),
     ("metrics", "journal", "weights", "command"),
     ("prompts",),
+    ("tasks",),
     ("data",),
     ("retrieval", "systems"),
     ("model", "outcomes", "manifest"),
-    ("cost",),
+    ("cost", "aiding"),
     ("evaluation",),
-    ("training",),
+    ("training", "related"),
     ("report",),
     ("judging", "speed"),
     ("check",),
@@ -31,6 +32,7 @@ LEVEL = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
 TORCH = {
     "model.decoding",
     "model.reading",
+    "model.sampling",
     "model.serving",
     "replication",
     "speed.inference",
@@ -45,6 +47,7 @@ TORCH = {
     "training.memory",
     "training.packing",
     "training.recipe",
+    "training.tuning",
 }
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
 

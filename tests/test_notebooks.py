@@ -26,6 +26,19 @@ SMALL = {
     "table4": FEW,
     "table5": FEW,
     "table6": FEW | {"encoder": "{encoder}"},
+    "related": {name: value for name, value in FEW.items() if name != "n_questions"}
+    | {"n_related": 1, "neighbours": "RAG trained,CoQ,FaVe,CoV-RAG"},
+    "train_related": {
+        "learners": "evaluator,entailment,rewriter",
+        "n_learnt": 12,
+        "n_validated": 4,
+        "n_rewrites": 1,
+        "adapters": "none",
+        "encoder": "{encoder}",
+        "adapters_out": "{tmp}/adapters",
+        "quantize": "none",
+        "k": 2,
+    },
     "train": {
         "data": "{tmp}/library",
         "methods": "cov",
@@ -54,6 +67,8 @@ WRITTEN = {
     "figure4": {"figure4.csv", "figure4.png"},
     "world": {"world.csv", "world.png"},
     "train": {"figure3.png", "losses.png"},
+    "related": {f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "outcomes.csv.gz", "costs.csv"}},
+    "train_related": set(),
     "speed": {"speed.training.json", "speed.training.png", "speed.inference.json"},
     "explore": set(),
     "browse": set(),

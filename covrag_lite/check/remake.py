@@ -6,11 +6,12 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import config
+from covrag_lite.aiding import wider_passages
 from covrag_lite.judging import judges, ranking
 from covrag_lite.judging.answers import Answers, load_answers
 from covrag_lite.outcomes import load_outcomes, to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, pictures, retrieval, tables
+from covrag_lite.report import ablation, pictures, related, retrieval, tables
 from covrag_lite.report.recorded import Recorded, backbones, check_data, load, load_searches
 from covrag_lite.report.world import knob_effects
 from covrag_lite.speed import report
@@ -20,6 +21,8 @@ def load_basis(run: Recorded, root: Path) -> object:
     """What a run's table is made from: predictions, for Table 6 by retriever; for Table 3 answers and verdicts."""
     if run.table == "table6":
         return load_searches(run)
+    if run.table == "related":
+        return load_related(run)
     if run.table != "table3":
         try:
             return load(run)
@@ -33,6 +36,25 @@ def load_basis(run: Recorded, root: Path) -> object:
     answers = load_answers(config.Config(judging=run.config.judging), root)
     check_data(run, questions=answers.questions, passages=answers.passages)
     return answers, judges.load_verdicts(run.file("verdicts.jsonl"))
+
+
+def load_related(run: Recorded) -> pd.DataFrame:
+    """The neighbours' frame: qualities as recorded, accuracies scored again where the data is at hand."""
+    try:
+        predictions = load(run, every=wider_passages(run.config))
+    except FileNotFoundError as error:
+        if error.filename:
+            raise
+        predictions = None
+    return related.load_frame(run.folder, predictions)
+
+
+def make_related(run: Recorded, frame: pd.DataFrame, folder: Path) -> None:
+    """The table and the picture of CoV-RAG's neighbours."""
+    costs = pd.read_csv(run.file("costs.csv"))
+    related.save(folder, frame, costs, run.manifest["notes"])
+    long = related.long_table(frame)
+    related.plot_costs(long, costs, tables.title("related", run.config, long), folder / "related.png")
 
 
 def make_accuracy(run: Recorded, basis: Sequence[Prediction] | pd.DataFrame, folder: Path) -> None:
@@ -99,6 +121,7 @@ MAKE = {
     "table4": make_accuracy,
     "table5": make_chain,
     "table6": make_retrieval,
+    "related": make_related,
 }
 # Those of figures/embedded that are no table's.
 FIGURES = {"figure4": make_backbones, "world": make_world, "speed.training": make_speed}

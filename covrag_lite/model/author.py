@@ -15,6 +15,7 @@ from covrag_lite.records import Passage, Verdict
 if TYPE_CHECKING:
     from covrag_lite.model.endpoint import Endpoint
     from covrag_lite.model.local import LanguageModel
+    from covrag_lite.model.metering import Meter
 
 
 GUESS_TOKENS = 40  # of a guessed sentence
@@ -27,10 +28,15 @@ class Author:
     settings: config.Model
     model: "LanguageModel | Endpoint"
     journal: Journal
+    meter: "Meter | None" = None  # counts what is read and written, where somebody wants to know
 
-    def write(self, stage: str, texts: Sequence[str], limit: int) -> list[str]:
-        """Complete prompts through the journal."""
-        return complete(stage, texts, limit, self.model, self.journal)
+    def write(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[str]:
+        """Complete prompts through the journal, greedily or, for a number, by chance."""
+        timed = self.meter is not None
+        made = complete(stage, texts, limit, self.model, self.journal, sample, timed)
+        if timed:
+            self.meter.add(self, stage, texts, made, limit, sample)
+        return made
 
     def answer(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[str]:
         """Answer questions from their passages."""

@@ -4,6 +4,7 @@
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from itertools import islice
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
 
 
-def keys_of(stage: str, texts: Sequence[str], limit: int, model: "LanguageModel | Endpoint") -> dict[str, str]:
-    """Each prompt's key in the journal: everything its completion depends on."""
+def keys_of(
+    stage: str, texts: Sequence[str], limit: int, model: "LanguageModel | Endpoint", sample: int | None = None
+) -> dict[str, str]:
+    """Each prompt's key in the journal: everything its completion depends on, of a sample also its number."""
     setting = {
         "weights": model.fingerprint,
         "quantize": model.config.quantize,
@@ -29,18 +32,26 @@ def keys_of(stage: str, texts: Sequence[str], limit: int, model: "LanguageModel 
     }
     if stage == "verify":
         setting |= {"verdicts": model.config.verdicts, "schema": model.schema}
+    if sample is not None:
+        setting["sample"] = sample
     return {text: key_of(**setting, prompt=text) for text in texts}
 
 
 def complete(
-    stage: str, texts: Sequence[str], limit: int, model: "LanguageModel | Endpoint", journal: Journal
+    stage: str,
+    texts: Sequence[str],
+    limit: int,
+    model: "LanguageModel | Endpoint",
+    journal: Journal,
+    sample: int | None = None,
+    timed: bool = False,
 ) -> list[str]:
-    """Complete prompts, journaling each batch as it is written.
+    """Complete prompts, journaling each batch as it is written; with its seconds beside it where they are wanted.
 
     Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
     the same batches as an unbroken one and ends with the same bytes. An endpoint's batches are single prompts.
     """
-    keys = keys_of(stage, texts, limit, model)
+    keys = keys_of(stage, texts, limit, model, sample)
     if all(key in journal for key in keys.values()):  # planning batches would load the weights
         return [journal[keys[text]] for text in texts]
     is_served = model.device == "endpoint"
@@ -53,7 +64,11 @@ def complete(
 
     def write(batch: Sequence[str]) -> dict[str, str]:
         batch_keys = [keys[text] for text in batch]
-        return write_batch(stage, batch, batch_keys, limit, model)
+        start = time.perf_counter()
+        written = write_batch(stage, batch, batch_keys, limit, model, sample)
+        share = f"{(time.perf_counter() - start) / len(batch):.4g}"
+        times = {seconds_of(key): share for key in batch_keys} if timed else {}
+        return times | written
 
     made = each(write, left, model.config.requests if is_served else 1)
     for written in track(made, stage, "prompt" if is_served else "batch", total=len(left)):
@@ -64,11 +79,18 @@ def complete(
 
 
 def write_batch(
-    stage: str, batch: Sequence[str], keys: Sequence[str], limit: int, model: "LanguageModel | Endpoint"
+    stage: str,
+    batch: Sequence[str],
+    keys: Sequence[str],
+    limit: int,
+    model: "LanguageModel | Endpoint",
+    sample: int | None = None,
 ) -> dict[str, str]:
     """What the journal gets for one batch: each prompt's completion and, where known, the probabilities behind it."""
     chances = [None] * len(batch)
-    if stage == "answer" and hasattr(model, "answer"):
+    if sample is not None:
+        written = model.sample(batch, limit, sample)
+    elif stage == "answer" and hasattr(model, "answer"):
         written, chances = zip(*model.answer(batch, limit))
     elif stage != "verify":
         written = model.generate(batch, limit)
@@ -148,6 +170,11 @@ def each(
 def beside(key: str) -> str:
     """Where the journal keeps the probabilities behind a text: beside it, so that older journals stay good."""
     return f"{key} probabilities"
+
+
+def seconds_of(key: str) -> str:
+    """Where the journal keeps how long a text took to write: its share of its batch."""
+    return f"{key} seconds"
 
 
 def probabilities_of(

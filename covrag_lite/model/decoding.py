@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from covrag_lite.model.gaps import QUOTES, Choices, Filled, Gap, Guesses, gaps_of, probabilities_of
 from covrag_lite.model.reading import Batch
+from covrag_lite.model.sampling import Dice, Pick, greedily
 from covrag_lite.prompts import VERDICT_ROOM
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ def write_answers(model: "LanguageModel", prompts: Sequence[str], limit: int) ->
     texts = writer.write_answers(limit)
     means = [sum(chances) / len(chances) if chances else 0.0 for chances in writer.logs.values()]
     return [(text, {"likelihood": float(f"{mean:.5g}")}) for text, mean in zip(texts, means)]
+
+
+def write_samples(model: "LanguageModel", prompts: Sequence[str], limit: int, number: int) -> list[str]:
+    """One sample of what may follow each prompt; another number gives another sample."""
+    writer = Writer(model, prompts, limit)
+    written = writer.write_free(writer.rows, model.end_id, limit, pick=Dice(prompts, number))
+    return [writer.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in written.values()]
 
 
 def write_verdicts(model: "LanguageModel", prompts: Sequence[str]) -> list[tuple[str, dict[str, float]]]:
@@ -112,7 +120,7 @@ class Writer(Batch):
         return verdicts
 
     def write_free(
-        self, rows: Sequence[int], end: int, limit: int, forbidden: torch.Tensor | None = None
+        self, rows: Sequence[int], end: int, limit: int, forbidden: torch.Tensor | None = None, pick: Pick = greedily
     ) -> dict[int, list[int]]:
         """Tokens of these rows until `end` or the limit; a row that is done leaves the batch, as do all others."""
         written = {row: [] for row in rows}
@@ -124,9 +132,9 @@ class Writer(Batch):
             logits = self.logits()
             if forbidden is not None:
                 logits = logits.masked_fill(forbidden, float("-inf"))
-            highest, tokens = logits.max(1)
+            picked, tokens = pick(self.rows, logits)
             best = dict(zip(self.rows, tokens.tolist()))
-            for row, log in zip(self.rows, (highest - logits.logsumexp(1)).tolist()):
+            for row, log in zip(self.rows, (picked - logits.logsumexp(1)).tolist()):
                 self.logs[row].append(log)
             self.keep([row for row in self.rows if best[row] != end])
             for row in self.rows:

@@ -114,6 +114,10 @@ class Endpoint:
         """Each prompt completed as one user's turn, in the prompts' order."""
         return self._ask_all(prompts, max_tokens=max_tokens)
 
+    def sample(self, prompts: Sequence[str], max_tokens: int, number: int) -> list[str]:
+        """Each prompt completed by chance; servers that know no seed draw anew, but what is journaled stays."""
+        return self._ask_all(prompts, max_tokens=max_tokens, temperature=1, seed=number)
+
     def verify(self, prompts: Sequence[str]) -> list[str]:
         """Each verification prompt completed to what should be a verdict; `parse_verdict` says whether it is one."""
         limit = VERDICT_TOKENS + self.config.max_revised_tokens

@@ -1,7 +1,8 @@
 """The language model: a 4-bit base with its adapters, and what goes through it in one batch.
 
-Greedy throughout, so that the same prompts give the same texts. `evaluation` calls `batches`, `generate` and `judge`.
-The libraries behind a network take most of ten seconds to import: a run that finds all its texts journaled never does.
+Greedy but for `sample`, so that the same prompts give the same texts. `completion` calls `batches`, `generate`,
+`sample` and `judge`. The libraries behind a network take most of ten seconds to import: a run that finds all its texts
+journaled never does.
 """
 
 import copy
@@ -224,6 +225,12 @@ class LanguageModel:
     def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
         """The texts of `answer` alone."""
         return [text for text, _ in self.answer(prompts, max_tokens)]
+
+    def sample(self, prompts: Sequence[str], max_tokens: int, number: int) -> list[str]:
+        """One batch of prompts, each completed by chance; the same number gives the same texts again."""
+        from covrag_lite.model import decoding, serving
+
+        return self._counted(serving.fit(lambda some: decoding.write_samples(self, some, max_tokens, number), prompts))
 
     def judge(self, prompts: Sequence[str]) -> list[tuple[str, dict[str, float] | None]]:
         """One batch of verification prompts, each completed to a verdict; a forced one has probabilities beside it."""

@@ -15,7 +15,7 @@ import pandas as pd
 from covrag_lite import config
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.outcomes import load_predictions, to_frame
-from covrag_lite.records import Prediction
+from covrag_lite.records import Passage, Prediction
 from covrag_lite.report import paper, tables
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.systems import adapter_of
@@ -62,13 +62,16 @@ def find(root: Path = config.ROOT) -> list[Recorded]:
     return made
 
 
-def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
-    """The run's predictions, with the questions and passages of its configuration, or of another one, put back."""
+def load(run: Recorded, asked: config.Config | None = None, every: Sequence[Passage] = ()) -> list[Prediction]:
+    """The run's predictions, with the questions and passages of its configuration, or of another one, put back.
+
+    `every` holds the passages where they are more than those of the configuration.
+    """
     asked = asked or run.config
     questions, passages = load_questions(asked), load_passages(asked)
     check_data(run, questions=questions, passages=passages)
     check_snapshot(run, asked.retrieval)
-    found = find_passages(asked.retrieval, passages)
+    found = every or find_passages(asked.retrieval, passages)
     made = load_predictions(run.file("predictions.jsonl.gz"), questions, found, asked.model.model)
     return [name_backbone(prediction, run) for prediction in made]
 

@@ -44,8 +44,17 @@ IMMATERIAL = {
     "live",
     "snapshot",
     "max_age",
+    "neighbours",
+    "n_related",
+    "evaluator",
+    "entailment",
+    "learners",
+    "tune",
+    "n_learnt",
+    "n_validated",
+    "n_rewrites",
 }
-CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging)
+CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging, config.Related)
 Rival = namedtuple("Rival", "differs, cells, name, both, manifest")
 
 

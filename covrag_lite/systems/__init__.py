@@ -1,15 +1,21 @@
 """Every system of the tables, one entry each: its function, the adapters it wants, its colour, the paper's row.
 
 A further system is one function over `tools.Tools` and one entry here. No file of this room loads a model.
+CoV-RAG's neighbours (CRAG, A²R, FaVe) stand at the end. Self-RAG is not among them: its reflection tokens are new words
+that the whole generator learns from a critic's annotations, and are weighed while it decodes; our base stays frozen in
+4 bits, and our verdict asks the same things in words.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covrag_lite.records import Prediction, Question
+from covrag_lite.systems.a2r import a2r
 from covrag_lite.systems.baselines import closed_book, rag, start_revise
 from covrag_lite.systems.chain import cov_rag
 from covrag_lite.systems.controls import shuffled, verify_only
+from covrag_lite.systems.crag import crag
+from covrag_lite.systems.fave import chain_of_queries, fave, union_of_queries
 from covrag_lite.systems.tools import Tools
 
 
@@ -20,11 +26,12 @@ class System:
     name: str
     run: Callable[[Sequence[Question], Tools], list[Prediction]]
     adapter: str = ""  # the trained adapter that answers and verifies; "" is the bare model
-    rewriter: str = ""  # the adapter that rewrites the question before retrieval
+    rewriter: str = ""  # the adapter that rewrites the question before retrieval, and writes all that is no answer
     settings: Mapping[str, object] = field(default_factory=dict)  # parameters that it fixes, whatever the run says
     verifies: bool = False  # its first answers get a forced verdict, so both may be computed in one go
     colour: str = ""  # in every picture; "" is never drawn nor a row of a table
     paper: Mapping[str, str] = field(default_factory=dict)  # a table of the paper -> the row to compare with
+    needs: tuple[str, ...] = ()  # adapters, "evaluator", "entailment": without one of these it does not run at all
 
     @property
     def adapters(self) -> set[str]:
@@ -33,7 +40,7 @@ class System:
 
 
 # In the order of a table's rows. Colours: grey without retrieval, blues for plain retrieval, orange for rewriting
-# first, greens for CoV-RAG.
+# first, greens for CoV-RAG, reds and violets for its neighbours.
 ENTRIES = (
     System("closed-book", closed_book, colour="#9a9a9a", paper={"table2": "GPT3 text-davinci-003"}),
     System("RAG", rag, colour="#5b8fd0", paper={"table2": "ChatGPT gpt-3.5-turbo-0125", "table3": "WebGLM-10b"}),
@@ -72,6 +79,12 @@ ENTRIES = (
         },
     ),
     System("CoV-RAG surer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
+    System("RRR", start_revise, "rag", "rewrite-reward", colour="#f2b705", needs=("rewrite-reward",)),
+    System("CRAG", crag, "rag", colour="#d1495b", needs=("evaluator",)),
+    System("A²R", a2r, "rag", colour="#7b4fa3", needs=("entailment",)),
+    System("CoQ", chain_of_queries, "rag", colour="#e7a6b8", needs=("evaluator",)),
+    System("UoQ", union_of_queries, "rag", colour="#c774c9", needs=("evaluator",)),
+    System("FaVe", fave, "rag", colour="#8c1c55", needs=("evaluator",)),
     System("CoV-RAG free", verify_only, "cov", settings={"verdicts": "free"}),
     System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from covrag_lite.records import Passage, Round, Search, Verdict
+from covrag_lite.systems.aids import Aids
 
 Answer = Callable[[Sequence[str], Sequence[Sequence[Passage]]], list[str]]
 Verify = Callable[[Sequence[str], Sequence[Sequence[Passage]], Sequence[str]], list[Verdict]]
@@ -101,6 +102,7 @@ class Tools:
     sigma: Sigma = by_revision  # which verified rounds lead to another search
     keep: Keep = keep_last  # which round's answer counts
     max_rounds: int = 2  # the paper retrieves again at most once
+    aids: Aids | None = None  # what CoV-RAG's neighbours need beside these
 
     def read(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
         """Search for the queries and answer the questions from what is found."""

@@ -1,0 +1,248 @@
+"""CRAG, A²R, FaVe and the chain of queries, line by line, with everything scripted."""
+
+import inspect
+
+import pytest
+
+from covrag_lite.records import Passage
+from covrag_lite.systems.a2r import a2r
+from covrag_lite.systems.aids import Aids
+from covrag_lite.systems.baselines import start_revise
+from covrag_lite.systems.crag import AMBIGUOUS, CORRECT, INCORRECT, choose_action, crag, recompose, refine, split
+from covrag_lite.systems.fave import chain_of_queries, fave, rate, union_of_queries
+from covrag_lite.systems.tools import Tools
+
+WRITER, BORN, LONG = "who wrote the copper lanterns", "wher was edit marow born", "how long is the River Stell?"
+
+
+class Script:
+    """Functions for a neighbour that keep a log; `relevance` scores a passage by (question, id), 0 if not said."""
+
+    def __init__(self, passages, relevance=(), entailed=(), plans=None, follow_ups=None, answers=None):
+        self.passages = {p.id: p for p in passages}
+        self.relevance, self.entailed, self.log = dict(relevance), set(entailed), []
+        self.plans, self.follow_ups, self.answers = plans or {}, follow_ups or {}, answers or {}
+
+    def search(self, queries):
+        self.log.append(("search", list(queries)))
+        return [[self.passages["p0"], self.passages["p1"], self.passages["p2"]] for _ in queries]
+
+    def wider(self, queries):
+        self.log.append(("wider", list(queries)))
+        return [[self.passages["p1"], self.passages["p5"]] for _ in queries]
+
+    def answer(self, x, k):
+        self.log.append(("answer", list(x), [[p.id for p in own] for own in k], [[p.text for p in own] for own in k]))
+        return [self.answers.get(one, f"answer to {one}") for one in x]
+
+    def rewrite(self, x):
+        self.log.append(("rewrite", list(x)))
+        return [f"rewritten {one}" for one in x]
+
+    def score(self, x, k):
+        self.log.append(("score", list(x), [[p.id for p in own] for own in k]))
+        return [[self.relevance.get((one, p.id), 0.0) for p in own] for one, own in zip(x, k)]
+
+    def entail(self, x, k, y):
+        self.log.append(("entail", list(x), [[p.id for p in own] for own in k], list(y)))
+        return [float(any((p.id, said) in self.entailed for p in own)) for own, said in zip(k, y)]
+
+    def name_terms(self, x):
+        self.log.append(("terms", list(x)))
+        return [f"terms of {one}" if one != LONG else "" for one in x]
+
+    def plan(self, x, n):
+        self.log.append(("plan", list(x), n))
+        return [self.plans[one][:n] for one in x]
+
+    def follow_up(self, x, steps):
+        self.log.append(("follow up", list(x), [list(own) for own in steps]))
+        return [self.follow_ups[one][len(own)] for one, own in zip(x, steps)]
+
+    def is_relevant(self, x, subs):
+        self.log.append(("relevant", list(x), list(subs)))
+        return ["off" not in sub for sub in subs]
+
+    def feedback(self, x, k, y, scores):
+        self.log.append(("feedback", list(y), list(scores)))
+        return [f"cite in {said}" for said in y]
+
+    def refine(self, x, k, y, f):
+        self.log.append(("refine", list(y), list(f)))
+        return [f"{said} again" for said in y]
+
+    def tools(self, **settings):
+        names = ("score", "wider", "entail", "name_terms", "plan", "follow_up", "is_relevant", "feedback", "refine")
+        aids = Aids(**{name: getattr(self, name) for name in names}, **settings)
+        return Tools("toy", self.search, self.answer, rewrite=self.rewrite, aids=aids)
+
+    def stages(self):
+        return [entry[0] for entry in self.log]
+
+
+@pytest.fixture
+def three(questions):
+    return questions[:3]
+
+
+def test_crag_line_by_line(three, passages):
+    known = {(WRITER, "p0"): 0.9, (WRITER, "p1"): 0.3, (BORN, "p1"): 0.4, (BORN, "p5"): 0.7, (LONG, "p5"): 0.8}
+    script = Script(passages, known)
+    made = crag(three, script.tools(thresholds=(0.2, 0.8)))
+    asked = [WRITER, BORN, LONG]
+    assert script.log[0] == ("search", asked)  # D = {d1, …, dk}
+    assert script.log[1] == ("score", asked, [["p0", "p1", "p2"]] * 3)  # 1: E evaluates each (x, di)
+    assert [p.rounds[0].note.split(":")[0] for p in made] == [CORRECT, AMBIGUOUS, INCORRECT]  # 2: the judgment
+    assert script.log[2] == ("score", [WRITER, BORN], [["p0", "p1", "p2"]] * 2)  # 3 to 5: refine D, not if Incorrect
+    assert script.log[3] == ("terms", [BORN, LONG])  # 6: W rewrites x, not if Correct
+    assert script.log[4] == ("wider", [f"terms of {BORN}", LONG])  # and where it has no terms x is searched
+    assert script.log[5] == ("score", [BORN, LONG], [["p1", "p5"]] * 2)  # external knowledge is selected likewise
+    assert script.log[6][:3] == (
+        "answer",
+        asked,
+        [["p0", "p1"], ["p1", "p5"], ["p5"]],
+    )  # 12: G(x, k); both if Ambiguous
+    assert len(script.log) == 7
+    assert [p.rounds[0].query for p in made] == [WRITER, f"terms of {BORN}", LONG]
+    assert [p.answer for p in made] == [f"answer to {one}" for one in asked]
+
+
+def test_crags_action_follows_from_its_best_passage():
+    assert choose_action([0.1, 0.8], 0.2, 0.8) == CORRECT
+    assert choose_action([0.1, 0.79], 0.2, 0.8) == AMBIGUOUS
+    assert choose_action([0.1, 0.19], 0.2, 0.8) == INCORRECT
+
+
+def test_crag_decomposes_filters_and_recomposes():
+    passage = Passage("p", "Stell", "The Stell is a river. It is 71 km long. Sheep like it. They do! A fair is held.")
+    strips = split(passage)
+    assert [strip.text for strip in strips] == [
+        "The Stell is a river. It is 71 km long.",
+        "Sheep like it. They do!",
+        "A fair is held.",
+    ]
+    assert {(strip.id, strip.title) for strip in strips} == {("p", "Stell")}
+
+    def score(x, k):
+        return [[0.7 * ("71" in strip.text) + 0.9 * ("fair" in strip.text) for strip in own] for own in k]
+
+    (kept,) = refine([LONG], [[passage]], score, 0.5)
+    assert [one.text for one in kept] == ["The Stell is a river. It is 71 km long. A fair is held."]
+    (best,) = refine([LONG], [[passage]], lambda x, k: [[0.1, 0.3, 0.2]], 0.5)  # none passes: the best is read
+    assert [one.text for one in best] == ["Sheep like it. They do!"]
+    assert recompose([]) == []
+
+
+def test_crags_reader_sees_strips_and_its_record_whole_passages(questions, passages):
+    long = Passage("p0", "T", "One. Two. Three. Four.")
+    script = Script([long, *passages[1:]])
+
+    def score(x, k):
+        return [[0.9 if "Three" in p.text else 0.0 for p in own] for own in k]
+
+    script.score = score
+    (made,) = crag(questions[:1], script.tools())
+    assert script.log[-1][3] == [["Three. Four."]]
+    assert made.rounds[0].passages == (long,)
+
+
+def test_a2r_line_by_line(questions, passages):
+    two = questions[:2]
+    said = {WRITER: "Edith[1]", BORN: "Leeds"}
+    script = Script(passages, entailed={("p0", "Edith"), ("p0", "Leeds again")}, answers=said)
+    kept, refined = a2r(two, script.tools(refinements=2))
+    assert script.log[0] == ("search", [WRITER, BORN])
+    assert script.log[1][:2] == ("answer", [WRITER, BORN])  # 1: Y0 = M(p_init, x, e)
+    stage, _, evidence, claims = script.log[2]  # 3: assess, by entailment alone
+    assert (stage, set(claims)) == ("entail", {"Edith", "Leeds"})
+    assert ["p0"] in evidence  # what is cited
+    assert ["p0", "p1", "p2"] in evidence  # all there is
+    worst = {"support": 0.0, "citation recall": 0.0, "citation precision": 0.0}
+    assert script.log[3] == ("feedback", ["Leeds"], [worst])  # 4: of the one that is not good enough
+    assert script.log[4] == ("refine", ["Leeds"], ["cite in Leeds"])  # 5
+    assert script.log[5][0] == "entail"  # t = 1: assessed again
+    assert script.log[6] == ("feedback", ["Leeds again"], [worst | {"support": 1.0}])  # supported, but cites nothing
+    assert script.log[7][:2] == ("refine", ["Leeds again"])
+    assert len(script.log) == 8  # K = 2
+    assert [one.answer for one in refined.rounds] == ["Leeds", "Leeds again", "Leeds again again"]
+    assert kept.answer == "Edith[1]"  # the stopping condition
+    assert len(kept.rounds) == 1
+    assert "feedback: cite in Leeds" in refined.rounds[0].note
+
+
+def test_a2r_refines_nothing_when_k_is_0(questions, passages):
+    script = Script(passages)
+    a2r(questions[:1], script.tools(refinements=0))
+    assert script.stages() == ["search", "answer"]
+
+
+def test_fave_line_by_line(questions, passages):
+    plans = {WRITER: [["off a", "off b"], ["who is it", "what is it"]], BORN: [["where"], ["off c"]]}
+    known = {("who is it", "p2"): 0.9, ("who is it", "p1"): 0.5, ("what is it", "p0"): 0.7, ("where", "p1"): 0.6}
+    said = {"who is it": "Edith[1]", "what is it": "a novel", WRITER: "Edith[1][2]"}
+    script = Script(passages, known, plans=plans, answers=said)
+    made = fave(questions[:2], script.tools(sessions=2, sub_questions=2))
+    every = ["off a", "off b", "who is it", "what is it", "where", "off c"]
+    assert script.log[0] == ("plan", [WRITER, BORN], 2)  # 1: sessions, before anything is answered
+    assert script.log[1] == ("search", every)  # 2: every sub-question of every session, at once
+    assert script.log[2][:2] == ("score", every)  # its documents in the order of their scores
+    assert script.log[3] == ("relevant", [WRITER] * 4 + [BORN] * 2, every)  # 3: internal feedback
+    chosen = ["who is it", "what is it", "where"]
+    assert script.log[4][:2] == ("answer", chosen)  # 4: the best session's sub-questions, none seeing another's answer
+    assert script.log[4][2] == [["p2", "p1"], ["p0", "p1"], ["p1", "p0"]]  # the top M = 2
+    stage, asked, _, shown = script.log[5]
+    assert (stage, asked) == ("answer", [WRITER, BORN])  # the final prediction, from the sub-answers
+    assert shown[0] == ["who is it Edith", "what is it a novel"]
+    assert len(script.log) == 6
+    assert [one.query for one in made[0].rounds] == ["who is it", "what is it", "who is it | what is it"]
+    assert made[0].answer == "Edith[1]"  # it cites sub-answer 1, which cites p2, the first of all its passages
+    assert [p.id for p in made[0].rounds[-1].passages] == ["p2", "p1", "p0"]
+
+
+def test_faves_session_quality_is_relevance_and_answerability():
+    assert rate([(True, 0.8), (False, 0.4)], most=2) == pytest.approx((1 / 2 + 0.6) / 2)  # equations 2 to 4
+    assert rate([(True, 0.5)] * 3, most=2) == pytest.approx((1 + 0.5) / 2)  # r_q is capped
+
+
+def test_union_of_queries_takes_the_one_session_it_plans(questions, passages):
+    script = Script(passages, plans={WRITER: [["off a"], ["better"]]})
+    (made,) = union_of_queries(questions[:1], script.tools(sessions=4))
+    assert script.log[0] == ("plan", [WRITER], 1)
+    assert made.rounds[0].query == "off a"
+
+
+def test_a_chain_of_queries_asks_on_from_its_answers(questions, passages):
+    follow_ups = {WRITER: ["who is it", "when was it", ""], BORN: ["", "of whom", ""]}
+    script = Script(passages, follow_ups=follow_ups, answers={"who is it": "Edith[1]"})
+    made = chain_of_queries(questions[:2], script.tools(sub_questions=3))
+    steps = [entry for entry in script.log if entry[0] == "follow up"]
+    assert steps[0] == ("follow up", [WRITER, BORN], [[], []])
+    # Nothing to ask first is to ask the question itself; chain C1: what was answered leads on.
+    first = [[("who is it", "Edith[1]")], [(BORN, f"answer to {BORN}")]]
+    assert steps[1] == ("follow up", [WRITER, BORN], first)
+    answers = [entry for entry in script.log if entry[0] == "answer"]
+    assert answers[0][1] == ["who is it", BORN]
+    assert answers[1][1] == ["when was it", "of whom"]
+    assert answers[1][2][0] == ["p0", "p1", "step 1"]  # chain C2: earlier answers stand beside the documents
+    assert answers[1][3][0][2] == "who is it Edith"
+    assert answers[-1][1] == [WRITER, BORN]  # the final prediction
+    assert [one.query for one in made[0].rounds[:-1]] == ["who is it", "when was it"]
+
+
+def test_a_chain_that_repeats_itself_ends(questions, passages):
+    script = Script(passages, follow_ups={WRITER: ["who", "who", "who"]})
+    (made,) = chain_of_queries(questions[:1], script.tools(sub_questions=3))
+    assert [one.query for one in made.rounds] == ["who", "who"]  # asked once, then concluded from it
+    assert script.stages().count("follow up") <= 3
+
+
+def test_rewrite_retrieve_read_is_start_revise_with_another_rewriter(questions, passages):
+    script = Script(passages)
+    (made,) = start_revise(questions[:1], script.tools())
+    assert script.stages() == ["rewrite", "search", "answer"]
+    assert made.rounds[0].query == f"rewritten {WRITER}"
+
+
+@pytest.mark.parametrize("system", [crag, a2r, fave, chain_of_queries])
+def test_each_neighbour_fits_on_one_screen(system):
+    assert len(inspect.getsource(system).splitlines()) <= 40

@@ -1,0 +1,227 @@
+"""The neighbours' runs: who can run, what each costs, and the table that is made of it."""
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from covrag_lite import aiding, evaluation, related
+from covrag_lite.check.remake import MAKE, load_basis
+from covrag_lite.config import Config
+from covrag_lite.model.metering import Meter
+from covrag_lite.outcomes import load_predictions, save_predictions, to_frame
+from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.report import related as report
+from covrag_lite.report.recorded import Recorded
+from covrag_lite.systems import find_system
+
+
+@pytest.fixture
+def config(tmp_path):
+    return Config().change(k=2, runs=str(tmp_path), neighbours=("RAG trained", "RRR", "CRAG", "A²R", "FaVe", "CoV-RAG"))
+
+
+@pytest.fixture
+def heads(monkeypatch):
+    """An evaluator that likes passages about Edith, and an entailment model that believes everything there is."""
+
+    def score(x, k):
+        return [[0.9 if "Edith" in p.text else 0.1 for p in own] for own in k]
+
+    def entail(x, k, y):
+        return [1.0 if own else 0.0 for own in k]
+
+    monkeypatch.setattr(aiding, "find_head", lambda config, kind: Path("toy"))
+    monkeypatch.setattr(aiding, "read_about", lambda folder: {"thresholds": [0.2, 0.8]})
+    monkeypatch.setattr(aiding, "load_rate", lambda folder, first: None)
+    monkeypatch.setattr(aiding, "as_score", lambda rate: score)
+    monkeypatch.setattr(aiding, "load_entail", lambda config: entail)
+    return entail, score
+
+
+@pytest.fixture
+def resources(config, passages, scripted):
+    return related.load_resources(config, passages, scripted)
+
+
+def test_a_system_without_what_it_needs_is_left_out_with_the_command_that_trains_it(config, resources, tmp_path):
+    empty = config.change(adapters=str(tmp_path), data="mine")
+    ready, missing = related.choose(empty, resources)
+    assert ready.chain.systems == ("RAG trained", "CoV-RAG")
+    told = dict(line.split(" was left out: ") for line in missing)
+    assert list(told) == ["RRR", "CRAG", "A²R", "FaVe"]
+    assert "RRR needs the adapter 'rewrite-reward'; train it with: papermill" in told["RRR"]
+    assert "-p learners evaluator -p data mine" in told["CRAG"]
+    assert "-p learners entailment -p data mine" in told["A²R"]
+    with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'mine'"):
+        evaluation.run_system("CRAG", empty, resources, [])
+
+
+def test_every_neighbour_runs_over_the_same_parts_and_is_counted(config, resources, questions, heads, scripted):
+    ready, missing = related.choose(config, resources)
+    assert [line.split()[0] for line in missing] == ["RRR"]
+    predictions, costs = related.run(ready, resources, questions)
+    assert [p.system for p in predictions[::4]] == list(ready.chain.systems) == costs.system.tolist()
+    spent = costs.set_index("system")
+    assert (spent.n == 4).all()
+    assert spent.loc["RAG trained", ["searches", "passages", "texts", "steps"]].tolist() == [1, 2, 1, 1]
+    assert spent.loc["CoV-RAG", "searches"] == 1.25  # one of four was searched again
+    assert spent.loc["CoV-RAG", "texts"] == 2.25  # an answer and a verdict each, and one further answer
+    assert spent.loc["FaVe", "searches"] == 4  # a sub-question in each of four sessions
+    assert spent["tokens read"].isna().all()  # a scripted model has no tokenizer
+    assert (spent.seconds >= 0).all()
+
+
+def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions, heads):
+    only = config.change(systems=("RAG trained",))
+    _, alone = related.run(only, resources, questions)
+    _, again = related.run(only.change(systems=("CoV-RAG", "RAG trained")), resources, questions)
+    assert again[again.system == "RAG trained"].texts.tolist() == alone.texts.tolist()
+    assert again.seconds.notna().all()
+
+
+def test_seconds_that_the_journal_does_not_know_are_not_told(config, resources, questions):
+    evaluation.run_system("RAG trained", config, resources, questions)  # written without a meter
+    _, costs = related.run(config.change(systems=("RAG trained",)), resources, questions)
+    assert costs.seconds.isna().all()
+
+
+def test_a_meter_counts_tokens_where_the_model_has_a_tokenizer(tiny_folder, config, passages, questions, tmp_path):
+    own = config.change(model=str(tiny_folder), quantize="none", device="cpu", max_answer_tokens=3)
+    resources = related.load_resources(own, passages)
+    _, costs = related.run(own.change(systems=("RAG trained",)), resources, questions[:1])
+    row = costs.iloc[0]
+    assert row["tokens read"] > 30
+    assert 0 < row["tokens written"] <= 9
+    assert row.seconds > 0
+
+
+def test_the_wider_search_is_deeper_or_elsewhere(config, passages, tmp_path):
+    asked = ["Edith Marrow novel"]
+    assert len(aiding.load_wider(config, passages)(asked)[0]) == 6  # three times k of the same corpus
+    file = tmp_path / "more.jsonl"
+    file.write_text('{"id": "x1", "title": "Edith Marrow", "text": "Edith Marrow wrote a second novel."}\n')
+    elsewhere = config.change(wider=str(file))
+    found = aiding.load_wider(elsewhere, passages)(asked)[0]
+    assert "x1" in [p.id for p in found]
+    assert [p.id for p in aiding.wider_passages(elsewhere, passages)][-1] == "x1"
+
+
+@pytest.fixture
+def made(config, resources, questions, heads):
+    ready, missing = related.choose(config, resources)
+    predictions, costs = related.run(ready, resources, questions)
+    return ready, missing, predictions, costs, report.add_quality(to_frame(predictions), predictions, *heads)
+
+
+def test_the_table_has_accuracy_citations_and_costs_of_every_system(made):
+    _, missing, predictions, costs, frame = made
+    long = report.long_table(frame)
+    table = report.summary(long, frame, costs).set_index("system")
+    assert list(table.index) == ["RAG trained", "CoV-RAG", "CRAG", "A²R", "FaVe"]
+    assert table.loc["CRAG", "citation recall"].startswith("100.0")
+    assert table.loc["CRAG", "searches"] == f"{costs.set_index('system').searches['CRAG']:.3g}"
+    compared = report.compare(frame)
+    assert compared.comparison.unique().tolist() == [
+        f"{one} → CoV-RAG" for one in ("RAG trained", "CRAG", "A²R", "FaVe")
+    ]
+    judged = report.evaluators(frame)
+    assert judged.score.tolist() == ["CRAG's evaluator", "our judge's reference score"]
+    assert judged.n.tolist() == [3, 3]  # the fourth question's gold answer normalises to nothing
+    assert judged["found (%)"].tolist() == [100.0, 100.0]
+    assert report.notes(frame, missing, "a toy")[-1].startswith("RRR was left out")
+
+
+def test_one_question_is_shown_on_its_way_through_all_systems(made):
+    _, _, predictions, _, _ = made
+    shown = report.side_by_side(predictions, "q2")
+    assert shown.system.unique().tolist() == ["RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG"]
+    assert shown[shown.system == "CoV-RAG"]["searched for"].tolist() == [
+        "wher was edit marow born",
+        "Where was Edith Marrow born?",
+    ]
+    assert "judged false" in shown[shown.system == "CoV-RAG"].noted.iloc[0]
+    assert shown[shown.system == "CRAG"].noted.iloc[0].startswith(("Correct", "Ambiguous", "Incorrect"))
+    right = Prediction(Question("a", "nq", "x?", ("yes",)), "RAG", (Round("x?", (), "yes"),))
+    wrong = replace(right, question=Question("b", "nq", "y?", ("yes",)))
+    others = [
+        replace(one, system="CRAG", rounds=(Round("", (), said),)) for one, said in ((right, "yes"), (wrong, "no"))
+    ]
+    assert set(report.side_by_side([right, wrong, *others])["searched for"]) == {"x?", ""}
+    assert len(report.side_by_side([right, wrong, *others])) == 2  # of "b", where the two differ
+
+
+def test_claim_recall_of_a_long_gold_answer_is_by_its_sentences(heads):
+    long = "Edith Marrow wrote it in 1893 while she lived in Stonebridge.[1] It was her second novel.[2]"
+    asked = Question("q", "webglm", "who wrote it?", (long,))
+
+    def entail(x, k, y):
+        assert all(own[0].text == "an answer" for own in k)
+        return [float("second" in said) for said in y]
+
+    assert report.claim_recall([asked], ["an answer"], entail) == [0.5]
+    assert report.claim_recall([asked], ["an answer"], None) == [None]
+    short = Question("q", "nq", "who?", ("Edith Marrow",))
+    assert report.claim_recall([short, short], ["Edith Marrow[1]", "Edith"], None) == [1.0, 0.0]
+
+
+def test_a_note_survives_its_record(tmp_path, questions, passages):
+    asked = questions[0].question
+    one = Prediction(questions[0], "CRAG", (Round(asked, tuple(passages[:1]), "x", note=f"Correct: {asked}"),))
+    save_predictions(tmp_path / "p.gz", [one])
+    (again,) = load_predictions(tmp_path / "p.gz", questions, passages)
+    assert again.rounds[0].note == one.rounds[0].note
+    assert asked.encode() not in gzip.decompress((tmp_path / "p.gz").read_bytes())
+    assert "Correct" in repr(one)
+    assert "Correct" in one._repr_html_()
+
+
+def test_a_recorded_table_is_made_anew_without_a_model(tmp_path, scripted, heads, monkeypatch):
+    monkeypatch.setattr(related, "load_judges", lambda config: (*heads, "a toy"))
+    config = Config().change(
+        n_passages=1000, n_test=2, n_questions=1, runs=str(tmp_path), neighbours=("RAG trained", "CRAG", "CoV-RAG")
+    )
+    folder, again = tmp_path / "toy", tmp_path / "again"
+    manifest = report.make(config, folder, scripted)
+    run = Recorded(folder, "related", manifest)
+    MAKE["related"](run, load_basis(run, tmp_path), again)
+    assert "entailment is told by a toy" in " ".join(manifest["notes"])
+    for name in ("related.csv", "related.md"):
+        assert (again / name).read_text() == (folder / name).read_text()
+    assert (again / "related.png").exists()
+
+
+def test_a_meter_leaves_tools_as_they_are(config, resources):
+    plain = evaluation.bind(find_system("RAG trained"), config, resources)
+    watched = Meter().watch(plain)
+    asked = ["who wrote the copper lanterns"]
+    assert watched.search(asked) == plain.search(asked)
+    assert watched.sigma is plain.sigma
+    assert isinstance(watched.search(asked)[0][0], Passage)
+
+
+def test_the_estimate_names_questions_and_systems(config, resources, questions):
+    told = related.estimate(config.change(systems=("RAG trained", "CoV-RAG")), resources, questions)
+    assert told.startswith("4 questions through 2 systems: at most 0 min")
+
+
+def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_quality(config, capsys):
+    nobody = config.change(data="mine")
+    entail, score, told = related.load_judges(nobody)
+    assert (entail, score) == (None, None)
+    assert told.startswith("nobody")
+    assert "-p learners entailment -p data mine" in capsys.readouterr().out
+    one = Prediction(Question("a", "nq", "x?", ("yes",)), "RAG trained", (Round("x?", (), "yes[1]"),))
+    frame = report.add_quality(to_frame([one]), [one], None, None)
+    assert frame.citation_recall.isna().all()
+    assert "citation recall" not in set(report.long_table(frame).metric)
+    assert frame[["words", "citations"]].iloc[0].tolist() == [1, 1]
+
+
+def test_a_neighbour_runs_in_any_table(config, passages, questions, scripted, heads):
+    own = config.change(systems=("RAG trained", "CRAG"))
+    resources = evaluation.load_resources(own, passages, scripted)
+    predictions = evaluation.run(own, resources, questions)
+    assert [p.system for p in predictions] == ["RAG trained"] * 4 + ["CRAG"] * 4
+    assert evaluation.load_resources(config, passages, scripted).wider is None  # who needs none loads none
