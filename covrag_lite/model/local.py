@@ -257,9 +257,10 @@ class LanguageModel:
 
         return self._counted(serving.fit(write, prompts))
 
-    def _counted(self, made: list[tuple]) -> list[tuple]:
-        """What was written, its tokens counted; those that were read are counted as they are."""
-        texts = [part for one in made for part in one if isinstance(part, str)]
+    def _counted(self, made: list) -> list:
+        """What was written, texts or tuples with texts, its tokens counted; those read are counted as they are."""
+        parts = [(one,) if isinstance(one, str) else one for one in made]
+        texts = [part for one in parts for part in one if isinstance(part, str)]
         if texts:
             self.used["requests"] += len(texts)
             self.used["completion_tokens"] += sum(map(len, self.tokenizer(texts, add_special_tokens=False).input_ids))
