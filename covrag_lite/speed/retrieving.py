@@ -190,6 +190,7 @@ def measure(names: Sequence[str], kind: str, size: int, n_queries: int) -> pd.Da
 
 def extrapolate(frame: pd.DataFrame, size: int = WIKIPEDIA) -> pd.DataFrame:
     """What so many passages would take, on paper: the straight line through each engine's two largest worlds."""
+    frame = frame.dropna()
     parts = frame.index.str.extract(r"(?P<name>.*), (?P<size>[\d,]+) passages")
     sizes = parts["size"].str.replace(",", "").astype(int).to_numpy()
     rows = {}

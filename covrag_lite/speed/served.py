@@ -4,9 +4,12 @@ The prompts are those with which RAG answers Table 2's questions. Start a server
 `pip install "transformers[serving]"` and fills its batches from the requests that are under way:
 
     transformers serve path/to/folder --continuous-batching --attn-implementation sdpa --device cpu --dtype float32 \\
-        --cb-num-blocks 64 --cb-block-size 256 --cb-max-batch-tokens 1024 --port 8000
+        --cb-num-blocks 16 --cb-block-size 128 --cb-max-batch-tokens 512 --port 8000
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=any \\
         python -m covrag_lite.speed.served --model path/to/folder --questions 12 --out served.json
+
+The cache (blocks times their size, in tokens) must hold the prompts that are under way; on a CPU keep it small, since
+every step goes through all of it.
 """
 
 import argparse
