@@ -124,7 +124,7 @@ def record(
     """Write what the table is made from: predictions, outcomes with their qualities, costs, and the manifest."""
     manifest = evaluation.record(folder, "related", {"": predictions}, config, model, seconds, data)
     save_outcomes(folder / "related.outcomes.csv.gz", frame)
-    costs.to_csv(folder / "related.costs.csv", index=False, float_format="%.4g", lineterminator="\n")
+    costs.to_csv(folder / "related.costs.csv", index=False, lineterminator="\n")
     manifest["notes"] = list(lines)
     manifest["adapters"] |= hash_heads(config)
     save_manifest(folder / "related.manifest.json", manifest)

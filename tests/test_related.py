@@ -225,3 +225,9 @@ def test_a_neighbour_runs_in_any_table(config, passages, questions, scripted, he
     predictions = evaluation.run(own, resources, questions)
     assert [p.system for p in predictions] == ["RAG trained"] * 4 + ["CRAG"] * 4
     assert evaluation.load_resources(config, passages, scripted).wider is None  # who needs none loads none
+
+
+def test_costs_are_told_with_four_digits_as_they_are_recorded():
+    meter = Meter()
+    meter.counts["seconds"] = 0.0140512
+    assert meter.row("toy", 10)["seconds"] == 0.001405

@@ -87,7 +87,7 @@ class Meter:
 
     def row(self, system: str, n: int) -> dict[str, object]:
         """The costs of a question on average; None where they are not known."""
-        told = {name: self.counts[name] / n for name in COSTS}
+        told = {name: float(f"{self.counts[name] / n:.4g}") for name in COSTS}  # as they are recorded
         if self.counts["uncounted"]:
             told |= {"tokens read": None, "tokens written": None}
         if self.unknown:

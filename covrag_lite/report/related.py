@@ -158,6 +158,7 @@ def plot_costs(long: pd.DataFrame, costs: pd.DataFrame, title: str, path: Path) 
     """Accuracy with its interval against what a question costs: tokens read and written, and seconds."""
     import matplotlib.pyplot as plt
     import seaborn as sns
+    from matplotlib.ticker import LogLocator
 
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
     rows = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system")
@@ -169,9 +170,12 @@ def plot_costs(long: pd.DataFrame, costs: pd.DataFrame, title: str, path: Path) 
             row = rows.loc[[system]]
             pictures.draw_intervals(axes, [x], row)
             axes.plot(x, row.value.iloc[0], "o", ms=12, color=palette()[system], label=system)
-        axes.set(xlabel=f"{name} a question", ylim=(0, 100))
+        axes.set(xlabel=f"{name} a question", ylim=(-3, 100))
         if values.notna().any():
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
     panels[0].set_ylabel("accuracy, normalised (%)")
     panels[1].legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     figure.suptitle(title)
