@@ -70,10 +70,8 @@ class Meter:
 
         return counted
 
-    def add(
-        self, author: "Author", stage: str, texts: Sequence[str], made: Sequence[str], limit: int, sample: int | None
-    ) -> None:
-        """Count prompts and what was written for them."""
+    def add(self, author: "Author", stage: str, texts: Sequence[str], limit: int, sample: int | None) -> None:
+        """Count what these prompts cost, with what was written for them."""
         self.counts["texts"] += len(texts)
         keys = keys_of(stage, texts, limit, author.model, sample)
         for text in texts:
