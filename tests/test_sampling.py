@@ -36,6 +36,7 @@ def test_a_model_samples_the_same_again_and_otherwise_for_another_number(tiny_fo
     prompts = ["who wrote it?", "when was it?"]
     first = model.sample(prompts, 8, 0)
     assert model.sample(prompts, 8, 0) == first
+    assert model.used["requests"] == 4  # two texts, twice, and not their letters
     assert model.sample(prompts[1:], 8, 0) == first[1:]
     assert model.sample(prompts, 8, 1) != first
     assert model.generate(prompts, 8) == model.generate(prompts, 8) != first

@@ -35,7 +35,7 @@ class Author:
         timed = self.meter is not None
         made = complete(stage, texts, limit, self.model, self.journal, sample, timed)
         if timed:
-            self.meter.add(self, stage, texts, made, limit, sample)
+            self.meter.add(self, stage, texts, limit, sample)
         return made
 
     def answer(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[str]:

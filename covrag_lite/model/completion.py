@@ -46,7 +46,7 @@ def complete(
     sample: int | None = None,
     timed: bool = False,
 ) -> list[str]:
-    """Complete prompts, journaling each batch as it is written; with its seconds beside it where they are wanted.
+    """Complete prompts, journaling each batch as it is written; with its cost beside it where it is wanted.
 
     Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
     the same batches as an unbroken one and ends with the same bytes. An endpoint's batches are single prompts.
@@ -66,9 +66,9 @@ def complete(
         batch_keys = [keys[text] for text in batch]
         start = time.perf_counter()
         written = write_batch(stage, batch, batch_keys, limit, model, sample)
-        share = f"{(time.perf_counter() - start) / len(batch):.4g}"
-        times = {seconds_of(key): share for key in batch_keys} if timed else {}
-        return times | written
+        seconds = (time.perf_counter() - start) / len(batch)
+        costs = costs_of(batch, [written[key] for key in batch_keys], seconds, model) if timed else []
+        return {cost_key(key): cost for key, cost in zip(batch_keys, costs)} | written
 
     made = each(write, left, model.config.requests if is_served else 1)
     for written in track(made, stage, "prompt" if is_served else "batch", total=len(left)):
@@ -172,9 +172,20 @@ def beside(key: str) -> str:
     return f"{key} probabilities"
 
 
-def seconds_of(key: str) -> str:
-    """Where the journal keeps how long a text took to write: its share of its batch."""
-    return f"{key} seconds"
+def cost_key(key: str) -> str:
+    """Where the journal keeps what a text cost."""
+    return f"{key} cost"
+
+
+def costs_of(
+    prompts: Sequence[str], texts: Sequence[str], seconds: float, model: "LanguageModel | Endpoint"
+) -> list[str]:
+    """What each text of a batch cost: its share of the seconds, tokens read and written; a server counts its own."""
+    read = written = [None] * len(texts)
+    if hasattr(model, "tokenizer"):
+        read = map(len, model.encode(prompts, 0))
+        written = map(len, model.tokenizer(list(texts), add_special_tokens=False).input_ids)
+    return [json.dumps({"seconds": seconds, "read": one, "written": other}) for one, other in zip(read, written)]
 
 
 def probabilities_of(

@@ -230,7 +230,9 @@ class LanguageModel:
         """One batch of prompts, each completed by chance; the same number gives the same texts again."""
         from covrag_lite.model import decoding, serving
 
-        return self._counted(serving.fit(lambda some: decoding.write_samples(self, some, max_tokens, number), prompts))
+        made = serving.fit(lambda some: decoding.write_samples(self, some, max_tokens, number), prompts)
+        self._counted([(text,) for text in made])
+        return made
 
     def judge(self, prompts: Sequence[str]) -> list[tuple[str, dict[str, float] | None]]:
         """One batch of verification prompts, each completed to a verdict; a forced one has probabilities beside it."""

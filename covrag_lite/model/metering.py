@@ -5,13 +5,14 @@ another system, or an earlier run, asked first. Seconds are a text's share of it
 a machine's throughput in full batches, not the wait for one answer; `steps` says how often a question must wait.
 """
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from covrag_lite.model.completion import keys_of, seconds_of
+from covrag_lite.model.completion import cost_key, keys_of
 from covrag_lite.systems.aids import Aids
 from covrag_lite.systems.tools import Tools
 
@@ -39,7 +40,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.unknown = 0  # texts whose seconds the journal does not know
+        self.unknown: Counter[str] = Counter()  # texts of which the journal does not know this; a server bills its own
 
     def watch(self, tools: Tools) -> Tools:
         """The same tools, counted."""
@@ -69,29 +70,20 @@ class Meter:
 
         return counted
 
-    def add(
-        self, author: "Author", stage: str, texts: Sequence[str], made: Sequence[str], limit: int, sample: int | None
-    ) -> None:
-        """Count prompts and what was written for them."""
-        model = author.model
+    def add(self, author: "Author", stage: str, texts: Sequence[str], limit: int, sample: int | None) -> None:
+        """Count what these prompts cost, with what was written for them."""
         self.counts["texts"] += len(texts)
-        if hasattr(model, "tokenizer"):
-            self.counts["tokens read"] += sum(map(len, model.encode(texts, 0))) if texts else 0
-            self.counts["tokens written"] += sum(map(len, model.tokenizer(list(made)).input_ids)) if made else 0
-        else:  # a served model's tokens are in its bill
-            self.counts["uncounted"] += len(texts)
-        for key in keys_of(stage, texts, limit, model, sample).values():
-            known = author.journal.texts.get(seconds_of(key))
-            self.unknown += known is None
-            self.counts["seconds"] += float(known or 0)
+        keys = keys_of(stage, texts, limit, author.model, sample)
+        for text in texts:
+            known = json.loads(author.journal.texts.get(cost_key(keys[text]), "{}"))
+            for name, value in (("seconds", "seconds"), ("tokens read", "read"), ("tokens written", "written")):
+                self.unknown[name] += known.get(value) is None
+                self.counts[name] += known.get(value) or 0
 
     def row(self, system: str, n: int) -> dict[str, object]:
         """The costs of a question on average; None where they are not known."""
         told = {name: float(f"{self.counts[name] / n:.4g}") for name in COSTS}  # as they are recorded
-        if self.counts["uncounted"]:
-            told |= {"tokens read": None, "tokens written": None}
-        if self.unknown:
-            told["seconds"] = None
+        told |= {name: None for name, n_unknown in self.unknown.items() if n_unknown}
         return {"system": system, "n": n, "steps": self.counts["steps"], **told}
 
 
