@@ -97,7 +97,10 @@ def choose_sigma(rule: str, author: Author) -> Sigma:
         raise ValueError(f"sigma {rule!r} is not known; use 'revision' or 'thresholds'")
     adapter = author.model.adapter
     if adapter and (adapter / "sigma.json").exists():
-        return by_doubt(**json.loads((adapter / "sigma.json").read_text()))
+        try:
+            return by_doubt(**json.loads((adapter / "sigma.json").read_text()))
+        except (ValueError, TypeError):
+            raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
     return by_thresholds()
 
 

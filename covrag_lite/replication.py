@@ -2,14 +2,15 @@
 
     python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub>
 
-makes the training data, trains the adapters of three seeds, fits σ on validation questions and records Tables 2, 4, 5
-and 6 under results/real/<backbone>/. `--stages` and `--seeds` choose a part; what is done already is not done again.
-replication.toml holds the settings.
+makes the training data, trains the adapters of three seeds, fits σ on validation questions and makes Tables 2, 4, 5
+and 6, all under runs/<backbone>/. `--stages` and `--seeds` choose a part; what is done already is not done again, and
+other parameters than those it was begun with are refused. replication.toml holds the settings.
 """
 
 import argparse
 import gzip
 import json
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from covrag_lite import evaluation
 from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import ROOT, Config, from_notebook, resolve
 from covrag_lite.data import kind_of, load_passages, load_questions
+from covrag_lite.manifest import save_manifest
 from covrag_lite.records import Prediction, Sample
 from covrag_lite.report import ablation, retrieval
 from covrag_lite.report.recorded import Recorded
@@ -51,8 +53,8 @@ class Plan:
 
     @property
     def results(self) -> Path:
-        """Where this seed's tables are recorded."""
-        return ROOT / "results" / "real" / self.backbone / f"seed-{self.seed}"
+        """Where this seed's adapters and tables go."""
+        return self.folder / f"seed-{self.seed}"
 
     def training(self) -> Config:
         """The parameters of training."""
@@ -111,9 +113,11 @@ def load_samples(path: Path) -> list[Sample]:
 def train(plan: Plan, method: str) -> None:
     """One adapter, and its manifest and losses among the results."""
     config = plan.training()
-    samples = load_samples(plan.folder / f"{method}.samples.jsonl.gz")
+    path = plan.folder / f"{method}.samples.jsonl.gz"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there: run the stage data first")
+    samples = load_samples(path)
     losses = recipe.train_adapter(config, method, samples)
-    plan.results.mkdir(parents=True, exist_ok=True)
     losses.to_csv(plan.results / f"train.{method}.losses.csv", index=False, float_format="%.4g")
     told = resolve(config.training.adapters_out) / method / "manifest.json"
     (plan.results / f"train.{method}.json").write_bytes(told.read_bytes())
@@ -204,6 +208,7 @@ def steps(plan: Plan) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     """Every stage of every seed that is not done yet; a row a stage comes back."""
     rows = []
+    hold_to(plans[0])
     for number, plan in enumerate(plans):
         for name, (done, run) in steps(plan).items():
             if name not in stages or (number and name in FIRST_SEED):
@@ -211,10 +216,25 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
             start, there = time.perf_counter(), done.exists()
             print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
             if not there:
-                plan.folder.mkdir(parents=True, exist_ok=True)
+                plan.results.mkdir(parents=True, exist_ok=True)
                 run(plan)
             rows.append((plan.seed, name, round(time.perf_counter() - start)))
     return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
+
+
+def hold_to(plan: Plan) -> None:
+    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither."""
+    now = json.loads(json.dumps({"parameters": plan.config.flat(), "plan": plan.settings}))
+    path = plan.folder / "plan.json"
+    if not path.exists():
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        save_manifest(path, now)
+    was = json.loads(path.read_text())
+    before, after = ({**one["plan"], **one["parameters"]} for one in (was, now))
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    if changed:
+        told = ", ".join(f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in changed)
+        raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
 
 
 def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] = ()) -> list[Plan]:
@@ -237,10 +257,15 @@ def main(words: Sequence[str] | None = None) -> None:
     stages, unknown = asked.stages.split(","), set(asked.stages.split(",")) - set(STAGES)
     if unknown:
         parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(STAGES)}")
+    if not all(seed.isdigit() for seed in asked.seeds.split(",") if seed):
+        parser.error(f"seeds {asked.seeds!r} are not whole numbers, joined by commas")
     given = {name: read_value(value) for name, value in asked.p}
-    plans = load_plans(asked.backbone, given, [int(seed) for seed in asked.seeds.split(",") if seed])
-    print(plans[0].config)
-    print(replicate(plans, stages).to_string(index=False))
+    try:
+        plans = load_plans(asked.backbone, given, [int(seed) for seed in asked.seeds.split(",") if seed])
+        print(plans[0].config)
+        print(replicate(plans, stages).to_string(index=False))
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"replication: {error}")
 
 
 def read_value(text: str) -> object:

@@ -9,12 +9,11 @@ from covrag_lite.records import Sample
 
 
 @pytest.fixture
-def plans(tmp_path, monkeypatch):
+def plans(tmp_path):
     """Two seeds over a folder with one set, all of whose work lands in a folder of the test's own."""
     for name, n in (("nq", 2), ("train_nq", 20)):
         rows = [{"id": f"{name}{i}", "question": f"{name} {i}?", "answers": ["a"]} for i in range(n)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setattr(replication, "ROOT", tmp_path)
     given = {"data": str(tmp_path), "runs": str(tmp_path / "runs")}
     return replication.load_plans("smollm2-135m", given, (1, 2))
 
@@ -79,6 +78,28 @@ def test_data_without_any_of_the_sets_is_named(tmp_path):
     plan = replication.load_plans("smollm2-135m", {"data": str(tmp_path)})[0]
     with pytest.raises(ValueError, match="the data has none of the test sets nq"):
         plan.choose("test")
+
+
+def test_other_parameters_than_it_was_begun_with_are_refused_and_what_is_done_stays(plans, log, tmp_path):
+    replication.replicate(plans[:1], ["data"])
+    given = {"data": str(tmp_path), "runs": str(tmp_path / "runs")}
+    again = replication.load_plans("smollm2-135m", given | {"epochs": 5}, (1,))
+    with pytest.raises(ValueError, match="begun with other parameters: epochs was 1 and is 5; take those, or another"):
+        replication.replicate(again, ["data", "rag"])
+    assert log == [(1, "data")]
+
+
+def test_training_without_data_names_the_stage(plans):
+    with pytest.raises(FileNotFoundError, match="rag.samples.jsonl.gz is not there: run the stage data first"):
+        replication.replicate(plans[:1], ["rag"])
+
+
+def test_the_command_ends_with_a_sentence(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="replication: data .* does not exist"):
+        replication.main(["smollm2-135m", "-p", "data", str(tmp_path / "none"), "-p", "runs", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        replication.main(["smollm2-135m", "--seeds", "one"])
+    assert "seeds 'one' are not whole numbers" in capsys.readouterr().err
 
 
 def test_an_unknown_stage_is_named(capsys):
