@@ -17,7 +17,7 @@ from covrag_lite.journal import Journal
 from covrag_lite.manifest import build_manifest, save_manifest
 from covrag_lite.model.author import Author
 from covrag_lite.model.metering import Meter
-from covrag_lite.outcomes import save_outcomes, save_predictions, to_frame
+from covrag_lite.outcomes import save_outcomes, save_predictions
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import describe_snapshots, load_retriever
 from covrag_lite.systems import System, find_system
@@ -155,7 +155,7 @@ def record(
         name = f"{table}.{part}" if part else table
         save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
         if config.data.data != "world" or snapshots:  # whoever checks the record may not have the data
-            save_outcomes(folder / f"{name}.outcomes.csv.gz", to_frame(made))
+            save_outcomes(folder / f"{name}.outcomes.csv.gz", made)
     print(cost.tell_spent(model, seconds))
     manifest = build_manifest(config, model, seconds, **data)
     if snapshots:

@@ -7,16 +7,18 @@ import gzip
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pandas as pd
 
 from covrag_lite import metrics, prompts
-from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
+from covrag_lite.records import Outcome, Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of
 from covrag_lite.systems.tools import expect
 
 MARK = re.compile("⟨question ([0-9a-f]+)⟩")  # in a record wherever what we wrote repeats the question
+_WORDS = {"True": True, "False": False, "": None}
 
 
 def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
@@ -24,22 +26,55 @@ def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
     return pd.DataFrame([_describe(prediction) for prediction in predictions])
 
 
-def save_outcomes(path: Path, frame: pd.DataFrame) -> None:
-    """Write the frame without any text, as a gzipped CSV: tables can be made from it where the data is not at hand."""
-    text = frame.drop(columns=["answer", "query"]).to_csv(index=False, lineterminator="\n")
+def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
+    """What came of a round: scored where the data is at hand, else as it was recorded."""
+    one, asked = prediction.rounds[number], prediction.question
+    if one.outcome:
+        return one.outcome
+    return Outcome(
+        *(metrics.score(one.answer, asked.answers, metric) for metric in metrics.METRICS),
+        metrics.holds_gold(one.passages, asked.gold_passages),
+        metrics.holds_answer(one.passages, asked.answers),
+        metrics.holds_answer(one.passages, asked.answers, "whole"),
+        one.verdict.parsed if one.verdict else None,
+    )
+
+
+def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
+    """Write what came of every round, without any text: with the predictions it gives every table without the data."""
+    rows = []
+    for p in predictions:
+        for number in range(len(p.rounds)):
+            keys = {"system": p.system, "id": p.question.id, "kind": p.question.kind, "round": number}
+            rows.append(keys | asdict(outcome_of(p, number)))
+    text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def load_outcomes(path: Path) -> pd.DataFrame:
-    """The frame as it was, but for its texts."""
-    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"id": str, "kind": str, "judgment": str})
-    return frame.assign(kind=frame.kind.fillna(""))
+def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
+    """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
+    table = pd.read_csv(path, keep_default_na=False, dtype=str).set_index(["system", "id", "round"])
+    known, made = table.to_dict("index"), []
+    for p in outputs:
+        rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
+        outcomes = [Outcome(*(_WORDS[row[one.name]] for one in fields(Outcome))) for row in rows]
+        rounds = tuple(_with_outcome(one, outcome) for one, outcome in zip(p.rounds, outcomes))
+        made.append(replace(p, question=replace(p.question, kind=rows[0]["kind"]), rounds=rounds))
+    return made
+
+
+def _with_outcome(one: Round, outcome: Outcome) -> Round:
+    """The round with its outcome; a verdict that was not readable with the question in it is not without it either."""
+    if outcome.parsed is False:
+        one = replace(one, verdict=replace(prompts.parse_verdict(""), text=one.verdict.text))
+    return replace(one, outcome=outcome)
 
 
 def _describe(p: Prediction) -> dict:
     """A prediction's row of the frame."""
-    answers = p.question.answers
     first, last = p.rounds[0], p.final
+    before = outcome_of(p)
+    after = outcome_of(p, p.kept) if p.revised else before
     verdicts = [one.verdict for one in p.rounds if one.verdict]
     return dict(
         system=p.system,
@@ -49,17 +84,17 @@ def _describe(p: Prediction) -> dict:
         kind=p.question.kind,
         form=form_of(p.question.kind),
         answer=p.answer,
-        raw=metrics.score(p.answer, answers, "raw"),
-        normalised=metrics.score(p.answer, answers, "normalised"),
-        whole=metrics.score(p.answer, answers, "whole"),
-        first_normalised=metrics.score(first.answer, answers, "normalised"),
-        first_whole=metrics.score(first.answer, answers, "whole"),
-        gold_first=metrics.holds_gold(first.passages, p.question.gold_passages),
-        gold_last=metrics.holds_gold(last.passages, p.question.gold_passages),
-        found_first=metrics.holds_answer(first.passages, answers),
-        found_last=metrics.holds_answer(last.passages, answers),
-        words_first=metrics.holds_answer(first.passages, answers, "whole"),
-        words_last=metrics.holds_answer(last.passages, answers, "whole"),
+        raw=after.raw,
+        normalised=after.normalised,
+        whole=after.whole,
+        first_normalised=before.normalised,
+        first_whole=before.whole,
+        gold_first=before.gold,
+        gold_last=after.gold,
+        found_first=before.found,
+        found_last=after.found,
+        words_first=before.words,
+        words_last=after.words,
         verdicts=len(verdicts),
         unparsed=sum(not verdict.parsed for verdict in verdicts),
         judgment=verdicts[0].judgment if verdicts else None,
@@ -67,7 +102,7 @@ def _describe(p: Prediction) -> dict:
         expected_reference=_expected(verdicts, "reference_correctness"),
         likelihood=first.likelihood,
         revised=p.revised,
-        searched=bool(last.query),
+        searched=bool(last.query or last.passages),
         query=last.query,
     )
 

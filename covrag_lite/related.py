@@ -1,5 +1,6 @@
 """CoV-RAG's neighbours over the same questions (notebooks/related.ipynb): who can run, and what each costs."""
 
+import gzip
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,13 +17,14 @@ from covrag_lite.journal import Journal
 from covrag_lite.manifest import peak_memory, save_manifest
 from covrag_lite.model.metering import Meter
 from covrag_lite.model.pairs import as_score, features_of, load_rate, read_about
-from covrag_lite.outcomes import save_outcomes
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.systems import find_system
 from covrag_lite.systems.aids import Entail, Score
 from covrag_lite.weights import hash_files
 
 ANSWERS_EACH = 2  # what a question costs a system, on average over the seven, in answers by themselves
+# What is told of each prediction beside its outcome.
+QUALITIES = ("words", "citations", "support", "citation_recall", "citation_precision", "claim_recall", "evaluator")
 
 
 def load_resources(config: Config, passages: Sequence[Passage], model: object = None) -> Resources:
@@ -110,6 +112,12 @@ def hash_heads(config: Config) -> dict[str, str]:
     return made
 
 
+def save_qualities(path: Path, frame: pd.DataFrame) -> None:
+    """What an entailment model and an evaluator said of each prediction, as a gzipped CSV."""
+    text = frame[["system", "id", *QUALITIES]].to_csv(index=False, lineterminator="\n")
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
 def record(
     folder: Path,
     predictions: Sequence[Prediction],
@@ -121,9 +129,9 @@ def record(
     data: Mapping[str, Sequence],
     lines: Sequence[str],
 ) -> dict:
-    """Write what the table is made from: predictions, outcomes with their qualities, costs, and the manifest."""
+    """Write what the table is made from: predictions, their qualities, costs, and the manifest."""
     manifest = evaluation.record(folder, "related", {"": predictions}, config, model, seconds, data)
-    save_outcomes(folder / "related.outcomes.csv.gz", frame)
+    save_qualities(folder / "related.qualities.csv.gz", frame)
     costs.to_csv(folder / "related.costs.csv", index=False, lineterminator="\n")
     manifest["notes"] = list(lines)
     manifest["adapters"] |= hash_heads(config)

@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from covrag_lite import evaluation
 from covrag_lite.config import Config
+from covrag_lite.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.report import ablation
@@ -110,6 +112,20 @@ def test_searching_only_where_the_papers_thresholds_are_crossed_spares_searches(
     assert [ablation.take_crossed(p) for p in (sure, HELPED, LEFT)] == [1, 0, 0]
     table = ablation.policies([sure, HELPED, LEFT]).set_index("rule")
     assert table.loc["replace where the paper's thresholds are crossed", ["helped", "searches"]].tolist() == [1, 1]
+
+
+def test_table_5_can_be_made_from_what_came_of_its_rounds_without_the_data(tmp_path):
+    deep = prediction("deep", *[(False, False, verdict("false", "where?"))] * 2, (True, True, None))
+    ways = [HELPED, HURT, LEFT, MISSED, READER, deep]
+    systems = ("CoV-RAG", "CoV-RAG shuffled", "CoV-RAG free")
+    made = [replace(p, system=system) for system in systems for p in ways]
+    save_predictions(tmp_path / "p.jsonl.gz", made)
+    save_outcomes(tmp_path / "o.csv.gz", made)
+    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
+    for table in (ablation.chain_table, ablation.policies, ablation.judges_of):
+        unnamed = [one.drop(columns="backbone", errors="ignore") for one in (table(told), table(made))]
+        pd.testing.assert_frame_equal(*unnamed)
+    assert ablation.chain_notes(told) == ablation.chain_notes(made)
 
 
 @pytest.fixture

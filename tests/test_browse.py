@@ -8,7 +8,7 @@ import pytest
 from toy_project import find
 
 from covrag_lite.config import Config
-from covrag_lite.outcomes import load_outputs, save_outcomes, save_predictions, to_frame
+from covrag_lite.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.report import browse, tables, verifier
@@ -106,9 +106,9 @@ def test_without_the_data_there_are_ids_and_our_own_outputs(predictions, tmp_pat
     rounds = (replace(one.rounds[0], query=asked, verdict=echo), one.rounds[1])
     one = replace(one, question=replace(one.question, question=asked), rounds=rounds)
     save_predictions(tmp_path / "p.jsonl.gz", [one])
-    frame = to_frame([one])
-    save_outcomes(tmp_path / "o.csv.gz", frame)
-    page = browse.page(load_outputs(tmp_path / "p.jsonl.gz"), browse.load_outcomes(tmp_path / "o.csv.gz"), "toy")
+    save_outcomes(tmp_path / "o.csv.gz", [one])
+    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
+    page = browse.page(told, to_frame(told), "toy")
     data = data_of(page)
     first, last = data["ways"][0]["rounds"]
     assert not data["texts"] and asked not in page and "Edith" not in page

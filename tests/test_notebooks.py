@@ -67,7 +67,7 @@ WRITTEN = {
     "figure4": {"figure4.csv", "figure4.png"},
     "world": {"world.csv", "world.png"},
     "train": {"figure3.png", "losses.png"},
-    "related": {f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "outcomes.csv.gz", "costs.csv"}},
+    "related": {f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "qualities.csv.gz", "costs.csv"}},
     "train_related": set(),
     "speed": {"speed.training.json", "speed.training.png", "speed.inference.json"},
     "explore": set(),

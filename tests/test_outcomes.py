@@ -10,6 +10,7 @@ from covrag_lite.config import Config
 from covrag_lite.outcomes import (
     check_frame,
     load_outcomes,
+    load_outputs,
     load_predictions,
     save_outcomes,
     save_predictions,
@@ -103,15 +104,30 @@ def test_records_without_probabilities_still_load(predictions, questions, passag
 
 def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predictions, questions, tmp_path):
     frame = to_frame(predictions)
-    save_outcomes(tmp_path / "o.csv.gz", frame)
+    save_outcomes(tmp_path / "o.csv.gz", predictions)
+    save_predictions(tmp_path / "p.jsonl.gz", predictions)
     text = read(tmp_path / "o.csv.gz")
     for question in questions:
         assert question.question not in text
         assert not any(answer in text for answer in question.answers)
-    loaded = load_outcomes(tmp_path / "o.csv.gz")
+    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz", predictions[0].backbone))
+    assert not any(p.question.question or p.question.answers for p in told)
+    loaded = to_frame(told).assign(backbone=frame.backbone)
     pd.testing.assert_frame_equal(tables.accuracy_table(loaded, "table2"), tables.accuracy_table(frame, "table2"))
     pd.testing.assert_frame_equal(tables.compare(loaded), tables.compare(frame))
     assert tables.notes(loaded) == tables.notes(frame)
+
+
+def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(predictions, tmp_path):
+    asked = replace(predictions[-3].question, question='who wrote "Lanterns"?')
+    broken = parse_verdict(render_verdict([0.5] * 6, "false", "X").replace("X", asked.question.rstrip("? ")))
+    one = replace(predictions[-3], question=asked, rounds=(replace(predictions[-3].rounds[0], verdict=broken),))
+    assert not broken.parsed
+    save_predictions(tmp_path / "p.jsonl.gz", [one])
+    save_outcomes(tmp_path / "o.csv.gz", [one])
+    assert load_outputs(tmp_path / "p.jsonl.gz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
+    (told,) = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
+    assert not told.rounds[0].verdict.parsed
 
 
 def test_a_frame_that_lost_or_doubled_a_question_or_holds_an_unparsed_verdict_is_refused(predictions):

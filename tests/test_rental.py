@@ -5,7 +5,9 @@ import json
 import pandas as pd
 import pytest
 
-from covrag_lite.outcomes import save_outcomes
+from covrag_lite.outcomes import save_predictions
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.speed import rental
 
 
@@ -21,10 +23,12 @@ def speed(tmp_path):
     for name, tokens, samples in (("cov", 3000, 30), ("rag", 1000, 10)):
         write(run / f"train.{name}.json", {"data": {"samples": {"n": samples}}})
         pd.DataFrame({"step": [1, 2], "tokens": tokens // 2}).to_csv(run / f"train.{name}.losses.csv", index=False)
-    systems = ["RAG"] * 10 + ["CoV-RAG-S"] * 10 + ["CoV-RAG"] * 10
-    verifies = [name == "CoV-RAG" for name in systems]
-    rows = {"system": systems, "answer": "", "query": "", "kind": "", "verdicts": verifies, "revised": verifies}
-    save_outcomes(run / "table2.outcomes.csv.gz", pd.DataFrame(rows).astype({"verdicts": int}))
+    once = (Round("q", (), "a"),)
+    twice = (Round("q", (), "a", parse_verdict(render_verdict([0.5] * 6, "true", ""))), *once)
+    ways = {"RAG": once, "CoV-RAG-S": once, "CoV-RAG": twice}
+    asked = [Question(f"q{number}", "toy", "q", ("a",)) for number in range(10)]
+    made = [Prediction(question, name, rounds) for name, rounds in ways.items() for question in asked]
+    save_predictions(run / "table2.predictions.jsonl.gz", made)
     for name, seconds in zip(rental.TABLES, (10, 5, 10, 5)):
         write(tmp_path / name / f"{name[:6]}.manifest.json", {"wall_seconds": seconds})
     about = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}

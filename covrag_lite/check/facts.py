@@ -11,7 +11,7 @@ from covrag_lite.report import ablation, bounds, position, retrieval, tables, ve
 from covrag_lite.speed import rental, report
 from covrag_lite.systems import palette
 
-# What a run's numbers come from: predictions, their outcomes alone, predictions by retriever, measured speed.
+# What a run's numbers come from: predictions, the neighbours' frame, predictions by retriever, measured speed.
 Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Path
 
 
@@ -23,7 +23,7 @@ def facts(basis: Basis) -> dict[str, str]:
         return facts_of_retrieval(basis)
     frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)
     made = facts_of_accuracy(frame) | facts_of_comparisons(frame) | facts_of_verdicts(frame)
-    if isinstance(basis, pd.DataFrame):
+    if isinstance(basis, pd.DataFrame):  # of the neighbours
         return made
     return made | facts_of_rewriting(basis) | facts_of_chain(basis)
 

@@ -9,10 +9,10 @@ from covrag_lite import config
 from covrag_lite.aiding import wider_passages
 from covrag_lite.judging import judges, ranking
 from covrag_lite.judging.answers import Answers, load_answers
-from covrag_lite.outcomes import load_outcomes, to_frame
+from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import ablation, pictures, related, retrieval, tables
-from covrag_lite.report.recorded import Recorded, backbones, check_data, load, load_searches
+from covrag_lite.report.recorded import Recorded, backbones, check_data, load_or_outcomes, load_searches
 from covrag_lite.report.world import knob_effects
 from covrag_lite.speed import report
 
@@ -24,12 +24,7 @@ def load_basis(run: Recorded, root: Path) -> object:
     if run.table == "related":
         return load_related(run)
     if run.table != "table3":
-        try:
-            return load(run)
-        except FileNotFoundError:
-            if run.file("outcomes.csv.gz").exists():  # the data is not at hand, but what came out is recorded
-                return load_outcomes(run.file("outcomes.csv.gz"))
-            raise
+        return load_or_outcomes(run)
     if not run.config.judging.predictions:
         raise FileNotFoundError("as the systems ran anew for it and their answers are not recorded")
     # Of its parameters those of judging alone: the others were without effect, and their defaults may have changed.
@@ -40,13 +35,7 @@ def load_basis(run: Recorded, root: Path) -> object:
 
 def load_related(run: Recorded) -> pd.DataFrame:
     """The neighbours' frame: qualities as recorded, accuracies scored again where the data is at hand."""
-    try:
-        predictions = load(run, every=wider_passages(run.config))
-    except FileNotFoundError as error:
-        if error.filename:
-            raise
-        predictions = None
-    return related.load_frame(run.folder, predictions)
+    return related.load_frame(run.folder, load_or_outcomes(run, every=wider_passages(run.config)))
 
 
 def make_related(run: Recorded, frame: pd.DataFrame, folder: Path) -> None:
@@ -57,10 +46,9 @@ def make_related(run: Recorded, frame: pd.DataFrame, folder: Path) -> None:
     related.plot_costs(long, costs, tables.title("related", run.config, long), folder / "related.png")
 
 
-def make_accuracy(run: Recorded, basis: Sequence[Prediction] | pd.DataFrame, folder: Path) -> None:
-    """Table 2 or 4 and its picture, from predictions or, where the data is not at hand, from their outcomes."""
-    # In the order in which they ran, as the notes under the table stand.
-    frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)
+def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
+    """Table 2 or 4 and its picture."""
+    frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
     long = tables.accuracy_table(frame, run.table)
     tables.save_table(folder, run.table, long, tables.compare(frame), tables.notes(frame))
     pictures.plot_accuracy(long, tables.title(run.table, run.config, long), folder / f"{run.table}.png")

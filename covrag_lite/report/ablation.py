@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.outcomes import to_frame
+from covrag_lite.outcomes import outcome_of, to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import paper, tables
 from covrag_lite.report.verifier import judge_table
@@ -106,7 +106,7 @@ def chain_notes(predictions: Sequence[Prediction]) -> list[str]:
 
 def policies(predictions: Sequence[Prediction], system: str = "CoV-RAG") -> pd.DataFrame:
     """What to do with a second answer: one row a rule, all applied to the same predictions."""
-    scored = [p for p in predictions if not metrics.is_defective(p.question.answers)]
+    scored = [p for p in predictions if outcome_of(p).normalised is not None]
     own = [p for p in scored if p.system == system]
     control = [p for p in scored if p.system == "CoV-RAG shuffled"]
     depths = [2, 3] if any(len(p.rounds) >= 3 for p in own) else [2]  # what was run
@@ -164,7 +164,7 @@ def take_right(prediction: Prediction) -> int:
 
 def is_right(prediction: Prediction, number: int) -> bool:
     """Is the answer of that round right, normalised?"""
-    return bool(metrics.score(prediction.rounds[number].answer, prediction.question.answers, "normalised"))
+    return bool(outcome_of(prediction, number).normalised)
 
 
 def _policy(

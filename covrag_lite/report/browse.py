@@ -14,7 +14,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.outcomes import MARK, load_outcomes, load_outputs, to_frame
+from covrag_lite.outcomes import MARK, to_frame
 from covrag_lite.records import SCORES, Passage, Prediction, Question, Round, Verdict
 from covrag_lite.report import recorded
 from covrag_lite.report.tables import in_order, name_of
@@ -46,10 +46,9 @@ def load_ways(run: recorded.Recorded | None, asked: Config) -> tuple[list[Predic
     try:
         predictions = recorded.load(run, place)
     except FileNotFoundError:
-        if asked.data.data != "world" or not run.file("outcomes.csv.gz").exists():
+        if asked.data.data != "world":  # that is not where the data is
             raise
-        outputs = load_outputs(run.file("predictions.jsonl.gz"), place.model.model)
-        return outputs, load_outcomes(run.file("outcomes.csv.gz"))
+        predictions = recorded.load_or_outcomes(run)
     return predictions, to_frame(predictions)
 
 

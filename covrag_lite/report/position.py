@@ -32,11 +32,14 @@ def _percent(values: pd.Series) -> float:
 
 
 def off_question(predictions: Sequence[Prediction], system: str) -> tuple[int, int] | None:
-    """How many rewritten questions share no word of over three letters with theirs, of how many; None if none changed.
+    """How many rewritten questions share no word of over three letters with theirs, of how many; None if none changed
+    or the questions are not at hand.
 
     Such a rewrite has failed: a small model repeats the instruction instead.
     """
-    pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.system == system]
+    pairs = [
+        (p.question.question, p.rounds[0].query) for p in predictions if p.system == system and p.question.question
+    ]
     if all(query == question for question, query in pairs):
         return None
     return sum(not _long_words(question) & _long_words(query) for question, query in pairs), len(pairs)

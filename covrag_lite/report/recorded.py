@@ -14,7 +14,7 @@ import pandas as pd
 
 from covrag_lite import config
 from covrag_lite.data import digest, load_passages, load_questions
-from covrag_lite.outcomes import load_predictions, to_frame
+from covrag_lite.outcomes import load_outcomes, load_outputs, load_predictions, to_frame
 from covrag_lite.records import Passage, Prediction
 from covrag_lite.report import paper, tables
 from covrag_lite.retrieval import describe_snapshots, find_passages
@@ -74,6 +74,17 @@ def load(run: Recorded, asked: config.Config | None = None, every: Sequence[Pass
     found = every or find_passages(asked.retrieval, passages)
     made = load_predictions(run.file("predictions.jsonl.gz"), questions, found, asked.model.model)
     return [name_backbone(prediction, run) for prediction in made]
+
+
+def load_or_outcomes(run: Recorded, every: Sequence[Passage] = ()) -> list[Prediction]:
+    """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand."""
+    try:
+        return load(run, every=every)
+    except FileNotFoundError as error:
+        if error.filename or not run.file("outcomes.csv.gz").exists():
+            raise
+    outputs = load_outputs(run.file("predictions.jsonl.gz"), run.config.model.model)
+    return [name_backbone(one, run) for one in load_outcomes(run.file("outcomes.csv.gz"), outputs)]
 
 
 def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:

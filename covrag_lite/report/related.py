@@ -14,7 +14,7 @@ import pandas as pd
 from covrag_lite import metrics, related
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.outcomes import load_outcomes, to_frame
+from covrag_lite.outcomes import to_frame
 from covrag_lite.records import CITATION, Passage, Prediction, Question
 from covrag_lite.report import pictures, tables
 from covrag_lite.systems import palette
@@ -194,13 +194,10 @@ def save(folder: Path, frame: pd.DataFrame, costs: pd.DataFrame, lines: Sequence
     return tables.write_table(folder, "related", long, parts, lines)
 
 
-def load_frame(folder: Path, predictions: Sequence[Prediction] | None) -> pd.DataFrame:
-    """The recorded frame; accuracies scored anew where the predictions are at hand."""
-    recorded = load_outcomes(folder / "related.outcomes.csv.gz")
-    if predictions is None:
-        return recorded
-    added = [name for name in recorded if name in (*QUALITY, "words", "citations", "evaluator", "system", "id")]
-    return to_frame(predictions).merge(recorded[added], on=["system", "id"], validate="one_to_one")
+def load_frame(folder: Path, predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """The predictions' frame with the qualities that were recorded of them."""
+    recorded = pd.read_csv(folder / "related.qualities.csv.gz", dtype={"id": str})
+    return to_frame(predictions).merge(recorded, on=["system", "id"], validate="one_to_one")
 
 
 def make(config: Config, folder: Path, model: object = None) -> dict:

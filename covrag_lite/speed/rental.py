@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.outcomes import load_outcomes
+from covrag_lite.outcomes import load_outputs, to_frame
 from covrag_lite.speed.report import best, load_frames, load_speed
 from covrag_lite.systems import adapter_of
 
@@ -53,8 +53,8 @@ def count_work(run: Path) -> dict[str, int]:
     """
     losses = {name: pd.read_csv(run / f"train.{name}.losses.csv").tokens.sum() for name in ("cov", "rag")}
     samples = {name: json.loads((run / f"train.{name}.json").read_text())["data"]["samples"]["n"] for name in losses}
-    outcomes = load_outcomes(run / "table2.outcomes.csv.gz")
-    by_system = outcomes.assign(asked=1).groupby("system")[["asked", "revised", "verdicts"]].sum()
+    frame = to_frame(load_outputs(run / "table2.predictions.jsonl.gz"))
+    by_system = frame.assign(asked=1).groupby("system")[["asked", "revised", "verdicts"]].sum()
     texts = by_system.groupby(adapter_of).max()  # systems of one adapter share what it writes
     return {
         "tokens": int(2 * losses["cov"] + 2 * losses["rag"]),

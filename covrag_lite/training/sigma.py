@@ -14,6 +14,7 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
 from covrag_lite.manifest import save_manifest
+from covrag_lite.outcomes import outcome_of
 from covrag_lite.records import Prediction
 from covrag_lite.systems.tools import by_doubt, keep_likelier
 
@@ -43,7 +44,7 @@ def cross_validate_sigma(predictions: Sequence[Prediction], folds: int = 5) -> t
 
     The predictions must be those of CoV-RAG that searched again wherever there was a revised question.
     """
-    scored = [p for p in predictions if p.rounds[0].verdict and not metrics.is_defective(p.question.answers)]
+    scored = [p for p in predictions if p.rounds[0].verdict and outcome_of(p).normalised is not None]
     first = np.array([_right(p, 0) for p in scored], bool)
     last = np.array([_right(p, -1) for p in scored], bool)
     surer = np.array([_right(p, keep_likelier(p.rounds)) for p in scored], bool)
@@ -81,7 +82,7 @@ def _row(rule: str, first: np.ndarray, outcome: np.ndarray, searches: int) -> di
 
 
 def _right(prediction: Prediction, number: int) -> bool:
-    return metrics.score(prediction.rounds[number].answer, prediction.question.answers, "normalised")
+    return outcome_of(prediction, number).normalised
 
 
 def _fires(setting: tuple[float, float, float], predictions: Sequence[Prediction]) -> list[bool]:
