@@ -5,19 +5,18 @@ A recorded prediction holds ids and what our models wrote, none of the data's ow
 
 import gzip
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pandas as pd
 
 from covrag_lite import metrics, prompts
+from covrag_lite.hiding import Index, core, hide, index_questions, show
 from covrag_lite.records import Outcome, Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of
 from covrag_lite.systems.tools import expect
 
-MARK = re.compile("⟨question ([0-9a-f]+)⟩")  # in a record wherever what we wrote repeats the question
 _WORDS = {"True": True, "False": False, "": None}
 
 
@@ -122,9 +121,9 @@ def form_of(kind: str) -> str:
 def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     """Write predictions as gzipped JSONL, one line a question and system; the same predictions give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = []
+    lines, others = [], index_questions({p.question.id: p.question for p in predictions}.values())
     for p in predictions:
-        rounds = [_to_json(one, p.question) for one in p.rounds]
+        rounds = [_to_json(one, p.question, others) for one in p.rounds]
         row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
         if p.kept != -1:
             row["kept"] = p.kept
@@ -132,8 +131,8 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 
-def _to_json(one: Round, question: Question) -> dict:
-    """A round without the data's own text: a passage by its id, the question by a mark, also within what we wrote."""
+def _to_json(one: Round, question: Question, others: Index) -> dict:
+    """A round without the data's own text: a passage by its id, a question by a mark, also within what we wrote."""
     row = {
         "query": one.query if one.query != question.question else None,
         "passages": [passage.id for passage in one.passages],
@@ -144,34 +143,12 @@ def _to_json(one: Round, question: Question) -> dict:
         row["note"] = one.note
     for name in ("query", "answer", "verdict", "note"):
         if row.get(name):
-            row[name] = hide(row[name], question.question.rstrip("? "))
+            row[name] = hide(row[name], core(question.question), others)
     if one.verdict and one.verdict.probabilities:
         row["probabilities"] = one.verdict.probabilities
     if one.likelihood is not None:
         row["likelihood"] = one.likelihood
     return row
-
-
-def hide(text: str, asked: str) -> str:
-    """The text with a mark in place of the question, which holds its capitals as the bits of a number."""
-
-    def mark(match: re.Match) -> str:
-        capitals = sum(1 << i for i, letter in enumerate(match[0]) if letter.isupper())
-        hidden = f"⟨question {capitals:x}⟩"
-        return hidden if show(hidden, asked) == match[0] else match[0]
-
-    return re.sub(re.escape(asked), mark, text, flags=re.IGNORECASE) if asked else text
-
-
-def show(text: str, asked: str) -> str:
-    """The text with the question put back in the place of its mark."""
-
-    def spell(match: re.Match) -> str:
-        capitals = int(match[1], 16)
-        letters = [letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate(asked)]
-        return "".join(letters)
-
-    return MARK.sub(spell, text) if asked else text  # a question that is not known stays hidden
 
 
 def load_outputs(path: Path, backbone: str = "") -> list[Prediction]:
@@ -199,16 +176,18 @@ def load_predictions(
     for row in read_rows(path):
         question = asked[row["id"]]
         adapter = adapter_of(row["system"])
-        rounds = tuple(_from_json(one, question, known, adapter) for one in row["rounds"])
+        rounds = tuple(_from_json(one, question, asked, known, adapter) for one in row["rounds"])
         named = f"{backbone}+{adapter}" if adapter else backbone
         made.append(Prediction(question, row["system"], rounds, named, row.get("kept", -1)))
     return made
 
 
-def _from_json(one: dict, question: Question, known: dict[str, Passage], adapter: str) -> Round:
+def _from_json(
+    one: dict, question: Question, asked: Mapping[str, Question], known: Mapping[str, Passage], adapter: str
+) -> Round:
     """The round that was written, with its texts put back."""
-    asked = question.question.rstrip("? ")
-    texts = {name: show(one.get(name) or "", asked) for name in ("query", "answer", "verdict", "note")}
+    own, names = core(question.question), ("query", "answer", "verdict", "note")
+    texts = {name: show(one.get(name) or "", own, asked) for name in names}
     query = question.question if one["query"] is None else texts["query"]
     passages = tuple(known[identity] for identity in one["passages"])
     verdict = None

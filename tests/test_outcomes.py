@@ -118,6 +118,16 @@ def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predicti
     assert tables.notes(loaded) == tables.notes(frame)
 
 
+def test_no_question_is_recorded_where_another_one_was_searched_for(predictions, questions, passages, tmp_path):
+    one, other = predictions[-3], questions[0].question
+    for query in (f"{other.capitalize()}? the novel", f'"{other}"', other.upper(), f"of {other}: Marrow"):
+        shuffled = replace(one, rounds=(one.rounds[0], replace(one.rounds[1], query=query)))
+        save_predictions(tmp_path / "p.jsonl.gz", [*predictions, shuffled])
+        assert other.lower() not in read(tmp_path / "p.jsonl.gz").lower()
+        loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, passages)
+        assert loaded[-1].rounds[1].query == query
+
+
 def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(predictions, tmp_path):
     asked = replace(predictions[-3].question, question='who wrote "Lanterns"?')
     broken = parse_verdict(render_verdict([0.5] * 6, "false", "X").replace("X", asked.question.rstrip("? ")))

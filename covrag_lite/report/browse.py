@@ -14,7 +14,8 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.outcomes import MARK, to_frame
+from covrag_lite.hiding import MARK
+from covrag_lite.outcomes import to_frame
 from covrag_lite.records import SCORES, Passage, Prediction, Question, Round, Verdict
 from covrag_lite.report import recorded
 from covrag_lite.report.tables import in_order, name_of

@@ -1,0 +1,73 @@
+"""Questions out of what is recorded: a mark stands in the place of each, and is read again where they are at hand."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from covrag_lite.records import Question
+
+MARK = re.compile("⟨question ([0-9a-f]+)(?: ([^⟩]*))?⟩")  # its capitals, and its id where it is another's question
+WORD = re.compile(r"\w+")
+
+Index = Mapping[tuple[str, ...], list[tuple[str, str]]]  # two words -> those that begin with them, and their ids
+
+
+def index_questions(questions: Iterable[Question]) -> Index:
+    """Questions of at least three words by their first two, so that a text need not be searched for each of them."""
+    made = {}
+    for one in questions:
+        words = WORD.findall(one.question.lower())
+        if len(words) > 2:
+            made.setdefault(tuple(words[:2]), []).append((core(one.question), one.id))
+    return made
+
+
+def core(question: str) -> str:
+    """A question without the sign at its end, which what we write often leaves out."""
+    return question.rstrip("? ")
+
+
+def hide(text: str, asked: str, others: Index | None = None) -> str:
+    """The text with a mark in place of the question, and of any other question of the run."""
+    if asked:
+        text = re.sub(re.escape(asked), lambda match: _mark(match[0], asked) or match[0], text, flags=re.IGNORECASE)
+    return _hide_others(text, others) if others else text
+
+
+def _hide_others(text: str, others: Index) -> str:
+    words = list(WORD.finditer(text))
+    made, done = [], 0
+    for one, following in zip(words, words[1:]):
+        if one.start() < done:
+            continue
+        for question, identity in others.get((one[0].lower(), following[0].lower()), ()):
+            start = one.start() - WORD.search(question).start()
+            found = text[start : start + len(question)] if start >= done else ""
+            mark = found.lower() == question.lower() and _mark(found, question, identity)
+            if mark:
+                made += [text[done:start], mark]
+                done = start + len(question)
+                break
+    return "".join([*made, text[done:]])
+
+
+def _mark(found: str, question: str, identity: str = "") -> str | None:
+    """A mark that holds the capitals as the bits of a number; None where it would not give the text back."""
+    capitals = sum(1 << i for i, letter in enumerate(found) if letter.isupper())
+    if _spell(capitals, question) != found:
+        return None
+    return f"⟨question {capitals:x} {identity}⟩" if identity else f"⟨question {capitals:x}⟩"
+
+
+def _spell(capitals: int, question: str) -> str:
+    return "".join(letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate(question))
+
+
+def show(text: str, asked: str, others: Mapping[str, Question] | None = None) -> str:
+    """The text with the questions put back in the place of their marks; one that is not known stays hidden."""
+
+    def spell(match: re.Match) -> str:
+        other = (others or {}).get(match[2])
+        question = core(other.question) if other else "" if match[2] else asked
+        return _spell(int(match[1], 16), question) if question else match[0]
+
+    return MARK.sub(spell, text)
