@@ -25,8 +25,8 @@ from covrag_lite.config import ROOT, Config, from_notebook, resolve
 from covrag_lite.data import kind_of, load_passages, load_questions
 from covrag_lite.manifest import save_manifest
 from covrag_lite.records import Prediction, Sample
-from covrag_lite.report import ablation, retrieval
-from covrag_lite.report.recorded import Recorded
+from covrag_lite.report import ablation, retrieval, seeds
+from covrag_lite.report.recorded import Recorded, find_under
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.training import recipe, sigma, synthesis
 from covrag_lite.training.sources import load_sources
@@ -219,7 +219,16 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
                 plan.results.mkdir(parents=True, exist_ok=True)
                 run(plan)
             rows.append((plan.seed, name, round(time.perf_counter() - start)))
+    tell_seeds(plans[0].folder)
     return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
+
+
+def tell_seeds(folder: Path) -> None:
+    """What the seeds that have been run so far agree on."""
+    runs = [run for run in find_under(folder) if run.table in ("table2", "table5")]
+    if sum(run.table == "table2" for run in runs) > 1:
+        (by_seed,) = seeds.gather({run.folder / run.table: load_basis(run, ROOT) for run in runs}).values()
+        print(seeds.save(folder, by_seed))
 
 
 def hold_to(plan: Plan) -> None:

@@ -13,7 +13,7 @@ FILES = sorted((ROOT / "covrag_lite").rglob("*.py"))
 # A file or room imports from itself and from those of the lines above it; never from its own line.
 ORDER = (
     ("records", "config", "progress"),
-    ("metrics", "journal", "weights", "command"),
+    ("metrics", "journal", "weights", "command", "hiding"),
     ("prompts",),
     ("tasks",),
     ("data",),

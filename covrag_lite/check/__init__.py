@@ -14,6 +14,7 @@ from covrag_lite.check.claims import check_documents
 from covrag_lite.check.compare import compare_file
 from covrag_lite.check.remake import FIGURES, MAKE, load_basis
 from covrag_lite.config import ROOT
+from covrag_lite.report import seeds
 from covrag_lite.report.recorded import Recorded, find
 
 
@@ -32,6 +33,11 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
                 MAKE[run.table](run, basis, folder)
                 made |= {run.folder / file.name: file for file in sorted(folder.iterdir())}
                 plt.close("all")
+        for part, by_seed in seeds.gather(bases).items():
+            bases[part / "seeds"] = by_seed
+            folder = Path(tempfile.mkdtemp(dir=place))
+            seeds.save(folder, by_seed)
+            made |= {root / part / file.name: file for file in sorted(folder.iterdir())}
         for name, make in FIGURES.items():
             embedded = root / "figures" / "embedded"
             if (embedded / f"{name}.png").exists():

@@ -7,12 +7,14 @@ import pandas as pd
 
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, bounds, position, retrieval, tables, verifier
+from covrag_lite.report import ablation, bounds, position, retrieval, seeds, tables, verifier
+from covrag_lite.report.seeds import Seeds
 from covrag_lite.speed import rental, report
 from covrag_lite.systems import palette
 
-# What a run's numbers come from: predictions, the neighbours' frame, predictions by retriever, measured speed.
-Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Path
+# What a run's numbers come from: predictions, the neighbours' frame, predictions by retriever or by training seed,
+# measured speed.
+Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Seeds | Path
 
 
 def facts(basis: Basis) -> dict[str, str]:
@@ -21,6 +23,8 @@ def facts(basis: Basis) -> dict[str, str]:
         return report.facts(basis) | rental.facts(basis)
     if isinstance(basis, dict):
         return facts_of_retrieval(basis)
+    if isinstance(basis, Seeds):
+        return facts_of_seeds(basis)
     frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)
     made = facts_of_accuracy(frame) | facts_of_comparisons(frame) | facts_of_verdicts(frame)
     if isinstance(basis, pd.DataFrame):  # of the neighbours
@@ -44,6 +48,23 @@ def facts_of_retrieval(searches: dict[str, list[Prediction]]) -> dict[str, str]:
         made[f"{name} after"] = f"{row.last:.1f}"
         made[f"{name} delta"] = minus(f"{row.delta:+.1f}")
         made[f"{name} interval"] = minus(f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]")
+    return made
+
+
+def facts_of_seeds(by_seed: Seeds) -> dict[str, str]:
+    """Several training seeds: accuracies, comparisons and the judge, seed by seed and on average."""
+    made = {}
+    for system, row in seeds.accuracies(by_seed).iterrows():
+        made |= {f"{system} {name}": f"{value:.1f}" for name, value in row.items()}
+    for row in seeds.comparisons(by_seed).itertuples():
+        name = f"{row.what.replace(':', '')} {row.seed}"
+        made |= {f"{name} points": minus(f"{row.value:+.1f}"), f"{name} n": str(row.n)}
+        made[f"{name} interval"] = minus(f"[{row.low:+.1f}, {row.high:+.1f}]")
+        if row.seed != seeds.MEAN:
+            made |= {f"{name} gained": str(row.gained), f"{name} lost": str(row.lost), f"{name} p": f"{row.p:.3f}"}
+    for row in seeds.judges(by_seed).to_dict("records"):
+        name = f"judge {row.pop('questions')} {row.pop('seed')}"
+        made |= {f"{name} {column}": str(value) for column, value in row.items()}
     return made
 
 

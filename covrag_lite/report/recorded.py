@@ -53,13 +53,15 @@ class Recorded:
 
 def find(root: Path = config.ROOT) -> list[Recorded]:
     """Every recorded run under results/ and figures/, but for figures/custom, which every other run overwrites."""
-    made = []
-    for place in ("results", "figures"):
-        for file in sorted((root / place).glob("**/*.manifest.json")):
-            if file.parent.name != "custom":
-                table = file.name.removesuffix(".manifest.json")
-                made.append(Recorded(file.parent, table, json.loads(file.read_text())))
-    return made
+    made = [run for place in ("results", "figures") for run in find_under(root / place)]
+    return [run for run in made if run.folder.name != "custom"]
+
+
+def find_under(folder: Path) -> list[Recorded]:
+    """Every recorded run in a folder, or in one under it."""
+    files = sorted(folder.glob("**/*.manifest.json"))
+    tables = [file.name.removesuffix(".manifest.json") for file in files]
+    return [Recorded(file.parent, table, json.loads(file.read_text())) for file, table in zip(files, tables)]
 
 
 def load(run: Recorded, asked: config.Config | None = None, every: Sequence[Passage] = ()) -> list[Prediction]:

@@ -15,6 +15,8 @@ from covrag_lite.report.recorded import find
 # Columns that say whose value a row holds; a table has some of them.
 KEY = (
     "backbone",
+    "what",
+    "seed",
     "revision",
     "judge",
     "dataset",

@@ -1,0 +1,91 @@
+"""Several training seeds beside each other."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from covrag_lite.check.facts import facts
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.report import seeds
+
+HELD, OTHER = (Passage("gold", "", "Stonebridge"),), (Passage("other", "", "nothing"),)
+
+
+def ways(system, rights, n=4):
+    """A system's predictions: the numbers of the questions that it has right."""
+    made = []
+    for number in range(n):
+        question = Question(f"q{number}", "nq", f"question {number}", ("Stonebridge",), ("gold",))
+        right = number in rights
+        made.append(
+            Prediction(question, system, (Round("x", HELD if right else OTHER, "Stonebridge" if right else "no"),))
+        )
+    return made
+
+
+def judged(predictions, judgment="true"):
+    verdict = parse_verdict(render_verdict([0.5] * 6, judgment, ""))
+    return [replace(p, rounds=(replace(p.rounds[0], verdict=verdict), *p.rounds[1:])) for p in predictions]
+
+
+@pytest.fixture
+def two():
+    """In both seeds CoV-RAG has one question more right than RAG trained, another one in each."""
+    first = ways("RAG trained", {0}) + ways("CoV-RAG-S", {0}) + judged(ways("CoV-RAG", {0, 1}))
+    second = ways("RAG trained", {0}) + ways("CoV-RAG-S", {0, 2}) + judged(ways("CoV-RAG", {0, 2}))
+    return seeds.Seeds({"1": first, "2": second}, {})
+
+
+def row_of(table, what, seed):
+    (row,) = table[(table.what == f"answer right: {what}") & (table.seed == seed)].to_dict("records")
+    return row
+
+
+def test_each_seed_is_compared_by_itself_and_their_mean_question_by_question(two):
+    table = seeds.comparisons(two)
+    row = row_of(table, "RAG trained → CoV-RAG", "1")
+    assert (row["n"], row["value"], row["gained"], row["lost"]) == (4, 25.0, 1, 0)
+    assert row_of(table, "CoV-RAG-S → CoV-RAG", "2")["value"] == 0
+    mean = row_of(table, "CoV-RAG-S → CoV-RAG", seeds.MEAN)
+    assert (mean["n"], mean["value"]) == (4, 12.5)
+    assert mean["low"] <= 12.5 <= mean["high"]
+
+
+def test_questions_that_one_seed_lacks_are_left_out_of_the_mean_alone(two):
+    short = [p for p in two.table2["2"] if p.question.id != "q1"]
+    table = seeds.comparisons(seeds.Seeds({**two.table2, "2": short}, {}))
+    assert row_of(table, "RAG trained → CoV-RAG", "1")["n"] == 4
+    assert row_of(table, "RAG trained → CoV-RAG", seeds.MEAN)["n"] == 3
+
+
+def test_chain_and_none_are_compared_where_table_5_was_run(two):
+    with_chain = judged(ways("CoV-RAG", {0, 1}), "true")
+    none = judged(ways("CoV-RAG w/o chain", {0}), "true")
+    table = seeds.comparisons(seeds.Seeds(two.table2, {"1": with_chain + none}))
+    found = table[table.what.str.contains("w/o chain")].set_index("what").value.to_dict()
+    pair = "CoV-RAG w/o chain → CoV-RAG"
+    assert found == {f"{part} right: {pair}": 25.0 for part in ("first answer", "last answer", "judgment")}
+    assert not seeds.comparisons(two).what.str.contains("w/o chain").any()
+
+
+def test_seeds_are_gathered_from_their_folders_where_there_are_two(two):
+    places = {Path(f"results/real/toy/seed-{seed}/table2"): made for seed, made in two.table2.items()}
+    places[Path("results/real/toy/first-recipe/table2")] = two.table2["1"]
+    places[Path("results/real/lone/seed-1/table2")] = two.table2["1"]
+    assert seeds.gather(places) == {Path("results/real/toy"): two}
+
+
+def test_prose_can_tell_every_number_of_the_seeds(two):
+    told = facts(two)
+    assert (told["CoV-RAG seed 1"], told["CoV-RAG mean"], told["CoV-RAG-S spread"]) == ("50.0", "50.0", "25.0")
+    assert told["answer right RAG trained → CoV-RAG mean points"] == "+25.0"
+    assert (told["judge nq 1 caught"], told["judge nq 1 judge"][:4]) == ("0 of 2", "50.0")
+
+
+def test_the_table_is_written_with_a_row_a_seed(two, tmp_path):
+    text = seeds.save(tmp_path, two)
+    assert text == (tmp_path / "seeds.md").read_text()
+    assert text.count("answer right: RAG trained → CoV-RAG ") == 3
+    assert (tmp_path / "seeds.csv").read_text().count("\n") == len(seeds.comparisons(two)) + 1
