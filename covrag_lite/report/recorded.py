@@ -30,6 +30,7 @@ class Recorded:
     folder: Path
     table: str
     manifest: dict
+    root: Path = config.ROOT  # of the project that it lies in
 
     def file(self, end: str) -> Path:
         """One of the run's files."""
@@ -58,7 +59,7 @@ def find(root: Path = config.ROOT) -> list[Recorded]:
         for file in sorted((root / place).glob("**/*.manifest.json")):
             if file.parent.name != "custom":
                 table = file.name.removesuffix(".manifest.json")
-                made.append(Recorded(file.parent, table, json.loads(file.read_text())))
+                made.append(Recorded(file.parent, table, json.loads(file.read_text()), root))
     return made
 
 
