@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -20,9 +19,6 @@ from covrag_lite.report import pictures, tables
 from covrag_lite.report.choice import choose, tell
 from covrag_lite.report.recorded import Recorded, load
 from covrag_lite.report.reproduction import changed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LIVE, RECORDED = "live", "recorded"
 MARKED = "background-color: #fff3c4"  # a live row
@@ -66,20 +62,24 @@ def mark(table: pd.DataFrame) -> "pd.io.formats.style.Styler":
     return table.style.apply(colour, axis=1)
 
 
-def plot(manifest: dict, run: Recorded | None, known: pd.DataFrame, new: pd.DataFrame, path: Path) -> "Figure":
-    """The recorded accuracies as bars and the live ones as circles on them, where the live questions are a sample.
+def plot(manifest: dict, run: Recorded | None, known: pd.DataFrame, new: pd.DataFrame, path: Path) -> Path:
+    """Draw the recorded accuracies as bars and the live ones as circles on them, where the live ones are a sample.
 
     Without a record of this very model and data that has more questions, the live accuracies are the bars.
     """
+    import matplotlib.pyplot as plt
+
     asked = from_manifest(manifest["parameters"])
     live = tables.accuracy_table(new, "table2")
+    bars, circles = live, None
     if run and not differences(manifest, run):
         known = known[known.system.isin(new.system) & known.dataset.isin(new.dataset)]
         recorded = tables.accuracy_table(known, "table2")
         if len(recorded) == len(live) and len(known) > len(new):
-            title = tables.title("table2", asked, recorded, live)
-            return pictures.plot_accuracy(recorded, title, path, sample=live)
-    return pictures.plot_accuracy(live, tables.title("table2", asked, live), path)
+            bars, circles = recorded, live
+    figure = pictures.plot_accuracy(bars, tables.title("table2", asked, bars, circles), path, sample=circles)
+    plt.close(figure)  # the notebook shows the file, and need not draw it a second time
+    return path
 
 
 def steps_of(p: Prediction) -> list[tuple[tuple[int, str], object]]:
