@@ -12,6 +12,8 @@ from covrag_lite.config import ROOT
 
 def papermill() -> None:
     """Run papermill, with an output path put in where only a notebook was given."""
+    # jsonschema would load a grammar of web addresses, which takes 3 seconds of a slow core and checks nothing here.
+    sys.modules.setdefault("rfc3987_syntax", None)
     from papermill.cli import papermill as command
 
     words = sys.argv[1:]

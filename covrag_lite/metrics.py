@@ -8,7 +8,7 @@ normalised, but a gold answer must stand there in whole words, since a "2" in "1
 
 import string
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from scipy.stats import binomtest, rankdata
@@ -61,6 +61,7 @@ def holds_gold(passages: Sequence[Passage], gold_passages: Sequence[str]) -> boo
     return any(passage.id in gold_passages for passage in passages)
 
 
+@cache  # a table and its picture ask for the same shares, and scipy tests each of them
 def wilson(right: int, n: int) -> tuple[float, float]:
     """The 95 % Wilson interval of a share; it keeps its meaning at 0 % and at small n."""
     if n == 0:

@@ -12,6 +12,7 @@ from toy_project import SYSTEMS, find, undraw
 
 from covrag_lite.check import check
 from covrag_lite.check.facts import facts
+from covrag_lite.check.remake import load_larger
 from covrag_lite.data import load_questions
 from covrag_lite.outcomes import to_frame
 from covrag_lite.report import ablation, recorded, tables
@@ -59,6 +60,17 @@ def test_a_record_follows_in_whatever_order_its_systems_ran(alone):
     tables.save_table(run.folder, "table2", long, tables.compare(frame), tables.notes(frame))  # as the notebook does
     assert list(frame.system.unique()) == list(SYSTEMS)
     assert check(alone)[0] == []
+
+
+def test_a_sample_is_drawn_beside_the_record_it_is_a_sample_of(project):
+    run = find(project, "table2")
+    fewer = run.manifest["parameters"] | {"n_questions": 1}
+    asked = run.manifest["data"] | {"questions": {"n": 4, "sha256": "those"}}
+    sample = replace(run, manifest=run.manifest | {"parameters": fewer, "data": asked})
+    larger, frame = load_larger(sample)
+    assert larger.folder == run.folder
+    assert len(frame) == len(SYSTEMS) * run.n
+    assert load_larger(run)[0] is None  # no run is a sample of itself
 
 
 def test_one_altered_prediction_is_found(copy):

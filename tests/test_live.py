@@ -6,7 +6,7 @@ import pytest
 from toy_project import find
 
 from covrag_lite.outcomes import to_frame
-from covrag_lite.report import live, recorded
+from covrag_lite.report import live, pictures, recorded, tables
 
 
 @pytest.fixture
@@ -89,6 +89,49 @@ def test_without_a_record_the_live_rows_stand_alone(known, run, tmp_path):
     assert texts.empty and "none of the live questions is recorded" in said
     assert live.save_live(tmp_path / "deep" / "live.md", table, texts, said) == said
     assert "| CoV-RAG   | live" in (tmp_path / "deep" / "live.md").read_text()
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What is drawn, in place of pictures: the title, n of each bar, the circles."""
+    made = []
+
+    def keep(long, title, path, sample=None):
+        made.append((title, set(long[long.dataset != "average"].n), sample))
+
+    monkeypatch.setattr(pictures, "plot_accuracy", keep)
+    return made
+
+
+def test_the_picture_of_a_sample_has_recorded_bars_and_live_circles(drawn, run, known, tmp_path):
+    frame = to_frame(known)
+    sample = frame.groupby(["system", "dataset"]).head(1)
+    live.plot(run.manifest, run, frame, sample, tmp_path)
+    title, sizes, circles = drawn.pop()
+    assert title.endswith("\nbars: recorded, n = 2 each; circles: a sample, live, n = 1 each")
+    assert sizes == {2}
+    assert circles.equals(tables.accuracy_table(sample, "table2"))
+
+
+def test_the_average_of_recorded_bars_is_that_of_the_live_sets(monkeypatch, run, known, tmp_path):
+    frame = to_frame(known)
+    some = frame[frame.dataset.isin(["search", "quiz"])]
+    bars = []
+    monkeypatch.setattr(pictures, "plot_accuracy", lambda long, *_, **__: bars.append(long))
+    live.plot(run.manifest, run, frame, some.groupby(["system", "dataset"]).head(1), tmp_path)
+    assert bars[0].equals(tables.accuracy_table(some, "table2"))
+
+
+def test_without_a_larger_record_of_the_same_model_and_systems_the_live_rows_are_the_bars(drawn, run, known, tmp_path):
+    frame = to_frame(known)
+    sample = frame.groupby(["system", "dataset"]).head(1)
+    other = run.manifest | {"model_sha256": "other"}
+    live.plot(run.manifest, None, to_frame([]), sample, tmp_path)
+    live.plot(other, run, frame, sample, tmp_path)
+    live.plot(run.manifest, run, frame[frame.system != "RAG"], sample, tmp_path)
+    assert [(sizes, circles) for _, sizes, circles in drawn] == 3 * [({1}, None)]
+    live.plot(run.manifest, run, frame, frame, tmp_path)
+    assert drawn[-1][1:] == ({2}, None)
 
 
 def test_the_record_of_a_configuration_is_loaded_and_told(project, run, capsys):

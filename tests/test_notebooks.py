@@ -14,7 +14,14 @@ from covrag_lite.config import ROOT, Config, from_notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
-FEW = {"n_questions": 1, "n_passages": 1000, "n_test": 4, "batch_tokens": 4096}
+FEW = {
+    "n_questions": 1,
+    "n_passages": 1000,
+    "n_test": 4,
+    "batch_tokens": 4096,
+    "max_answer_tokens": 6,
+    "max_revised_tokens": 4,
+}
 SMALL = {
     "table2": FEW,
     "explore": {},

@@ -84,3 +84,15 @@ def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
     for name in ("a", "b"):
         pictures.plot_accuracy(long, "toy", tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_a_samples_values_are_circles_on_the_bars_of_their_system_and_set(frame, tmp_path):
+    long = tables.accuracy_table(frame, "table2")
+    sample = tables.accuracy_table(frame[frame.id.isin(["q1", "q3"])], "table2").iloc[::-1]  # in any order
+    axes = pictures.plot_accuracy(long, "toy", tmp_path / "toy.png", sample=sample).axes[0]
+    circles = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    values = sample[sample.metric == "normalised"].set_index(["system", "dataset"]).value
+    for bars, line, system in zip(axes.containers, circles, dict.fromkeys(long.system), strict=False):
+        assert [bar.get_x() < x < bar.get_x() + bar.get_width() for bar, x in zip(bars, line.get_xdata())] == 3 * [True]
+        assert list(line.get_ydata()) == [values[system, dataset] for dataset in ("nq", "webq", "average")]
+    assert len(circles) == long.system.nunique()

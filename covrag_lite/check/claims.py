@@ -5,6 +5,8 @@ name in braces for every number: of that run or, with a folder's name before it,
 """
 
 import re
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from covrag_lite.check.compare import compare_text
@@ -12,16 +14,23 @@ from covrag_lite.check.facts import Basis, facts
 
 BLOCK = re.compile(r"(<!-- made from (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 DOCUMENTS = ("README.md", "results/README.md")
+Numbers = dict[Path, Callable[[], dict[str, str]]]  # a run -> what gives its numbers, computed when first asked for
 
 
 def check_documents(root: Path, bases: dict[Path, Basis], write: bool) -> list[str]:
     """Every difference between the documents' blocks and their prose filled in; `write` puts the latter in place."""
+
+    @cache  # several blocks tell of one run
+    def compute(run: Path) -> dict[str, str]:
+        return facts(bases[run])
+
+    numbers = {run: partial(compute, run) for run in bases}
     wrong, used = [], set()
     for document in DOCUMENTS:
         path = root / document
         if path.exists():
             text = path.read_text()
-            filled = check_blocks(document, text, root, bases, wrong, write)
+            filled = check_blocks(document, text, root, numbers, wrong, write)
             used |= {match[2] for match in BLOCK.finditer(text)}
             if write:
                 path.write_text(filled)
@@ -32,14 +41,14 @@ def check_documents(root: Path, bases: dict[Path, Basis], write: bool) -> list[s
     return wrong
 
 
-def check_blocks(document: str, text: str, root: Path, bases: dict[Path, Basis], wrong: list[str], write: bool) -> str:
+def check_blocks(document: str, text: str, root: Path, numbers: Numbers, wrong: list[str], write: bool) -> str:
     """One document with its blocks filled in; what differs is added to `wrong`, unless it is to be written."""
 
     def fill_block(match: re.Match) -> str:
         source = match[2]
         start = text[: match.start(3)].count("\n")
         try:
-            filled = fill(root, source, bases)
+            filled = fill(root, source, numbers)
         except LookupError as error:
             wrong.append(f"{document}, line {start}: {error.args[0]}")
             return match[0]
@@ -52,18 +61,18 @@ def check_blocks(document: str, text: str, root: Path, bases: dict[Path, Basis],
     return BLOCK.sub(fill_block, text)
 
 
-def fill(root: Path, source: str, bases: dict[Path, Basis]) -> str:
+def fill(root: Path, source: str, numbers: Numbers) -> str:
     """A run's prose with its numbers."""
     place = Path(source)
     run = place.parent / place.name.partition(".")[0]  # a run may have several files of prose: table2.judge.claims.md
-    if run not in bases:
+    if run not in numbers:
         raise LookupError(f"made from {source}, but no predictions of that run can be scored")
     prose = (root / source).read_text()
-    numbers = facts(bases[run])
-    for other, basis in bases.items():
+    told = dict(numbers[run]())
+    for other, compute in numbers.items():
         if f"{{{other.parent.name} " in prose:
-            numbers |= {f"{other.parent.name} {name}": value for name, value in facts(basis).items()}
+            told |= {f"{other.parent.name} {name}": value for name, value in compute().items()}
     try:
-        return prose.format_map(numbers)
+        return prose.format_map(told)
     except KeyError as error:
         raise LookupError(f"{source}: {error} is no number of that run") from None

@@ -11,7 +11,8 @@ from covrag_lite.judging import judges, ranking
 from covrag_lite.judging.answers import Answers, load_answers
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, pictures, related, retrieval, tables
+from covrag_lite.report import ablation, live, pictures, related, retrieval, tables
+from covrag_lite.report.choice import choose
 from covrag_lite.report.recorded import Recorded, backbones, check_data, load_or_outcomes, load_searches
 from covrag_lite.report.world import knob_effects
 from covrag_lite.speed import report
@@ -51,7 +52,19 @@ def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path
     frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
     long = tables.accuracy_table(frame, run.table)
     tables.save_table(folder, run.table, long, tables.compare(frame), tables.notes(frame))
-    pictures.plot_accuracy(long, tables.title(run.table, run.config, long), folder / f"{run.table}.png")
+    picture = folder / f"{run.table}.png"
+    if run.table == "table2":
+        live.plot(run.manifest, *load_larger(run), frame, picture)
+    else:
+        pictures.plot_accuracy(long, tables.title(run.table, run.config, long), picture)
+
+
+def load_larger(run: Recorded) -> tuple[Recorded | None, pd.DataFrame]:
+    """The record that a sample was answered beside, and its frame; nothing where the run is no sample of one."""
+    larger = choose(run.config, run.root)
+    if larger is None or larger.n <= run.n:
+        return None, pd.DataFrame()
+    return larger, to_frame(load_basis(larger, run.root))
 
 
 def make_chain(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import ROOT, Config
+from covrag_lite.config import ROOT, Config, from_manifest
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import tables
+from covrag_lite.report import pictures, tables
 from covrag_lite.report.choice import choose, tell
 from covrag_lite.report.recorded import Recorded, load
 from covrag_lite.report.reproduction import changed
@@ -60,6 +60,26 @@ def mark(table: pd.DataFrame) -> "pd.io.formats.style.Styler":
         return [MARKED if LIVE in row.name else ""] * len(row)
 
     return table.style.apply(colour, axis=1)
+
+
+def plot(manifest: dict, run: Recorded | None, known: pd.DataFrame, new: pd.DataFrame, path: Path) -> Path:
+    """Draw the recorded accuracies as bars and the live ones as circles on them, where the live ones are a sample.
+
+    Without a record of this very model and data that has more questions, the live accuracies are the bars.
+    """
+    import matplotlib.pyplot as plt
+
+    asked = from_manifest(manifest["parameters"])
+    live = tables.accuracy_table(new, "table2")
+    bars, circles = live, None
+    if run and not differences(manifest, run):
+        known = known[known.system.isin(new.system) & known.dataset.isin(new.dataset)]
+        recorded = tables.accuracy_table(known, "table2")
+        if len(recorded) == len(live) and len(known) > len(new):
+            bars, circles = recorded, live
+    figure = pictures.plot_accuracy(bars, tables.title("table2", asked, bars, circles), path, sample=circles)
+    plt.close(figure)  # the notebook shows the file, and need not draw it a second time
+    return path
 
 
 def steps_of(p: Prediction) -> list[tuple[tuple[int, str], object]]:
@@ -124,9 +144,14 @@ def tell_texts(table: pd.DataFrame, manifest: dict, run: Recorded | None) -> str
         f"them{'; ' if partings else ''}{', '.join(partings)}. {sums[ALIKE]} end alike, right or wrong. "
         f"Live on {machines[0]}, recorded on {machines[1]}"
     )
-    asked = ("n_questions ", "the questions")  # a sample asks fewer
-    others = [line for line in changed(manifest, run.manifest) if not line.startswith(asked)]
+    others = differences(manifest, run)
     return f"{said}; they also differ in {'; '.join(others)}." if others else f"{said}."
+
+
+def differences(manifest: dict, run: Recorded) -> list[str]:
+    """What can change a number and differs from the recorded run, but for how many questions were asked."""
+    asked = ("n_questions ", "the questions")  # a sample asks fewer
+    return [line for line in changed(manifest, run.manifest) if not line.startswith(asked)]
 
 
 def save_live(path: Path, table: pd.DataFrame, texts: pd.DataFrame, said: str) -> str:

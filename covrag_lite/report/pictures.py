@@ -20,28 +20,44 @@ if TYPE_CHECKING:
 OTHER = "#777777"  # the colour of what has none of its own
 DARK = "#333333"  # of intervals
 DIAMOND = dict(marker="D", ls="none", mfc="white", mec="black")  # a value of the paper
+CIRCLE = dict(marker="o", ls="none", mfc="#ffd54a", mec="black", clip_on=False)  # a value of a sample, answered live
 THE_PAPER = "the paper (larger models,\nweb search)"
 
 
-def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "Figure":
-    """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric."""
+def plot_accuracy(
+    long: pd.DataFrame,
+    title: str,
+    path: Path,
+    metric: str | None = "normalised",
+    sample: pd.DataFrame | None = None,
+) -> "Figure":
+    """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric.
+
+    The values of a `sample` of the same questions, answered live, are circles on the bars.
+    """
     import matplotlib.pyplot as plt
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="talk")
     rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
-    rows = rows.assign(dataset=[name_of(dataset).replace(" ", "\n") for dataset in rows.dataset])
+    rows = rows.set_index("dataset", drop=False)
+    rows["dataset"] = [name_of(dataset).replace(" ", "\n") for dataset in rows.dataset]
     colours = {system: palette().get(system, OTHER) for system in rows.system.unique()}
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
     sns.barplot(rows, x="dataset", y="value", hue="system", palette=colours, errorbar=None, ax=axes)
-    for bars, (_, group) in zip(axes.containers, rows.groupby("system", sort=False)):
+    live = {} if sample is None else sample[sample.metric == metric].set_index(["system", "dataset"]).value
+    for bars, (system, group) in zip(axes.containers, rows.groupby("system", sort=False)):
         middle = [bar.get_x() + bar.get_width() / 2 for bar in bars]
         draw_intervals(axes, middle, group)
         axes.plot(middle, group.paper.astype(float), ms=7, zorder=3, **DIAMOND)
+        axes.plot(middle, [live.get((system, dataset)) for dataset in group.index], ms=9, zorder=4, **CIRCLE)
+    if sample is not None:
+        axes.plot([], [], ms=9, label="a sample, live", **CIRCLE | {"clip_on": True})
     if rows.paper.notna().any():
         axes.plot([], [], ms=7, label=THE_PAPER, **DIAMOND)
     label = f"accuracy, {metric} (%)" if metric else "share (%)"
-    axes.set(title=title, xlabel="", ylabel=label, ylim=(0, 100))
+    axes.set(xlabel="", ylabel=label, ylim=(0, 100))
+    axes.set_title(title, pad=None if sample is None else 14)  # room for circles at 100 %
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return save_picture(figure, path)
 

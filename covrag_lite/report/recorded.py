@@ -30,6 +30,7 @@ class Recorded:
     folder: Path
     table: str
     manifest: dict
+    root: Path = config.ROOT  # of the project that it lies in
 
     def file(self, end: str) -> Path:
         """One of the run's files."""
@@ -53,15 +54,15 @@ class Recorded:
 
 def find(root: Path = config.ROOT) -> list[Recorded]:
     """Every recorded run under results/ and figures/, but for figures/custom, which every other run overwrites."""
-    made = [run for place in ("results", "figures") for run in find_under(root / place)]
+    made = [run for place in ("results", "figures") for run in find_under(root / place, root)]
     return [run for run in made if run.folder.name != "custom"]
 
 
-def find_under(folder: Path) -> list[Recorded]:
+def find_under(folder: Path, root: Path = config.ROOT) -> list[Recorded]:
     """Every recorded run in a folder, or in one under it."""
     files = sorted(folder.glob("**/*.manifest.json"))
-    tables = [file.name.removesuffix(".manifest.json") for file in files]
-    return [Recorded(file.parent, table, json.loads(file.read_text())) for file, table in zip(files, tables)]
+    names = [file.name.removesuffix(".manifest.json") for file in files]
+    return [Recorded(file.parent, name, json.loads(file.read_text()), root) for file, name in zip(files, names)]
 
 
 def load(run: Recorded, asked: config.Config | None = None, every: Sequence[Passage] = ()) -> list[Prediction]:

@@ -151,12 +151,19 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def title(table: str, config: Config, long: pd.DataFrame) -> str:
-    """What stands over the picture of an accuracy table."""
-    sizes = long[long.dataset != "average"].n
-    size = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
+def title(table: str, config: Config, long: pd.DataFrame, sample: pd.DataFrame | None = None) -> str:
+    """What stands over the picture of an accuracy table, or of a recorded one with a sample answered live on it."""
     data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
-    return f"{table.replace('table', 'Table ')}: {config.model.short} on {data}, n = {size}"
+    name = f"{table.replace('table', 'Table ')}: {config.model.short} on {data}"
+    if sample is None:
+        return f"{name}, n = {tell_sizes(long)}"
+    return f"{name}\nbars: recorded, n = {tell_sizes(long)}; circles: a sample, live, n = {tell_sizes(sample)}"
+
+
+def tell_sizes(long: pd.DataFrame) -> str:
+    """How many questions the sets of an accuracy table have."""
+    sizes = long[long.dataset != "average"].n
+    return f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
 
 
 def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:
