@@ -127,10 +127,15 @@ def fit_sigma(plan: Plan) -> None:
     """σ on validation questions, with the rules it is compared with."""
     changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
     config = plan.testing(**changes).change(datasets=plan.choose("train"))
-    resources = evaluation.load_resources(config, load_passages(config))
-    rules = sigma.fit(config, evaluation.run(config, resources, load_questions(config)))
+    start = time.perf_counter()
+    questions, passages = load_questions(config), load_passages(config)
+    resources = evaluation.load_resources(config, passages)
+    made = evaluation.run(config, resources, questions)
+    seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
+    evaluation.record(plan.results, "sigma", {"": made}, config, resources.model, seconds, data)
+    rules = sigma.fit(config, made)
+    sigma.save_rules(plan.results, rules)
     print(rules.to_string())
-    rules.to_csv(plan.results / "sigma.csv", index=False)
 
 
 def run_table2(plan: Plan) -> None:

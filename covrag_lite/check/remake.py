@@ -16,6 +16,7 @@ from covrag_lite.report.choice import choose
 from covrag_lite.report.recorded import Recorded, backbones, check_data, load_or_outcomes, load_searches
 from covrag_lite.report.world import knob_effects
 from covrag_lite.speed import report
+from covrag_lite.training import sigma
 
 
 def load_basis(run: Recorded, root: Path) -> object:
@@ -86,6 +87,11 @@ def make_ranks(run: Recorded, basis: tuple[Answers, pd.DataFrame], folder: Path)
     pictures.plot_ranks(long, ranking.title(run.config, answers), folder / "table3.png")
 
 
+def make_rules(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:
+    """What each rule for σ gives on validation questions."""
+    sigma.save_rules(folder, sigma.cross_validate_sigma(predictions)[1])
+
+
 def make_retrieval(run: Recorded, searches: dict[str, list[Prediction]], folder: Path) -> None:
     """Table 6 and its pictures, with the part that is searched without a model."""
     frame = retrieval.join_retrievers(searches)
@@ -123,6 +129,7 @@ MAKE = {
     "table5": make_chain,
     "table6": make_retrieval,
     "related": make_related,
+    "sigma": make_rules,
 }
 # Those of figures/embedded that are no table's.
 FIGURES = {"figure4": make_backbones, "world": make_world, "speed.training": make_speed}

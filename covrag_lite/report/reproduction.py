@@ -16,6 +16,7 @@ from covrag_lite.report.recorded import find
 KEY = (
     "backbone",
     "what",
+    "σ",
     "seed",
     "revision",
     "judge",

@@ -7,6 +7,7 @@ on other questions than it is scored on, and stands beside "never" and "revised 
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,11 @@ def fit(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame | Non
     thresholds, rules = cross_validate_sigma(own)
     save_manifest(resolve(config.training.adapters_out) / "cov" / "sigma.json", thresholds)
     return rules
+
+
+def save_rules(folder: Path, rules: pd.DataFrame) -> None:
+    """Write what each rule gives."""
+    rules.to_csv(folder / "sigma.csv", index=False, lineterminator="\n")
 
 
 def cross_validate_sigma(predictions: Sequence[Prediction], folds: int = 5) -> tuple[dict, pd.DataFrame]:
