@@ -212,6 +212,25 @@ def test_a_file_that_was_being_written_is_no_result(settings, site, monkeypatch)
     assert not any("Stell" in path for path in site.paths[asked:])  # what was found before is not asked for again
 
 
+def test_a_result_gets_its_name_by_a_rename_of_what_is_whole_on_the_disk(tmp_path, monkeypatch):
+    old, new = (Result("q", "ddgs", date, 1, (Page("http://a.b"),)) for date in ("2026-01-01", "2026-01-02"))
+    store = snapshot.Snapshot(tmp_path, "ddgs")
+    store.save(old)
+    synced = {}
+
+    def look(descriptor):
+        number = os.fstat(descriptor).st_ino
+        (being_written,) = [file for file in (tmp_path / "ddgs").iterdir() if file.stat().st_ino == number]
+        synced[number] = being_written.read_text()
+        assert store.load("q") == old  # what was there is there until the new one takes its place
+
+    monkeypatch.setattr(os, "fsync", look)
+    store.save(new)
+    file = store.file("q")
+    assert synced == {file.stat().st_ino: snapshot.render(new)}  # the very file that was synced, not a copy of it
+    assert list(file.parent.iterdir()) == [file] and store.load("q") == new
+
+
 def test_what_a_provider_found_before_it_failed_is_kept(settings, site, monkeypatch):
     answers = iter([[Hit(site.url("/river"), "")], SearchError("toy: it went away")])
 
