@@ -81,3 +81,13 @@ def test_table_and_pictures_are_written_and_the_same_each_time(frame, tmp_path):
     for name in ("a", "b"):
         pictures.plot_retrieval(long, "toy", tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_a_retrievers_name_ends_under_its_own_bars_however_long_it_is(frame, tmp_path):
+    long = retrieval_table(frame)
+    long["retriever"] = long.retriever + " with a long name"
+    figure = pictures.plot_retrieval(long, "toy", tmp_path / "a.png")
+    for axes in figure.axes:
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
+            end = axes.transData.inverted().transform((label.get_window_extent().x1, 0))[0]
+            assert abs(end - place) < 0.4  # half of what a retriever's bars take

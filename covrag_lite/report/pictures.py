@@ -116,7 +116,7 @@ def plot_retrieval(
         part = rows[rows.questions == group].reset_index(drop=True)
         _draw_panel(axes, part, names)
         axes.set(title=f"{group}, n = {part.n.min():.0f}", ylim=(0, 105))
-        axes.set_xticks(part.index, part.retriever, rotation=45)
+        axes.set_xticks(part.index, part.retriever, rotation=45, ha="right", rotation_mode="anchor")
         axes.grid(axis="x", visible=False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     figure.suptitle(title)
