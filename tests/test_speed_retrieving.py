@@ -7,15 +7,16 @@ import pandas as pd
 import pytest
 
 from covrag_lite.config import Config
-from covrag_lite.speed import retrieving, served
-from covrag_lite.speed.engines import ENGINES, K
+from covrag_lite.speed import corpus, report, retrieving, served
+from covrag_lite.speed.engines import K
+from covrag_lite.speed.retrieving import ENGINES
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A small world as files."""
     folder = tmp_path_factory.mktemp("world")
-    retrieving.write_world(folder, 1000, 20, ("words", "vectors"))
+    corpus.write_world(folder, 1000, 20, ("words", "vectors"))
     return folder
 
 
@@ -33,6 +34,48 @@ def test_an_engine_finds_by_words_nearly_what_exact_search_finds(name, world, tm
     assert built["disk_mb"] > 0 and row["n"] == len(found) and max(len(rows) for rows in found) == K
 
 
+@pytest.mark.parametrize("name", ["lancedb", "sqlite fts5", "qdrant-edge"])
+@pytest.mark.parametrize("kind", ["words", "vectors"])
+def test_what_a_killed_engine_keeps_is_counted_when_it_is_opened_anew(name, kind, world, monkeypatch):
+    if name not in retrieving.choose([name], kind, 1000):
+        pytest.skip(f"{name} is not installed, or does not search by {kind}")
+    rows = retrieving.kill([name], kind, world)
+    assert rows == {f"{name}, {kind}": {"given": 500, "kept": 500}}
+
+
+def test_an_engine_that_fails_is_told_of_and_the_others_are_measured(world, monkeypatch):
+    def build(name, *given):
+        if name == "tantivy":
+            raise RuntimeError("there is\nno room")
+        return {"index_seconds": 1.0}
+
+    def alone(work, *given):
+        return build(*given) if work is retrieving.build else ({"n": 1}, [])
+
+    monkeypatch.setattr(retrieving, "alone", alone)
+    monkeypatch.setattr(retrieving, "recall", lambda *given: 0.9)
+    rows, failed = retrieving.measure(["tantivy", "lancedb"], "words", world)
+    assert rows["lancedb"] == {"n": 1, "recall": 0.9, "index_seconds": 1.0} and "tantivy" not in rows
+    assert failed == {"tantivy": {"said": "RuntimeError: there is no room"}}
+
+
+def test_a_record_can_be_read_back_and_keeps_its_other_parts(tmp_path):
+    file = tmp_path / "speed" / "inference.json"
+    report.update_record(file, {"served": {"a": {"n": 1.0}}, "words": {"old": {"n": 1.0}}})
+    report.update_record(file, retrieving.tell(["lancedb"]) | {"words": {"new": {"n": 2.0}}, "failed": {}})
+    frames, machine = report.load_frames(file)
+    assert {part: list(frame.index) for part, frame in frames.items()} == {"served": ["a"], "words": ["new"]}
+    assert "cores, load" in machine and ", commit " in machine
+
+
+def test_no_engine_is_measured_beyond_what_it_can_hold(monkeypatch):
+    monkeypatch.setattr(retrieving.engines.Engine, "version", lambda self: "1")
+    assert retrieving.choose(["milvus-lite", "qdrant-local", "lancedb"], "words", 10) == ["milvus-lite", "lancedb"]
+    assert retrieving.choose(["milvus-lite", "lancedb"], "words", 1_000_000) == ["lancedb"]
+    monkeypatch.setattr(retrieving.engines.Engine, "version", lambda self: None)
+    assert retrieving.choose(["lancedb"], "words", 10) == []
+
+
 def test_recall_counts_scores_and_not_places(world, tmp_path):
     retrieving.build("ours (bm25s)", world, tmp_path, "words")
     _, found = retrieving.ask("ours (bm25s)", world, tmp_path, "words")
@@ -45,7 +88,7 @@ def test_recall_counts_scores_and_not_places(world, tmp_path):
 
 
 def test_texts_that_share_words_have_near_vectors():
-    one, near, far = retrieving.embed([["otter", "hill", "kite"], ["otter", "hill", "fair"], ["novel", "town", "sea"]])
+    one, near, far = corpus.embed([["otter", "hill", "kite"], ["otter", "hill", "fair"], ["novel", "town", "sea"]])
     assert one @ near > 0.5 > one @ far
     assert np.linalg.norm(one) == pytest.approx(1)
 

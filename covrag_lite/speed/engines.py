@@ -1,7 +1,8 @@
 """Search engines that install as a wheel, each as a way to build an index and a way to search it.
 
-`speed.retrieving` measures them. All get the stems that our BM25 sees, split at blanks, so that what differs is the
-engine and not its reading of English. None but the one of `retrieval.engine` is a requirement of ours.
+`speed.retrieving` measures them, and those of `speed.clustered`. All get the stems that our BM25 sees, split at blanks,
+so that what differs is the engine and not its reading of English. None but that of `retrieval.engine` is a
+requirement of ours.
 """
 
 import sqlite3
@@ -22,10 +23,11 @@ class Engine:
     """How one engine is built in a folder, batch by batch, and opened again."""
 
     package: str  # what pip calls it; "" is Python's own
-    build_words: Callable[[Path, Batches], None]
-    find_words: Callable[[Path], Find]
+    build_words: Callable[[Path, Batches], None] | None
+    find_words: Callable[[Path], Find] | None
     build_vectors: Callable[[Path, Batches], None] | None = None
     find_vectors: Callable[[Path], Find] | None = None
+    count: Callable[[Path], int] | None = None  # passages that it holds when it is opened anew, as after a kill
 
     def version(self) -> str | None:
         """The installed version, or None."""
@@ -54,6 +56,10 @@ def find_sqlite(folder: Path) -> Find:
     return find
 
 
+def count_sqlite(folder: Path) -> int:
+    return sqlite3.connect(folder / "base.sqlite").execute("select count(*) from passages_docsize").fetchone()[0]
+
+
 def build_tantivy(folder: Path, batches: Batches) -> None:
     import tantivy
 
@@ -80,6 +86,12 @@ def find_tantivy(folder: Path) -> Find:
         return [searcher.doc(place)["row"][0] for _, place in searcher.search(asked, K).hits]
 
     return find
+
+
+def count_tantivy(folder: Path) -> int:
+    import tantivy
+
+    return tantivy.Index.open(str(folder)).searcher().num_docs
 
 
 def connect_duckdb(folder: Path) -> object:
@@ -113,6 +125,10 @@ def find_duckdb(folder: Path) -> Find:
         "where score is not null order by score desc limit ?"
     )
     return lambda query: [row for (row,) in base.execute(ask, (query, K)).fetchall()]
+
+
+def count_duckdb(folder: Path) -> int:
+    return connect_duckdb(folder).execute("select count(*) from passages").fetchone()[0]
 
 
 def build_lancedb(folder: Path, batches: Batches) -> None:
@@ -156,10 +172,10 @@ def find_lancedb(folder: Path) -> Find:
 
 def build_lancedb_vectors(folder: Path, batches: Batches) -> None:
     import lancedb
-    from lancedb.index import IvfPq
+    from lancedb.index import IvfRq
 
     table = fill_lancedb(lancedb.connect(folder), batches, "vector")
-    table.create_index("vector", config=IvfPq(distance_type="dot", num_sub_vectors=48))
+    table.create_index("vector", config=IvfRq(distance_type="dot"))  # IvfPq finds as much and takes 20 times as long
 
 
 def find_lancedb_vectors(folder: Path) -> Find:
@@ -168,90 +184,23 @@ def find_lancedb_vectors(folder: Path) -> Find:
     table = lancedb.connect(folder).open_table("passages")
 
     def find(vector: np.ndarray) -> list[int]:
-        asked = table.search(vector).distance_type("dot").nprobes(40).refine_factor(10)
+        asked = table.search(vector).distance_type("dot").nprobes(40).refine_factor(50)
         return asked.select(["row", "_distance"]).limit(K).to_arrow()["row"].to_pylist()
 
     return find
 
 
-def connect_milvus(folder: Path) -> object:
-    from pymilvus import MilvusClient
+def count_lancedb(folder: Path) -> int:
+    import lancedb
 
-    return MilvusClient(str(folder / "base.db"))
-
-
-def build_milvus(folder: Path, batches: Batches) -> None:
-    from pymilvus import DataType, Function, FunctionType
-
-    client = connect_milvus(folder)
-    schema = client.create_schema(auto_id=False)
-    schema.add_field("row", DataType.INT64, is_primary=True)
-    schema.add_field("words", DataType.VARCHAR, max_length=65_535, enable_analyzer=True)
-    schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)
-    schema.add_function(Function("bm25", FunctionType.BM25, ["words"], ["sparse"]))
-    settings = {"index_type": "SPARSE_INVERTED_INDEX", "metric_type": "BM25", "params": {"bm25_k1": 1.5}}
-    fill_milvus(client, schema, batches, "words", "sparse", settings)
-
-
-def fill_milvus(client: object, schema: object, batches: Batches, column: str, field: str, settings: dict) -> None:
-    client.create_collection("passages", schema=schema)
-    for rows, items in batches:
-        client.insert("passages", [{"row": row, column: item} for row, item in zip(rows, items)])
-    index = client.prepare_index_params()
-    index.add_index(field_name=field, **settings)
-    client.create_index("passages", index)
-    client.close()
-
-
-def find_milvus(folder: Path, field: str = "sparse") -> Find:
-    client = connect_milvus(folder)
-    client.load_collection("passages")
-
-    def find(query: object) -> list[int]:
-        (hits,) = client.search("passages", [query], anns_field=field, limit=K)
-        return [hit["row"] if "row" in hit else hit["id"] for hit in hits]
-
-    return find
-
-
-def build_milvus_vectors(folder: Path, batches: Batches) -> None:
-    from pymilvus import DataType
-
-    client = connect_milvus(folder)
-    schema = client.create_schema(auto_id=False)
-    schema.add_field("row", DataType.INT64, is_primary=True)
-    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=384)
-    settings = {"index_type": "HNSW", "metric_type": "IP", "params": {"M": 16, "efConstruction": 100}}
-    fill_milvus(client, schema, batches, "vector", "vector", settings)
-
-
-def find_milvus_vectors(folder: Path) -> Find:
-    return find_milvus(folder, "vector")
-
-
-def build_qdrant_vectors(folder: Path, batches: Batches) -> None:
-    from qdrant_client import QdrantClient, models
-
-    client = QdrantClient(path=str(folder))
-    client.create_collection("passages", models.VectorParams(size=384, distance=models.Distance.DOT))
-    for rows, vectors in batches:
-        points = [models.PointStruct(id=row, vector=vector.tolist()) for row, vector in zip(rows, vectors)]
-        client.upsert("passages", points)
-    client.close()
-
-
-def find_qdrant_vectors(folder: Path) -> Find:
-    from qdrant_client import QdrantClient
-
-    client = QdrantClient(path=str(folder))
-    return lambda vector: [hit.id for hit in client.query_points("passages", vector.tolist(), limit=K).points]
+    return lancedb.connect(folder).open_table("passages").count_rows()
 
 
 ENGINES = {
-    "sqlite fts5": Engine("", build_sqlite, find_sqlite),
-    "tantivy": Engine("tantivy", build_tantivy, find_tantivy),
-    "duckdb": Engine("duckdb", build_duckdb, find_duckdb),
-    "lancedb": Engine("lancedb", build_lancedb, find_lancedb, build_lancedb_vectors, find_lancedb_vectors),
-    "milvus-lite": Engine("milvus-lite", build_milvus, find_milvus, build_milvus_vectors, find_milvus_vectors),
-    "qdrant-local": Engine("qdrant-client", None, None, build_qdrant_vectors, find_qdrant_vectors),
+    "sqlite fts5": Engine("", build_sqlite, find_sqlite, count=count_sqlite),
+    "tantivy": Engine("tantivy", build_tantivy, find_tantivy, count=count_tantivy),
+    "duckdb": Engine("duckdb", build_duckdb, find_duckdb, count=count_duckdb),
+    "lancedb": Engine(
+        "lancedb", build_lancedb, find_lancedb, build_lancedb_vectors, find_lancedb_vectors, count_lancedb
+    ),
 }

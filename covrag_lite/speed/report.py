@@ -52,12 +52,19 @@ def save_frames(path: Path, frames: dict[str, pd.DataFrame], device: str) -> Non
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
+def update_record(path: Path, parts: dict) -> None:
+    """Write these parts of a record, and keep what else it holds."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(known | parts, indent=1) + "\n")
+
+
 def load_frames(path: Path) -> tuple[dict[str, pd.DataFrame], str]:
     """What was recorded of answering, part by part, and a sentence on the machine."""
     content = json.loads(path.read_text())
     frames = {}
     for part, rows in content.items():
-        if isinstance(rows, dict):  # all else tells of the machine
+        if isinstance(rows, dict) and rows:  # all else tells of the machine
             frames[part] = pd.DataFrame.from_dict(rows, orient="index")
     return frames, f"{content['device']}, torch {content['torch']}, commit {content['commit'][:7]}"
 

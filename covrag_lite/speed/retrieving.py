@@ -4,70 +4,41 @@ An index is built in one process and searched in another, from files, so that th
 is against exact search (our BM25, or every dot product): a passage found counts where its exact score is at least
 that of the fifth best, since equal scores are many in the world.
 
-    python -m covrag_lite.speed.retrieving --passages 10000,100000 --out engines.json
+All runs on one core. Engines that are not installed are left out; all of them, and the record of results/:
+
+    pip install tantivy duckdb duckdb-extension-fts pymilvus milvus-lite qdrant-client qdrant-edge-py
+    python -m covrag_lite.speed.retrieving --passages 10000,100000,1000000 --out results/speed-engines/inference.json
 """
 
 import argparse
-import json
 import multiprocessing
+import os
 import platform
+import signal
 import tempfile
 import time
-import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from covrag_lite.config import Config
-from covrag_lite.data import load_passages, load_questions
+from covrag_lite.manifest import find_commit
 from covrag_lite.retrieval import bm25, dense
-from covrag_lite.speed.engines import ENGINES, Batches, Find, K
+from covrag_lite.speed import engines
+from covrag_lite.speed.clustered import CLUSTERED
+from covrag_lite.speed.corpus import read, stream, write_world
+from covrag_lite.speed.engines import Batches, Find, K
+from covrag_lite.speed.report import update_record
 from covrag_lite.speed.scaling import memory
 
-BATCH = 10_000  # passages that are handed over together
-DIMENSIONS = 384  # MiniLM's
 SECONDS = 30  # after which no further query is asked
 WIKIPEDIA = 21_015_324  # passages of a hundred words, as retrieval over all of Wikipedia is mostly measured
 OURS = {"words": "ours (bm25s)", "vectors": "ours (exact)"}
-
-
-def write_world(folder: Path, size: int, n_queries: int, kinds: Sequence[str]) -> None:
-    """The world's passages and questions as files: their stems, and vectors made of these."""
-    config = Config().change(n_passages=size, n_questions=0)
-    words = bm25.tokenise(f"{p.title} {p.text}" for p in load_passages(config))
-    every = load_questions(config)
-    asked = bm25.tokenise(question.question for question in every[:: max(1, len(every) // n_queries)])
-    for name, texts in (("passages", words), ("queries", asked)):
-        (folder / f"{name}.txt").write_text("".join(" ".join(text) + "\n" for text in texts))
-        if "vectors" in kinds:
-            np.save(folder / f"{name}.npy", embed(texts))
-
-
-def embed(texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Unit vectors that are near each other where texts share words: the sum of a random vector a word."""
-    table = np.random.default_rng(1).normal(size=(2**14, DIMENSIONS)).astype(np.float32)
-    made = np.zeros((len(texts), DIMENSIONS), np.float32)
-    for row, words in enumerate(texts):
-        made[row] = table[[zlib.crc32(word.encode()) % len(table) for word in words]].sum(0)
-    return made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-9)
-
-
-def read(folder: Path, name: str, kind: str) -> Sequence:
-    """All stems as lines, or all vectors, mapped."""
-    if kind == "vectors":
-        return np.load(folder / f"{name}.npy", mmap_mode="r")
-    return (folder / f"{name}.txt").read_text().splitlines()
-
-
-def stream(folder: Path, kind: str) -> Batches:
-    """The passages in batches, with their rows."""
-    items = read(folder, "passages", kind)
-    for start in range(0, len(items), BATCH):
-        batch = items[start : start + BATCH]
-        yield range(start, start + len(batch)), batch
+ENGINES = engines.ENGINES | CLUSTERED
+LARGEST = {"milvus-lite": 100_000, "duckdb": 100_000, "qdrant-local": 100_000}  # passages; more would take hours
 
 
 def build_ours(folder: Path, place: Path, kind: str) -> None:
@@ -95,7 +66,7 @@ def find_ours(place: Path, kind: str) -> Find:
 
 def build(name: str, folder: Path, place: Path, kind: str) -> dict:
     """Build an index, alone in its process."""
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     if name == OURS[kind]:
         build_ours(folder, place, kind)
     else:
@@ -103,7 +74,7 @@ def build(name: str, folder: Path, place: Path, kind: str) -> dict:
         (engine.build_words if kind == "words" else engine.build_vectors)(place, stream(folder, kind))
     return {
         "index_seconds": time.perf_counter() - start,
-        "index_cpu_seconds": time.process_time(),  # all threads', whatever else the machine does
+        "index_cpu_seconds": time.process_time() - used,  # all threads', whatever else the machine does
         "index_peak_mb": peak_memory(),
         "disk_mb": sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) / 1e6,
     }
@@ -164,28 +135,65 @@ def recall(folder: Path, place: Path, kind: str, found: list[list[int]]) -> floa
     return float(np.mean(shares))
 
 
-def measure(names: Sequence[str], kind: str, size: int, n_queries: int) -> pd.DataFrame:
-    """One row an engine, our own first."""
-    alone = multiprocessing.get_context("spawn")
+def alone(work: Callable, *given: object) -> object:
+    """What a function returns in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *given).result()
+
+
+def measure(names: Sequence[str], kind: str, folder: Path) -> tuple[dict, dict]:
+    """One row an engine over the world in this folder, our own first; and what those said that failed."""
+    rows, failed = {}, {}
+    for name in (OURS[kind], *names):
+        place = folder / kind / name
+        place.mkdir(parents=True)
+        try:
+            built = alone(build, name, folder, place, kind)
+            asked, found = alone(ask, name, folder, place, kind)
+        except Exception as error:  # of an engine, whose kinds nobody knows; the others are measured all the same
+            failed[name] = describe(error)
+            continue
+        share = recall(folder, folder / "words" / OURS["words"], kind, found)
+        rows[name] = {**asked, "recall": share, **built}
+        print(kind, name, pd.Series(rows[name]).round(3).to_dict(), flush=True)
+    return rows, failed
+
+
+def describe(error: Exception) -> dict[str, str]:
+    """What an engine said, shortly."""
+    return {"said": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+
+
+def build_half(name: str, folder: Path, place: Path, kind: str) -> None:
+    """Build an index of the first half of the passages, and be killed where the other half would come."""
+    items = read(folder, "passages", kind)
+    size = max(1, len(items) // 10)
+
+    def half() -> Batches:
+        for start in range(0, 5 * size, size):
+            yield range(start, start + size), items[start : start + size]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    (ENGINES[name].build_words if kind == "words" else ENGINES[name].build_vectors)(place, half())
+
+
+def kill(names: Sequence[str], kind: str, folder: Path) -> dict:
+    """How many of the passages that were handed over each engine still has when its process was killed."""
     rows = {}
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        write_world(folder, size, n_queries, (kind,))
-        for name in (OURS[kind], *names):
-            place = folder / name
-            place.mkdir()
-            made_by = []
-            for work in (build, ask):
-                with ProcessPoolExecutor(1, mp_context=alone) as pool:
-                    made_by.append(pool.submit(work, name, folder, place, kind).result())
-            built, (asked, found) = made_by
-            rows[f"{name}, {size:,} passages"] = {
-                **asked,
-                "recall": recall(folder, folder / OURS["words"], kind, found),
-                **built,
-            }
-            print(pd.Series(rows[f"{name}, {size:,} passages"], name=name).round(3).to_dict(), name, kind, flush=True)
-    return pd.DataFrame.from_dict(rows, orient="index")
+    for name in names:
+        place = folder / "killed" / kind / name
+        place.mkdir(parents=True)
+        broken = multiprocessing.get_context("spawn").Process(target=build_half, args=(name, folder, place, kind))
+        broken.start()
+        broken.join()
+        assert broken.exitcode == -signal.SIGKILL, f"{name} did not come as far as being killed"
+        given = 5 * max(1, len(read(folder, "passages", kind)) // 10)
+        try:
+            rows[f"{name}, {kind}"] = {"given": given, "kept": alone(ENGINES[name].count, place)}
+        except Exception as error:  # again, whatever an engine may raise
+            rows[f"{name}, {kind}"] = {"given": given, "kept": None} | describe(error)
+        print("killed", kind, name, rows[f"{name}, {kind}"], flush=True)
+    return rows
 
 
 def extrapolate(frame: pd.DataFrame, size: int = WIKIPEDIA) -> pd.DataFrame:
@@ -211,24 +219,47 @@ def extrapolate(frame: pd.DataFrame, size: int = WIKIPEDIA) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+def choose(wanted: Sequence[str], kind: str, size: int) -> list[str]:
+    """Those of the engines that are installed, search by this kind, and can hold so many passages."""
+    able = [name for name in wanted if (ENGINES[name].build_words if kind == "words" else ENGINES[name].build_vectors)]
+    return [name for name in able if ENGINES[name].version() and size <= LARGEST.get(name, size)]
+
+
+def tell(wanted: Sequence[str]) -> dict[str, str]:
+    """Where and with what it is measured."""
+    versions = {name: ENGINES[name].version() or "not installed" for name in wanted} | {"bm25s": version("bm25s")}
+    return {
+        "commit": find_commit()["commit"],
+        "device": f"one of {os.cpu_count()} {platform.machine()} cores, load {os.getloadavg()[0]:.1f} at the start",
+        "torch": version("torch"),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--engines", default=",".join(ENGINES), help="names of speed/engines.py")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="names of speed/engines.py and clustered.py")
     parser.add_argument("--kinds", default="words,vectors")
     parser.add_argument("--passages", default="10000", help="sizes of the worlds that are searched")
     parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--out", type=Path, help="a JSON file for the table")
+    parser.add_argument("--out", type=Path, help="a JSON file for the tables; what else it holds is kept")
     given = parser.parse_args()
-    content = {"device": platform.machine()}
-    for kind in given.kinds.split(","):
-        can = {name: e for name, e in ENGINES.items() if (e.build_words if kind == "words" else e.build_vectors)}
-        names = [name for name in given.engines.split(",") if name in can and can[name].version()]
-        content["versions"] = {name: ENGINES[name].version() for name in names} | content.get("versions", {})
-        frames = [measure(names, kind, int(size), given.queries) for size in given.passages.split(",")]
-        frame = pd.concat(frames)
-        content[kind] = json.loads(frame.to_json(orient="index"))
-        if given.out:
-            given.out.write_text(json.dumps(content, indent=1) + "\n")
+    wanted, kinds = given.engines.split(","), given.kinds.split(",")
+    sizes = sorted(int(size) for size in given.passages.split(","))
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # of the processes that it starts, too
+    content = tell(wanted) | {kind: {} for kind in kinds} | {"killed": {}, "failed": {}}
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as made:
+            write_world(Path(made), size, given.queries, kinds)
+            for kind in kinds:
+                names = choose(wanted, kind, size)
+                rows, failed = measure(names, kind, Path(made))
+                content[kind] |= {f"{name}, {size:,} passages": row for name, row in rows.items()}
+                content["failed"] |= {f"{name}, {kind}, {size:,} passages": row for name, row in failed.items()}
+                if size == sizes[0]:
+                    content["killed"] |= kill([name for name in names if name in rows], kind, Path(made))
+                if given.out:
+                    update_record(given.out, content)
 
 
 if __name__ == "__main__":

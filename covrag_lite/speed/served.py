@@ -4,9 +4,9 @@ The prompts are those with which RAG answers Table 2's questions. Start a server
 `pip install "transformers[serving]"` and fills its batches from the requests that are under way:
 
     transformers serve path/to/folder --continuous-batching --attn-implementation sdpa --device cpu --dtype float32 \\
-        --cb-num-blocks 16 --cb-block-size 128 --cb-max-batch-tokens 512 --port 8000
+        --cb-num-blocks 64 --cb-block-size 128 --cb-max-batch-tokens 1024 --port 8000
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=any \\
-        python -m covrag_lite.speed.served --model path/to/folder --questions 12 --out served.json
+        python -m covrag_lite.speed.served --model path/to/folder --out results/speed-engines/inference.json
 
 The cache (blocks times their size, in tokens) must hold the prompts that are under way; on a CPU keep it small, since
 every step goes through all of it.
@@ -14,6 +14,7 @@ every step goes through all of it.
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +27,9 @@ import psutil
 from covrag_lite import prompts
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
+from covrag_lite.manifest import find_commit
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.speed.report import update_record
 
 PATIENCE = 1800.0  # seconds without a byte: a slow server that is asked twice is slower still
 
@@ -86,12 +89,15 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="the folder that is served, also as the server names it")
     parser.add_argument("--questions", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=Config().model.max_answer_tokens, help="the longest answer")
-    parser.add_argument("--out", type=Path, help="a JSON file for the table")
+    parser.add_argument("--out", type=Path, help="a JSON file for the table; what else it holds is kept")
     given = parser.parse_args()
     frame = measure(Config().change(max_answer_tokens=given.tokens), given.model, given.questions)
     print(frame.round(3).to_string())
     if given.out:
-        given.out.write_text(json.dumps(json.loads(frame.to_json(orient="index")), indent=1) + "\n")
+        told = (
+            f"commit {find_commit()['commit']}, load {os.getloadavg()[0]:.1f} at the end, {given.tokens} tokens at most"
+        )
+        update_record(given.out, {"served": json.loads(frame.to_json(orient="index")), "served_at": told})
 
 
 if __name__ == "__main__":
