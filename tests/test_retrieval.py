@@ -5,6 +5,7 @@ from covrag_lite import retrieval, weights
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.evaluation import load_resources
 from covrag_lite.records import Passage
+from covrag_lite.retrieval import dense as by_meaning
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.retrieval.bm25 import highest
 from covrag_lite.retrieval.dense import embed, load_encoder, nearest
@@ -74,6 +75,31 @@ def test_the_corpus_is_encoded_once_and_anew_when_it_changes(dense, passages, mo
     load_retriever(dense, changed)
     assert encoded == [6, 6]
     assert len(list((weights.CACHE / "embeddings").iterdir())) == 2
+
+
+def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, passages, monkeypatch):
+    texts = [p.text for p in passages]
+    whole = np.array(embed(texts, dense.encoder))
+    for file in (weights.CACHE / "embeddings").iterdir():
+        file.unlink()
+    monkeypatch.setattr(by_meaning, "BLOCK", 2)
+    encoder = load_encoder(weights.find_encoder(dense.encoder))
+    encode_document = encoder.encode_document
+    encoded = []
+
+    def killed_at_the_third(texts, **how):
+        encoded.append(texts[0])
+        if len(encoded) == 3:
+            raise KeyboardInterrupt
+        return encode_document(texts, **how)
+
+    monkeypatch.setattr(encoder, "encode_document", killed_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        embed(texts[:5], dense.encoder)
+    resumed = embed(texts[:5], dense.encoder)
+    assert encoded == [texts[0], texts[2], texts[4], texts[4]]  # what was encoded before the kill is not encoded again
+    assert np.allclose(resumed, whole[:5], atol=1e-5) and resumed.dtype == whole.dtype
+    assert len(list((weights.CACHE / "embeddings").iterdir())) == 1  # no block is left behind
 
 
 def test_vectors_have_length_one_whatever_the_batch(dense, passages):

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from covrag_lite import config, weights
+from covrag_lite.progress import track
 from covrag_lite.records import Passage, Search
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+BLOCK = 10_000  # texts encoded together: what a kill loses at most
 SHOWN = 1000  # texts from which on their encoding has a bar
 SCORES = 10_000_000  # products held at once: about 200 MB with what sorting them takes, whatever the size of the corpus
 
@@ -53,16 +56,46 @@ def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
     """The texts as unit vectors, one row each; computed once for these texts and this encoder, then read from disk."""
     key = hashlib.sha256("\0".join([weights.hash_encoder(encoder), *texts]).encode()).hexdigest()[:16]
     file = weights.CACHE / "embeddings" / f"{key}.npy"
+    file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists():
-        # sentence-transformers sorts by length, so that a batch needs little padding.
         network = load_encoder(weights.find_encoder(encoder))
-        shown = len(texts) > SHOWN
-        vectors = network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=shown)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        making = file.with_suffix(f".{os.getpid()}.npy")
-        np.save(making, vectors)
-        making.rename(file)  # whole or not there
+        if len(texts) <= BLOCK:
+            write(file, encode(texts, network))
+        else:
+            encode_blocks(texts, network, file)
     return np.load(file, mmap_mode="r")
+
+
+def encode(texts: Sequence[str], network: "SentenceTransformer", shown: bool = True) -> np.ndarray:
+    """The texts' unit vectors; sentence-transformers sorts them by length, so that a batch needs little padding."""
+    shown = shown and len(texts) > SHOWN
+    return network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=shown)
+
+
+def encode_blocks(texts: Sequence[str], network: "SentenceTransformer", file: Path) -> None:
+    """Encode many texts block by block into one file; a run that was killed goes on behind the last whole block."""
+    folder = file.with_suffix("")
+    starts = range(0, len(texts), BLOCK)
+    folder.mkdir(exist_ok=True)
+    parts = [folder / f"{start}.npy" for start in starts]
+    left = [(start, part) for start, part in zip(starts, parts) if not part.exists()]
+    for start, part in track(left, "encode", "block", total=len(parts), done=len(parts) - len(left)):
+        write(part, encode(texts[start : start + BLOCK], network, shown=False))
+    width = np.load(parts[0], mmap_mode="r").shape[1]
+    making = file.with_suffix(f".{os.getpid()}.npy")
+    whole = np.lib.format.open_memmap(making, "w+", np.float32, (len(texts), width))
+    for start, part in zip(starts, parts):
+        whole[start : start + BLOCK] = np.load(part)
+    whole.flush()
+    making.rename(file)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def write(file: Path, vectors: np.ndarray) -> None:
+    """Write vectors, whole or not at all."""
+    making = file.with_suffix(f".{os.getpid()}.npy")
+    np.save(making, vectors)
+    making.rename(file)
 
 
 @cache
