@@ -8,8 +8,8 @@ The prompts are those with which RAG answers Table 2's questions. Start a server
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=any \\
         python -m covrag_lite.speed.served --model path/to/folder --out results/speed-engines/inference.json
 
-The cache (blocks times their size, in tokens) must hold the prompts that are under way; on a CPU keep it small, since
-every step goes through all of it.
+The cache (blocks times their size, in tokens) must hold the prompts that are under way, here twelve of 500 tokens; on a
+CPU keep it small, since every step goes through all of it.
 """
 
 import argparse
