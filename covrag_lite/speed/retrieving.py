@@ -39,8 +39,14 @@ WIKIPEDIA = 21_015_324  # passages of a hundred words, as retrieval over all of 
 OURS = {"words": "ours (bm25s)", "vectors": "ours (exact)"}
 GROWING = ["index_cpu_seconds", "index_peak_mb", "disk_mb", "search_mb", "cpu_ms_per_query"]  # with the passages
 ENGINES = engines.ENGINES | CLUSTERED
-# Passages: more would take hours, or, of the last, the engine itself warns.
-LARGEST = {"milvus-lite": 100_000, "duckdb": 100_000, "qdrant-local": 20_000}
+# Passages: more would take hours, or, of qdrant-local, the engine itself warns.
+LARGEST = {
+    "milvus-lite words": 100_000,
+    "milvus-lite vectors": 100_000,
+    "duckdb words": 100_000,
+    "qdrant-local vectors": 20_000,
+    "qdrant-edge vectors": 100_000,
+}
 
 
 def build_ours(folder: Path, place: Path, kind: str) -> None:
@@ -228,7 +234,7 @@ def extrapolate(frame: pd.DataFrame, size: int = WIKIPEDIA) -> pd.DataFrame:
 def choose(wanted: Sequence[str], kind: str, size: int) -> list[str]:
     """Those of the engines that are installed, search by this kind, and can hold so many passages."""
     able = [name for name in wanted if (ENGINES[name].build_words if kind == "words" else ENGINES[name].build_vectors)]
-    return [name for name in able if ENGINES[name].version() and size <= LARGEST.get(name, size)]
+    return [name for name in able if ENGINES[name].version() and size <= LARGEST.get(f"{name} {kind}", size)]
 
 
 def tell(wanted: Sequence[str]) -> dict[str, str]:
