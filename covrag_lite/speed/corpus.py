@@ -1,7 +1,7 @@
 """The world's passages and questions as files of stems and of vectors: what `speed.retrieving` hands to every engine.
 
 Vectors are made of the stems, since an encoder would take half a day for a million passages on a CPU. They have the
-size of MiniLM's; texts that share words are near each other, but what a search by meaning finds is not to be learnt here.
+size of MiniLM's; texts that share words are near each other, but they tell nothing of how well an encoder finds.
 """
 
 import zlib
