@@ -166,8 +166,8 @@ def measure(names: Sequence[str], kind: str, folder: Path) -> tuple[dict, dict]:
             failed[name] = describe(error)
             continue
         share = recall(folder, folder / "words" / OURS["words"], kind, found)
-        rows[name] = {**asked, "recall": share, **built}
-        print(kind, name, pd.Series(rows[name]).round(3).to_dict(), flush=True)
+        rows[name] = {column: round(value, 3) for column, value in {**asked, "recall": share, **built}.items()}
+        print(kind, name, rows[name], flush=True)
     return rows, failed
 
 
@@ -243,6 +243,7 @@ def tell(wanted: Sequence[str]) -> dict[str, str]:
     return {
         "commit": find_commit()["commit"],
         "device": f"one of {os.cpu_count()} {platform.machine()} cores, load {os.getloadavg()[0]:.1f} at the start",
+        "note": "Written by one run of speed.retrieving.",
         "torch": version("torch"),
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
     }
