@@ -106,7 +106,10 @@ def save_samples(path: Path, samples: Sequence[Sample]) -> None:
 
 def load_samples(path: Path) -> list[Sample]:
     """The samples that `save_samples` wrote."""
-    rows = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
+    try:
+        rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+    except (EOFError, OSError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}): remove it, and run the stage data again") from None
     return [Sample(**row | {"target": tuple(row["target"])}) for row in rows]
 
 

@@ -113,3 +113,11 @@ def test_samples_come_back_as_they_were(tmp_path):
     replication.save_samples(tmp_path / "one.samples.jsonl.gz", samples)
     assert replication.load_samples(tmp_path / "one.samples.jsonl.gz") == samples
     assert [file.name for file in tmp_path.iterdir()] == ["one.samples.jsonl.gz"]
+
+
+def test_damaged_samples_say_what_to_do(tmp_path):
+    file = tmp_path / "cov.samples.jsonl.gz"
+    replication.save_samples(file, [Sample("a", "answer", "p", ("t",))])
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(ValueError, match="run the stage data again"):
+        replication.load_samples(file)

@@ -11,7 +11,7 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.report import paper
-from covrag_lite.systems import palette
+from covrag_lite.systems import SYSTEMS, palette
 
 # How a set is called where people read it.
 NAMES = {
@@ -70,7 +70,8 @@ def _cells(group: pd.DataFrame, metric: str) -> list[tuple]:
 
 def in_order(systems: Sequence[str]) -> list[str]:
     """Systems in the order of a table's rows."""
-    return sorted(systems, key=list(palette()).index)
+    names = [*palette(), *SYSTEMS]
+    return sorted(systems, key=names.index)
 
 
 def wide(long: pd.DataFrame, metric: str | None = "normalised") -> pd.DataFrame:
