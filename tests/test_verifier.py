@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from covrag_lite.report import verifier
-from covrag_lite.report.bounds import bounds, count_found
+from covrag_lite.report.bounds import bounds, count_found, error_classes
 
 
 def make_frame(rows):
@@ -58,3 +58,17 @@ def test_nothing_beats_a_perfect_judge_and_reader():
     assert table["answer: perfect judge and reader"] == 75.0
     assert table["passages: perfect choice between the two"] == 75.0
     assert count_found(frame) == (1, 1)
+
+
+def test_every_wrong_answer_is_of_one_class():
+    frame = pd.DataFrame(
+        {
+            "normalised": [True, False, False, False, False, None],
+            "found_first": [True, False, True, False, False, True],
+            "found_last": [True, True, False, False, False, True],
+            "revised": [False, True, True, False, True, False],
+        }
+    )
+    table = error_classes(frame.assign(system="CoV-RAG")).set_index("class")
+    assert table.n.to_dict() == {"misread": 1, "searched away": 1, "not found, trusted": 1, "not found twice": 1}
+    assert table.share.tolist() == [25.0] * 4

@@ -128,6 +128,8 @@ def facts_of_verdicts(frame: pd.DataFrame) -> dict[str, str]:
             made[f"{name} both"] = row.both
         for row in bounds.bounds(frame, system).itertuples():
             made[f"{system} {row.case.replace(':', '')}"] = f"{row.value:.1f}"  # a colon in braces begins a format
+        for row in bounds.error_classes(frame, system).itertuples(index=False):
+            made |= {f"{system} {row[0]} n": str(row.n), f"{system} {row[0]} share": f"{row.share:.1f}"}
         found = map(str, bounds.count_found(frame, system))
         made |= dict(zip((f"{system} found anew", f"{system} found no more"), found))
         for part, n, _, before, after, delta, interval in verifier.reference_delta(frame, system).itertuples(

@@ -32,6 +32,22 @@ def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     return pd.DataFrame(made, columns=["case", "n", "value", "low", "high"]).round(1)
 
 
+def error_classes(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """Why answers are wrong: a row a class, which together are all wrong answers; shares of these in %."""
+    rows = frame[(frame.system == system) & frame.normalised.notna()]
+    wrong = rows[~rows.normalised.astype(bool)]
+    found, again = wrong.found_first.astype(bool), wrong.found_last.astype(bool)
+    classes = {
+        "misread": again,  # the passages it answered from hold an answer
+        "searched away": found & ~again,  # only the first passages held one
+        "not found, trusted": ~found & ~again & ~wrong.revised,
+        "not found twice": ~found & ~again & wrong.revised,
+    }
+    counts = {name: int(values.sum()) for name, values in classes.items()}
+    made = [(name, n, 100 * n / max(1, len(wrong))) for name, n in counts.items()]
+    return pd.DataFrame(made, columns=["class", "n", "share"]).round(1)
+
+
 def count_found(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[int, int]:
     """How many questions find an answer only after the revision, and how many only before it."""
     rows = frame[(frame.system == system) & frame.normalised.notna()]
