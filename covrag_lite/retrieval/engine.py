@@ -5,9 +5,9 @@ or a cluster (https://host/database). The words are BM25's own stems, so that wh
 for the engine's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte).
 
 Why LanceDB: of what installs as a wheel it alone is both compiled and one client from a folder to a cluster. Qdrant
-Edge is quicker up to 100,000 passages (more were not measured), but a beta for one machine alone, with another client
-than Qdrant's cluster, and wants more memory to index; Qdrant's local mode knows no words; Milvus's embedded form scores
-in Python loops; SQLite, DuckDB and tantivy know no second machine; OpenSearch is a server. `speed.retrieving` measures
+Edge is quicker (at a million passages three times), but a beta for one machine alone, with another client than Qdrant's
+cluster, and wants four times the memory to index; Qdrant's local mode knows no words; Milvus's embedded form scores in
+Python loops; SQLite, DuckDB and tantivy know no second machine; OpenSearch is a server. `speed.retrieving` measures
 them, results/speed-engines keeps what it measured.
 """
 
