@@ -5,6 +5,7 @@ times the ways to train, and `inference` answers with a random network.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -139,14 +140,31 @@ def quantised(layer: torch.nn.Linear, weight: torch.Tensor, dtype: torch.dtype) 
     return new
 
 
-def length_mix(n: int, vocabulary: int, seed: int = 0) -> list[Encoded]:
-    """Samples of our training data's lengths: answers of some 500 tokens with 15 to learn, verdicts of 750 with 110."""
+def length_mix(n: int, vocabulary: int, seed: int = 0, text: Sequence[int] = ()) -> list[Encoded]:
+    """Samples of our training data's lengths: answers of some 500 tokens with 15 to learn, verdicts of 750 with 110.
+
+    Their tokens are drawn one by one, or are pieces of a text's.
+    """
     generator = random.Random(seed)
     samples = []
     for i in range(n):
         task = i % 2
         low, high, targets = ((450, 550, 15), (700, 800, 110))[task]
         length = generator.randint(low, high)
-        ids = tuple(generator.randrange(vocabulary) for _ in range(length))
-        samples.append(Encoded(task, ids, length - targets))
+        samples.append(Encoded(task, draw_ids(length, vocabulary, generator, text), length - targets))
     return generator.sample(samples, n)
+
+
+def full_rows(n: int, vocabulary: int, length: int, seed: int = 0, text: Sequence[int] = ()) -> list[Encoded]:
+    """Samples that each fill a row of their own, with 110 tokens to learn."""
+    generator = random.Random(seed)
+    targets = min(110, length // 2)
+    return [Encoded(1, draw_ids(length, vocabulary, generator, text), length - targets) for _ in range(n)]
+
+
+def draw_ids(length: int, vocabulary: int, generator: random.Random, text: Sequence[int] = ()) -> tuple[int, ...]:
+    """So many tokens, drawn one by one, or a piece of the text where there is one."""
+    if text:
+        begin = generator.randrange(len(text) - length)
+        return tuple(text[begin : begin + length])
+    return tuple(generator.randrange(vocabulary) for _ in range(length))

@@ -103,7 +103,9 @@ def our_steps(
     shape = shape_of(packs, everything, settings.pack_tokens) if settings.execution != "eager" else None
 
     def build(step: Step) -> list[dict]:
-        return [lay_out(row, (1e-3, 1e-3), device, shape) for row in step]
+        n_targets = sum(len(one.ids) - one.start for row in step for one in row)
+        mean = (1 / max(1, n_targets),) * 2  # so that a step's loss is a mean over its target tokens, as others have it
+        return [lay_out(row, mean, device, shape) for row in step]
 
     ready = build(steps[0])
     for following in [*steps[1:], []]:
