@@ -1,7 +1,7 @@
 """How fast answering is: each function measures one thing against its plain way, in one run, ratios first.
 
-The plain way is transformers' `generate` on the network as transformers, peft and bitsandbytes load it.
-notebooks/speed.ipynb calls `benchmark`.
+The plain way is transformers' `generate` on the network as transformers, peft and bitsandbytes load it; the part
+"continuous" measures against its continuous batching. notebooks/speed.ipynb calls `benchmark`.
 
     python -m covrag_lite.speed.inference --parts verdicts,batches,rounds,overhead,bm25 --out speed_inference.json
 """
@@ -212,7 +212,7 @@ def benchmark(
     search = load_retriever(config.retrieval, passages)
     asked = [question.question for question in questions]
     found = search(asked)
-    needs_model = not {"verdicts", "batches", "rounds"}.isdisjoint(parts)
+    needs_model = not {"verdicts", "batches", "rounds", "continuous"}.isdisjoint(parts)
     if needs_model:
         model = random_model(config, shape) if shape else load_model(config.model)
 
@@ -227,6 +227,11 @@ def benchmark(
                 return batches(model.with_adapter("rag"), texts, config.model.max_answer_tokens, plain)
             case "rounds":
                 return rounds(config, model, search, questions)
+            case "continuous":
+                from covrag_lite.speed import continuous
+
+                plain = None if shape else load_model(config.model).with_adapter("cov").network
+                return continuous.against(config, model, search, questions, plain)
             case "overhead":
                 return scaling.overhead(config)
             case "bm25":
