@@ -8,9 +8,10 @@ import torch
 from transformers import PreTrainedModel
 
 from covrag_lite.config import Config, Data, Model, Retrieval, World
+from covrag_lite.model import serving
 from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import continuous, folders, peers, sft
+from covrag_lite.speed import continuous, folders, holding, peer, peers, sft
 from covrag_lite.speed.shapes import build_network, full_rows, length_mix
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
@@ -23,7 +24,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(peers, "WARM_UP", 1)
+    monkeypatch.setattr(peer, "WARM_UP", 1)
     return peers.Case("tiny", "our mix", 4096, 2)
 
 
@@ -38,7 +39,7 @@ def test_a_folder_in_four_bits_gives_back_the_very_network(place):
 def test_a_models_own_weights_are_quantised_once_and_learn_from_a_text(tiny_folder, tmp_path):
     place = folders.write_folder(str(tiny_folder), tmp_path, "cpu")
     case = peers.Case(str(tiny_folder), "our mix", 4096, 1)
-    steps = peers.steps_of(case, place, 4096)
+    steps = peer.steps_of(case, place, 4096)
     assert "quantization_config" in json.loads((place / "config.json").read_text())
     ids = [one.ids for one in steps[0][0]]
     text = folders.load_tokenizer(place).decode(ids[0])
@@ -61,14 +62,14 @@ def test_a_row_tells_a_peer_where_samples_end_and_what_counts():
 
 
 def test_the_plain_way_has_our_losses_on_the_same_rows(few, place):
-    made = {way: peers.measure(peers.WAYS[way], few, "cpu", place.parent) for way in ("ours", "plain")}
+    made = {way: peer.measure(peers.WAYS[way], few, "cpu", place.parent) for way in ("ours", "plain")}
     assert made["ours"]["losses"] == pytest.approx(made["plain"]["losses"], abs=2e-4)
     assert len(made["ours"]["losses"]) == 3 and made["ours"]["tokens_per_second"] > 0
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("trl"), reason="trl is not installed: pip install trl")
 def test_trl_has_our_losses_on_the_same_rows(few, place):
-    ours, theirs = (peers.measure(peers.WAYS[way], few, "cpu", place.parent) for way in ("ours", "trl"))
+    ours, theirs = (peer.measure(peers.WAYS[way], few, "cpu", place.parent) for way in ("ours", "trl"))
     assert "failure" not in theirs, theirs
     assert theirs["losses"] == pytest.approx(ours["losses"], abs=2e-4)
 
@@ -78,9 +79,9 @@ def test_what_is_not_installed_or_fails_is_told_in_one_sentence(monkeypatch, tmp
     monkeypatch.setitem(peers.WAYS, "missing", peers.Way("trl", ("no_such_package",)))
     outcome = tmp_path / "outcome.jsonl"
     task = {"way": "missing", "cases": [vars(case)], "seconds": 9, "outcome": str(outcome)}
-    peers.work(task)
+    peer.work(task)
     assert json.loads(outcome.read_text())["failure"] == "not installed: no_such_package"
-    broken = peers.measure(peers.Way("ours", given={"checkpointing": 2.0}), case, "cpu", place.parent)
+    broken = peer.measure(peers.Way("ours", given={"checkpointing": 2.0}), case, "cpu", place.parent)
     assert broken["failure"].startswith("ValueError: checkpointing is 2.0")
 
 
@@ -88,7 +89,9 @@ def test_a_process_that_dies_is_told_by_its_last_words(monkeypatch, tmp_path):
     monkeypatch.setitem(peers.WAYS, "unheard of", peers.Way("trl"))  # here, and not in the process
     frame = peers.benchmark(["unheard of"], ["tiny"], "cpu", out=tmp_path / "peers.json")
     assert frame.failure.tolist() == ["KeyError: 'unheard of'"] * 2
-    assert json.loads((tmp_path / "peers.json").read_text())["rows"][0]["tokens_per_second"] is None
+    again = peers.benchmark([], ["tiny"], "cpu", out=tmp_path / "peers.json")  # what is there of other ways stays
+    assert again.way.tolist() == ["unheard of"] * 2 and again.tokens_per_second.isna().all()
+    assert "KeyError" in (tmp_path / "peers.log").read_text()
 
 
 def test_our_speed_is_told_over_each_peers():
@@ -111,3 +114,33 @@ def test_continuous_batching_writes_the_same_answers(tiny_folder, questions, pas
     assert frame.same[["answers, ours", "answers, generate_batch"]].tolist() == [4, 4]
     assert (frame.per_second > 0).all() and frame.ours_faster["two rounds, ours"] == 1
     assert frame.parsed["verdicts, generate_batch"] == 0  # random weights know no schema
+
+
+def test_the_largest_size_that_fits_is_looked_for_upwards_and_from_above():
+    tried = []
+
+    def attempt(size):
+        tried.append(size)
+        return size / 10 if size <= 40 else None
+
+    sizes = (10, 20, 40, 80, 160)
+    assert max(holding.largest(attempt, sizes)) == 40 and tried == [10, 20, 40, 80]
+    tried.clear()
+    assert holding.largest(attempt, sizes, 4) == {40: 4.0} and tried == [160, 80, 40]
+    assert holding.largest(lambda size: None, sizes) == {}
+    assert holding.told("row", "training", {}) == {"row": holding.NOTHING, "training_peak_gb": None}
+
+
+def test_what_a_card_holds_is_measured_for_training_and_answering(tmp_path):
+    frame = holding.measure(["tiny"], [12], "cpu", out=tmp_path / "holding.json", rows=(1024,), batches=(2, 4))
+    assert frame[["backbone", "card_gb", "row", "batch"]].to_numpy().tolist() == [["tiny", 12, 1024, 4]]
+    assert json.loads((tmp_path / "holding.json").read_text())["rows"][0]["batch"] == 4
+
+
+def test_a_capped_process_has_only_what_the_cap_leaves(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (90, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 10)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 4)
+    for fraction, free in ((1.0, 96), (0.5, 46)):
+        monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda fraction=fraction: fraction)
+        assert serving.free_memory("cuda") == free

@@ -77,7 +77,10 @@ def free_memory(device: str) -> int:
     """Bytes that can still be had: of the GPU, with what PyTorch holds in reserve, or of the machine."""
     if device != "cuda":
         return psutil.virtual_memory().available
-    return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    free, whole = torch.cuda.mem_get_info()
+    reserved = torch.cuda.memory_reserved()
+    allowed = torch.cuda.get_per_process_memory_fraction() * whole  # less than the whole where somebody has capped it
+    return int(min(free, allowed - reserved)) + reserved - torch.cuda.memory_allocated()
 
 
 def attend(

@@ -1,7 +1,7 @@
 """Answering against transformers' own continuous batching (`generate_batch`): the same prompts, weights and adapter.
 
-It fills its batches as rows finish, and keeps what it has read in pages. A schema it does not know, so that its verdicts
-run free, as a user of it would have them. `inference.benchmark` calls `against`.
+It fills its batches as rows finish, and keeps what it has read in pages. It knows no schema, so that its verdicts run
+free, as a user of it would have them. `inference.benchmark` calls `against`.
 """
 
 from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -45,10 +45,11 @@ def write_folder(name: str, folder: Path, device: str) -> Path:
 
 
 def random_weights(shape: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A network of this shape, and a tokenizer that has as many tokens and splits no text."""
+    """A network of this shape, and a tokenizer whose tokens are written as numbers: "<12> <7>"."""
     network = build_network(shape, device)
     words = {END: 0} | {f"<{i}>": i for i in range(1, SHAPES[shape].vocabulary)}
     raw = Tokenizer(models.WordLevel(words, unk_token=END))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = {"bos_token": END, "eos_token": END, "pad_token": END, "unk_token": END}
     return network, PreTrainedTokenizerFast(tokenizer_object=raw, **special)
 
@@ -66,7 +67,9 @@ def save_four_bit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
     tensors = dict(network.state_dict())
     if network.config.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)
-    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
     network.config.quantization_config = quantization(network.dtype)
     network.config.architectures = [type(network).__name__]
     network.config.save_pretrained(folder)  # last: it says that the folder is whole

@@ -32,6 +32,7 @@ class Shape(NamedTuple):
 SHAPES = {
     "tiny": Shape(64, 192, 2, 4, 2, 512, True),
     "smollm2": Shape(576, 1536, 30, 9, 3, 49152, True),
+    "1.5b": Shape(1536, 8960, 28, 12, 2, 151936, True),  # of Qwen2.5
     "7b": Shape(4096, 11008, 32, 32, 32, 32000, False),
     "13b": Shape(5120, 13824, 40, 40, 40, 32000, False),
 }
@@ -69,6 +70,13 @@ VARIANTS = {  # the likeliest winners first: what does not fit into the time is 
         Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", 0.0, "yes"),
         Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", 0.0, "yes"),
         Variant("packed alone, 8k", 8192, "eager", own_layers=False),
+        AGAIN,
+    ],
+    "1.5b": [
+        PLAIN,
+        Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"),
+        Variant("ours, 8k", 8192),
+        Variant("ours, 4k", 4096),
         AGAIN,
     ],
     "7b": [
