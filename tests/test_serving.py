@@ -232,3 +232,20 @@ def test_a_step_copies_nothing_of_the_cache_that_is_there():
         cache.batch_select_indices(torch.tensor([0, 2]))
     for width in (1, serving.ROOM + 1):  # rows have left; then more than there is room for
         assert all(torch.equal(*pair) for pair in zip(*step(width, 2)))
+
+
+def test_rows_that_leave_the_batch_leave_the_others_their_room():
+    layer = serving.Roomy()
+    keys, values = torch.randn(2, 4, 2, 5, 3).unbind(0)  # each (rows, heads, tokens, size)
+    layer.update(keys, values)
+    before = layer.room
+    layer.batch_select_indices(torch.tensor([0, 2]))
+    assert torch.equal(layer.keys, keys[[0, 2]]) and torch.equal(layer.values, values[[0, 2]])
+    room = layer.room[0]
+    layer.update(keys[[0, 2], :, :1], values[[0, 2], :, :1])
+    assert layer.room[0] is room and room.shape[-2] == 5 + serving.ROOM  # nothing is moved for the next token
+    assert torch.equal(layer.keys, torch.cat([keys[[0, 2]], keys[[0, 2], :, :1]], -2))
+    assert torch.equal(before[0][..., :5, :], keys)  # a snapshot from before stays good
+    layer.room = ()
+    layer.batch_select_indices(torch.tensor([1]))  # without room, as transformers does it
+    assert len(layer.keys) == 1

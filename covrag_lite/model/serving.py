@@ -163,6 +163,14 @@ class Roomy(DynamicLayer):
             and end <= self.room[0].shape[-2]
         )
 
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep these rows alone, with their room: what is in use is copied once, and not again by the next step."""
+        used = self.get_seq_length()
+        if not (used and self.has_room(used)):
+            return super().batch_select_indices(indices)
+        self.room = tuple(whole.index_select(0, indices) for whole in self.room)
+        self.keys, self.values = (whole[..., :used, :] for whole in self.room)
+
     def make_room(self, key_states: torch.Tensor, value_states: torch.Tensor, used: int, size: int) -> None:
         """Move what is in use to the beginning of a new room for `size` tokens."""
         room = []
