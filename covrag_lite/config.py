@@ -196,6 +196,8 @@ class Speed:
 
     shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b", "13b" (random weights) want a GPU
     speed_seconds: float = 420.0  # after which no further way of training is begun
+    # Ways of training of covrag_lite/speed/peers.py; one that is not installed says so.
+    speed_ways: tuple[str, ...] = ("ours", "trl + Liger", "Unsloth", "trl")
     speed_parts: tuple[str, ...] = ("verdicts", "batches", "rounds", "overhead", "bm25")  # of answering
     speed_questions: int = 6  # questions that are answered and verified for it; a few hundred on a GPU
     recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here

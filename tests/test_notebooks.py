@@ -28,7 +28,7 @@ SMALL = {
     "browse": {"record": Config().judging.predictions},
     "world": {"n_passages": 1000, "n_test": 4},
     "figure4": {},
-    "speed": {"speed_questions": 2, "speed_parts": "verdicts,batches,rounds"},
+    "speed": {"speed_questions": 2, "speed_parts": "verdicts,batches,rounds", "speed_ways": "ours"},
     "table3": FEW | {"predictions": ""},
     "table4": FEW,
     "table5": FEW,
@@ -76,7 +76,9 @@ WRITTEN = {
     "train": {"figure3.png", "losses.png"},
     "related": {f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "qualities.csv.gz", "costs.csv"}},
     "train_related": set(),
-    "speed": {"speed.training.json", "speed.training.png", "speed.inference.json"},
+    "speed": {
+        f"speed.{end}" for end in ("training.json", "training.png", "inference.json", "peers.json", "losses.png")
+    },
     "explore": set(),
     "browse": set(),
 }

@@ -87,11 +87,12 @@ def test_what_is_not_installed_or_fails_is_told_in_one_sentence(monkeypatch, tmp
 
 def test_a_process_that_dies_is_told_by_its_last_words(monkeypatch, tmp_path):
     monkeypatch.setitem(peers.WAYS, "unheard of", peers.Way("trl"))  # here, and not in the process
-    frame = peers.benchmark(["unheard of"], ["tiny"], "cpu", out=tmp_path / "peers.json")
+    out, log = tmp_path / "peers.json", tmp_path / "peers.log"
+    frame = peers.benchmark(["unheard of"], ["tiny"], "cpu", out=out, log=log)
     assert frame.failure.tolist() == ["KeyError: 'unheard of'"] * 2
-    again = peers.benchmark([], ["tiny"], "cpu", out=tmp_path / "peers.json")  # what is there of other ways stays
+    again = peers.benchmark([], ["tiny"], "cpu", out=out)  # what is there of other ways stays
     assert again.way.tolist() == ["unheard of"] * 2 and again.tokens_per_second.isna().all()
-    assert "KeyError" in (tmp_path / "peers.log").read_text()
+    assert "KeyError" in log.read_text()
 
 
 def test_our_speed_is_told_over_each_peers():

@@ -38,3 +38,30 @@ def test_recorded_speed_can_be_told_in_prose(tmp_path):
     assert not any("left out" in name for name in told)
     prose = "{bm25 ours, 10,000 passages faster}, {bm25 ours, 10,000 passages queries_per_second}"
     assert prose.format_map(told) == "152.4, 6,646"
+
+
+def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
+    row = {
+        "shape": "7b",
+        "samples": "our mix",
+        "way": "trl",
+        "ours_faster": 1.24,
+        "ours_memory": 0.5,
+        "losses": [2.0, 1.0],
+    }
+    failed = {"shape": "7b", "samples": "our mix", "way": "Unsloth", "failure": "ImportError: no"}
+    held = {"backbone": "7b", "card_gb": 24.0, "row": 4096, "training_peak_gb": 8.4, "batch": "does not fit"}
+    (tmp_path / "peers.json").write_text(json.dumps({"rows": [row, failed]}))
+    (tmp_path / "holding.json").write_text(json.dumps({"rows": [held]}))
+    about = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}
+    (tmp_path / "inference.json").write_text(json.dumps(about))
+    told = report.facts(tmp_path)
+    assert told["7b, our mix, trl ours_faster"] == "1.2" and told["7b, our mix, trl ours_memory"] == "0.50"
+    assert told["7b in 24 GB row"] == "4,096" and "7b in 24 GB batch" not in told
+    assert not any("Unsloth" in name for name in told)
+    frame = report.load_peers(tmp_path)
+    assert report.tell_peers(frame).failure.tolist()[1] == "ImportError: no"
+    figure = report.plot_losses(frame, tmp_path / "losses.png")
+    (panel,) = figure.axes
+    assert [line.get_ydata().tolist() for line in panel.lines] == [[2.0, 1.0]]
+    assert report.load_peers(tmp_path / "nowhere").empty

@@ -122,6 +122,13 @@ def make_speed(root: Path, folder: Path) -> None:
     report.plot_speed(frame, report.title(machine), folder / "speed.training.png")
 
 
+def make_losses(root: Path, folder: Path) -> None:
+    """The losses of training against what others use, from the record."""
+    frame = report.load_peers(root / "results" / config.Speed().recorded)
+    if len(frame):
+        report.plot_losses(frame, folder / "speed.losses.png")
+
+
 MAKE = {
     "table2": make_accuracy,
     "table3": make_ranks,
@@ -132,4 +139,4 @@ MAKE = {
     "sigma": make_rules,
 }
 # Those of figures/embedded that are no table's.
-FIGURES = {"figure4": make_backbones, "world": make_world, "speed.training": make_speed}
+FIGURES = {"figure4": make_backbones, "world": make_world, "speed.training": make_speed, "speed.losses": make_losses}

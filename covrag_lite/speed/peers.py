@@ -48,13 +48,13 @@ WAYS = {  # those worth most first: what does not fit into the time is left out
     "trl + Liger": Way("trl", ("trl", "liger_kernel"), OPTIMIZER | {"use_liger_kernel": True}, "flex_attention"),
     "Unsloth": Way("unsloth", ("unsloth", "trl"), {"optim": "adamw_8bit"}),
     "trl": Way("trl", ("trl",), OPTIMIZER, "flex_attention"),
-    "trl + Liger, selective": Way(
+    "trl + Liger + selective": Way(
         "trl", ("trl", "liger_kernel"), OPTIMIZER | SELECTIVE | {"use_liger_kernel": True}, "flex_attention"
     ),
-    "trl + Liger, flash": Way(
+    "trl + Liger + flash": Way(
         "trl", ("trl", "liger_kernel", "flash_attn"), OPTIMIZER | {"use_liger_kernel": True}, "flash_attention_4"
     ),
-    "ours, unpacked, all kept": Way("ours", given={"unpack": "yes", "checkpointing": 0.0}),
+    "ours unpacked": Way("ours", given={"unpack": "yes", "checkpointing": 0.0}),
     "plain": Way("plain"),
 }
 SAMPLES = {"our mix": 4096, "rows of 2,048": 2048}  # the samples, and the tokens of a row
@@ -75,7 +75,7 @@ def cases_of(shapes: Sequence[str], step_tokens: int, n_steps: int) -> list[Case
     made = []
     for shape in shapes:
         tokens = min(4096, step_tokens) if shape == "tiny" else step_tokens
-        steps = n_steps if shape in ("tiny", "7b", "13b") else 4 * n_steps
+        steps = {"tiny": min(2, n_steps), "7b": n_steps, "13b": n_steps}.get(shape, 4 * n_steps)
         made += [Case(shape, samples, tokens, steps) for samples in SAMPLES]
     return made
 
@@ -89,6 +89,7 @@ def benchmark(
     n_steps: int = 4,
     seconds: float = 420,
     out: Path | None = None,
+    log: Path | None = None,
 ) -> pd.DataFrame:
     """Every way on every shape, one process a way; written to `out` as it goes, beside what is there of other ways."""
     for way in ways:
@@ -104,8 +105,9 @@ def benchmark(
             if out:
                 made = json.loads(compare(rows).to_json(orient="records"))
                 out.write_text(json.dumps({**find_commit(), "rows": made}, indent=1) + "\n")
-                with out.with_suffix(".log").open("a") as log:
-                    log.write(f"== {way}\n{(Path(folder) / LOG).read_text(errors='replace')}")
+            if log:
+                with log.open("a") as lines:
+                    lines.write(f"== {way}\n{(Path(folder) / LOG).read_text(errors='replace')}")
     return compare(rows)
 
 
@@ -166,7 +168,7 @@ def compare(rows: list[dict]) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ways", default=";".join(WAYS), help="separated by ;")
+    parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--shapes", default="tiny", help="of covrag_lite.speed.shapes, or folders or GGUF files")
     parser.add_argument("--libraries", default="", help="folders of packages, as unsloth=path,trl=path")
     parser.add_argument("--steps", type=int, default=4, help="steps that are timed, after two that are not")
@@ -178,8 +180,9 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     libraries = dict(part.split("=", 1) for part in given.libraries.split(",") if part)
     shapes = [str(Path(one).resolve()) if Path(one).exists() else one for one in given.shapes.split(",")]
-    ways = given.ways.split(";")
-    frame = benchmark(ways, shapes, device, libraries, n_steps=given.steps, seconds=given.seconds, out=given.out)
+    ways = given.ways.split(",")
+    log = given.out.with_suffix(".log") if given.out else None
+    frame = benchmark(ways, shapes, device, libraries, 16384, given.steps, given.seconds, given.out, log)
     print(frame.drop(columns=["losses", "settings", "versions"]).round(3).to_string(index=False))
 
 

@@ -23,6 +23,10 @@ MEMORY = 0.6  # of the plain way's memory
 USEFUL = 0.97  # of all computed tokens
 FORMS = {  # how prose writes a number of a column; one decimal where it is not named
     "memory_ratio": "{:.2f}",
+    "ours_memory": "{:.2f}",
+    "of_limit": "{:.2f}",
+    "row": "{:,.0f}",
+    "batch": "{:,.0f}",
     "queries_per_second": "{:,.0f}",
     "index_seconds": "{:.0f}",
     "index_mb": "{:.0f}",
@@ -76,6 +80,11 @@ def facts(folder: Path) -> dict[str, str]:
         trained, _ = load_speed(folder / "training.json")
         for row in trained.to_dict("records"):
             rows[f"{row['shape']} {row['variant']}"] = row
+    for row in load_peers(folder).to_dict("records"):
+        rows[f"{row['shape']}, {row['samples']}, {row['way']}"] = row
+    for row in load_holding(folder).to_dict("records"):
+        sizes = {name: float(row[name]) for name in ("row", "batch") if isinstance(row.get(name), int)}
+        rows[f"{row['backbone']} in {row['card_gb']:g} GB"] = row | sizes
     frames, _ = load_frames(folder / "inference.json")
     for part, frame in frames.items():
         for name, row in frame.to_dict("index").items():
@@ -83,9 +92,50 @@ def facts(folder: Path) -> dict[str, str]:
     told = {}
     for name, row in rows.items():
         for column, value in row.items():
-            if isinstance(value, float):
+            if isinstance(value, float) and pd.notna(value):
                 told[f"{name} {column}"] = FORMS.get(column, "{:.1f}").format(value)
     return told
+
+
+def load_peers(folder: Path) -> pd.DataFrame:
+    """What was recorded of training against what others use, none where nothing was."""
+    file = folder / "peers.json"
+    return pd.DataFrame(json.loads(file.read_text())["rows"] if file.exists() else [])
+
+
+def load_holding(folder: Path) -> pd.DataFrame:
+    """What was recorded of the cards' memory, likewise."""
+    file = folder / "holding.json"
+    return pd.DataFrame(json.loads(file.read_text())["rows"] if file.exists() else [])
+
+
+def tell_peers(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows to read: without the losses themselves, settings and versions."""
+    return frame.drop(columns=["losses", "settings", "versions"], errors="ignore").round(3)
+
+
+def plot_losses(frame: pd.DataFrame, path: Path) -> "Figure":
+    """A panel a shape and kind of samples: each way's loss after every step, on the same rows in the same order."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.75)
+    measured = frame[frame.losses.notna()]
+    groups = list(measured.groupby(["shape", "samples"], sort=False))
+    figure, panels = plt.subplots(
+        1, max(1, len(groups)), figsize=(5 * max(1, len(groups)), 4.5), squeeze=False, layout="constrained"
+    )
+    styles = ["-", "--", ":", "-."]
+    for panel, ((shape, samples), rows) in zip(panels[0], groups):
+        for number, row in enumerate(rows.itertuples()):
+            steps = range(1, len(row.losses) + 1)
+            panel.plot(steps, row.losses, ls=styles[number % 4], lw=2.5, label=row.way)
+        panel.set_title(f"{shape}, {samples}", loc="left")
+        panel.set_xlabel("step")
+    panels[0][0].set_ylabel("loss")
+    if groups:
+        panels[0][-1].legend(fontsize="small")
+    return save_picture(figure, path)
 
 
 def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:
