@@ -37,6 +37,7 @@ class Continuous:
     def __init__(self, model: LanguageModel, network: torch.nn.Module | None = None):
         self.model = model
         self.own_network = network
+        self.attention = (network or model.quick_network).config._attn_implementation
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
@@ -63,6 +64,7 @@ class Continuous:
             pad_token_id=model.tokenizer.pad_token_id,
         )
         if not hasattr(network, "_cached_continuous_batching_manager"):
+            torch.cuda.empty_cache()  # its pages take most of what is free
             network.set_attn_implementation(best_attention())
         made = network.generate_batch(
             ids, settings, self.pages(ids, max_tokens), persistent_manager=True, max_new_tokens=max_tokens
@@ -91,8 +93,9 @@ class Continuous:
     def stop(self) -> None:
         """Give the cache's memory back, and the network its own attention."""
         network = self.own_network or self.model.quick_network
-        network.destroy_cached_continuous_batching_manager()
-        network.set_attn_implementation("grouped" if self.model.device == "cpu" else "sdpa")
+        if hasattr(network, "_cached_continuous_batching_manager"):
+            network.destroy_cached_continuous_batching_manager()
+        network.set_attn_implementation(self.attention)
 
 
 def against(

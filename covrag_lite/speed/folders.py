@@ -50,7 +50,12 @@ def random_weights(shape: str, device: str) -> tuple[PreTrainedModel, PreTrained
     words = {END: 0} | {f"<{i}>": i for i in range(1, SHAPES[shape].vocabulary)}
     raw = Tokenizer(models.WordLevel(words, unk_token=END))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = {"bos_token": END, "eos_token": END, "pad_token": END, "unk_token": END}
+    special = {
+        "bos_token": END,
+        "eos_token": END,
+        "pad_token": "<1>",
+        "unk_token": END,
+    }  # Unsloth wants a pad of its own
     return network, PreTrainedTokenizerFast(tokenizer_object=raw, **special)
 
 

@@ -247,12 +247,15 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=256 if torch.cuda.is_available() else 6)
     shape_help = "a shape of covrag_lite.speed, such as 7b, with random weights in 4 bits; else the embedded model"
     parser.add_argument("--shape", default="", help=shape_help)
+    parser.add_argument("--model", default=Config().model.model, help="of covrag_lite.config, as are the next two")
+    parser.add_argument("--adapters", default=Config().model.adapters)
+    parser.add_argument("--data", default=Config().data.data)
     parser.add_argument("--passages", default="10000,100000", help="sizes of the worlds that are searched")
     parser.add_argument("--out", type=Path, help="a JSON file for the frames")
     given = parser.parse_args()
     of_each_set = math.ceil(given.questions / 4)
     config = Config(world=World(n_test=max(150, given.questions // 4 + 1)), run=Run(name="speed"))
-    config = replace(config, data=replace(config.data, n_questions=of_each_set))
+    config = config.change(n_questions=of_each_set, model=given.model, adapters=given.adapters, data=given.data)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     content = {"device": device, "torch": torch.__version__, "shape": given.shape or config.model.model}
     sizes = [int(size) for size in given.passages.split(",")]

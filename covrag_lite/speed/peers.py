@@ -71,12 +71,13 @@ class Case:
 
 
 def cases_of(shapes: Sequence[str], step_tokens: int, n_steps: int) -> list[Case]:
-    """Both kinds of samples for every shape; a tiny one takes short steps, and a small one more of them."""
+    """Our mix for every shape, then full rows; a tiny shape takes short steps, and a small one more of them."""
     made = []
-    for shape in shapes:
-        tokens = min(4096, step_tokens) if shape == "tiny" else step_tokens
-        steps = {"tiny": min(2, n_steps), "7b": n_steps, "13b": n_steps}.get(shape, 4 * n_steps)
-        made += [Case(shape, samples, tokens, steps) for samples in SAMPLES]
+    for samples in SAMPLES:
+        for shape in shapes:
+            tokens = min(4096, step_tokens) if shape == "tiny" else step_tokens
+            steps = {"tiny": min(2, n_steps), "7b": n_steps, "13b": n_steps}.get(shape, 4 * n_steps)
+            made.append(Case(shape, samples, tokens, steps))
     return made
 
 
