@@ -86,7 +86,7 @@ def steps_of(case: Case, place: Path, pack_tokens: int) -> list:
         passages = " ".join(passage.text for passage in load_passages(Config())[:3000])
         text = folders.load_tokenizer(place)(passages, add_special_tokens=False).input_ids
     vocabulary = json.loads((place / "config.json").read_text())["vocab_size"]
-    if case.samples == "our mix":
+    if case.samples.startswith("our mix"):
         samples = shapes.length_mix(case.step_tokens * n_steps * 2 // 600 + 60, vocabulary, text=text)
     else:
         samples = shapes.full_rows(case.step_tokens // pack_tokens * n_steps, vocabulary, pack_tokens, text=text)
