@@ -134,6 +134,12 @@ def test_the_largest_size_that_fits_is_looked_for_upwards_and_from_above():
     tried.clear()
     assert holding.largest(attempt, sizes, 4) == {40: 4.0} and tried == [160, 80, 40]
     assert holding.largest(lambda size: None, sizes) == {}
+    tried.clear()
+    assert holding.search(attempt, sizes, None, 24) == {40: 4.0} and tried == [40, 80]
+    tried.clear()
+    assert holding.search(attempt, sizes, {80: 9.0, 160: 13.0}, 12) == {40: 4.0} and tried == [80, 40]
+    tried.clear()
+    assert holding.search(attempt, sizes, {80: 13.0}, 12) == {40: 4.0} and tried == [40, 80]
     assert holding.told("row", "training", {}) == {"row": holding.NOTHING, "training_peak_gb": None}
 
 

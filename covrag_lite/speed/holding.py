@@ -30,6 +30,7 @@ from covrag_lite.speed.shapes import SHAPES, Variant, length_mix
 CONTEXT = 0.75  # GiB that a process takes of a card before its first tensor
 ROWS = (1024, 2048, 4096, 8192, 16384)  # tokens of a row
 BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # prompts that are answered together
+MIDDLING = 2  # the place of the size that is tried first
 PROMPT = 600  # tokens of a prompt with five passages
 ANSWER = 8  # tokens written: the cache has room for more from the start
 NOTHING = "does not fit"
@@ -44,6 +45,12 @@ def capped(card: float, device: str) -> Iterator[None]:
     yield
     if device == "cuda":
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def clear() -> None:
+    """Give back what nobody uses any more."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def largest(attempt: Callable[[int], float | None], sizes: Sequence[int], begin: int = 0) -> dict[int, float]:
@@ -87,9 +94,8 @@ def answer_once(model: LanguageModel) -> Callable[[int], float | None]:
 
     def attempt(batch: int) -> float | None:
         prompts = [" ".join(f"<{generator.randrange(1, vocabulary)}>" for _ in range(PROMPT)) for _ in range(batch)]
-        gc.collect()
+        clear()
         if model.device == "cuda":
-            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         try:
             decoding.write_answers(model, prompts, ANSWER)
@@ -125,12 +131,13 @@ def measure(
                 with capped(card, device):
                     seen["train"] = search(train_once(shape, device), rows, seen.get("train"), card)
                     row |= told("row", "training", seen["train"])
+                    clear()  # of what was trained: networks hold on to themselves
                     settings = Model(model=str(folders.write_folder(shape, Path(folder), device)), adapters="none")
                     model = load_model(settings)
                     seen["answer"] = search(answer_once(model), batches, seen.get("answer"), card)
                     row |= told("batch", "answering", seen["answer"])
                     del model
-                    gc.collect()
+                    clear()
                 made.append(row)
                 print(row, flush=True)
                 if out:
@@ -139,12 +146,12 @@ def measure(
 
 
 def search(attempt: Callable, sizes: Sequence[int], before: dict[int, float] | None, card: float) -> dict[int, float]:
-    """What fits; after a larger card, from the largest size whose peak there leaves this card room."""
-    begin = 0
+    """What fits: from a middling size, or after a larger card from the largest whose peak there has room on this one."""
+    begin = min(MIDDLING, len(sizes) - 1)
     if before:
-        begin = max(
-            [sizes.index(size) for size, peak in before.items() if peak * 1e9 < (card - CONTEXT) * 2**30] or [0]
-        )
+        room = (card - CONTEXT) * 2**30 / 1e9
+        below = max(0, sizes.index(min(before)) - 1)
+        begin = max((sizes.index(size) for size, peak in before.items() if peak < room), default=below)
     return largest(attempt, sizes, begin)
 
 
