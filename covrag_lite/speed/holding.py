@@ -146,7 +146,7 @@ def measure(
 
 
 def search(attempt: Callable, sizes: Sequence[int], before: dict[int, float] | None, card: float) -> dict[int, float]:
-    """What fits: from a middling size, or after a larger card from the largest whose peak there has room on this one."""
+    """What fits, from a middling size, or after a larger card from the largest whose peak there has room here."""
     begin = min(MIDDLING, len(sizes) - 1)
     if before:
         room = (card - CONTEXT) * 2**30 / 1e9
