@@ -48,8 +48,12 @@ def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
     from covrag_lite.speed import folders, training
 
     gc.collect()
+    if way.kind == "ours":
+        torch._dynamo.reset()
+    left_over = 0.0
     if device == "cuda":
         torch.cuda.empty_cache()
+        left_over = torch.cuda.memory_allocated() / 1e9  # of the case before: it counts in this one's peak
     settings = Training(pack_tokens=SAMPLES[case.samples], step_tokens=case.step_tokens)
     try:
         place = folders.write_folder(case.shape, folder, device)
@@ -70,7 +74,7 @@ def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
         "first_loss": losses[0],
         "last_loss": losses[-1],
         "losses": losses,
-        "settings": told,
+        "settings": told | {"left_over_gb": round(left_over, 3)},
         "versions": versions() | {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU"},
     }
 
