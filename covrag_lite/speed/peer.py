@@ -47,16 +47,10 @@ def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
 
     from covrag_lite.speed import folders, training
 
-    gc.collect()
-    if way.kind == "ours":
-        torch._dynamo.reset()
-    left_over = 0.0
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        left_over = torch.cuda.memory_allocated() / 1e9  # of the case before: it counts in this one's peak
     settings = Training(pack_tokens=SAMPLES[case.samples], step_tokens=case.step_tokens)
     try:
         place = folders.write_folder(case.shape, folder, device)
+        left_over = clear(way, device)
         steps = steps_of(case, place, settings.pack_tokens)
         seconds, losses, told = train(way, place, steps, settings, device, folder)
     except Exception as error:  # whatever a peer says is its result
@@ -77,6 +71,19 @@ def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
         "settings": told | {"left_over_gb": round(left_over, 3)},
         "versions": versions() | {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU"},
     }
+
+
+def clear(way: Way, device: str) -> float:
+    """Give back what earlier cases hold; the GB that are left of them count in this one's peak."""
+    import torch
+
+    gc.collect()
+    if way.kind == "ours":
+        torch._dynamo.reset()
+    if device != "cuda":
+        return 0.0
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_allocated() / 1e9
 
 
 def steps_of(case: Case, place: Path, pack_tokens: int) -> list:
