@@ -4,7 +4,9 @@ A recorded prediction holds ids and what our models wrote, none of the data's ow
 """
 
 import gzip
+import io
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -52,7 +54,9 @@ def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
 
 def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
     """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
-    table = pd.read_csv(path, keep_default_na=False, dtype=str).set_index(["system", "id", "round"])
+    table = pd.read_csv(io.StringIO(read_gzip(path)), keep_default_na=False, dtype=str).set_index(
+        ["system", "id", "round"]
+    )
     known, made = table.to_dict("index"), []
     for p in outputs:
         rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
@@ -161,9 +165,17 @@ def load_outputs(path: Path, backbone: str = "") -> list[Prediction]:
     return load_predictions(path, list(questions.values()), list(passages.values()), backbone)
 
 
+def read_gzip(path: Path) -> str:
+    """A gzipped file's text; a sentence where it is torn."""
+    try:
+        return gzip.decompress(path.read_bytes()).decode()
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is damaged: {error}") from None
+
+
 def read_rows(path: Path) -> list[dict]:
     """Recorded predictions as they were written."""
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+    return [json.loads(line) for line in read_gzip(path).splitlines()]
 
 
 def load_predictions(

@@ -24,6 +24,7 @@ from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import ROOT, Config, from_notebook, resolve
 from covrag_lite.data import kind_of, load_passages, load_questions
 from covrag_lite.manifest import save_manifest
+from covrag_lite.outcomes import read_gzip
 from covrag_lite.records import Prediction, Sample
 from covrag_lite.report import ablation, retrieval, seeds
 from covrag_lite.report.recorded import Recorded, find_under
@@ -107,9 +108,9 @@ def save_samples(path: Path, samples: Sequence[Sample]) -> None:
 def load_samples(path: Path) -> list[Sample]:
     """The samples that `save_samples` wrote."""
     try:
-        rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
-    except (EOFError, OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error}): remove it, and run the stage data again") from None
+        rows = [json.loads(line) for line in read_gzip(path).splitlines()]
+    except ValueError as error:
+        raise ValueError(f"{error}: remove {path}, and run the stage data again") from None
     return [Sample(**row | {"target": tuple(row["target"])}) for row in rows]
 
 

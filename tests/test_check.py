@@ -86,6 +86,13 @@ def test_one_altered_prediction_is_found(copy):
     assert {line.split(",")[0] for line in check(copy)[0]} == {"README.md", *(f"results/toy/{name}" for name in names)}
 
 
+def test_a_torn_record_is_named_and_the_others_are_checked_all_the_same(copy):
+    file = find(copy, "table2").file("predictions.jsonl.gz")
+    file.write_bytes(file.read_bytes()[:-20])
+    wrong = check(copy)[0]
+    assert any("table2.predictions.jsonl.gz is damaged" in line for line in wrong)
+
+
 def test_one_altered_readme_number_is_found_with_both_values(alone):
     readme = alone / "README.md"
     was = re.search(r"answers ([\d.]+) %", readme.read_text())[1]
