@@ -22,16 +22,17 @@ class World:
     """The embedded fictional world (data/world/)."""
 
     seed: int = 1  # same seed, same bytes
-    n_passages: int = 1500  # size of the corpus, from a thousand to a million
+    n_passages: int = 2400  # size of the corpus, from a thousand to a million
     n_test: int = 150  # test questions in each of the four sets
     n_train: int = 1200  # training questions, all sets together
     n_validation: int = 200  # validation questions, all sets together
-    misspelt: float = 0.2  # share of questions with misspelt words
-    cut_off: float = 0.1  # share of questions cut off before their end
-    vague: float = 0.1  # share of questions that name their subject only vaguely
-    distractors: float = 0.25  # share of passages about something else of nearly the same name
-    stale: float = 0.05  # share of passages that repeat an outdated value of a fact
-    contradicting: float = 0.03  # share of passages that contradict another passage
+    misspelt: float = 0.12  # share of questions with misspelt words
+    cut_off: float = 0.07  # share of questions cut off before their end
+    vague: float = 0.07  # share of questions that name their subject only vaguely
+    namesakes: float = 0.12  # share of questions about one of several of the same name
+    synonyms: float = 0.12  # share of questions in other words than their passage
+    stale: float = 0.1  # share of questions that older passages seem to answer
+    contradicting: float = 0.1  # share of questions that passages answer which contradict a better one
     unanswerable: float = 0.0  # share of questions no passage answers (the paper's sets have none)
 
 

@@ -16,15 +16,16 @@ from string import Formatter
 VOCABULARY = tomllib.loads(Path(__file__).with_name("world.toml").read_text(encoding="utf-8"))
 KINDS = VOCABULARY["kind"]
 WORDS = VOCABULARY["words"]
-# Women first, so that the place in the list tells the pronoun; the twins stand in the same order.
+# Women first, so that the place in the list tells the pronoun; the aliases stand in the same order.
 WORDS["first"] = WORDS["women"] + WORDS["men"]
-WORDS["first_twin"] = WORDS["women_twin"] + WORDS["men_twin"]
+WORDS["first_alias"] = WORDS["women_alias"] + WORDS["men_alias"]
 
 BEFORE_VOWEL = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
 ARTICLE = re.compile(r"^(a|an|the) ")
 FEWEST_WORDS = 44  # an entry shorter than this gets one more colourful sentence
-CONFUSED = 0.6  # how often the entry of a twin names what it is mistaken for
-KIND_IN_NAME = re.compile(r" \((\w+)\)$")  # a twin of another kind, as in "The Copper Lanterns (inn)"
+GOLDEN = 0.6180339887498949  # steps of this size spread a share evenly over any number
+KNOWN = 0.75  # how often a maker's entry names the work, so that a two-hop question finds it at once
+AFAR = 3  # districts between an entity and those of its name or nearly its name
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,16 @@ def _shuffle_of(seed: int, kind: str, size: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def name_slots(seed: int, kind: str, index: int, twin: int | None = None) -> dict[str, str]:
-    """The name of an entity and its parts, by reading its shuffled index as digits over the word lists."""
+def name_slots(seed: int, kind: str, index: int, alias: bool = False) -> dict[str, str]:
+    """The name of an entity and its parts, by reading its shuffled index as digits over the word lists.
+
+    Of a part that has a synonym a coin decides which of the two the corpus has; `alias` gives the other name.
+    """
     named = KINDS[kind].get("names", kind)
     spec = KINDS[named]
     lists = [WORDS[words] for words in spec["parts"].values()]
     size = math.prod(map(len, lists))
+    swapped = (rng_for(seed, named, index, "alias").random() < 0.5) != alias
     round_, index = divmod(index, size)
     step, start = _shuffle_of(seed, named, size)
     digits = (step * index + start) % size
@@ -72,15 +77,12 @@ def name_slots(seed: int, kind: str, index: int, twin: int | None = None) -> dic
     for part, words in zip(spec["parts"], lists):
         digits, digit = divmod(digits, len(words))
         slots[part] = words[digit]
-        if f"{part}_twin" in WORDS:  # a list of equal length, so twins' names are as distinct
-            slots[f"{part}_twin"] = WORDS[f"{part}_twin"][digit]
+        if part == spec.get("alias") and swapped:
+            slots[part] = WORDS[f"{spec['parts'][part]}_alias"][digit]
         if part == "first":
             slots |= _pronouns(digit < len(WORDS["women"]))
-    pattern = spec["name"] if twin is None else spec["twins"][twin]
-    slots["name"] = KIND_IN_NAME.sub("", pattern.format_map(slots))
-    slots["title"] = KINDS[kind].get("title", pattern).format_map(slots).removeprefix("the ")
-    if "last" in slots:
-        slots["last"] = slots["name"].split()[-1]
+    slots["name"] = spec["name"].format_map(slots)
+    slots["title"] = KINDS[kind].get("title", spec["name"]).format_map(slots).removeprefix("the ")
     slots["short"] = spec.get("short", spec["name"]).format_map(slots)
     return slots
 
@@ -116,13 +118,14 @@ class _Draw(dict):
 def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -> tuple[dict, dict]:
     """The facts of the k-th entity of its kind in a district, and the entities they name."""
     spec = KINDS[kind]
+    words = epithets(kind, k)
+    own = with_epithet(kind, rng.choice(words), rng) if words else {}
     refs = {slot: (other, _neighbour(other, district, rng)) for slot, other in spec.get("refs", {}).items()}
     slots = {slot: pattern.format_map(_Draw(rng)) for slot, pattern in spec.get("draw", {}).items()}
     slots |= {slot: f"{rng.randint(*span):,}" for slot, span in spec.get("numbers", {}).items()}
     slots |= {slot: str(rng.randint(*span)) for slot, span in spec.get("years", {}).items()}
     if kind == "person":
         slots["died"] = str(int(slots["born"]) + rng.randint(60, 88))
-        slots["profession"] = rng.choice(WORDS[spec["roles"][k]])
         refs["work"] = (spec["works"][k], district * KINDS[spec["works"][k]]["count"] + k % 2)
     if "made_by" in spec:
         maker = entity(seed, "person", district * KINDS["person"]["count"] + spec["made_by"]["first"] + k)
@@ -130,6 +133,7 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
         slots["year"] = str(int(maker.slots["born"]) + rng.randint(24, 58))
     if kind in ("region", "lands"):
         refs |= _superlatives(seed, kind, district)
+    slots |= own
     for slot, value in list(slots.items()):
         slots[f"{slot}_short"] = ARTICLE.sub("", value)
     for slot, (other, index) in refs.items():
@@ -137,6 +141,22 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
         slots[slot] = named["name"]
         slots[f"{slot}_short"] = named["short"]
     return slots, refs
+
+
+def epithets(kind: str, k: int | None = None) -> list[tuple[str, str]]:
+    """What may tell an entity from its namesakes, in two words each: all there is, or what suits the k-th of a kind."""
+    slot = KINDS[kind].get("epithet")
+    if slot is None:
+        return []
+    roles = KINDS[kind].get("roles", [slot])
+    lists = [roles[k]] if k is not None and "roles" in KINDS[kind] else list(dict.fromkeys(roles))
+    return [pair for name in lists for pair in zip(WORDS[name], WORDS[f"{name}_alias"])]
+
+
+def with_epithet(kind: str, pair: tuple[str, str], rng: random.Random) -> dict[str, str]:
+    """The slots of an epithet: a coin decides which of its two words the corpus has."""
+    shown, other = pair if rng.random() < 0.5 else pair[::-1]
+    return {KINDS[kind]["epithet"]: shown, "epithet": shown, "epithet_alias": other}
 
 
 def _neighbour(kind: str, district: int, rng: random.Random) -> int:
@@ -163,19 +183,40 @@ def number(thing: Entity, fact: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def entity(seed: int, kind: str, index: int, twin: int | None = None) -> Entity:
-    """An entity of the world, or with `twin` something else of nearly the same name in a district farther on."""
-    slots = name_slots(seed, kind, index, twin)
+def entity(seed: int, kind: str, index: int) -> Entity:
+    """An entity of the world."""
     district, k = divmod(index, KINDS[kind]["count"])
-    other = KIND_IN_NAME.search(slots["title"])
-    if other:
-        kind = other[1]
-    if twin is not None:
-        district += 3 + twin
-    values, refs = values_of(seed, kind, district, k, rng_for(seed, kind, index, twin))
-    if twin is not None:
-        values.pop("work", None)  # what the work's own passage says stays true
-    return Entity(kind, index, slots | values, refs)
+    values, refs = values_of(seed, kind, district, k, rng_for(seed, kind, index))
+    return Entity(kind, index, name_slots(seed, kind, index) | values, refs)
+
+
+def twin(seed: int, kind: str, index: int, number: int) -> Entity:
+    """Something else, of nearly the name that an entity has in other words than the corpus's own."""
+    slots = dict(name_slots(seed, kind, index, alias=True))
+    slots["name"] = KINDS[kind]["twins"][number].format_map(slots)
+    slots["title"] = slots["name"].removeprefix("the ")
+    if "last" in slots:
+        slots["last"] = slots["name"].split()[-1]
+    return _elsewhere(seed, kind, index, slots, ("twin", number))
+
+
+def namesake(seed: int, kind: str, index: int, number: int) -> Entity:
+    """Another entity of the same name, with an epithet of its own."""
+    thing = entity(seed, kind, index)
+    own = {thing.slots["epithet"], thing.slots["epithet_alias"]}
+    others = [pair for pair in epithets(kind) if own.isdisjoint(pair)]
+    pair = rng_for(seed, kind, index, "namesakes").sample(others, number + 1)[number]
+    made = _elsewhere(seed, kind, index, name_slots(seed, kind, index), ("namesake", number))
+    slots = made.slots | with_epithet(kind, pair, rng_for(seed, kind, index, "namesake", number))
+    return Entity(kind, index, slots | {"title": VOCABULARY["namesake"]["title"].format_map(slots)}, {})
+
+
+def _elsewhere(seed: int, kind: str, index: int, names: dict[str, str], key: tuple[str, int]) -> Entity:
+    """An entity of this name with the facts of one in a district farther on."""
+    district, k = divmod(index, KINDS[kind]["count"])
+    values, _ = values_of(seed, kind, district + AFAR + key[1], k, rng_for(seed, kind, index, *key))
+    values.pop("work", None)  # what the work's own passage says stays true
+    return Entity(kind, index, names | values, {})
 
 
 @cache
@@ -183,8 +224,11 @@ def _slots_in(pattern: str) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in Formatter().parse(pattern) if name)
 
 
-def describe(thing: Entity, rng: random.Random, mistaken_for: Entity | None = None) -> str:
-    """An encyclopaedia entry: an opening, every fact the opening leaves out, and colour until it is long enough."""
+def describe(thing: Entity, rng: random.Random, more: str = "", insist: bool = False) -> str:
+    """An encyclopaedia entry: an opening, every fact the opening leaves out, `more`, and colour until it is long enough.
+
+    An entry that insists on its subject names it in every other sentence.
+    """
     spec = KINDS[thing.kind]
     patterns = [rng.choice(spec["lead"])]
     said = _slots_in(patterns[0]) & spec["fact"].keys()
@@ -192,14 +236,13 @@ def describe(thing: Entity, rng: random.Random, mistaken_for: Entity | None = No
         if fact not in said:
             patterns.append(_fresh(spec["fact"][fact]["say"], said, rng))
             said |= _slots_in(patterns[-1]) & spec["fact"].keys()
-    # a twin has no work of its own
-    colours = [pattern for pattern in spec["colour"] if "work" in thing.slots or "{work}" not in pattern]
-    rng.shuffle(colours)
-    if mistaken_for and rng.random() < CONFUSED:
-        colours.append(rng.choice(VOCABULARY["twin"]["say"]).format(other=mistaken_for.slots["name"]))
-    text = _text(thing, patterns, rng)
+    if "work" in thing.slots and thing.index * GOLDEN % 1 < KNOWN:
+        patterns.append(rng.choice(spec["known"]))
+    text = tell(thing, patterns, rng, insist)
+    text += f" {more}" if more else ""
+    colours = rng.sample(spec["colour"], len(spec["colour"]))
     while len(text.split()) < FEWEST_WORDS and colours:
-        text += " " + _text(thing, [colours.pop()], rng)
+        text += " " + tell(thing, [colours.pop()], rng)
     return text
 
 
@@ -208,9 +251,9 @@ def _fresh(patterns: list[str], said: frozenset[str], rng: random.Random) -> str
     return rng.choice([pattern for pattern in patterns if not _slots_in(pattern) & said] or patterns)
 
 
-def _text(thing: Entity, patterns: list[str], rng: random.Random) -> str:
+def tell(thing: Entity, patterns: list[str], rng: random.Random, insist: bool = False) -> str:
     """Fill sentence after sentence, naming the subject in changing ways."""
-    names = KINDS[thing.kind]["it"]
+    names = ["{name}", "It"] if insist else KINDS[thing.kind]["it"]
     first = rng.randrange(len(names))
     own = thing.slots.get("It", "It")
     sentences = []
@@ -221,17 +264,14 @@ def _text(thing: Entity, patterns: list[str], rng: random.Random) -> str:
     return " ".join(sentences)
 
 
-def _other_value(seed: int, thing: Entity, fact: str, rng: random.Random) -> dict[str, str]:
-    """The slots of an entity with one fact changed."""
+def claim(seed: int, thing: Entity, facts: list[str], number: int, rng: random.Random) -> str:
+    """What an unreliable passage says of some facts: a sentence each, with another value."""
     district, k = divmod(thing.index, KINDS[thing.kind]["count"])
-    while True:
-        value = values_of(seed, thing.kind, district, k, rng)[0][fact]
-        if value != thing.slots[fact]:
-            return thing.slots | {fact: value}
-
-
-def claim(seed: int, thing: Entity, fact: str, rng: random.Random) -> str:
-    """What an unreliable passage says of a fact: a sentence with another value."""
-    changed = Entity(thing.kind, thing.index, _other_value(seed, thing, fact, rng), thing.refs)
-    facts = KINDS[thing.kind]["fact"]
-    return _text(changed, [_fresh(facts[fact]["say"], frozenset(facts.keys() - {fact}), rng)], rng)
+    slots = dict(thing.slots)
+    while any(slots[fact] == thing.slots[fact] for fact in facts):
+        values, _ = values_of(seed, thing.kind, district + AFAR + number, k, rng)
+        slots |= {fact: values[fact] for fact in facts if slots[fact] == thing.slots[fact]}
+    known = KINDS[thing.kind]["fact"]
+    patterns = [_fresh(known[fact]["say"], frozenset(known.keys() - {fact}), rng) for fact in facts]
+    changed = Entity(thing.kind, thing.index, slots, {})
+    return tell(changed, rng.sample(patterns, len(patterns)), rng, insist=True)

@@ -1,39 +1,43 @@
 """The embedded data: a fictional world made from a seed, so nothing is downloaded and no pretrained knowledge leaks.
 
 It stands in for the paper's corpus and its four question sets. Notebooks and tests call `passages` and `questions`;
-what there is and how it is described stands in entities.py, how it is asked in questions.py, and all
-words and sentences in world.toml.
+what there is and how it is described stands in entities.py, what makes well-put questions fail in traps.py, how it is
+asked in questions.py, and all words and sentences in world.toml.
 """
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import count, islice
-from random import Random
+from functools import lru_cache, partial
+from itertools import count, islice, zip_longest
 
 from covrag_lite import config
 from covrag_lite.data.world import questions as world_questions
-from covrag_lite.data.world.entities import KINDS, VOCABULARY, WORDS, Entity, claim, describe, entity, fill, rng_for
-from covrag_lite.data.world.questions import Ask
+from covrag_lite.data.world import traps
+from covrag_lite.data.world.entities import KINDS, Entity, entity, rng_for
+from covrag_lite.data.world.questions import Ask, Main
 from covrag_lite.records import Passage, Question
 
-DATASETS = ("nq", "webq", "mintaka", "triviaqa")
+DATASETS = ("search", "entity", "complex", "quiz")
 SPLITS = ("test", "validation", "train")
 
 # Ten districts in a row: whole districts go to a split, so no two splits ask about the same entity.
 SPLIT_OF = ("test", "train", "train", "test", "validation", "train", "test", "train", "train", "train")
 DISTRICT = [(kind, k) for kind, spec in KINDS.items() for k in range(spec["count"])]
-MOST_EXTRAS = 0.7  # with a larger share of distractors and the like, too little is left to ask about
-CROWD = 6  # nearly equal names come in crowds: one alone would not push an entity out of the first five passages
-SHARES = ("misspelt", "cut_off", "vague", "distractors", "stale", "contradicting", "unanswerable")
+DEFECTS = ("misspelt", "cut_off", "vague")
+KNOBS = tuple(knob for knob, _, _ in traps.TRAPS.values())
+# Larger shares of trapped questions would need more entities of some kinds than a district has.
+MOST_OF_ONE, MOST_OF_ALL = 0.25, 0.6
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A passage and, where it is an entity's main entry, that entity."""
+    """A passage and, where it is an entity's main entry, that entity and the trap around it."""
 
     passage: Passage
-    entity: Entity | None
+    entity: Entity | None = None
+    trap: traps.Trap | None = None
 
 
 def passages(world: config.World) -> Iterator[Passage]:
@@ -62,7 +66,7 @@ def _question_set(world: config.World, split: str, dataset: str) -> list[Questio
     asks += _choose(world, split, dataset, n_unknown, unknown=True)
     rng = rng_for(world.seed, split, dataset)
     rng.shuffle(asks)
-    defects = world_questions.defects(world, len(asks), rng.random())
+    defects = world_questions.defects(world, asks, rng)
     return [
         world_questions.word(ask, f"world{world.seed}-{dataset}-{split}-{i:04d}", dataset, defect)
         for i, (ask, defect) in enumerate(zip(asks, defects))
@@ -79,42 +83,65 @@ def _set_size(world: config.World, split: str, dataset: str) -> int:
 
 
 def _choose(world: config.World, split: str, dataset: str, size: int, unknown: bool = False) -> list[Ask]:
-    """So many asks of a split, taken in turn from its districts; of a large world only some districts are visited."""
+    """So many asks of a split, taken in turn from its districts; of a large world only some districts are visited.
+
+    Each trap has its share, as far as the districts have asks for it.
+    """
     homes = [d for d in range(_full_districts(world)) if SPLIT_OF[d % len(SPLIT_OF)] == split]
     if len(homes) > size:
         homes = rng_for(world.seed, split, dataset, "homes").sample(homes, size)
     pools = [_asks(world, home, dataset, unknown) for home in homes]
-    possible = sum(map(len, pools))
+    chosen = []
+    for trap, (knob, _, _) in traps.TRAPS.items():
+        trapped = _in_turn([[ask for ask in pool if ask.failure == trap] for pool in pools])
+        chosen += trapped[: 0 if unknown else round(size * getattr(world, knob))]
+    plain = _in_turn([[ask for ask in pool if ask.failure not in traps.TRAPS] for pool in pools])
+    possible = len(chosen) + len(plain)
     if possible < size:
         raise ValueError(
             f"{size} {dataset} questions asked for the {split} split, but {world.n_passages} passages give {possible}: "
             f"raise n_passages or ask for fewer"
         )
-    depth = max(map(len, pools), default=0)
-    in_turn = (pool[i] for i in range(depth) for pool in pools if i < len(pool))
-    return list(islice(in_turn, size))
+    return chosen + _alike(plain, chosen, size - len(chosen))
+
+
+def _alike(plain: list[Ask], trapped: list[Ask], size: int) -> list[Ask]:
+    """So many plain asks, as far as there are about the same facts as the trapped ones: what is asked tells nothing."""
+    wanted = Counter((ask.kind, ask.label) for ask in trapped)
+    left = {fact: round(size * n / len(trapped)) for fact, n in wanted.items()}
+    first, rest = [], []
+    for ask in plain:
+        fact = (ask.kind, ask.label)
+        (first if left.get(fact) else rest).append(ask)
+        left[fact] = max(0, left.get(fact, 0) - 1)
+    return (first + rest)[:size]
+
+
+def _in_turn(pools: list[list[Ask]]) -> list[Ask]:
+    """The first of each pool, then the second of each, and so on."""
+    return [ask for turn in zip_longest(*pools) for ask in turn if ask]
 
 
 def _asks(world: config.World, district: int, dataset: str, unknown: bool) -> list[Ask]:
     """What one district can be asked in one of the sets."""
-    main = {}
+    main: Main = {}
     for entry in _district(world, district):
         if entry.entity:
-            main[entry.entity.kind, entry.entity.index] = (entry.entity, entry.passage.id)
+            main[entry.entity.kind, entry.entity.index] = (entry.entity, entry.passage.id, entry.trap)
     rng = rng_for(world.seed, district, "asks")
     if unknown:
         asks = world_questions.unknowns(main)
         rng.shuffle(asks)
         return asks[DATASETS.index(dataset) :: len(DATASETS)]
-    if dataset == "mintaka":
-        return world_questions.composed(main, rng)
-    asks = world_questions.single(main)
+    if dataset == "complex":
+        return world_questions.composed(world, main, rng)
+    asks = world_questions.single(world, main, rng)
     rng.shuffle(asks)
-    return asks[("nq", "webq", "triviaqa").index(dataset) :: 3]
+    return asks[("search", "entity", "quiz").index(dataset) :: 3]
 
 
 def _check(world: config.World) -> None:
-    for name in SHARES:
+    for name in (*DEFECTS, *KNOBS, "unanswerable"):
         if not 0 <= getattr(world, name) <= 1:
             raise ValueError(f"{name} is a share and must lie between 0 and 1, not {getattr(world, name)}")
     for name in ("n_test", "n_train", "n_validation"):
@@ -122,72 +149,43 @@ def _check(world: config.World) -> None:
             raise ValueError(f"{name} must be 0 or more, not {getattr(world, name)}")
     if not 1000 <= world.n_passages <= 1_000_000:
         raise ValueError(f"n_passages must lie between 1,000 and 1,000,000, not {world.n_passages:,}")
-    extras = world.distractors + world.stale + world.contradicting
-    if round(extras, 9) > MOST_EXTRAS:
-        raise ValueError(f"distractors, stale and contradicting make {extras:.2f}, over {MOST_EXTRAS}: lower one")
-    broken = world.misspelt + world.cut_off + world.vague
-    if round(broken, 9) > 1:
-        raise ValueError(f"misspelt, cut_off and vague make {broken:.2f}, over 1: a question has at most one defect")
+    trapped = [getattr(world, name) for name in KNOBS]
+    if max(trapped) > MOST_OF_ONE or round(sum(trapped), 9) > MOST_OF_ALL:
+        raise ValueError(
+            f"{', '.join(KNOBS)} are {', '.join(map(str, trapped))}, but each may be at most {MOST_OF_ONE} and all "
+            f"together {MOST_OF_ALL}: lower one"
+        )
+    broken = sum(getattr(world, name) for name in DEFECTS)
+    if round(broken + sum(trapped), 9) > 1:
+        raise ValueError(
+            f"misspelt, cut_off and vague make {broken:.2f}, over {1 - sum(trapped):.2f}: "
+            f"a question has at most one defect, and one that is trapped has none"
+        )
 
 
-def _before(world: config.World, district: int) -> tuple[int, int, int]:
-    """How many distractors, stale and contradicting passages the districts before this one hold."""
-    shares = (world.distractors, world.stale, world.contradicting)
-    main = district * len(DISTRICT)
-    return tuple(int(main * share / (1 - sum(shares)) + 1e-9) for share in shares)
+def _before(world: config.World, district: int) -> int:
+    """How many passages the districts before this one hold."""
+    return district * len(DISTRICT) + traps.passages_before(world, district)
 
 
 def _full_districts(world: config.World) -> int:
     """How many districts lie in the corpus as a whole."""
-    extras = world.distractors + world.stale + world.contradicting
-    guess = int(world.n_passages * (1 - extras) / len(DISTRICT)) + 1
-    while guess * len(DISTRICT) + sum(_before(world, guess)) > world.n_passages:
-        guess -= 1
-    return guess
+    return bisect_right(range(world.n_passages // len(DISTRICT) + 1), world.n_passages, key=partial(_before, world)) - 1
 
 
 @lru_cache(maxsize=64)  # the default world fits, a large one streams through
 def _district(world: config.World, district: int) -> list[Entry]:
-    """All passages of a district in a shuffled order: its main entries and what makes them hard to find or to trust."""
+    """All passages of a district in a shuffled order: its main entries and the crowds around some of them."""
     rng = rng_for(world.seed, district, "district")
     main = [entity(world.seed, kind, district * KINDS[kind]["count"] + k) for kind, k in DISTRICT]
-    # title, text and, of a main entry, the entity
-    texts = [(thing.slots["title"], describe(thing, rng), thing) for thing in main]
-    n_twins, n_stale, n_disputed = (
-        after - before for before, after in zip(_before(world, district), _before(world, district + 1))
-    )
-    for thing, turn in _in_turn(main, "twins", n_twins, rng, CROWD):
-        twin = entity(world.seed, thing.kind, thing.index, (thing.index + turn) % len(KINDS[thing.kind]["twins"]))
-        texts.append((twin.slots["title"], describe(twin, rng, mistaken_for=thing), None))
-    for thing, turn in _in_turn(main, "stale", n_stale, rng):
-        texts.append((*_outdated(world, thing, turn, rng), None))
-    for thing, turn in _in_turn(main, "disputed", n_disputed, rng):
-        texts.append((*_contradiction(world, thing, turn, rng), None))
+    trapped = traps.assign(world, district, main)
+    texts = []  # title, text and, of a main entry, the entity and its trap
+    for thing in main:
+        trap = trapped.get((thing.kind, thing.index))
+        texts.append((*traps.entry(thing, trap, rng), thing, trap))
+        texts += traps.crowd(world, thing, trap, rng) if trap else []
     rng.shuffle(texts)
     return [
-        Entry(Passage(f"world{world.seed}-{district:05d}-{i:02d}", title, text), thing)
-        for i, (title, text, thing) in enumerate(texts)
+        Entry(Passage(f"world{world.seed}-{district:05d}-{i:02d}", *text[:2]), *text[2:])
+        for i, text in enumerate(texts)
     ]
-
-
-def _in_turn(main: list[Entity], needs: str, size: int, rng: Random, crowd: int = 1) -> list[tuple[Entity, int]]:
-    """Entities in a random order, `crowd` times each, with the number of times it has come up before."""
-    able = [thing for thing in main if KINDS[thing.kind].get(needs)]
-    rng.shuffle(able)
-    turns = ((thing, turn) for first in count(0, crowd) for thing in able for turn in range(first, first + crowd))
-    return list(islice(turns, size))
-
-
-def _outdated(world: config.World, thing: Entity, turn: int, rng: Random) -> tuple[str, str]:
-    """Title and text of a passage with a former value, dated after the thing came to be."""
-    began = max(int(thing.slots.get(slot, 0)) for slot in ("year", "since", "founded"))
-    when = max(began + 2, 1880 + 7 * thing.index % 60) + 5 * turn + rng.randrange(5)
-    slots = thing.slots | {"when": str(when), "claim": claim(world.seed, thing, KINDS[thing.kind]["stale"], rng)}
-    return VOCABULARY["stale"]["title"].format_map(slots), fill(rng.choice(VOCABULARY["stale"]["frame"]), slots)
-
-
-def _contradiction(world: config.World, thing: Entity, turn: int, rng: Random) -> tuple[str, str]:
-    """Title and text of a passage in which some almanac has it otherwise."""
-    almanac = WORDS["almanacs"][(thing.index + turn) % len(WORDS["almanacs"])]
-    slots = thing.slots | {"almanac": almanac, "claim": claim(world.seed, thing, KINDS[thing.kind]["disputed"], rng)}
-    return VOCABULARY["disputed"]["title"].format_map(slots), fill(rng.choice(VOCABULARY["disputed"]["frame"]), slots)

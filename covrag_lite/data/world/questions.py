@@ -4,23 +4,28 @@ generation.py chooses among these asks and hands them back to be worded in the m
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from random import Random
 
 from covrag_lite import config
 from covrag_lite.data.world.entities import KINDS, VOCABULARY, Entity, fill, number, rng_for
+from covrag_lite.data.world.traps import TRAPS, Trap, other_name
 from covrag_lite.records import Question
 
-Main = dict[tuple[str, int], tuple[Entity, str]]  # kind and index -> the entity and the id of its passage
+# Kind and index -> the entity, the id of its passage, the trap around it.
+Main = dict[tuple[str, int], tuple[Entity, str, Trap | None]]
 
 NUMERALS = {"three": 3, "five": 5, "seven": 7, "eight": 8, "nine": 9}
 NUMERALS |= {"eleven": 11, "twelve": 12, "thirteen": 13, "fifteen": 15}
-GOLDEN = 0.6180339887498949  # steps of this size spread defects evenly over any number of questions
-LEFT_WHOLE = 0.3  # how often a misspelt name of several words keeps one of them right
-TWICE = 0.25  # how often a long word is misspelt in two places
+SPRUNG = 0.75  # how often the question about an entity of a shared or other name has the word that misses it
+COMPARISONS = 2  # at most of a district: they find their passages too easily
+NOW = 0.7  # how often a question about what changes says that it means today
+ONE_ONLY = 0.95  # how often only one word of a name is misspelt
+TWICE = 0.15  # how often a long word is misspelt in two places
 CUT_EARLY = 0.6  # how often a name of a long and a short word is cut off in the long one
-JOINED = 0.15  # how often two words are typed as one instead
+JOINED = 0.05  # how often two words are typed as one instead
 
 
 @dataclass(frozen=True)
@@ -36,27 +41,31 @@ class Ask:
     gold: tuple[str, ...]
     kind: str = ""  # what sort of thing the subject is, where it can be cut off or put vaguely
     breakable: tuple[str, ...] = ("misspelt", "cut-off", "vague")
+    failure: str = ""  # the trap that it runs into
+    epithets: tuple[str, ...] = ("",)  # one of these is put before the name
+    changes: bool = False  # is it about a fact that changes with time?
 
 
-def single(main: Main) -> list[Ask]:
+def single(world: config.World, main: Main, rng: Random) -> list[Ask]:
     """A question for every fact that stands in one passage and needs no reasoning."""
-    return [
-        _about(thing, fact, gold)
-        for thing, gold in main.values()
-        for fact, spec in KINDS[thing.kind]["fact"].items()
-        if spec["label"] not in ("superlative", "count")
-    ]
+    asks = []
+    for one in main.values():
+        for fact, spec in KINDS[one[0].kind]["fact"].items():
+            if spec["label"] not in ("superlative", "count"):
+                asks += _about(world, *one, fact, rng)
+    return asks
 
 
-def composed(main: Main, rng: Random) -> list[Ask]:
+def composed(world: config.World, main: Main, rng: Random) -> list[Ask]:
     """Two-hop questions, comparisons, superlatives and counts in turn."""
     groups = {"two-hop": _hops(main), "comparison": _comparisons(main), "superlative": [], "count": []}
-    for thing, gold in main.values():
-        for fact, spec in KINDS[thing.kind]["fact"].items():
+    for one in main.values():
+        for fact, spec in KINDS[one[0].kind]["fact"].items():
             if spec["label"] in groups:
-                groups[spec["label"]].append(_about(thing, fact, gold))
+                groups[spec["label"]] += _about(world, *one, fact, rng)
     for group in groups.values():
         rng.shuffle(group)
+    del groups["comparison"][COMPARISONS:]
     order = list(groups.values())
     rng.shuffle(order)
     return [ask for turn in zip_longest(*order) for ask in turn if ask]
@@ -76,7 +85,7 @@ def unknowns(main: Main) -> list[Ask]:
             gold=(),
             breakable=(),
         )
-        for thing, _ in main.values()
+        for thing, _, _ in main.values()
         for pattern in KINDS[thing.kind]["unknown"]
     ]
 
@@ -85,10 +94,31 @@ def _manners(patterns: list[str]) -> dict[str, list[str]]:
     return {"ask": patterns, "search": patterns, "quiz": patterns}
 
 
-def _about(thing: Entity, fact: str, gold: str) -> Ask:
+def _about(world: config.World, thing: Entity, gold: str, trap: Trap | None, fact: str, rng: Random) -> list[Ask]:
+    """A question about one fact, which runs into the trap around its entity or not; none where the trap is another's."""
     spec = KINDS[thing.kind]["fact"][fact]
-    clean = fill(spec["ask"][0], thing.slots)
-    return Ask(spec["label"], spec, thing.slots, ("name",), clean, _answers(thing, fact), (gold,), thing.kind)
+    slots, asked = thing.slots, spec["ask"][0]
+    changes = fact in KINDS[thing.kind].get("stale", ())
+    failure, epithets, breakable = "", ("",), ()
+    if trap is None:
+        breakable = Ask.breakable
+        if "epithet" in slots:  # as often as of those that share their name, in the one word or the other
+            epithets = ("", slots["epithet"], slots["epithet_alias"])
+    elif trap.kind == "namesake":
+        failure = trap.kind if rng.random() < SPRUNG else ""
+        epithets = (slots["epithet_alias"] if failure else slots["epithet"],)
+        asked = asked.replace("{name}", "the {epithet} {name}")
+    elif trap.kind == "synonym":
+        failure = trap.kind if rng.random() < SPRUNG else ""
+        slots = slots | {"name": other_name(world, thing)} if failure else slots
+    elif fact not in KINDS[thing.kind][TRAPS[trap.kind][1]]:
+        return []
+    else:
+        failure = trap.kind
+        asked = asked.rstrip("?") + VOCABULARY[trap.kind]["ask"].format(sought=trap.sought) + "?"
+    clean, answers = fill(asked, thing.slots), _answers(thing, fact)
+    rest = (thing.kind, breakable, failure, epithets, changes)
+    return [Ask(spec["label"], spec, slots, ("name",), clean, answers, (gold,), *rest)]
 
 
 def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
@@ -106,9 +136,11 @@ def _hops(main: Main) -> list[Ask]:
     """The question names one entity and asks about another; well put it names the other."""
     asks = []
     for hop in VOCABULARY["hop"]:
-        subjects = [thing for thing, _ in main.values() if thing.kind == hop["kind"]]
+        subjects = [thing for thing, _, trap in main.values() if thing.kind == hop["kind"] and _is_free(trap)]
         for thing in subjects:
-            target, gold = main[thing.refs[hop["via"]]]
+            target, gold, trap = main[thing.refs[hop["via"]]]
+            if not _is_free(trap):
+                continue
             for fact, patterns in hop["ask"].items():
                 clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
                 answers = _answers(target, fact)
@@ -117,11 +149,16 @@ def _hops(main: Main) -> list[Ask]:
     return asks
 
 
+def _is_free(trap: Trap | None) -> bool:
+    """Can the entity be asked about by the name that the corpus has, with no crowd in the way?"""
+    return trap is None or trap.kind == "synonym"
+
+
 def _comparisons(main: Main) -> list[Ask]:
     """Two entities of a kind and a number in which they differ."""
     asks = []
     for spec in VOCABULARY["compare"]:
-        same = [pair for pair in main.values() if pair[0].kind == spec["kind"]]
+        same = [(thing, gold) for thing, gold, trap in main.values() if thing.kind == spec["kind"] and _is_free(trap)]
         for (a, gold_a), (b, gold_b) in combinations(same, 2):
             ahead = number(a, spec["fact"]) - number(b, spec["fact"])
             if ahead:
@@ -146,38 +183,38 @@ def _comparison(patterns: list[str], pair: tuple[Entity, Entity], winner: Entity
     )
 
 
-def defects(world: config.World, size: int, start: float) -> list[str]:
-    """For each question what is wrong with it, in the shares asked for; "" for nothing."""
-    names = ("misspelt", "cut-off", "vague")
-    shares = (world.misspelt, world.cut_off, world.vague)
-    found = []
-    for i in range(size):
-        place = (start + i * GOLDEN) % 1
-        defect = ""
-        for name, share in zip(names, shares):
-            if 0 <= place < share and not defect:
-                defect = name
-            place -= share
-        found.append(defect)
+def defects(world: config.World, asks: Sequence[Ask], rng: Random) -> list[str]:
+    """For each ask what is wrong with its wording, in the shares of all that are asked for; "" for nothing."""
+    found = [""] * len(asks)
+    for name, share in (("vague", world.vague), ("cut-off", world.cut_off), ("misspelt", world.misspelt)):
+        able = [i for i, ask in enumerate(asks) if name in ask.breakable and not found[i]]
+        for i in rng.sample(able, min(len(able), round(share * len(asks)))):
+            found[i] = name
     return found
 
 
 def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
     """Word an ask in the manner of a set, broken where its defect says so."""
     rng = rng_for(id)
-    defect = defect if defect in ask.breakable else ""
-    manner = {"nq": "search", "triviaqa": "quiz"}.get(dataset, "ask")
+    manner = {"search": "search", "quiz": "quiz"}.get(dataset, "ask")
     patterns = ask.forms.get(manner) or ask.forms["ask"]
     if defect == "cut-off":
         patterns = [pattern for pattern in patterns if re.search(r"\{name\}\??$", pattern)]
-    text = fill(rng.choice(patterns), ask.slots | _subjects(ask, defect, rng))
+    pattern = rng.choice(patterns)
+    names = _subjects(ask, defect, rng)
+    epithet = rng.choice(ask.epithets)
+    if epithet and defect != "vague":
+        names["name"] = f"the {epithet} {names['name']}"
+    if ask.changes and not defect and rng.random() < NOW:
+        names["name"] += " today" if pattern.rstrip("?").endswith("{name}") else " now"
+    text = fill(pattern, ask.slots | names)
     if defect == "cut-off":
         text = text.rstrip("?")
-    if dataset == "nq":
+    if dataset == "search":
         text = text.rstrip("?").lower()
-    if dataset == "webq":
+    if dataset == "entity":
         text = text[0].lower() + text[1:]
-    kind = f"{ask.label}+{defect}" if defect else ask.label
+    kind = ask.label + (f"/{ask.failure}" if ask.failure else "") + (f"+{defect}" if defect else "")
     return Question(id, dataset, text, ask.answers, ask.gold, ask.clean, kind)
 
 
@@ -189,7 +226,7 @@ def _subjects(ask: Ask, defect: str, rng: Random) -> dict[str, str]:
         return {"name": cut_off(ask.slots["name"], KINDS[ask.kind].get("long_first", False), rng)}
     if defect == "misspelt":
         return {slot: misspell(ask.slots[slot], rng) for slot in ask.subjects}
-    return {}
+    return {slot: ask.slots[slot] for slot in ask.subjects}
 
 
 def _half_remembered(ask: Ask) -> dict[str, str]:
@@ -216,8 +253,8 @@ def misspell(name: str, rng: Random) -> str:
         joined = (words[first] + words[second]).lower().capitalize()
         words[first : second + 1] = [joined]
         return " ".join(words)
-    if len(places) > 1 and rng.random() < LEFT_WHOLE:
-        places.remove(rng.choice(places))
+    if len(places) > 1 and rng.random() < ONE_ONLY:
+        places = [rng.choice(places)]
     for i in places:
         words[i] = _typo(words[i], rng)
         if len(words[i]) > 7 and rng.random() < TWICE:
