@@ -13,8 +13,6 @@ from pathlib import Path
 # Relative paths start here: papermill and JupyterLab work in different folders.
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("all",)  # every set that the data has
-# The world's four sets under the names they had in runs that were recorded before they got names of their own.
-FORMER_SETS = {"nq": "search", "webq": "entity", "mintaka": "complex", "triviaqa": "quiz"}
 
 
 @dataclass(frozen=True)
@@ -294,18 +292,7 @@ def from_notebook(names: Mapping[str, object]) -> Config:
 def from_manifest(parameters: Mapping[str, object]) -> Config:
     """The configuration of a recorded run. Parameters that have gone since changed no number."""
     known = Config().flat()
-    given = {name: value for name, value in parameters.items() if name in known}
-    if uses_former_sets(parameters):
-        every = list(parameters["datasets"]) == list(FORMER_SETS)
-        given["datasets"] = ALL if every else [FORMER_SETS[one] for one in parameters["datasets"]]
-        for name in ("retrieval_datasets", "dataset"):  # the defaults then are those now
-            given.pop(name, None)
-    return from_notebook(given)
-
-
-def uses_former_sets(parameters: Mapping[str, object]) -> bool:
-    """Was this run on the world recorded when its sets still had the names of the paper's?"""
-    return parameters.get("data", "world") == "world" and bool(set(parameters["datasets"]) & set(FORMER_SETS))
+    return from_notebook({name: value for name, value in parameters.items() if name in known})
 
 
 def resolve(path: str) -> Path:

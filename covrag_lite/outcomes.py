@@ -86,6 +86,7 @@ def _describe(p: Prediction) -> dict:
         id=p.question.id,
         kind=p.question.kind,
         form=form_of(p.question.kind),
+        failure=failure_of(p.question.kind),
         answer=p.answer,
         raw=after.raw,
         normalised=after.normalised,
@@ -120,6 +121,12 @@ def form_of(kind: str) -> str:
     if "+" in kind:
         return "broken wording"
     return "two-hop" if kind == "two-hop" else "well put"
+
+
+def failure_of(kind: str) -> str:
+    """What may make a question fail: a trap of the world around it, how it is put, or nothing."""
+    form = form_of(kind)
+    return form if form != "well put" else kind.partition("/")[2] or "none"
 
 
 def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:

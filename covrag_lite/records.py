@@ -22,7 +22,9 @@ class Question:
     answers: tuple[str, ...]  # any of these counts as right
     gold_passages: tuple[str, ...] = ()  # ids of the passages that state the answer, where known
     clean_question: str = ""  # the same question well put, where known
-    kind: str = ""  # what is asked for, and after a "+" what is wrong with the wording: "two-hop", "author+misspelt"
+    # What is asked for; after a "/" the trap it runs into, after a "+" what is wrong with the wording: "two-hop",
+    # "author/namesake", "author+misspelt". No model sees it.
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, bounds, position, retrieval, seeds, tables, verifier
+from covrag_lite.report import ablation, bounds, failures, position, retrieval, seeds, tables, verifier
 from covrag_lite.report.seeds import Seeds
 from covrag_lite.speed import rental, report
 from covrag_lite.systems import palette
@@ -126,6 +126,9 @@ def facts_of_verdicts(frame: pd.DataFrame) -> dict[str, str]:
             made |= {f"{name} judge": row.judge, f"{name} wording": row.wording, f"{name} AUROC": row.AUROC}
             made |= {f"{name} caught": row.caught, f"{name} doubted": row.doubted, f"{name} likelihood": row.likelihood}
             made[f"{name} both"] = row.both
+        for row in failures.failure_table(frame, system).to_dict("records"):
+            name = f"{system} kind {row.pop('questions')}"
+            made |= {f"{name} {column.removeprefix('95 % ')}": minus(str(value)) for column, value in row.items()}
         for row in bounds.bounds(frame, system).itertuples():
             made[f"{system} {row.case.replace(':', '')}"] = f"{row.value:.1f}"  # a colon in braces begins a format
         for row in bounds.error_classes(frame, system).itertuples(index=False):

@@ -72,7 +72,8 @@ def make_chain(run: Recorded, predictions: Sequence[Prediction], folder: Path) -
     """Table 5 and its picture."""
     long = ablation.chain_table(predictions)
     rules, judged = ablation.policies(predictions), ablation.judges_of(predictions)
-    ablation.save_chain(folder, long, rules, judged, ablation.chain_notes(predictions))
+    gains = ablation.gains_of(predictions)
+    ablation.save_chain(folder, long, rules, judged, gains, ablation.chain_notes(predictions))
     pictures.plot_accuracy(long, tables.title("table5", run.config, long), folder / "table5.png", None)
 
 

@@ -13,6 +13,7 @@ from covrag_lite import metrics
 from covrag_lite.outcomes import outcome_of, to_frame
 from covrag_lite.records import Prediction
 from covrag_lite.report import paper, tables
+from covrag_lite.report.failures import failure_table
 from covrag_lite.report.verifier import judge_table
 from covrag_lite.systems.tools import by_thresholds, keep_likelier
 
@@ -194,8 +195,18 @@ def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
     return pd.concat(made, ignore_index=True)
 
 
+def gains_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """What CoV-RAG's second answers gain over its first ones, by what makes a question fail."""
+    return failure_table(to_frame([cut(p, 2) for p in predictions]))
+
+
 def save_chain(
-    folder: Path, long: pd.DataFrame, rules: pd.DataFrame, judged: pd.DataFrame, lines: Sequence[str]
+    folder: Path,
+    long: pd.DataFrame,
+    rules: pd.DataFrame,
+    judged: pd.DataFrame,
+    gains: pd.DataFrame,
+    lines: Sequence[str],
 ) -> str:
     """Write Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
     parts = {
@@ -203,4 +214,6 @@ def save_chain(
         "The judge beside the majority, the wording alone and the answer's likelihood": judged,
         "What to do with a second answer": rules,
     }
+    if len(gains) > 2:  # real questions do not say what makes them fail
+        parts["What CoV-RAG gains, by what makes a question fail"] = gains
     return tables.write_table(folder, "table5", long, parts, lines)

@@ -160,13 +160,13 @@ def plot_reliability(curve: pd.DataFrame, title: str, path: Path) -> "Figure":
 
 
 def plot_knobs(effects: pd.DataFrame, path: Path) -> "Figure":
-    """What each knob of the world does to retrieval, as asked and in clean wording: one small panel a knob."""
+    """What each knob of the world does to retrieval, as asked and as revised: one small panel a knob."""
     import seaborn as sns
 
     sns.set_theme(style="whitegrid", context="notebook", font_scale=1.1)
     share = "gold passage in the top k (%)"
-    rows = effects.melt(["knob", "setting"], ["as asked", "clean wording"], "query", share)
-    colours = {"as asked": palette()["RAG"], "clean wording": palette()["CoV-RAG"]}
+    rows = effects.melt(["knob", "setting"], ["as asked", "revised"], "query", share)
+    colours = {"as asked": palette()["RAG"], "revised": palette()["CoV-RAG"]}
     grid = sns.relplot(
         rows,
         x="setting",

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from covrag_lite import metrics
 from covrag_lite.model.author import Author
+from covrag_lite.outcomes import failure_of
 from covrag_lite.records import CITATION, Passage, Question, Search
 from covrag_lite.training.oracle import Example, supporting
 
@@ -58,10 +59,13 @@ def tidy(text: str) -> str:
 
 
 def clean_wording(question: Question, passages: Sequence[Passage]) -> str:
-    """The well-put question where it is known and could be; of a two-hop question once its first step was found."""
-    if question.kind == "two-hop":
+    """The well-put question where it is known and could be: names, years and records it adds must have been read.
+
+    A two-hop question's first step, or a newer account or a better source that a passage points at, may not be found.
+    """
+    if failure_of(question.kind) in ("two-hop", "stale", "contradiction"):
         seen = set(metrics.normalise(" ".join([question.question, *(p.text for p in passages)])).split())
-        names = re.findall(r"[A-Z]\w+", question.clean_question)[1:]
+        names = re.findall(r"[A-Z][\w'’-]*|\d+", question.clean_question)[1:]
         if not all(metrics.normalise(name) in seen for name in names):
             return ""
     return question.clean_question

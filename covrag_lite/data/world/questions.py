@@ -20,7 +20,7 @@ Main = dict[tuple[str, int], tuple[Entity, str, Trap | None]]
 NUMERALS = {"three": 3, "five": 5, "seven": 7, "eight": 8, "nine": 9}
 NUMERALS |= {"eleven": 11, "twelve": 12, "thirteen": 13, "fifteen": 15}
 SPRUNG = 0.75  # how often the question about an entity of a shared or other name has the word that misses it
-COMPARISONS = 2  # at most of a district: they find their passages too easily
+COMPARISONS = 2  # of a district, while there is something else to ask: they find their passages too easily
 NOW = 0.7  # how often a question about what changes says that it means today
 ONE_ONLY = 0.95  # how often only one word of a name is misspelt
 TWICE = 0.15  # how often a long word is misspelt in two places
@@ -65,10 +65,11 @@ def composed(world: config.World, main: Main, rng: Random) -> list[Ask]:
                 groups[spec["label"]] += _about(world, *one, fact, rng)
     for group in groups.values():
         rng.shuffle(group)
+    spare = groups["comparison"][COMPARISONS:]
     del groups["comparison"][COMPARISONS:]
     order = list(groups.values())
     rng.shuffle(order)
-    return [ask for turn in zip_longest(*order) for ask in turn if ask]
+    return [ask for turn in zip_longest(*order) for ask in turn if ask] + spare
 
 
 def unknowns(main: Main) -> list[Ask]:
