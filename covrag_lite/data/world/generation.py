@@ -1,8 +1,8 @@
 """The embedded data: a fictional world made from a seed, so nothing is downloaded and no pretrained knowledge leaks.
 
 It stands in for the paper's corpus and its four question sets. Notebooks and tests call `passages` and `questions`;
-what there is and how it is described stands in entities.py, what makes well-put questions fail in traps.py, how it is
-asked in questions.py, and all words and sentences in world.toml.
+what there is stands in entities.py, how it is described in telling.py, what makes well-put questions fail in traps.py,
+what is asked in questions.py, how it is typed in wording.py, and all words and sentences in world.toml.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ from itertools import count, islice, zip_longest
 
 from covrag_lite import config
 from covrag_lite.data.world import questions as world_questions
-from covrag_lite.data.world import traps
+from covrag_lite.data.world import traps, wording
 from covrag_lite.data.world.entities import KINDS, Entity, entity, rng_for
 from covrag_lite.data.world.questions import Ask, Main
 from covrag_lite.records import Passage, Question
@@ -33,11 +33,12 @@ MOST_OF_ONE, MOST_OF_ALL = 0.25, 0.6
 
 @dataclass(frozen=True)
 class Entry:
-    """A passage and, where it is an entity's main entry, that entity and the trap around it."""
+    """A passage, the entity it tells of, where that can be asked for, the trap there, and whether it is part of it."""
 
     passage: Passage
     entity: Entity | None = None
     trap: traps.Trap | None = None
+    crowd: bool = False
 
 
 def passages(world: config.World) -> Iterator[Passage]:
@@ -66,9 +67,9 @@ def _question_set(world: config.World, split: str, dataset: str) -> list[Questio
     asks += _choose(world, split, dataset, n_unknown, unknown=True)
     rng = rng_for(world.seed, split, dataset)
     rng.shuffle(asks)
-    defects = world_questions.defects(world, asks, rng)
+    defects = wording.defects(world, asks, rng)
     return [
-        world_questions.word(ask, f"world{world.seed}-{dataset}-{split}-{i:04d}", dataset, defect)
+        wording.word(ask, f"world{world.seed}-{dataset}-{split}-{i:04d}", dataset, defect)
         for i, (ask, defect) in enumerate(zip(asks, defects))
     ]
 
@@ -124,10 +125,12 @@ def _in_turn(pools: list[list[Ask]]) -> list[Ask]:
 
 def _asks(world: config.World, district: int, dataset: str, unknown: bool) -> list[Ask]:
     """What one district can be asked in one of the sets."""
+    entries = [entry for entry in _district(world, district) if entry.entity]
     main: Main = {}
-    for entry in _district(world, district):
-        if entry.entity:
+    for entry in entries:
+        if not entry.crowd:
             main[entry.entity.kind, entry.entity.index] = (entry.entity, entry.passage.id, entry.trap)
+    accounts = [(entry.entity, entry.passage.id, entry.trap) for entry in entries if entry.crowd]
     rng = rng_for(world.seed, district, "asks")
     if unknown:
         asks = world_questions.unknowns(main)
@@ -135,7 +138,7 @@ def _asks(world: config.World, district: int, dataset: str, unknown: bool) -> li
         return asks[DATASETS.index(dataset) :: len(DATASETS)]
     if dataset == "complex":
         return world_questions.composed(world, main, rng)
-    asks = world_questions.single(world, main, rng)
+    asks = world_questions.single(world, main, rng) + world_questions.accounts(accounts, rng)
     rng.shuffle(asks)
     return asks[("search", "entity", "quiz").index(dataset) :: 3]
 
@@ -179,11 +182,12 @@ def _district(world: config.World, district: int) -> list[Entry]:
     rng = rng_for(world.seed, district, "district")
     main = [entity(world.seed, kind, district * KINDS[kind]["count"] + k) for kind, k in DISTRICT]
     trapped = traps.assign(world, district, main)
-    texts = []  # title, text and, of a main entry, the entity and its trap
+    texts = []  # title, text and the rest of an Entry
     for thing in main:
         trap = trapped.get((thing.kind, thing.index))
         texts.append((*traps.entry(thing, trap, rng), thing, trap))
-        texts += traps.crowd(world, thing, trap, rng) if trap else []
+        for one in traps.crowd(world, thing, trap, rng) if trap else []:
+            texts.append((one.title, one.text, one.thing, trap, True))
     rng.shuffle(texts)
     return [
         Entry(Passage(f"world{world.seed}-{district:05d}-{i:02d}", *text[:2]), *text[2:])

@@ -19,14 +19,13 @@ from covrag_lite.data.world.entities import (
     VOCABULARY,
     WORDS,
     Entity,
-    claim,
-    describe,
     fill,
     name_slots,
     namesake,
     rng_for,
     twin,
 )
+from covrag_lite.data.world.telling import claim, describe, mistake
 
 # Kind of trap -> the parameter with its share of questions, what a kind of entity needs for it, and how many entities
 # of a district have one for a share of 1: the first two kinds concern all that can be asked of an entity.
@@ -46,6 +45,20 @@ class Trap:
 
     kind: str
     sought: str  # what finds the entity's own entry: its epithet, its name, a year or a record
+
+    @property
+    def slots(self) -> dict[str, str]:
+        """What the sentences of its kind call that."""
+        return {"sought": self.sought, "when": self.sought, "source": f"the {self.sought}"}
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A passage of a crowd: its title, its text, and the entity as it has it, where its facts can be asked for."""
+
+    title: str
+    text: str
+    thing: Entity | None = None
 
 
 def count_before(world: config.World, trap: str, district: int) -> int:
@@ -86,49 +99,43 @@ def entry(thing: Entity, trap: Trap | None, rng: Random) -> tuple[str, str]:
     if trap is None:
         return thing.slots["title"], describe(thing, rng)
     spec = VOCABULARY[trap.kind]
-    slots = thing.slots | {"sought": trap.sought, "when": trap.sought, "source": f"the {trap.sought}"}
+    slots = thing.slots | trap.slots
     more = fill(rng.choice(spec["gold"]), slots) if "gold" in spec else ""
     return spec.get("title", "{title}").format_map(slots), describe(thing, rng, more, insist=trap.kind == "synonym")
 
 
-def crowd(world: config.World, thing: Entity, trap: Trap, rng: Random) -> list[tuple[str, str]]:
-    """Titles and texts of the passages around an entity's own."""
+def crowd(world: config.World, thing: Entity, trap: Trap, rng: Random) -> list[Neighbour]:
+    """The passages around an entity's own."""
     spec = VOCABULARY[trap.kind]
     pointing = rng.sample(range(CROWD), POINTERS)
     made = []
     for number in range(CROWD):
         points = number in pointing
         closing = rng.choice((spec["point"] if points else spec["plain"]) or [""])
-        slots = thing.slots | {"sought": trap.sought}
-        make = {"namesake": _namesake, "synonym": _twin}.get(trap.kind, _account)
-        made.append(make(world, thing, trap, number, fill(closing, slots) if closing else "", rng))
+        closing = fill(closing, thing.slots | trap.slots) if closing else ""
+        if trap.kind == "namesake":
+            other = namesake(world.seed, thing.kind, thing.index, number)
+            made.append(Neighbour(other.slots["title"], describe(other, rng, closing, insist=True)))
+        elif trap.kind == "synonym":
+            other = twin(world.seed, thing.kind, thing.index, number)
+            made.append(Neighbour(other.slots["title"], describe(other, rng, closing)))
+        else:
+            made.append(_account(world, thing, trap, number, closing, rng))
     return made
 
 
-def _namesake(
-    world: config.World, thing: Entity, trap: Trap, number: int, closing: str, rng: Random
-) -> tuple[str, str]:
-    other = namesake(world.seed, thing.kind, thing.index, number)
-    return other.slots["title"], describe(other, rng, closing, insist=True)
-
-
-def _twin(world: config.World, thing: Entity, trap: Trap, number: int, closing: str, rng: Random) -> tuple[str, str]:
-    other = twin(world.seed, thing.kind, thing.index, number)
-    return other.slots["title"], describe(other, rng, closing)
-
-
-def _account(
-    world: config.World, thing: Entity, trap: Trap, number: int, closing: str, rng: Random
-) -> tuple[str, str]:
+def _account(world: config.World, thing: Entity, trap: Trap, number: int, closing: str, rng: Random) -> Neighbour:
     """An older account, or an almanac's: all its facts are other ones."""
     spec = VOCABULARY[trap.kind]
     facts = KINDS[thing.kind][TRAPS[trap.kind][1]]
-    slots = thing.slots | {"claim": claim(world.seed, thing, facts, number, rng)}
+    told = mistake(world.seed, thing, facts, number, rng)
+    slots = told.slots | {"claim": claim(told, facts, rng)}
     if trap.kind == "stale":
         slots["when"] = str(int(trap.sought) - 3 * (CROWD - number) + rng.randrange(2))
     else:
         slots["source"] = WORDS["almanacs"][(thing.index + number) % len(WORDS["almanacs"])]
-    return spec["title"].format_map(slots), f"{fill(rng.choice(spec['frame']), slots)} {closing}"
+    text = f"{fill(rng.choice(spec['frame']), slots)} {closing}"
+    return Neighbour(spec["title"].format_map(slots), text, Entity(thing.kind, thing.index, slots, {}))
 
 
 def other_name(world: config.World, thing: Entity) -> str:
