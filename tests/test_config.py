@@ -2,7 +2,7 @@ from dataclasses import fields
 
 import pytest
 
-from covrag_lite.config import ROOT, Config, from_manifest, from_notebook, uses_former_sets
+from covrag_lite.config import ROOT, Config, from_manifest, from_notebook
 from covrag_lite.report import recorded
 
 
@@ -66,23 +66,8 @@ def test_what_is_not_the_default_is_printed():
     assert "n_questions" not in str(Config())
 
 
-@pytest.mark.parametrize(
-    "recorded_as, now",
-    [
-        (["nq", "webq", "mintaka", "triviaqa"], ("all",)),
-        (["webq", "nq"], ("entity", "search")),
-        (["triviaqa"], ("quiz",)),
-        (["complex"], ("complex",)),
-        (["all"], ("all",)),
-    ],
-)
-def test_the_worlds_sets_of_older_records_are_read_under_their_names_now(recorded_as, now):
-    former = {"datasets": recorded_as, "retrieval_datasets": ["nq", "webq"], "dataset": "mintaka"}
-    read = from_manifest({**former, "n_questions": 3, "gone_since": 1})
-    assert read.data.datasets == now
-    assert read.data.n_questions == 3
-    if uses_former_sets(former):
-        assert read == Config().change(datasets=now, n_questions=3)
+def test_parameters_that_have_gone_since_are_left_out():
+    assert from_manifest({"n_questions": 3, "gone_since": 1}) == Config().change(n_questions=3)
 
 
 def test_sets_of_a_folder_keep_the_papers_names():
@@ -99,5 +84,3 @@ def test_every_recorded_run_of_this_project_can_be_read():
         parameters = run.manifest["parameters"]
         kept = {name: parameters[name] for name in ("k", "seed", "n_test", "n_questions", "model")}
         assert kept.items() <= run.config.flat().items()
-        if parameters["data"] == "world":
-            assert set(run.config.data.datasets) <= {"all", "search", "entity", "complex", "quiz"}

@@ -26,7 +26,7 @@ SMALL = {
     "table2": FEW,
     "explore": {},
     "browse": {"record": Config().judging.predictions},
-    "world": {"n_passages": 1000, "n_test": 4},
+    "world": {"n_passages": 1000, "n_test": 4, "n_train": 40},
     "figure4": {},
     "speed": {"speed_questions": 2, "speed_parts": "verdicts,batches,rounds", "speed_ways": "ours"},
     "table3": FEW | {"predictions": ""},

@@ -75,14 +75,6 @@ def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(run):
     assert changed(here, run.manifest | {"adapters": {}}) == ["having adapters"]
 
 
-def test_sets_by_their_former_names_are_the_same_sets(run):
-    former = with_parameters(run.manifest, datasets=["nq", "webq", "mintaka", "triviaqa"])
-    assert changed(run.manifest, former) == []
-    some = with_parameters(run.manifest, datasets=["nq"])
-    assert changed(with_parameters(run.manifest, datasets=["search"]), some) == []
-    assert changed(with_parameters(run.manifest, datasets=["entity"]), some) != []
-
-
 def test_a_backbone_is_told_by_its_weights_and_its_layout(run):
     names = {}
     for parameters in ({}, {"quantize": "int8"}, {"quantize": "none"}, {"layout": "shared"}):

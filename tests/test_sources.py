@@ -58,11 +58,11 @@ def test_several_worlds_are_as_many_sources():
 
 
 def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_from():
-    config = Config().change(n_train_questions=0)
+    config = Config().change(n_train_questions=0, seed=7)
     asked = load_questions(config.change(split="test", n_questions=0))
     learnt = load_questions(config.change(split="train", n_questions=0))
     alike = {normalise(q.question) for q in asked} & {normalise(q.question) for q in learnt}
-    assert alike == {"fishing in the river bracken"}  # cut off, of two rivers of that name
+    assert alike == {"how long is the river bracken"}  # cut off, of two rivers of that name
     (source,) = load_sources(config)
     assert not {normalise(q.question) for q in source.questions} & alike
     assert len(source.questions) == len(learnt) - 1

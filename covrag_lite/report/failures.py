@@ -33,7 +33,7 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     made = []
     for name, part in by_failure(rows):
         first, last = part.first_normalised.astype(bool), part.normalised.astype(bool)
-        judged = part[part.judgment.notna()]
+        judged = part[part.judgment.fillna("") != ""]
         wrong = judged[~first[judged.index]]
         right = judged[first[judged.index]]
         missed = part[part.revised & part.gold_first.eq(False)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import config
-from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite.data import digest, kind_of, load_passages, load_questions
 from covrag_lite.outcomes import load_outcomes, load_outputs, load_predictions, to_frame
 from covrag_lite.records import Passage, Prediction
 from covrag_lite.report import paper, tables
@@ -136,6 +136,15 @@ def check_data(run: Recorded, **data: Sequence) -> None:
             )
 
 
+def is_current(run: Recorded) -> bool:
+    """Are the questions of the run's configuration still those that it asked?"""
+    asked = run.config
+    known = {*config.ALL, *kind_of(asked).sets(asked, asked.data.split)}
+    if not set(asked.data.datasets) <= known:
+        return False
+    return digest(load_questions(asked)) == run.manifest["data"]["questions"]["sha256"]
+
+
 def listing(root: Path = config.ROOT) -> pd.DataFrame:
     """The recorded runs: what was run on what, and how long it took."""
     rows = []
@@ -172,9 +181,20 @@ def largest(*systems: str, root: Path = config.ROOT) -> dict[str, Recorded]:
         if not run.has_predictions or not set(systems) <= ran or (asked.data, asked.split) != ("world", "test"):
             continue
         name = backbone(run)
-        if name not in best or run.n > best[name].n:
+        if (name not in best or run.n > best[name].n) and is_current(run):
             best[name] = run
     return best
+
+
+def load_largest(
+    *systems: str, otherwise: tuple[config.Config, Sequence[Prediction]]
+) -> tuple[str, config.Config, Sequence[Prediction]]:
+    """Name, parameters and predictions of the largest recorded run of these systems; others where there is none yet."""
+    runs = largest(*systems).values()
+    if not runs:
+        return "this run, as none is recorded", *otherwise
+    run = max(runs, key=lambda one: one.n)
+    return run.folder.name, run.config, load(run)
 
 
 def backbones(root: Path = config.ROOT) -> pd.DataFrame:

@@ -1,0 +1,87 @@
+"""What CoV-RAG gains by kind of failure, on frames made by hand; the kind travels past every model."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from covrag_lite import evaluation
+from covrag_lite.config import Config
+from covrag_lite.outcomes import failure_of, load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
+from covrag_lite.records import Question
+from covrag_lite.report import recorded
+from covrag_lite.report.failures import failure_table
+from covrag_lite.report.wording import form_rule, majority, word_rule
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure"),
+    [
+        ("", "none"),
+        ("author", "none"),
+        ("author/namesake", "namesake"),
+        ("count/stale", "stale"),
+        ("author+misspelt", "broken wording"),
+        ("two-hop", "two-hop"),
+    ],
+)
+def test_a_kind_tells_what_may_make_a_question_fail(kind, failure):
+    assert failure_of(kind) == failure
+
+
+def make_frame(rows):
+    """A frame from (failure, first right, judgment, gold first, gold last, last right) of each question."""
+    columns = ["failure", "first_normalised", "judgment", "gold_first", "gold_last", "normalised"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.assign(system="CoV-RAG", revised=frame.judgment == "false")
+
+
+def test_what_is_caught_mended_and_gained_stands_by_kind_of_failure():
+    stale = [("stale", False, "false", False, True, True), ("stale", False, "true", False, False, False)]
+    none = [("none", True, "true", True, True, True), ("none", True, "false", True, False, False)]
+    table = failure_table(make_frame(stale + none)).set_index("questions")
+    assert list(table.index) == ["all", "none", "stale"]
+    assert list(table.loc["stale", ["n", "first", "caught", "doubted", "revised"]]) == [2, "0.0", "1 of 2", "0 of 0", 1]
+    assert list(table.loc["stale", ["mended", "last", "gain"]]) == ["1 of 1", "50.0", "+50.0"]
+    assert list(table.loc["none", ["caught", "doubted", "mended", "gain"]]) == ["0 of 0", "1 of 2", "0 of 0", "-50.0"]
+    assert table.loc["all", "gain"] == "+0.0"
+
+
+def test_a_verdict_that_did_not_parse_catches_and_doubts_nothing():
+    table = failure_table(make_frame([("none", False, "", False, False, False), ("none", True, None, True, True, True)]))
+    assert set(table.caught) == set(table.doubted) == {"0 of 0"}
+
+
+def test_the_kind_is_in_the_frame_and_in_no_prompt(passages, questions, scripted, tmp_path):
+    config = Config().change(k=2, runs=str(tmp_path))
+    marked = [replace(question, kind="author/namesake") for question in questions]
+    resources = evaluation.load_resources(config, passages, scripted)
+    predictions = evaluation.run_system("CoV-RAG", config, resources, marked)
+    frame = to_frame(predictions)
+    assert set(frame.failure) == {"namesake"}
+    assert scripted.asked and not any("namesake" in prompt for prompt in scripted.asked)
+    save_outcomes(tmp_path / "o.csv.gz", predictions)
+    save_predictions(tmp_path / "p.jsonl.gz", predictions)
+    told = to_frame(load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz")))
+    pd.testing.assert_frame_equal(failure_table(told), failure_table(frame))
+
+
+def test_a_rule_that_sees_the_wording_is_worth_what_the_wording_tells():
+    questions = [Question(str(i), "s", f"word{i % 2} of {i}?", ("a",), kind="a+vague" * (i % 2)) for i in range(40)]
+    told = [i % 2 == 0 for i in range(40)]
+    untold = [i % 4 < 2 for i in range(40)]
+    assert majority(told) == 0.5 and form_rule(questions, told) == 1.0
+    assert word_rule(questions[:20], told[:20], questions[20:], told[20:]) == 1.0
+    assert form_rule(questions, untold) == 0.5
+    words = [replace(question, kind="") for question in questions]
+    assert form_rule(words, told) == 0.5 < word_rule(words[:20], told[:20], words[20:], told[20:])
+
+
+def test_a_run_over_another_world_is_not_shown_as_the_largest(project):
+    runs = [run for run in recorded.find(project) if run.table == "table2"]
+    assert runs and all(recorded.is_current(run) for run in runs)
+    data = {"data": {"questions": {"n": 8, "sha256": "another"}}}
+    assert not any(recorded.is_current(replace(run, manifest=run.manifest | data)) for run in runs)
+    parameters = runs[0].manifest["parameters"] | {"datasets": ["nq"]}
+    assert not recorded.is_current(replace(runs[0], manifest=runs[0].manifest | {"parameters": parameters}))
+    assert set(recorded.largest("CoV-RAG", root=project)) == {"smollm2-135m"}
