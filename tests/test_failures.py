@@ -48,7 +48,8 @@ def test_what_is_caught_mended_and_gained_stands_by_kind_of_failure():
 
 
 def test_a_verdict_that_did_not_parse_catches_and_doubts_nothing():
-    table = failure_table(make_frame([("none", False, "", False, False, False), ("none", True, None, True, True, True)]))
+    rows = [("none", False, "", False, False, False), ("none", True, None, True, True, True)]
+    table = failure_table(make_frame(rows))
     assert set(table.caught) == set(table.doubted) == {"0 of 0"}
 
 
