@@ -101,3 +101,13 @@ def test_where_no_candidate_finds_anything_new_none_is_kept(passages, search):
 def test_a_second_step_is_asked_for_only_after_the_first_was_found(passages):
     assert revisions.clean_wording(TWO_HOP, passages[:1]) == "Where was Edith Marrow born?"
     assert revisions.clean_wording(TWO_HOP, passages[3:5]) == ""
+
+
+def test_a_newer_account_is_asked_for_only_once_a_passage_has_pointed_at_it(passages):
+    question = "What is the population of Stonebridge today?"
+    clean = "What is the population of Stonebridge in 1954?"
+    stale = Question("q", "entity", question, ("12,400",), ("p1",), clean, "population/stale")
+    old = replace(passages[0], text="Some 9,000 people live in Stonebridge, says a guide of 1931.")
+    pointing = replace(old, text=f"{old.text} All was described anew in 1954.")
+    assert revisions.clean_wording(stale, [old]) == ""
+    assert revisions.clean_wording(stale, [old, pointing]) == clean
