@@ -106,6 +106,8 @@ def make_retrieval(run: Recorded, searches: dict[str, list[Prediction]], folder:
 def make_backbones(root: Path, folder: Path) -> None:
     """Figure 4, from the recorded runs."""
     long = backbones(root)
+    if long.empty:  # no run of the world as it is now
+        return
     pictures.plot_backbones(long, folder / "figure4.png")
     long.to_csv(folder / "figure4.csv", index=False, float_format="%.2f")
 
