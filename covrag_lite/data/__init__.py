@@ -7,7 +7,7 @@ entry in KINDS. No file of this room searches or loads a model.
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
