@@ -88,7 +88,15 @@ def test_a_question_that_found_only_the_answers_words_fits_no_threshold():
 @pytest.fixture
 def config(tiny_encoder, tmp_path):
     """The world in little, and a tiny encoder."""
-    small = {"n_passages": 1000, "n_test": 4, "n_learnt": 20, "n_validated": 5, "k": 3}
+    small = {
+        "n_passages": 1000,
+        "n_test": 4,
+        "n_train": 400,
+        "n_validation": 40,
+        "n_learnt": 20,
+        "n_validated": 5,
+        "k": 3,
+    }
     return Config().change(encoder=str(tiny_encoder), adapters_out=str(tmp_path / "adapters"), **small)
 
 
