@@ -4,32 +4,32 @@
 
 makes the training data, trains the adapters of three seeds, fits σ on validation questions and makes Tables 2, 4, 5
 and 6, all under runs/<backbone>/. `--stages` and `--seeds` choose a part; what is done already is not done again, and
-other parameters than those it was begun with are refused. replication.toml holds the settings.
+other parameters than those it was begun with are refused. replication.toml holds the settings. The embedded world is
+`smollm2-135m-world`, which needs no data.
 """
 
 import argparse
-import gzip
 import json
 import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from covrag_lite import evaluation
 from covrag_lite.check.remake import MAKE, load_basis
-from covrag_lite.config import ROOT, Config, from_notebook, resolve
+from covrag_lite.config import ALL, ROOT, Config, from_notebook, resolve
 from covrag_lite.data import kind_of, load_passages, load_questions
 from covrag_lite.manifest import save_manifest
-from covrag_lite.outcomes import read_gzip
-from covrag_lite.records import Prediction, Sample
-from covrag_lite.report import ablation, retrieval, seeds
+from covrag_lite.records import Prediction
+from covrag_lite.report import ablation, pictures, retrieval, seeds
 from covrag_lite.report.recorded import Recorded, find_under
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.training import recipe, sigma, synthesis
+from covrag_lite.training.samples import load_samples, save_samples
 from covrag_lite.training.sources import load_sources
 
 SETTINGS = Path(__file__).with_suffix(".toml")
@@ -71,10 +71,13 @@ class Plan:
 
     def choose(self, split: str) -> tuple[str, ...]:
         """The sets of this split that the data has."""
+        wanted = tuple(self.settings[f"{split}_sets"])
+        if wanted == ALL:
+            return ALL
         there = kind_of(self.config).sets(self.config, split)
-        chosen = tuple(name for name in self.settings[f"{split}_sets"] if name in there)
+        chosen = tuple(name for name in wanted if name in there)
         if not chosen:
-            raise ValueError(f"the data has none of the {split} sets {', '.join(self.settings[f'{split}_sets'])}")
+            raise ValueError(f"the data has none of the {split} sets {', '.join(wanted)}")
         return chosen
 
 
@@ -86,7 +89,9 @@ def make_data(plan: Plan) -> None:
     save_samples(plan.folder / "rag.samples.jsonl.gz", answers)
     recipe.train_seeds(config, sources)
     every, chosen = recipe.make_d2(config, sources)
-    print(synthesis.composition(chosen).to_string())
+    composition = synthesis.composition(chosen)
+    print(f"{len(every)} examples, {len(chosen)} after balancing\n{composition.to_string()}")
+    pictures.plot_composition(composition, plan.folder / "figure3.png")
     layout = config.model.layout
     tasks = {
         "cov": answers + synthesis.verify_samples(chosen, True, layout),
@@ -95,23 +100,6 @@ def make_data(plan: Plan) -> None:
     }
     for method, samples in tasks.items():
         save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
-
-
-def save_samples(path: Path, samples: Sequence[Sample]) -> None:
-    """Samples as gzipped JSONL, whole or not there."""
-    lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in samples)
-    making = path.with_suffix(".part")
-    making.write_bytes(gzip.compress(lines.encode(), 1, mtime=0))
-    making.rename(path)
-
-
-def load_samples(path: Path) -> list[Sample]:
-    """The samples that `save_samples` wrote."""
-    try:
-        rows = [json.loads(line) for line in read_gzip(path).splitlines()]
-    except ValueError as error:
-        raise ValueError(f"{error}: remove {path}, and run the stage data again") from None
-    return [Sample(**row | {"target": tuple(row["target"])}) for row in rows]
 
 
 def train(plan: Plan, method: str) -> None:
@@ -260,8 +248,10 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     settings = tomllib.loads(SETTINGS.read_text())
     if backbone not in settings["backbones"]:
         raise ValueError(f"backbone {backbone!r} is not one of {', '.join(settings['backbones'])} in {SETTINGS.name}")
-    config = from_notebook(settings["parameters"] | settings["backbones"][backbone] | given)
-    return [Plan(backbone, config, settings["plan"], seed) for seed in seeds or settings["plan"]["seeds"]]
+    own = dict(settings["backbones"][backbone])
+    plan = settings["plan"] | own.pop("plan", {})
+    config = from_notebook(settings["parameters"] | own | given)
+    return [Plan(backbone, config, plan, seed) for seed in seeds or plan["seeds"]]
 
 
 def main(words: Sequence[str] | None = None) -> None:
