@@ -57,6 +57,11 @@ class Plan:
         """Where this seed's adapters and tables go."""
         return self.folder / f"seed-{self.seed}"
 
+    @property
+    def first(self) -> bool:
+        """Is this the seed with which everything is run? The others repeat what a seed may change."""
+        return self.seed == self.settings["seeds"][0]
+
     def training(self) -> Config:
         """The parameters of training."""
         own = self.config.change(datasets=self.choose("train"), name=self.backbone)
@@ -141,7 +146,10 @@ def run_table4(plan: Plan) -> None:
 
 
 def run_table5(plan: Plan) -> None:
-    """The chain against none."""
+    """The chain against none; with the first seed also the control, a third round and verdicts that run free."""
+    if not plan.first:
+        record(plan.testing(systems=ablation.CHAINS), plan, "table5")
+        return
     config = plan.testing(max_rounds=3)
     free = tuple(f"{name} free" for name in config.chain.chains if name in ablation.CHAINS)
     record(config.change(systems=(*config.chain.chains, *free)), plan, "table5", free)
@@ -206,9 +214,9 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     """Every stage of every seed that is not done yet; a row a stage comes back."""
     rows = []
     hold_to(plans[0])
-    for number, plan in enumerate(plans):
+    for plan in plans:
         for name, (done, run) in steps(plan).items():
-            if name not in stages or (number and name in FIRST_SEED):
+            if name not in stages or (name in FIRST_SEED and not plan.first):
                 continue
             start, there = time.perf_counter(), done.exists()
             print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)

@@ -121,3 +121,13 @@ def test_damaged_samples_say_what_to_do(tmp_path):
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(ValueError, match="run the stage data again"):
         replication.load_samples(file)
+
+
+def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_third_round(plans, monkeypatch):
+    asked = []
+    monkeypatch.setattr(replication, "record", lambda config, plan, table, free=(): asked.append((config.chain, free)))
+    for plan in plans:
+        replication.run_table5(plan)
+    (first, free), (second, none) = asked
+    assert first.systems == (*first.chains, *free) and "CoV-RAG shuffled" in first.systems and first.max_rounds == 3
+    assert second.systems == ("CoV-RAG w/o chain", "CoV-RAG") and second.max_rounds == 2 and not none
