@@ -1,7 +1,8 @@
 """The recorded runs under results/ and figures/: find them, and load what they are made from.
 
 A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its picture, and what these are made from:
-`<table>.predictions.jsonl.gz`, one such file a retriever for Table 6, the judges' verdicts for Table 3.
+`<table>.predictions.jsonl.gz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Beside the
+predictions on real data lie their `outcomes.csv.gz`, from which every table can be made without the data.
 """
 
 import json
@@ -86,8 +87,13 @@ def load_or_outcomes(run: Recorded, every: Sequence[Passage] = ()) -> list[Predi
     except FileNotFoundError as error:
         if error.filename or not run.file("outcomes.csv.gz").exists():
             raise
-    outputs = load_outputs(run.file("predictions.jsonl.gz"), run.config.model.model)
-    return [name_backbone(one, run) for one in load_outcomes(run.file("outcomes.csv.gz"), outputs)]
+    return load_part(run)
+
+
+def load_part(run: Recorded, part: str = "") -> list[Prediction]:
+    """The run's predictions, or those of one of its parts (`bm25.`), with their outcomes and without the data."""
+    outputs = load_outputs(run.file(f"{part}predictions.jsonl.gz"), run.config.model.model)
+    return [name_backbone(one, run) for one in load_outcomes(run.file(f"{part}outcomes.csv.gz"), outputs)]
 
 
 def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
@@ -99,7 +105,21 @@ def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
 
 
 def load_searches(run: Recorded) -> dict[str, list[Prediction]]:
-    """Table 6's predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions."""
+    """Table 6's predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
+
+    Where the data is not at hand, they have what came of them instead of the data's texts.
+    """
+    parts = {name: f"{name}." for name in run.config.retrieval.retrievers}
+    try:
+        return score_searches(run)
+    except FileNotFoundError as error:
+        if error.filename or not all(run.file(f"{part}outcomes.csv.gz").exists() for part in parts.values()):
+            raise
+    return {name: load_part(run, part) for name, part in parts.items()}
+
+
+def score_searches(run: Recorded) -> dict[str, list[Prediction]]:
+    """Table 6's predictions by their retriever, with the questions and passages put back."""
     asked = run.config
     every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
     questions = [one for one in load_questions(asked) if one.dataset in asked.retrieval.retrieval_datasets]
