@@ -15,13 +15,10 @@ import pandas as pd
 
 from covrag_lite import config
 from covrag_lite.data import digest, kind_of, load_passages, load_questions
-from covrag_lite.outcomes import load_outcomes, load_outputs, load_predictions, to_frame
+from covrag_lite.outcomes import load_outcomes, load_outputs, load_predictions
 from covrag_lite.records import Passage, Prediction
-from covrag_lite.report import paper, tables
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.systems import adapter_of
-
-FIGURE4 = ("RAG trained", "CoV-RAG-S", "CoV-RAG")  # the systems of Figure 4
 
 
 @dataclass(frozen=True)
@@ -215,14 +212,3 @@ def load_largest(
         return "this run, as none is recorded", *otherwise
     run = max(runs, key=lambda one: one.n)
     return run.folder.name, run.config, load(run)
-
-
-def backbones(root: Path = config.ROOT) -> pd.DataFrame:
-    """Figure 4's numbers: WebGLM's recipe, CoV-RAG-S and CoV-RAG on every backbone with a recorded run of the three."""
-    rows = []
-    for name, run in largest(*FIGURE4, root=root).items():
-        long = tables.accuracy_table(to_frame(load(run)), "figure4")
-        real = set(long.dataset) - {"average"} == set(paper.SETS)
-        long = long[(long.metric == "normalised") & (long.dataset == "average") & long.system.isin(FIGURE4)]
-        rows.append(long.assign(backbone=name, real=real))
-    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
