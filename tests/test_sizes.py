@@ -145,6 +145,16 @@ def test_the_table_of_means_says_what_each_backbone_reached(bases):
     assert not table.isna().any().any()
 
 
+def test_what_lies_beyond_noise_is_told_by_name(bases):
+    sure = table2(set(), set(range(0, 8, 2)), set(range(8)) - {7})
+    line, other = sizes.tell(sizes.size_table(sizes.gather(bases | {place(SMALL, 1): sure})))
+    same, _ = sizes.tell(sizes.size_table(sizes.gather(bases | {place(SMALL, 1): table2({0}, {0}, {0})})))
+    assert line.startswith("smollm2-135m: CoV-RAG answers 87.5 [")
+    assert "+37.5 [" in line and "(beyond noise beside its first round and RAG trained)" in line
+    assert "(beyond noise beside RAG trained)" in other
+    assert "(both within noise)" in same
+
+
 def test_a_verdict_that_one_seed_could_not_read_is_left_out_of_the_mean_alone(bases):
     torn = list(bases[place(LARGE, 2)])
     assert (torn[-1].question.id, torn[-1].system) == ("q7", "CoV-RAG")

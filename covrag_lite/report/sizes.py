@@ -146,15 +146,18 @@ def describe(root: Path = config.ROOT) -> pd.DataFrame:
     rows = []
     for name in sorted(by_backbone, key=count_parameters):
         runs = by_backbone[name]
-        weights = {f"{run.manifest.get('weights') or 'its own'} ({run.manifest['model_sha256']})" for run in runs}
+        weights = {(run.manifest.get("weights") or "its own").partition(";")[0] for run in runs}
+        data = {" over ".join(one["sha256"] for one in run.manifest["data"].values()) for run in runs}
         rows.append(
             {
                 "backbone": name,
                 "on the hub": load_backbones()[name]["hub"],
                 "parameters": f"{count_parameters(name):,}",
                 "weights": "; ".join(sorted(weights)),
+                "sha256": "; ".join(sorted({run.manifest["model_sha256"] for run in runs})),
                 "seeds": len(runs),
                 "questions": max(run.n for run in runs),
+                "data": "; ".join(sorted(data)),
             }
         )
     return pd.DataFrame(rows)
@@ -173,6 +176,24 @@ def format_cell(row: tuple) -> str:
     """A value with its interval, as its measure is written."""
     form = {"accuracy": "{:.1f}", "AUROC": "{:.2f}", "gain": "{:+.1f}"}[row.measure]
     return f"{form} [{form}, {form}]".format(row.value, row.low, row.high)
+
+
+def tell(long: pd.DataFrame) -> list[str]:
+    """A sentence or two on each backbone: what it answers, what the method gains, how well it judges."""
+    made = []
+    for backbone, rows in long.groupby("backbone", sort=False):
+        means = {(row.measure, row.what): row for row in rows[rows.seed == MEAN].itertuples()}
+        cells = {key: format_cell(row) for key, row in means.items()}
+        gains = [f"{cells['gain', name]} points beside {name}" for name in GAINS]
+        beyond = [name for name in GAINS if means["gain", name].low > 0 or means["gain", name].high < 0]
+        noise = f"beyond noise beside {' and '.join(beyond)}" if beyond else "both within noise"
+        areas = [f"{name} {cells['AUROC', name]}" for name in JUDGES]
+        n = means["accuracy", "CoV-RAG"].n
+        made.append(
+            f"{backbone}: CoV-RAG answers {cells['accuracy', 'CoV-RAG']} % of {n} questions rightly, "
+            f"{' and '.join(gains)} ({noise}). AUROC: {', '.join(areas)}."
+        )
+    return made
 
 
 def save(folder: Path, long: pd.DataFrame) -> "Figure":
