@@ -62,8 +62,13 @@ def count_parameters(backbone: str) -> int:
 
 def load(root: Path = config.ROOT) -> Sizes:
     """The recorded runs on real questions; the data need not be at hand."""
-    runs = [run for run in find_under(root / REAL, root) if is_of_figure(run.folder.relative_to(root) / run.table)]
-    return gather({run.folder.relative_to(root) / run.table: load_or_outcomes(run) for run in runs})
+    return gather({place: load_or_outcomes(run) for place, run in find(root).items()})
+
+
+def find(root: Path) -> dict[Path, Recorded]:
+    """The recorded runs that the figure is made from, by their place."""
+    runs = {run.folder.relative_to(root) / run.table: run for run in find_under(root / REAL, root)}
+    return {place: run for place, run in runs.items() if is_of_figure(place)}
 
 
 def is_of_figure(place: Path) -> bool:
@@ -140,9 +145,8 @@ def _shared(judged: Mapping[str, pd.DataFrame]) -> list[str]:
 def describe(root: Path = config.ROOT) -> pd.DataFrame:
     """What each backbone is: what a user would take, which weights were run, and how often."""
     by_backbone: dict[str, list[Recorded]] = {}
-    for run in find_under(root / REAL, root):
-        if is_of_figure(run.folder.relative_to(root) / run.table):
-            by_backbone.setdefault(run.folder.parent.name, []).append(run)
+    for run in find(root).values():
+        by_backbone.setdefault(run.folder.parent.name, []).append(run)
     rows = []
     for name in sorted(by_backbone, key=count_parameters):
         runs = by_backbone[name]
