@@ -125,7 +125,7 @@ def test_one_altered_csv_value_is_found_by_its_cell(alone):
     assert check(alone)[0] == ["results/toy/table2.csv, a cell is recorded twice"]
 
 
-def test_one_altered_number_of_figure_4_is_found(alone):
+def test_prose_tells_of_figure_4_and_one_altered_number_of_it_is_found(alone):
     run = find(alone, "table2")
     place = alone / "results" / "real" / "smollm2-135m" / "seed-1"
     place.mkdir(parents=True)
@@ -135,7 +135,11 @@ def test_one_altered_number_of_figure_4_is_found(alone):
     write_rows(place / run.file("predictions.jsonl.gz").name, rows + trained)
     figure = alone / "figures" / "embedded" / "figure4.csv"
     sizes.save(figure.parent, sizes.size_table(sizes.load(alone)))
-    assert [line for line in check(alone)[0] if "figure4" in line] == []
+    (alone / "results" / "real" / "sizes.claims.md").write_text("{135M RAG trained accuracy n} questions\n")
+    readme = alone / "README.md"
+    readme.write_text(readme.read_text() + "\n<!-- made from results/real/sizes.claims.md -->\n<!-- end -->\n")
+    assert [line for line in check(alone, write=True)[0] if "figure4" in line or "README" in line] == []
+    assert readme.read_text().endswith("-->\n8 questions\n<!-- end -->\n")
     table = pd.read_csv(figure, dtype=str)
     row = table.index[(table.measure == "gain") & (table.seed == "mean")][0]
     was, table.loc[row, "value"] = table.loc[row, "value"], "9.900"
