@@ -1,12 +1,16 @@
-from dataclasses import replace
+import json
+import shutil
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
 
 from covrag_lite import evaluation
+from covrag_lite.check.remake import load_basis, make_retrieval
 from covrag_lite.config import Config, Retrieval
+from covrag_lite.data import load_passages, load_questions
 from covrag_lite.outcomes import to_frame
-from covrag_lite.report import pictures, retrieval
+from covrag_lite.report import pictures, recorded, retrieval
 from covrag_lite.report.retrieval import WORDINGS, join_retrievers, retrieval_table, search_twice, wide
 from covrag_lite.retrieval import load_retriever
 
@@ -91,3 +95,41 @@ def test_a_retrievers_name_ends_under_its_own_bars_however_long_it_is(frame, tmp
         for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
             end = axes.transData.inverted().transform((label.get_window_extent().x1, 0))[0]
             assert abs(end - place) < 0.4  # half of what a retriever's bars take
+
+
+@pytest.fixture
+def run(tmp_path, passages, questions, scripted):
+    """A recorded Table 6 over a folder, two questions of each set answered and all of them searched."""
+    folder = tmp_path / "library"
+    folder.mkdir()
+    files = {name: [asdict(one) for one in questions if one.dataset == name] for name in ("nq", "webq")}
+    for name, rows in (files | {"corpus": [asdict(one) for one in passages]}).items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {"data": str(folder), "retrievers": ("bm25",), "retrieval_datasets": ("nq", "webq"), "k": 1}
+    config = Config().change(runs=str(tmp_path), n_questions=2, systems=("CoV-RAG",), **changes)
+    asked, corpus = load_questions(config), load_passages(config)
+    resources = evaluation.load_resources(config, corpus, scripted)
+    made = evaluation.run(config, resources, asked) + search_twice(asked, resources.search)
+    data = {"questions": asked, "every": asked, "passages": corpus}
+    manifest = evaluation.record(tmp_path, "table6", {"bm25": made}, config, scripted, 1.0, data)
+    return recorded.Recorded(tmp_path, "table6", json.loads(json.dumps(manifest)), tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.*normalise to nothing")
+def test_table_6_is_made_anew_byte_for_byte_where_its_data_is_gone(run, tmp_path):
+    for name in ("with", "without"):
+        make_retrieval(run, load_basis(run, tmp_path), tmp_path / name)
+        shutil.rmtree(tmp_path / "library", ignore_errors=True)
+    with pytest.raises(FileNotFoundError, match="library"):
+        recorded.score_searches(run)
+    made = {file.name: file.read_bytes() for file in (tmp_path / "without").iterdir()}
+    assert made == {file.name: file.read_bytes() for file in (tmp_path / "with").iterdir()}
+    assert set(made) == {"table6.csv", "table6.md", "table6.png", "table6.clean.png"}
+
+
+@pytest.mark.filterwarnings("ignore:.*normalise to nothing")
+def test_table_6_without_data_and_outcomes_says_what_is_not_there(run, tmp_path):
+    shutil.rmtree(tmp_path / "library")
+    run.file("bm25.outcomes.csv.gz").unlink()
+    with pytest.raises(FileNotFoundError, match="library does not exist"):
+        load_basis(run, tmp_path)

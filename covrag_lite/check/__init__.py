@@ -5,7 +5,7 @@ README.md and results/README.md. A served judge's recorded verdicts are ranked a
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -14,8 +14,9 @@ from covrag_lite.check.claims import check_documents
 from covrag_lite.check.compare import compare_file
 from covrag_lite.check.remake import FIGURES, MAKE, load_basis
 from covrag_lite.config import ROOT
-from covrag_lite.report import seeds
+from covrag_lite.report import seeds, sizes
 from covrag_lite.report.recorded import Recorded, find
+from covrag_lite.report.sizes import Sizes
 
 
 def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]:
@@ -38,11 +39,12 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
             folder = Path(tempfile.mkdtemp(dir=place))
             seeds.save(folder, by_seed)
             made |= {root / part / file.name: file for file in sorted(folder.iterdir())}
+        bases |= gather_sizes(bases, wrong)
         for name, make in FIGURES.items():
             embedded = root / "figures" / "embedded"
             if (embedded / f"{name}.png").exists():
                 folder = Path(tempfile.mkdtemp(dir=place))
-                make(root, folder)
+                make(root, bases, folder)
                 made |= {embedded / file.name: file for file in sorted(folder.iterdir())}
                 plt.close("all")
         for recorded, file in made.items():
@@ -77,6 +79,16 @@ def try_to_load(run: Recorded, root: Path, wrong: list[str], notes: list[str]) -
     except ValueError as error:
         wrong.append(f"{name}: {error}")
     return None
+
+
+def gather_sizes(bases: Mapping[Path, object], wrong: list[str]) -> dict[Path, Sizes]:
+    """What Figure 4 is made from, by its place; a line in `wrong` where the runs do not belong in one figure."""
+    try:
+        by_size = sizes.gather(bases)
+    except ValueError as error:
+        wrong.append(f"{sizes.PLACE}: {error}")
+        return {}
+    return {sizes.PLACE: by_size} if by_size.frames else {}
 
 
 def recorded_files(root: Path) -> Iterator[Path]:

@@ -7,14 +7,15 @@ import pandas as pd
 
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, bounds, failures, position, retrieval, seeds, tables, verifier
+from covrag_lite.report import ablation, bounds, failures, position, retrieval, seeds, sizes, tables, verifier
 from covrag_lite.report.seeds import Seeds
+from covrag_lite.report.sizes import Sizes
 from covrag_lite.speed import rental, report
 from covrag_lite.systems import palette
 
-# What a run's numbers come from: predictions, the neighbours' frame, predictions by retriever or by training seed,
-# measured speed.
-Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Seeds | Path
+# What a run's numbers come from: predictions, the neighbours' frame, predictions by retriever, by training seed or by
+# the backbone's size, measured speed.
+Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Seeds | Sizes | Path
 
 
 def facts(basis: Basis) -> dict[str, str]:
@@ -25,6 +26,8 @@ def facts(basis: Basis) -> dict[str, str]:
         return facts_of_retrieval(basis)
     if isinstance(basis, Seeds):
         return facts_of_seeds(basis)
+    if isinstance(basis, Sizes):
+        return facts_of_sizes(basis)
     frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)
     made = facts_of_accuracy(frame) | facts_of_comparisons(frame) | facts_of_verdicts(frame)
     if isinstance(basis, pd.DataFrame):  # of the neighbours
@@ -65,6 +68,17 @@ def facts_of_seeds(by_seed: Seeds) -> dict[str, str]:
     for row in seeds.judges(by_seed).to_dict("records"):
         name = f"judge {row.pop('questions')} {row.pop('seed')}"
         made |= {f"{name} {column}": str(value) for column, value in row.items()}
+    return made
+
+
+def facts_of_sizes(by_size: Sizes) -> dict[str, str]:
+    """Figure 4: every mean over seeds, the backbone told by its millions of parameters (a dot in braces is refused)."""
+    made = {}
+    long = sizes.size_table(by_size)
+    for row in long[long.seed == seeds.MEAN].itertuples():
+        name = f"{row.parameters / 1e6:.0f}M {row.what} {row.measure}"
+        value, _, interval = sizes.format_cell(row).partition(" ")
+        made |= {name: minus(value), f"{name} interval": minus(interval), f"{name} n": str(row.n)}
     return made
 
 

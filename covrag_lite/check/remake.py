@@ -1,6 +1,6 @@
 """Each recorded table and picture made anew into another folder, from what its run recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,9 +11,9 @@ from covrag_lite.judging import judges, ranking
 from covrag_lite.judging.answers import Answers, load_answers
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, live, pictures, related, retrieval, tables
+from covrag_lite.report import ablation, live, pictures, related, retrieval, sizes, tables
 from covrag_lite.report.choice import choose
-from covrag_lite.report.recorded import Recorded, backbones, check_data, load_or_outcomes, load_searches
+from covrag_lite.report.recorded import Recorded, check_data, load_or_outcomes, load_searches
 from covrag_lite.report.world import knob_effects
 from covrag_lite.speed import report
 from covrag_lite.training import sigma
@@ -103,29 +103,26 @@ def make_retrieval(run: Recorded, searches: dict[str, list[Prediction]], folder:
     pictures.plot_clean_wording(clean, folder / "table6.clean.png")
 
 
-def make_backbones(root: Path, folder: Path) -> None:
-    """Figure 4, from the recorded runs."""
-    long = backbones(root)
-    if long.empty:  # no run of the world as it is now
-        return
-    pictures.plot_backbones(long, folder / "figure4.png")
-    long.to_csv(folder / "figure4.csv", index=False, float_format="%.2f")
+def make_sizes(root: Path, bases: Mapping[Path, object], folder: Path) -> None:
+    """Figure 4, from the runs on real questions."""
+    if sizes.PLACE in bases:
+        sizes.save(folder, sizes.size_table(bases[sizes.PLACE]))
 
 
-def make_world(root: Path, folder: Path) -> None:
+def make_world(root: Path, bases: Mapping[Path, object], folder: Path) -> None:
     """What the world's knobs do, from the world."""
     effects = knob_effects(config.Config())
     pictures.plot_knobs(effects, folder / "world.png")
     effects.to_csv(folder / "world.csv", index=False, float_format="%.2f")
 
 
-def make_speed(root: Path, folder: Path) -> None:
+def make_speed(root: Path, bases: Mapping[Path, object], folder: Path) -> None:
     """The picture of the recorded speed, from its measurements."""
     frame, machine = report.load_speed(root / "results" / config.Speed().recorded / "training.json")
     report.plot_speed(frame, report.title(machine), folder / "speed.training.png")
 
 
-def make_losses(root: Path, folder: Path) -> None:
+def make_losses(root: Path, bases: Mapping[Path, object], folder: Path) -> None:
     """The losses of training against what others use, from the record."""
     frame = report.load_peers(root / "results" / config.Speed().recorded)
     if len(frame):
@@ -141,5 +138,5 @@ MAKE = {
     "related": make_related,
     "sigma": make_rules,
 }
-# Those of figures/embedded that are no table's.
-FIGURES = {"figure4": make_backbones, "world": make_world, "speed.training": make_speed, "speed.losses": make_losses}
+# Those of figures/embedded that are no table's; `bases` holds what prose may tell of, by its place.
+FIGURES = {"figure4": make_sizes, "world": make_world, "speed.training": make_speed, "speed.losses": make_losses}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from covrag_lite.report import paper
 from covrag_lite.report.retrieval import ITERATIONS, WORDINGS
 from covrag_lite.report.tables import in_order, name_of
 from covrag_lite.systems import palette
@@ -66,34 +65,6 @@ def draw_intervals(axes: "Axes", x: list[float], rows: pd.DataFrame) -> None:
     """The intervals of a long table's rows."""
     span = [rows.value - rows.low, rows.high - rows.value]
     axes.errorbar(x, rows.value, span, fmt="none", ecolor=DARK, elinewidth=1.5, capsize=3)
-
-
-def plot_backbones(long: pd.DataFrame, path: Path) -> "Figure":
-    """Figure 4: the three systems' average on each backbone; the paper's beside them if the sets are its own."""
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
-    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
-    ours = list(dict.fromkeys(long.backbone))
-    theirs = paper.load_figure4() if long.real.all() else paper.load_figure4()[:0]
-    figure, axes = plt.subplots(figsize=(4 + 1.75 * max(3, len(ours) + len(theirs)), 5.5), layout="constrained")
-    for i, system in enumerate(("RAG trained", "CoV-RAG-S", "CoV-RAG")):
-        rows = long[long.system == system]
-        shift = 0.27 * (i - 1)
-        x = [ours.index(name) + shift for name in rows.backbone]
-        axes.bar(x, rows.value, 0.25, color=palette()[system], label=system)
-        draw_intervals(axes, x, rows)
-        if system in theirs:
-            places = [len(ours) + j + shift for j in range(len(theirs))]
-            axes.plot(places, theirs[system], ms=9, mew=2.5, **DIAMOND | {"mec": palette()[system]})
-    if len(theirs):
-        axes.plot([], [], ms=9, mew=2.5, label=THE_PAPER, **DIAMOND)
-    labels = [f"{name.replace(', ', chr(10))}\nours, n = {long[long.backbone == name].n.max()}" for name in ours]
-    labels += [f"{name}\nthe paper" for name in theirs.index]
-    axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel="average accuracy, normalised (%)", ylim=(0, 100))
-    axes.set_title("Figure 4: one recipe, several backbones")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    return save_picture(figure, path)
 
 
 def plot_retrieval(

@@ -1,7 +1,8 @@
 """The recorded runs under results/ and figures/: find them, and load what they are made from.
 
 A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its picture, and what these are made from:
-`<table>.predictions.jsonl.gz`, one such file a retriever for Table 6, the judges' verdicts for Table 3.
+`<table>.predictions.jsonl.gz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Beside the
+predictions on real data lie their `outcomes.csv.gz`, from which every table can be made without the data.
 """
 
 import json
@@ -14,13 +15,10 @@ import pandas as pd
 
 from covrag_lite import config
 from covrag_lite.data import digest, kind_of, load_passages, load_questions
-from covrag_lite.outcomes import load_outcomes, load_outputs, load_predictions, to_frame
+from covrag_lite.outcomes import load_outcomes, load_outputs, load_predictions
 from covrag_lite.records import Passage, Prediction
-from covrag_lite.report import paper, tables
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.systems import adapter_of
-
-FIGURE4 = ("RAG trained", "CoV-RAG-S", "CoV-RAG")  # the systems of Figure 4
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,13 @@ def load_or_outcomes(run: Recorded, every: Sequence[Passage] = ()) -> list[Predi
     except FileNotFoundError as error:
         if error.filename or not run.file("outcomes.csv.gz").exists():
             raise
-    outputs = load_outputs(run.file("predictions.jsonl.gz"), run.config.model.model)
-    return [name_backbone(one, run) for one in load_outcomes(run.file("outcomes.csv.gz"), outputs)]
+    return load_part(run)
+
+
+def load_part(run: Recorded, part: str = "") -> list[Prediction]:
+    """The run's predictions, or those of one of its parts (`bm25.`), with their outcomes and without the data."""
+    outputs = load_outputs(run.file(f"{part}predictions.jsonl.gz"), run.config.model.model)
+    return [name_backbone(one, run) for one in load_outcomes(run.file(f"{part}outcomes.csv.gz"), outputs)]
 
 
 def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
@@ -99,7 +102,21 @@ def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
 
 
 def load_searches(run: Recorded) -> dict[str, list[Prediction]]:
-    """Table 6's predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions."""
+    """Table 6's predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
+
+    Where the data is not at hand, they have what came of them instead of the data's texts.
+    """
+    parts = {name: f"{name}." for name in run.config.retrieval.retrievers}
+    try:
+        return score_searches(run)
+    except FileNotFoundError as error:
+        if error.filename or not all(run.file(f"{part}outcomes.csv.gz").exists() for part in parts.values()):
+            raise
+    return {name: load_part(run, part) for name, part in parts.items()}
+
+
+def score_searches(run: Recorded) -> dict[str, list[Prediction]]:
+    """Table 6's predictions by their retriever, with the questions and passages put back."""
     asked = run.config
     every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
     questions = [one for one in load_questions(asked) if one.dataset in asked.retrieval.retrieval_datasets]
@@ -195,14 +212,3 @@ def load_largest(
         return "this run, as none is recorded", *otherwise
     run = max(runs, key=lambda one: one.n)
     return run.folder.name, run.config, load(run)
-
-
-def backbones(root: Path = config.ROOT) -> pd.DataFrame:
-    """Figure 4's numbers: WebGLM's recipe, CoV-RAG-S and CoV-RAG on every backbone with a recorded run of the three."""
-    rows = []
-    for name, run in largest(*FIGURE4, root=root).items():
-        long = tables.accuracy_table(to_frame(load(run)), "figure4")
-        real = set(long.dataset) - {"average"} == set(paper.SETS)
-        long = long[(long.metric == "normalised") & (long.dataset == "average") & long.system.isin(FIGURE4)]
-        rows.append(long.assign(backbone=name, real=real))
-    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()

@@ -1,0 +1,165 @@
+"""Figure 4: what the recorded backbones have in common, by their size."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from covrag_lite import metrics
+from covrag_lite.check import gather_sizes
+from covrag_lite.check.facts import facts
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Prediction, Question, Round
+from covrag_lite.report import seeds, sizes
+
+SMALL, LARGE = "smollm2-135m", "qwen2.5-coder-1.5b"
+
+
+def place(backbone, seed, table="table2"):
+    return Path("results", "real", backbone, f"seed-{seed}", table)
+
+
+def answers(system, rights, n=8):
+    """A system's predictions; the verdict and the likelihood are surer of the first half of the questions."""
+    made = []
+    for number in range(n):
+        question = Question(f"q{number}", "nq", f"question {number}", ("Stonebridge",))
+        sure = 1 - number / n
+        verdict = parse_verdict(render_verdict([sure] * 6, "true", "")) if system == "CoV-RAG" else None
+        answer = "Stonebridge" if number in rights else "no"
+        made.append(Prediction(question, system, (Round("x", (), answer, verdict, -number),)))
+    return made
+
+
+def table2(trained, first, last):
+    return answers("RAG trained", trained) + answers("CoV-RAG-S", first) + answers("CoV-RAG", last)
+
+
+@pytest.fixture
+def bases():
+    """Two trainings of the larger backbone, one of the smaller, and records that are none of the figure's."""
+    return {
+        place(LARGE, 1): table2({0, 1}, {0, 1}, {0, 1, 2}),
+        place(LARGE, 2): table2({0}, {0, 1}, {0, 1, 7}),
+        place(SMALL, 1): table2({0}, {7}, {6, 7}),
+        place(SMALL, 1, "table4"): answers("CoV-RAG", {0}),
+        Path("results", "real", LARGE, "first-recipe", "table2"): table2({0}, {0}, {0}),
+        Path("results", "table2-smollm2-135m-h200", "table2"): table2({0}, {0}, {0}),
+    }
+
+
+def value(long, backbone, measure, what, seed=seeds.MEAN):
+    chosen = (long.backbone == backbone) & (long.measure == measure) & (long.what == what) & (long.seed == seed)
+    (row,) = long[chosen].to_dict("records")
+    return row
+
+
+def test_the_figure_is_made_from_table_2_of_every_seed_the_smallest_backbone_first(bases):
+    found = sizes.gather(bases)
+    assert {name: list(by_seed) for name, by_seed in found.frames.items()} == {SMALL: ["1"], LARGE: ["1", "2"]}
+    assert list(found.frames) == [SMALL, LARGE]
+
+
+def test_a_gain_is_the_difference_of_two_accuracies_on_the_same_questions_and_means_are_over_seeds(bases):
+    long = sizes.size_table(sizes.gather(bases))
+    assert value(long, LARGE, "accuracy", "CoV-RAG", "1")["value"] == 37.5
+    assert value(long, LARGE, "gain", "its first round", "1")["value"] == 12.5
+    assert value(long, LARGE, "gain", "RAG trained", "2")["value"] == 25.0
+    mean = value(long, LARGE, "gain", "RAG trained")
+    assert (mean["n"], mean["value"]) == (8, 18.75) and mean["low"] < 18.75 < mean["high"]
+    assert "RAG" not in set(long.what)  # as it was not run
+    only = value(long, SMALL, "gain", "its first round")
+    assert only == value(long, SMALL, "gain", "its first round", "1") | {"seed": seeds.MEAN}
+
+
+def test_the_judge_is_measured_on_first_answers_beside_their_likelihood(bases):
+    long = sizes.size_table(sizes.gather(bases))
+    assert value(long, LARGE, "AUROC", "judge", "1")["value"] == 1  # the three it is surest of are right
+    assert value(long, SMALL, "AUROC", "judge")["value"] == 0
+    scores, right = [8, 7, 6, 5, 4, 3, 2, 1], np.isin(range(8), [0, 1, 7])
+    second = value(long, LARGE, "AUROC", "likelihood", "2")
+    assert [second[name] for name in ("value", "low", "high")] == pytest.approx(metrics.auroc(scores, right))
+    assert value(long, LARGE, "AUROC", "both")["value"] == pytest.approx((1 + second["value"]) / 2)
+
+
+def test_runs_on_other_questions_and_backbones_of_unknown_size_are_refused_in_a_sentence(bases):
+    fewer = [one for one in bases[place(SMALL, 1)] if one.question.id != "q3"]
+    with pytest.raises(ValueError, match="asked different questions"):
+        sizes.gather(bases | {place(SMALL, 1): fewer})
+    wrong = []
+    assert gather_sizes(bases | {place("llama-9", 1): bases[place(SMALL, 1)]}, wrong) == {}
+    assert "results/real/llama-9: add the backbone and its number of parameters to report/backbones.toml" in wrong[0]
+
+
+def test_a_run_without_one_of_the_three_systems_is_not_in_the_figure(bases):
+    bare = [one for one in bases[place(SMALL, 1)] if one.system != "RAG trained"]
+    assert set(sizes.gather(bases | {place(SMALL, 1): bare}).frames) == {LARGE}
+    assert sizes.gather({}).frames == {}
+
+
+# Layers, width, width of keys and values, width between, vocabulary: each model's config.json.
+@pytest.mark.parametrize(
+    "backbone, layers, width, keys, between, words, biased",
+    [
+        (SMALL, 30, 576, 192, 1536, 49152, 0),
+        ("qwen2.5-coder-0.5b", 24, 896, 128, 4864, 151936, 1),
+        (LARGE, 28, 1536, 256, 8960, 151936, 1),
+    ],
+)
+def test_the_number_of_parameters_is_that_of_the_models_shape(backbone, layers, width, keys, between, words, biased):
+    attention = 2 * width * width + 2 * width * keys + biased * (width + 2 * keys)
+    layer = attention + 3 * width * between + 2 * width  # two norms
+    assert sizes.count_parameters(backbone) == words * width + layers * layer + width  # a last norm
+
+
+def test_the_picture_holds_every_mean_and_each_of_several_seeds(bases, tmp_path):
+    long = sizes.size_table(sizes.gather(bases))
+    figure = sizes.save(tmp_path, long)
+    for axes, measure in zip(figure.axes, sizes.PANELS, strict=True):
+        rows = long[long.measure == measure]
+        drawn = {round(float(y), 6) for line in axes.lines for y in line.get_ydata()}
+        assert set(rows.value.round(6)) <= drawn
+        assert [label.get_text() for label in axes.get_xticklabels()] == [
+            "SmolLM2\n135M\n1 seed",
+            "Qwen2.5-Coder\n1.5B\n2 seeds",
+        ]
+    again = sizes.save(tmp_path / "again", long)
+    assert again is not figure
+    assert (tmp_path / "again" / "figure4.png").read_bytes() == (tmp_path / "figure4.png").read_bytes()
+    assert len(pd.read_csv(tmp_path / "figure4.csv")) == len(long)
+
+
+def test_prose_may_name_a_backbones_numbers_by_its_millions_of_parameters(bases):
+    told = facts(sizes.gather(bases))
+    assert told["1544M RAG trained gain"] == "+18.8"
+    assert told["135M judge AUROC"] == "0.00"
+    assert "{135M RAG trained accuracy} of {135M RAG trained accuracy n}".format_map(told) == "12.5 of 8"
+
+
+def test_the_table_of_means_says_what_each_backbone_reached(bases):
+    table = sizes.wide(sizes.size_table(sizes.gather(bases)))
+    assert list(table) == [SMALL, LARGE]
+    assert table.loc[("gain", "RAG trained"), LARGE].startswith("+18.8 [")
+    assert not table.isna().any().any()
+
+
+def test_what_lies_beyond_noise_is_told_by_name(bases):
+    sure = table2(set(), set(range(0, 8, 2)), set(range(8)) - {7})
+    line, other = sizes.tell(sizes.size_table(sizes.gather(bases | {place(SMALL, 1): sure})))
+    same, _ = sizes.tell(sizes.size_table(sizes.gather(bases | {place(SMALL, 1): table2({0}, {0}, {0})})))
+    assert line.startswith("smollm2-135m: CoV-RAG answers 87.5 [")
+    assert "+37.5 [" in line and "(beyond noise beside its first round and RAG trained)" in line
+    assert "(beyond noise beside RAG trained)" in other
+    assert "(both within noise)" in same
+
+
+def test_a_verdict_that_one_seed_could_not_read_is_left_out_of_the_mean_alone(bases):
+    torn = list(bases[place(LARGE, 2)])
+    assert (torn[-1].question.id, torn[-1].system) == ("q7", "CoV-RAG")
+    torn[-1] = replace(torn[-1], rounds=(replace(torn[-1].rounds[0], verdict=parse_verdict("")),))
+    long = sizes.size_table(sizes.gather(bases | {place(LARGE, 2): torn}))
+    assert value(long, LARGE, "AUROC", "judge", "1")["n"] == 8
+    assert value(long, LARGE, "AUROC", "judge", "2")["n"] == 7
+    assert value(long, LARGE, "AUROC", "judge")["n"] == 7
