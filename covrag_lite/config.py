@@ -41,7 +41,7 @@ class Data:
     data: str = "world"  # "world", "hub" (public sets by name), or a folder with <set>.jsonl, train_<set>.jsonl, corpus
     datasets: tuple[str, ...] = ALL  # "all", or some sets by name; the world's are search, entity, complex and quiz
     split: str = "test"  # "test", "validation" or "train"
-    n_questions: int = 3  # of each set, the first ones; 0 means all
+    n_questions: int = 2  # of each set, the first ones; 0 means all
     # Passages for "hub", or in place of a folder's corpus: JSONL or Parquet files and hub:<id>, joined by commas.
     corpus: str = ""
     corpus_columns: tuple[str, ...] = ("id", "title", "text")  # what the corpus calls these three

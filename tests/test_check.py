@@ -236,8 +236,22 @@ def test_prose_may_name_how_many_questions_were_rewritten(alone):
 
 def test_a_block_cannot_be_left_out_of_the_documents(alone):
     (alone / "README.md").write_text("CoV-RAG answers 99.9 %\n")
-    said = "README.md and results/README.md: nothing is made from results/toy/table2.claims.md"
+    said = "README.md, results/README.md and the notebooks: nothing is made from results/toy/table2.claims.md"
     assert check(alone)[0] == [said]
+
+
+def test_the_prose_of_a_notebook_is_filled_in_and_checked_too(alone):
+    find(alone, "table2").file("short.claims.md").write_text("{CoV-RAG average n} questions\n")
+    block = ["Text.\n", "<!-- made from results/toy/table2.short.claims.md -->\n", "9 questions\n", "<!-- end -->"]
+    cells = [{"cell_type": "code", "source": block}, {"cell_type": "markdown", "source": block}]
+    notebook = alone / "notebooks" / "toy.ipynb"
+    notebook.parent.mkdir(exist_ok=True)
+    notebook.write_text(json.dumps({"cells": cells}))
+    n = facts(recorded.load(find(alone, "table2")))["CoV-RAG average n"]
+    assert check(alone)[0] == [f"notebooks/toy.ipynb, cell 1, line 3: recorded 9, recomputed {n}"]
+    assert check(alone, write=True)[0] == [] and check(alone)[0] == []
+    code, prose = json.loads(notebook.read_text())["cells"]
+    assert code["source"] == block and prose["source"][2] == f"{n} questions\n"
 
 
 def test_a_block_of_a_run_that_is_not_there_is_named(alone):

@@ -62,7 +62,7 @@ def test_a_runs_journal_lies_in_its_own_folder(tmp_path):
 
 
 def test_what_is_not_the_default_is_printed():
-    assert str(from_notebook({"n_questions": 4})).startswith("n_questions = 4   (default 3)\n")
+    assert str(from_notebook({"n_questions": 4})).startswith("n_questions = 4   (default 2)\n")
     assert "n_questions" not in str(Config())
 
 

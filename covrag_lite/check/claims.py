@@ -1,9 +1,10 @@
-"""The numbers in README.md and results/README.md, filled in from recorded runs.
+"""The numbers in README.md, in results/README.md and in the notebooks' prose, filled in from recorded runs.
 
 A block between `<!-- made from results/<run>/<table>.claims.md -->` and `<!-- end -->` is that file's prose, with a
 name in braces for every number: of that run or, with a folder's name before it, of another.
 """
 
+import json
 import re
 from collections.abc import Callable
 from functools import cache, partial
@@ -13,6 +14,7 @@ from covrag_lite.check.compare import compare_text
 from covrag_lite.check.facts import Basis, facts
 
 BLOCK = re.compile(r"(<!-- made from (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+SOURCE = re.compile(r"<!-- made from (\S+) -->")
 DOCUMENTS = ("README.md", "results/README.md")
 Numbers = dict[Path, Callable[[], dict[str, str]]]  # a run -> what gives its numbers, computed when first asked for
 
@@ -26,19 +28,35 @@ def check_documents(root: Path, bases: dict[Path, Basis], write: bool) -> list[s
 
     numbers = {run: partial(compute, run) for run in bases}
     wrong, used = [], set()
-    for document in DOCUMENTS:
-        path = root / document
-        if path.exists():
-            text = path.read_text()
-            filled = check_blocks(document, text, root, numbers, wrong, write)
-            used |= {match[2] for match in BLOCK.finditer(text)}
-            if write:
-                path.write_text(filled)
+    for path in find_documents(root):
+        text = path.read_text()
+        one = check_notebook if path.suffix == ".ipynb" else check_blocks
+        filled = one(str(path.relative_to(root)), text, root, numbers, wrong, write)
+        used |= set(SOURCE.findall(text))
+        if write:
+            path.write_text(filled)
     for file in sorted((root / "results").glob("**/*.claims.md")):
         name = str(file.relative_to(root))
         if name not in used:
-            wrong.append(f"{' and '.join(DOCUMENTS)}: nothing is made from {name}")
+            wrong.append(f"{', '.join(DOCUMENTS)} and the notebooks: nothing is made from {name}")
     return wrong
+
+
+def find_documents(root: Path) -> list[Path]:
+    """What may have blocks."""
+    return [path for path in map(root.joinpath, DOCUMENTS) if path.exists()] + sorted(root.glob("notebooks/*.ipynb"))
+
+
+def check_notebook(document: str, text: str, root: Path, numbers: Numbers, wrong: list[str], write: bool) -> str:
+    """A notebook with the blocks of its prose filled in, else as it is."""
+    notebook = json.loads(text)
+    for number, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] == "markdown":
+            source = "".join(cell["source"])
+            filled = check_blocks(f"{document}, cell {number}", source, root, numbers, wrong, write)
+            if filled != source:
+                cell["source"] = filled.splitlines(keepends=True)
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
 def check_blocks(document: str, text: str, root: Path, numbers: Numbers, wrong: list[str], write: bool) -> str:
