@@ -120,8 +120,9 @@ def judges(seeds: Seeds) -> pd.DataFrame:
         for groups in (verifier.by_form, verifier.by_set):
             table = verifier.judge_table(frame, groups=groups)
             made.append(table[~table.questions.isin(verifier.FORMS[1:])].assign(seed=seed))
-    columns = ["questions", "seed", "n", "judge", "majority", "caught", "doubted", "AUROC", "likelihood", "both"]
-    return pd.concat(made)[columns].sort_values("questions", kind="stable").reset_index(drop=True)
+    shown = pd.concat(made).drop(columns=["right", "wording"])  # no real question is known to be badly put
+    shown = shown.set_index(["questions", "seed"]).reset_index()
+    return shown.sort_values("questions", kind="stable").reset_index(drop=True)
 
 
 def save(folder: Path, seeds: Seeds) -> str:

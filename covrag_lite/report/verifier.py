@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.report.calibration import fitted_judgments
 from covrag_lite.report.tables import format_difference
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
@@ -63,12 +64,13 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
     caught    wrong answers that are judged "false"; doubted: right ones that are
     AUROC     how often the expected correctness of a right answer is above that of a wrong one, with its interval;
               likelihood: the same of the answer's own likelihood, which needs no verdict; both: of their ranks' sum
+    fitted    how often a judgment would be right that weighs both and the set, by weights of the other folds;
+              unverified: the same of the likelihood and the set, without a verdict
     """
     rows = judged_rows(frame, system)
+    rows = rows.assign(fitted=fitted_judgments(rows), unverified=fitted_judgments(rows, ["likelihood"]))
     made = []
     for name, part in groups(rows):
-        agreed = (part.judgment == "true") == part.right
-        low, high = metrics.wilson(int(agreed.sum()), len(part))
         wording = sum(max(one.right.sum(), (~one.right).sum()) for _, one in part.groupby("form")) / len(part)
         wrong, right = part[~part.right], part[part.right]
         made.append(
@@ -76,7 +78,7 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
                 "questions": name,
                 "n": len(part),
                 "right": f"{100 * part.right.mean():.1f}",
-                "judge": f"{100 * agreed.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]",
+                "judge": _share(part.judgment == "true", part.right),
                 "majority": f"{100 * max(part.right.mean(), 1 - part.right.mean()):.1f}",
                 "wording": f"{100 * wording:.1f}",
                 "caught": f"{(wrong.judgment == 'false').sum()} of {len(wrong)}",
@@ -84,9 +86,20 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
                 "AUROC": _area(part, "expected_correctness"),
                 "likelihood": _area(part, "likelihood"),
                 "both": _area(part.assign(both=part.expected_correctness.rank() + part.likelihood.rank()), "both"),
+                "fitted": _share(part.fitted, part.right),
+                "unverified": _share(part.unverified, part.right),
             }
         )
     return pd.DataFrame(made)
+
+
+def _share(said: pd.Series, right: pd.Series) -> str:
+    """How often what was said is right, in %, with its interval; a dash where nothing was said."""
+    agreed = said.dropna().astype(bool) == right[said.notna()]
+    if agreed.empty:
+        return "–"
+    low, high = metrics.wilson(int(agreed.sum()), len(agreed))
+    return f"{100 * agreed.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _area(part: pd.DataFrame, column: str) -> str:
