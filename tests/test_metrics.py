@@ -1,5 +1,7 @@
 """Accuracy, intervals and tests against values known from elsewhere."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -59,7 +61,20 @@ def test_the_paired_bootstrap_agrees_with_resampling_questions_one_by_one():
     slow = [np.mean(gains[rng.integers(0, 80, 80)]) for _ in range(4000)]
     assert difference == pytest.approx(b.mean() - a.mean())
     assert (low, high) == pytest.approx(tuple(np.percentile(slow, [2.5, 97.5])), abs=0.02)
-    assert metrics.paired_bootstrap(a, b) == (difference, low, high)  # same seed, same interval
+
+
+def test_the_bootstraps_interval_is_that_of_all_resamples_there_are():
+    for gains in ([1, 0, -1, 0, 1], [1 / 3, 0, -2 / 3, 1, 1 / 3]):
+        every = sorted(np.mean(drawn) for drawn in itertools.product(gains, repeat=5))
+        ends = [every[int(np.ceil(share * len(every))) - 1] for share in (0.025, 0.975)]
+        assert metrics.mean_bootstrap(gains)[1:] == pytest.approx(tuple(ends))
+    assert metrics.mean_bootstrap([2.0] * 7) == (2.0, 2.0, 2.0)
+
+
+def test_values_on_no_grid_are_resampled_at_random_and_alike_each_time():
+    values = np.random.default_rng(2).random(50).tolist()
+    mean, low, high = metrics.mean_bootstrap(values)
+    assert low < mean < high and metrics.mean_bootstrap(values) == (mean, low, high)
 
 
 def test_tied_answers_share_the_best_or_the_average_place():
