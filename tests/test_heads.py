@@ -220,3 +220,24 @@ def test_a_tuned_encoder_is_validated_and_fits_thresholds_like_a_head(config):
     about = pairs.read_about(folder)
     assert (about["tune"], "head" in about, len(about["thresholds"])) == ("whole", False, 2)
     assert report.score.iloc[0] == "evaluator"
+
+
+def test_a_classifier_scores_equal_pairs_once_and_a_pair_alike_in_any_batch(tiny_encoder, tmp_path, monkeypatch):
+    from transformers import BertForSequenceClassification
+
+    build_classifier(tmp_path / "whole", tiny_encoder, ["relevant"])
+    read, forward = [], BertForSequenceClassification.forward
+
+    def counted(self, input_ids, **rest):
+        read.append(len(input_ids))
+        return forward(self, input_ids, **rest)
+
+    monkeypatch.setattr(BertForSequenceClassification, "forward", counted)
+    monkeypatch.setattr(pairs, "BATCH", 2)
+    rate = pairs.load_classifier(tmp_path / "whole", False)
+    some = [Pair("who?", Passage("p", "", "a" * n)) for n in (9, 3, 3, 5, 9)]
+    scores = rate(some)
+    assert read == [2, 1]  # three different pairs, two a batch
+    assert scores[0] == scores[4] and scores[1] == scores[2] != scores[3]
+    assert scores[3] == pytest.approx(rate([some[3]])[0], abs=1e-6)
+    assert len(rate([])) == 0

@@ -162,6 +162,10 @@ def test_claim_recall_of_a_long_gold_answer_is_by_its_sentences(heads):
 
     assert report.claim_recall([asked], ["an answer"], entail) == [0.5]
     assert report.claim_recall([asked], ["an answer"], None) == [None]
+    calls = []
+    two = [asked, replace(asked, id="r", answers=(f"{long} And it was her last one.",))]
+    assert report.claim_recall(two, ["x", "y"], lambda x, k, y: calls.append(len(y)) or [1.0] * len(y)) == [1.0, 1.0]
+    assert calls == [5]  # all claims of all questions in one go
     short = Question("q", "nq", "who?", ("Edith Marrow",))
     assert report.claim_recall([short, short], ["Edith Marrow[1]", "Edith"], None) == [1.0, 0.0]
 

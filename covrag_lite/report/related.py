@@ -59,17 +59,20 @@ def add_quality(
 
 def claim_recall(questions: Sequence[Question], y: Sequence[str], entail: Entail | None) -> list[float | None]:
     """Which share of the gold claims an answer makes: a short gold answer is one claim, of a long one each sentence."""
+    golds = [" ".join(CITATION.sub(" ", question.answers[0]).split()) for question in questions]
+    long = [i for i, gold in enumerate(golds) if len(gold.split()) > LONG_ANSWER]
+    asked = [(i, claim) for i in long for claim in STATEMENT_END.split(golds[i])]
     made: list[float | None] = []
     for question, answer in zip(questions, y):
-        gold = " ".join(CITATION.sub(" ", question.answers[0]).split())
-        if len(gold.split()) <= LONG_ANSWER:
-            right = metrics.score(answer, question.answers, "whole")
-            made.append(None if right is None else float(right))
-            continue
-        claims = STATEMENT_END.split(gold)
-        said = (Passage("", "", answer),)
-        values = entail([question.question] * len(claims), [said] * len(claims), claims) if entail else []
-        made.append(sum(value >= ENTAILED for value in values) / len(claims) if values else None)
+        right = metrics.score(answer, question.answers, "whole")
+        made.append(None if right is None else float(right))
+    x, said = [questions[i].question for i, _ in asked], [(Passage("", "", y[i]),) for i, _ in asked]
+    values = entail(x, said, [claim for _, claim in asked]) if entail and asked else []  # all in one call
+    held: dict[int, list[bool]] = {i: [] for i in long}
+    for (i, _), value in zip(asked, values):
+        held[i].append(value >= ENTAILED)
+    for i, own in held.items():
+        made[i] = sum(own) / len(own) if own else None
     return made
 
 
