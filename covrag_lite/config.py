@@ -220,6 +220,7 @@ class Related:
     tune: str = "head"  # "head" on the frozen encoder, or "whole": the encoder too, which wants a GPU
     n_learnt: int = 80  # training questions of each world or set that these learn from; 0 means all
     n_validated: int = 20  # validation questions of each set that thresholds are fitted on; 0 means all
+    n_rewarded: int = 80  # training questions likewise that the rewriter learns from: the reader answers each 7 times
     n_rewrites: int = 4  # rewrites sampled a question, for the reader to reward
 
 

@@ -38,6 +38,7 @@ SMALL = {
     "train_related": {
         "learners": "evaluator,entailment,rewriter",
         "n_learnt": 12,
+        "n_rewarded": 12,
         "n_validated": 4,
         "n_rewrites": 1,
         "adapters": "none",

@@ -48,11 +48,11 @@ def test_candidates_are_the_question_itself_and_what_the_rewriter_writes(source)
 
 def test_the_reward_is_the_readers_answer_and_half_as_much_for_a_passage(source):
     question = source.questions[0]
-    values = rewards.rewards([question], [["copper lanterns author", "sheep"]], source, Writer())
+    values = rewards.rewards([question], [["copper lanterns author", "sheep"]], [source.search], Writer())
     assert values == [[1.5, 0.0]]
     deaf = Writer()
     deaf.answer = lambda x, k: ["nobody" for _ in x]
-    assert rewards.rewards([question], [["copper lanterns author"]], source, deaf) == [[0.5]]
+    assert rewards.rewards([question], [["copper lanterns author"]], [source.search], deaf) == [[0.5]]
 
 
 def test_the_question_itself_wins_ties_and_a_question_nobody_answers_teaches_nothing():
@@ -76,3 +76,35 @@ def test_a_reader_that_is_never_right_is_named(source, passages):
     hopeless = Source([Question("q", "nq", "what?", ("Nothing",), ("p9",))], passages, source.search, source.deep)
     with pytest.raises(ValueError, match="no rewrite was rewarded"):
         rewards.reward_samples(Config().change(n_rewrites=2), [hopeless], Writer(), Writer())
+
+
+def test_all_sets_are_rewritten_searched_and_read_together_each_in_its_own_passages(source, passages):
+    class Counting(Writer):
+        calls = []
+
+        def write(self, stage, texts, limit, sample=None):
+            self.calls.append((stage, len(texts)))
+            return super().write(stage, texts, limit, sample)
+
+        def answer(self, x, k):
+            self.calls.append(("answer", len(x)))
+            return super().answer(x, k)
+
+    def barren(queries):
+        return [[passages[2]] for _ in queries]
+
+    elsewhere = Source([Question("q9", "webq", "kite author of sheep", ("Edith Marrow",))], passages, barren, barren)
+    samples = rewards.reward_samples(Config().change(n_rewrites=2), [source, elsewhere], Counting(), Counting())
+    assert [one.id for one in samples] == ["q0", "q1"]  # the third question's own passages hold no answer
+    assert Counting.calls == [("rewrite", 3)] * 3 + [("answer", 18)]
+
+
+def test_a_thousand_rewrites_are_many_steps(monkeypatch):
+    from covrag_lite.training import recipe
+
+    asked = []
+    monkeypatch.setattr(recipe, "train_adapter", lambda config, name, samples: asked.append((config.training, name)))
+    rewards.learn(Config().change(step_tokens=16384, pack_tokens=8192, epochs=1), [])
+    ((settings, name),) = asked
+    assert (settings.step_tokens, settings.pack_tokens, settings.epochs) == (2048, 2048, 2)
+    assert name == "rewrite-reward"

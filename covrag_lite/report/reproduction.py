@@ -55,6 +55,7 @@ IMMATERIAL = {
     "tune",
     "n_learnt",
     "n_validated",
+    "n_rewarded",
     "n_rewrites",
 }
 CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging, config.Related)

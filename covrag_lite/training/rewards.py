@@ -2,10 +2,13 @@
 
 The original warms a small model up and then runs PPO on the reader's score. Ours samples rewrites, lets the reader
 answer from what each of them finds, and learns the rewrites with the highest reward by QLoRA: one step of expert
-iteration, with the same signal and no critic.
+iteration, with the same signal and no critic. The reader has learnt from the same questions, so it may answer some
+that a search would have lost.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import pandas as pd
 
@@ -13,13 +16,15 @@ from covrag_lite import metrics, prompts
 from covrag_lite.config import Config
 from covrag_lite.journal import Journal
 from covrag_lite.model.author import Author
-from covrag_lite.records import Question, Sample
+from covrag_lite.records import Question, Sample, Search
 from covrag_lite.training.oracle import is_right, supporting
 from covrag_lite.training.revisions import tidy
 from covrag_lite.training.sources import Source, load_sources
 
 HIT = 0.5  # of the reward for finding the answer, whatever the reader makes of it
 NAME = "rewrite-reward"
+STEP_TOKENS = 2048  # between two updates: a rewrite with its prompt is some 70 tokens, and there are a thousand
+EPOCHS = 2
 
 
 def propose(questions: Sequence[str], rewriter: Author, n: int) -> list[list[str]]:
@@ -36,14 +41,16 @@ def propose(questions: Sequence[str], rewriter: Author, n: int) -> list[list[str
 
 
 def rewards(
-    questions: Sequence[Question], candidates: Sequence[Sequence[str]], source: Source, reader: Author
+    questions: Sequence[Question], candidates: Sequence[Sequence[str]], searches: Sequence[Search], reader: Author
 ) -> list[list[float]]:
     """What the reader makes of each candidate: 1 for a right answer, and a half for a passage that states it."""
-    flat = [(question, one) for question, many in zip(questions, candidates) for one in many]
-    found = source.search([one for _, one in flat])
-    answers = reader.answer([question.question for question, _ in flat], found)
+    flat = [(search, question, one) for search, question, many in zip(searches, questions, candidates) for one in many]
+    found = []
+    for search, rows in groupby(flat, key=itemgetter(0)):
+        found += search([one for *_, one in rows])
+    answers = reader.answer([question.question for _, question, _ in flat], found)
     values = []
-    for (question, _), passages, answer in zip(flat, found, answers):
+    for (_, question, _), passages, answer in zip(flat, found, answers):
         values.append(float(is_right(answer, question)) + HIT * bool(supporting(question, passages)))
     left = iter(values)
     return [[next(left) for _ in many] for many in candidates]
@@ -57,15 +64,15 @@ def choose(candidates: Sequence[str], values: Sequence[float]) -> str | None:
 
 def reward_samples(config: Config, sources: Sequence[Source], rewriter: Author, reader: Author) -> list[Sample]:
     """What the rewriter learns: for each question that some candidate answers, the one that does it best."""
+    asked = [(one, source.search) for source in sources for one in source.questions]
+    asked = [(one, search) for one, search in asked if not metrics.is_defective(one.answers)]
+    questions, searches = [one for one, _ in asked], [search for _, search in asked]
+    candidates = propose([one.question for one in questions], rewriter, config.related.n_rewrites)
     samples = []
-    for source in sources:
-        questions = [one for one in source.questions if not metrics.is_defective(one.answers)]
-        candidates = propose([one.question for one in questions], rewriter, config.related.n_rewrites)
-        values = rewards(questions, candidates, source, reader)
-        for question, many, own in zip(questions, candidates, values):
-            best = choose(many, own)
-            if best:
-                samples.append(Sample(question.id, "answer", prompts.build_rewrite(question.question), (best,)))
+    for question, many, own in zip(questions, candidates, rewards(questions, candidates, searches, reader)):
+        best = choose(many, own)
+        if best:
+            samples.append(Sample(question.id, "answer", prompts.build_rewrite(question.question), (best,)))
     if not samples:
         raise ValueError("no rewrite was rewarded: the reader answers none of these questions; learn from more of them")
     return samples
@@ -73,10 +80,16 @@ def reward_samples(config: Config, sources: Sequence[Source], rewriter: Author, 
 
 def train(config: Config) -> tuple[pd.DataFrame, str]:
     """Train the rewriter into `adapters_out`, with the adapter `rag` as its reader; its losses and a sentence."""
+    samples = collect(config)
+    return learn(config, samples), describe(samples)
+
+
+def learn(config: Config, samples: Sequence[Sample]) -> pd.DataFrame:
+    """The adapter, in steps small enough that a thousand samples are many of them; its losses."""
     from covrag_lite.training.recipe import train_adapter
 
-    samples = collect(config)
-    return train_adapter(config, NAME, samples), describe(samples)
+    own = config.change(step_tokens=STEP_TOKENS, pack_tokens=STEP_TOKENS, epochs=EPOCHS)
+    return train_adapter(own, NAME, samples)
 
 
 def collect(config: Config) -> list[Sample]:
@@ -85,7 +98,7 @@ def collect(config: Config) -> list[Sample]:
 
     model, journal = load_model(config.model), Journal(config.journal())
     reader = Author(config.model, model.with_adapter("rag"), journal)
-    sources = load_sources(config.change(n_train_questions=config.related.n_learnt))
+    sources = load_sources(config.change(n_train_questions=config.related.n_rewarded))
     rewriter = Author(config.model, model.with_adapter(""), journal)
     return reward_samples(config, sources, rewriter, reader)
 
