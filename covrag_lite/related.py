@@ -30,7 +30,7 @@ QUALITIES = ("words", "citations", "support", "citation_recall", "citation_preci
 def load_resources(config: Config, passages: Sequence[Passage], model: object = None) -> Resources:
     """Those of a run, with the wider search, and with a journal of their own, which knows how long each text took."""
     shared = evaluation.load_resources(config, passages, model)
-    journal = Journal(config.journal().with_name("related.jsonl"))
+    journal = Journal(config.journal().with_name("journal.related.jsonl"))
     return replace(shared, journal=journal, wider=load_wider(config, passages))
 
 

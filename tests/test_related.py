@@ -1,12 +1,16 @@
 """The neighbours' runs: who can run, what each costs, and the table that is made of it."""
 
 import gzip
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from covrag_lite import aiding, evaluation, related
+from covrag_lite.check import check
+from covrag_lite.check.facts import facts
 from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import Config
 from covrag_lite.model.metering import Meter
@@ -194,6 +198,7 @@ def test_a_recorded_table_is_made_anew_without_a_model(tmp_path, scripted, heads
     for name in ("related.csv", "related.md"):
         assert (again / name).read_text() == (folder / name).read_text()
     assert (again / "related.png").exists()
+    assert (tmp_path / "embedded" / "journal.related.jsonl").exists()  # no name under which a record is copied
 
 
 def test_a_meter_leaves_tools_as_they_are(config, resources):
@@ -235,3 +240,30 @@ def test_costs_are_told_with_four_digits_as_they_are_recorded():
     meter = Meter()
     meter.counts["seconds"] = 0.0140512
     assert meter.row("toy", 10)["seconds"] == 0.001405
+
+
+def test_the_table_of_real_questions_is_made_anew_where_the_data_is_gone(tmp_path, scripted, heads, monkeypatch):
+    monkeypatch.setattr(related, "load_judges", lambda config: (*heads, "a toy"))
+    data = tmp_path / "mine"
+    data.mkdir()
+    texts = ["The Copper Lanterns is a novel by Edith Marrow.", "Edith Marrow was born in Stonebridge.", "A river."]
+    rows = {
+        "nq": [{"id": "a", "question": "who wrote the copper lanterns", "answers": ["Edith Marrow"]}],
+        "corpus": [{"id": f"p{i}", "title": "", "text": text} for i, text in enumerate(texts * 3)],
+    }
+    for name, some in rows.items():
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    config = Config().change(
+        data=str(data), k=2, n_questions=0, runs=str(tmp_path / "runs"), neighbours=("RAG trained", "CRAG", "CoV-RAG")
+    )
+    folder, again = tmp_path / "results" / "real" / "toy" / "seed-1", tmp_path / "again"
+    manifest = report.make(config, folder, scripted)
+    assert b"copper lanterns" not in gzip.decompress((folder / "related.predictions.jsonl.gz").read_bytes()).lower()
+    shutil.rmtree(data)
+    run = Recorded(folder, "related", manifest)
+    frame = load_basis(run, tmp_path)
+    MAKE["related"](run, frame, again)
+    for name in ("related.csv", "related.md"):
+        assert (again / name).read_text() == (folder / name).read_text()
+    assert "CRAG average" in facts(frame)
+    assert check(tmp_path)[0] == []

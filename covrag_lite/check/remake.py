@@ -37,7 +37,7 @@ def load_basis(run: Recorded, root: Path) -> object:
 
 def load_related(run: Recorded) -> pd.DataFrame:
     """The neighbours' frame: qualities as recorded, accuracies scored again where the data is at hand."""
-    return related.load_frame(run.folder, load_or_outcomes(run, every=wider_passages(run.config)))
+    return related.load_frame(run.folder, load_or_outcomes(run, wider_passages))
 
 
 def make_related(run: Recorded, frame: pd.DataFrame, folder: Path) -> None:

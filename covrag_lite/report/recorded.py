@@ -6,7 +6,7 @@ predictions on real data lie their `outcomes.csv.gz`, from which every table can
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -77,10 +77,15 @@ def load(run: Recorded, asked: config.Config | None = None, every: Sequence[Pass
     return [name_backbone(prediction, run) for prediction in made]
 
 
-def load_or_outcomes(run: Recorded, every: Sequence[Passage] = ()) -> list[Prediction]:
-    """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand."""
+def load_or_outcomes(
+    run: Recorded, find_every: Callable[[config.Config], Sequence[Passage]] | None = None
+) -> list[Prediction]:
+    """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand.
+
+    `find_every` finds the passages where they are more than those of the configuration.
+    """
     try:
-        return load(run, every=every)
+        return load(run, every=find_every(run.config) if find_every else ())
     except FileNotFoundError as error:
         if error.filename or not run.file("outcomes.csv.gz").exists():
             raise
