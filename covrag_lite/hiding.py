@@ -1,12 +1,16 @@
 """Questions out of what is recorded: a mark stands in the place of each, and is read again where they are at hand."""
 
+import os.path
 import re
 from collections.abc import Iterable, Mapping
 
 from covrag_lite.records import Question
 
-MARK = re.compile("⟨question ([0-9a-f]+)(?: ([^⟩]*))?⟩")  # its capitals, and its id where it is another's question
+# Its capitals; of one that was cut off how many letters are left of it; its id where it is another's question.
+MARK = re.compile("⟨question ([0-9a-f]+)(?:/([0-9]+))?(?: ([^⟩]*))?⟩")
 WORD = re.compile(r"\w+")
+COPIED = 6  # words from which on the beginning of a question is a copy of it that was cut off
+CUT_OFF = re.compile(r'\s*(?:$|[|"\n…]|\.\.)')  # where what was written ends; several queries stand between bars
 
 Index = Mapping[tuple[str, ...], list[tuple[str, str]]]  # two words -> those that begin with them, and their ids
 
@@ -30,7 +34,25 @@ def hide(text: str, asked: str, others: Index | None = None) -> str:
     """The text with a mark in place of the question, and of any other question of the run."""
     if asked:
         text = re.sub(re.escape(asked), lambda match: _mark(match[0], asked) or match[0], text, flags=re.IGNORECASE)
+        text = _hide_beginning(text, asked)
     return _hide_others(text, others) if others else text
+
+
+def _hide_beginning(text: str, asked: str) -> str:
+    """The text with a mark in place of a copy of the question that was cut off, as by a limit of tokens."""
+    words = list(WORD.finditer(asked))
+    if len(words) <= COPIED:
+        return text
+    made, done = [], 0
+    for one in re.finditer(re.escape(asked[: words[COPIED - 1].end()]), text, re.IGNORECASE):
+        start = one.start()
+        length = len(os.path.commonprefix([text[start:].lower(), asked.lower()]))
+        found = text[start : start + length].rstrip()
+        mark = CUT_OFF.match(text[start + len(found) :]) and _mark(found, asked[: len(found)], length=len(found))
+        if mark:
+            made += [text[done:start], mark]
+            done = start + len(found)
+    return "".join([*made, text[done:]])
 
 
 def _hide_others(text: str, others: Index) -> str:
@@ -50,12 +72,12 @@ def _hide_others(text: str, others: Index) -> str:
     return "".join([*made, text[done:]])
 
 
-def _mark(found: str, question: str, identity: str = "") -> str | None:
+def _mark(found: str, question: str, identity: str = "", length: int = 0) -> str | None:
     """A mark that holds the capitals as the bits of a number; None where it would not give the text back."""
     capitals = sum(1 << i for i, letter in enumerate(found) if letter.isupper())
     if _spell(capitals, question) != found:
         return None
-    return f"⟨question {capitals:x} {identity}⟩" if identity else f"⟨question {capitals:x}⟩"
+    return f"⟨question {capitals:x}{f'/{length}' if length else ''}{f' {identity}' if identity else ''}⟩"
 
 
 def _spell(capitals: int, question: str) -> str:
@@ -66,8 +88,8 @@ def show(text: str, asked: str, others: Mapping[str, Question] | None = None) ->
     """The text with the questions put back in the place of their marks; one that is not known stays hidden."""
 
     def spell(match: re.Match) -> str:
-        other = (others or {}).get(match[2])
-        question = core(other.question) if other else "" if match[2] else asked
-        return _spell(int(match[1], 16), question) if question else match[0]
+        other = (others or {}).get(match[3])
+        question = core(other.question) if other else "" if match[3] else asked
+        return _spell(int(match[1], 16), question[: int(match[2] or len(question))]) if question else match[0]
 
     return MARK.sub(spell, text)

@@ -17,6 +17,7 @@ from covrag_lite.outcomes import (
     to_frame,
 )
 from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.report import tables
 
 
@@ -126,6 +127,37 @@ def test_no_question_is_recorded_where_another_one_was_searched_for(predictions,
         assert other.lower() not in read(tmp_path / "p.jsonl.gz").lower()
         loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, passages)
         assert loaded[-1].rounds[1].query == query
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Which novelist of Stonebridge wrote the Copper Lanterns in 1893",
+        "who is it | which novelist of Stonebridge wrote the copper lan",  # cut off by a limit of tokens
+        "which novelist of stonebridge wrote the copper | which novelist of stonebridge wrote the",
+        'a "Which novelist of Stonebridge wrote the copper"',
+        "support 0; feedback: which novelist of Stonebridge wrote the...",
+    ],
+)
+def test_a_question_that_the_model_copied_is_hidden_even_if_the_copy_was_cut_off(passages, tmp_path, written):
+    asked = Question("a", "nq", "which novelist of Stonebridge wrote the copper lanterns in 1893?", ("Edith Marrow",))
+    one = Prediction(asked, "FaVe", (Round(written, tuple(passages[:1]), written, note=written),))
+    save_predictions(tmp_path / "p.gz", [one])
+    assert "novelist" not in read(tmp_path / "p.gz").lower()
+    (again,) = load_predictions(tmp_path / "p.gz", [asked], passages)
+    assert (again.rounds[0].query, again.rounds[0].answer, again.rounds[0].note) == (written, written, written)
+    (untold,) = load_outputs(tmp_path / "p.gz")
+    assert "⟨question" in untold.rounds[0].query
+
+
+def test_a_question_of_the_models_own_that_begins_alike_is_recorded_as_it_is(passages, tmp_path):
+    asked = Question("a", "nq", "which novelist of Stonebridge wrote the copper lanterns in 1893?", ("Edith Marrow",))
+    own = "which novelist of Stonebridge wrote the copper kettles"
+    save_predictions(
+        tmp_path / "p.gz", [Prediction(asked, "FaVe", (Round(own, tuple(passages[:1]), "which novelist"),))]
+    )
+    assert own in read(tmp_path / "p.gz")
+    assert "which novelist" in read(tmp_path / "p.gz")  # two words are no copy
 
 
 def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(predictions, tmp_path):
