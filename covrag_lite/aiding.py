@@ -48,6 +48,21 @@ def bind_aids(system: System, config: Config, wider: Search, author: Author, rew
     )
 
 
+def lacks(system: System, config: Config) -> list[str]:
+    """What a system needs and the folder of adapters does not have, by name."""
+    find = {"evaluator": partial(find_head, kind="evaluator"), "entailment": find_entailment}
+    made = []
+    for name in sorted({*system.adapters, *system.needs}):
+        try:
+            if name in find:
+                find[name](config)
+            elif not (resolve(config.model.adapters) / name / "adapter_config.json").exists():
+                made.append(name)
+        except FileNotFoundError:
+            made.append(name)
+    return made
+
+
 def load_entail(config: Config) -> Entail:
     """Entailment by a model of the hub or a folder, or by our own head, which is a proxy."""
     folder = find_entailment(config)
@@ -77,7 +92,8 @@ def find_head(config: Config, kind: str) -> Path:
     if config.model.adapters not in ("auto", "none"):
         places.insert(0, resolve(config.model.adapters) / kind)
     for folder in places:
-        if read_about(folder).get("data") == Path(config.data.data).name:
+        about = read_about(folder)
+        if about.get("data") == Path(config.data.data).name and "validation" in about:  # else its training was killed
             return folder
     raise FileNotFoundError(f"no {kind} was trained on {config.data.data!r}; {train_with(kind, config)}")
 

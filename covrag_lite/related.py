@@ -53,8 +53,9 @@ def run(config: Config, resources: Resources, questions: Sequence[Question]) -> 
     made, costs = [], []
     for name in config.chain.systems:
         features_of.cache_clear()  # or the next system would be spared what this one has read
-        meter = Meter()
+        meter, start = Meter(), time.perf_counter()
         made += evaluation.run_system(name, config, replace(resources, meter=meter), questions)
+        print(f"{name}: {len(questions)} questions in {time.perf_counter() - start:.0f} s", flush=True)
         costs.append(meter.row(name, len(questions)))
     return made, pd.DataFrame(costs)
 

@@ -6,84 +6,45 @@ makes the training data, trains the adapters of three seeds, fits σ on validati
 and 6, all under runs/<backbone>/. `--stages` and `--seeds` choose a part; what is done already is not done again, and
 other parameters than those it was begun with are refused. replication.toml holds the settings. The embedded world is
 `smollm2-135m-world`, which needs no data.
+
+CoV-RAG's neighbours run only where they are asked for, with the first seed: together they cost about as much as three
+Tables 2 and a training.
+
+    python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub> --stages learners,related
+
+`learners` trains CRAG's evaluator, the entailment proxy and RRR's rewriter, `related` makes their table, on the first
+`-p n_related` questions of each set. Both need the adapters rag and cov.
 """
 
 import argparse
 import json
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from covrag_lite import evaluation
+from covrag_lite.aiding import LEARNERS, lacks
 from covrag_lite.check.remake import MAKE, load_basis
-from covrag_lite.config import ALL, ROOT, Config, from_notebook, resolve
-from covrag_lite.data import kind_of, load_passages, load_questions
-from covrag_lite.manifest import save_manifest
+from covrag_lite.config import ROOT, Config, resolve
+from covrag_lite.data import load_passages, load_questions
+from covrag_lite.plan import Plan, hold_to, hold_to_neighbours, load_plans, read_value
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, pictures, retrieval, seeds
+from covrag_lite.report import ablation, pictures, related, retrieval, seeds
 from covrag_lite.report.recorded import Recorded, find_under
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.training import recipe, sigma, synthesis
+from covrag_lite.systems import find_system
+from covrag_lite.training import learners, recipe, sigma, synthesis
 from covrag_lite.training.samples import load_samples, save_samples
 from covrag_lite.training.sources import load_sources
 
-SETTINGS = Path(__file__).with_suffix(".toml")
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
 STAGES = ("data", *METHODS, "sigma", "table2", "table4", "table5", "table6")
-FIRST_SEED = ("rewrite", "table4", "table6")  # stages of the first seed alone
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be run: the parameters of all stages, and how they differ."""
-
-    backbone: str
-    config: Config
-    settings: Mapping[str, object]
-    seed: int
-
-    @property
-    def folder(self) -> Path:
-        """Where this backbone's work lies; the training data are the same for all seeds."""
-        return resolve(self.config.run.runs) / self.backbone
-
-    @property
-    def results(self) -> Path:
-        """Where this seed's adapters and tables go."""
-        return self.folder / f"seed-{self.seed}"
-
-    @property
-    def first(self) -> bool:
-        """Is this the seed with which everything is run? The others repeat what a seed may change."""
-        return self.seed == self.settings["seeds"][0]
-
-    def training(self) -> Config:
-        """The parameters of training."""
-        own = self.config.change(datasets=self.choose("train"), name=self.backbone)
-        home = f"{self.config.run.runs}/{self.backbone}/seed-{self.seed}"
-        return own.change(adapters_out=f"{home}/adapters", training_seed=self.seed)
-
-    def testing(self, **changes: object) -> Config:
-        """The parameters of a table."""
-        adapters = self.training().training.adapters_out
-        own = self.config.change(datasets=self.choose("test"), adapters=adapters, adapters_out=adapters)
-        return own.change(name=f"{self.backbone}/seed-{self.seed}", training_seed=self.seed, **changes)
-
-    def choose(self, split: str) -> tuple[str, ...]:
-        """The sets of this split that the data has."""
-        wanted = tuple(self.settings[f"{split}_sets"])
-        if wanted == ALL:
-            return ALL
-        there = kind_of(self.config).sets(self.config, split)
-        chosen = tuple(name for name in wanted if name in there)
-        if not chosen:
-            raise ValueError(f"the data has none of the {split} sets {', '.join(wanted)}")
-        return chosen
+NEIGHBOURS = ("learners", "related")  # run where they are named
+FIRST_SEED = ("rewrite", "table4", "table6", *NEIGHBOURS)  # stages of the first seed alone
 
 
 def make_data(plan: Plan) -> None:
@@ -183,6 +144,32 @@ def run_table6(plan: Plan) -> None:
     save(plan, "table6", parts, config, resources, time.perf_counter() - start, data)
 
 
+def train_learners(plan: Plan) -> None:
+    """What the neighbours need beside the adapters; each learner that is done is not trained again."""
+    config = plan.learning()
+    if "rewriter" in config.related.learners and "rag" in lacks(find_system("RAG trained"), config):
+        raise FileNotFoundError(f"the rewriter's reader is the adapter 'rag': {tell_stages(plan, ['rag'])}")
+    learners.train(config, plan.results, plan.learnt)
+
+
+def run_related(plan: Plan) -> None:
+    """CoV-RAG beside its neighbours; none is left out, since what is recorded once is not made again."""
+    config = plan.comparing()
+    missing = {one for name in config.related.neighbours for one in lacks(find_system(name), config)}
+    if missing:
+        wanted = [*(method for method in METHODS if method in missing), *["learners"] * bool(missing & set(LEARNERS))]
+        told = f"the neighbours need {', '.join(sorted(missing))}: {tell_stages(plan, wanted)}"
+        raise FileNotFoundError(f"{told}, or choose other systems by -p neighbours")
+    related.make(config, plan.results)
+    print((plan.results / "related.md").read_text())
+
+
+def tell_stages(plan: Plan, stages: Sequence[str]) -> str:
+    """The command that makes what is missing."""
+    command = f"python -m covrag_lite.replication {plan.backbone} --stages {','.join(stages)}"
+    return f"run {command}, with the parameters of this run"
+
+
 def save(
     plan: Plan,
     table: str,
@@ -207,7 +194,8 @@ def steps(plan: Plan) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
         made[method] = (plan.results / f"train.{method}.json", lambda plan, method=method: train(plan, method))
     made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
     tables = {"table2": run_table2, "table4": run_table4, "table5": run_table5, "table6": run_table6}
-    return made | {name: (plan.results / f"{name}.md", run) for name, run in tables.items()}
+    made |= {name: (plan.results / f"{name}.md", run) for name, run in tables.items()}
+    return made | {"learners": (plan.learnt, train_learners), "related": (plan.results / "related.md", run_related)}
 
 
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
@@ -215,6 +203,8 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     rows = []
     hold_to(plans[0])
     for plan in plans:
+        if plan.first and set(stages) & set(NEIGHBOURS):
+            hold_to_neighbours(plan)
         for name, (done, run) in steps(plan).items():
             if name not in stages or (name in FIRST_SEED and not plan.first):
                 continue
@@ -236,62 +226,28 @@ def tell_seeds(folder: Path) -> None:
         print(seeds.save(folder, by_seed))
 
 
-def hold_to(plan: Plan) -> None:
-    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither."""
-    now = json.loads(json.dumps({"parameters": plan.config.flat(), "plan": plan.settings}))
-    path = plan.folder / "plan.json"
-    if not path.exists():
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        save_manifest(path, now)
-    was = json.loads(path.read_text())
-    before, after = ({**one["plan"], **one["parameters"]} for one in (was, now))
-    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    if changed:
-        told = ", ".join(f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in changed)
-        raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
-
-
-def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] = ()) -> list[Plan]:
-    """A plan for each seed of this backbone, with the given parameters in place of the settings' own."""
-    settings = tomllib.loads(SETTINGS.read_text())
-    if backbone not in settings["backbones"]:
-        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(settings['backbones'])} in {SETTINGS.name}")
-    own = dict(settings["backbones"][backbone])
-    plan = settings["plan"] | own.pop("plan", {})
-    config = from_notebook(settings["parameters"] | own | given)
-    return [Plan(backbone, config, plan, seed) for seed in seeds or plan["seeds"]]
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("backbone", help="a name of replication.toml")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
-    parser.add_argument("--stages", default=",".join(STAGES), help="some of these, by commas")
+    told = f"some of these, by commas; or {' and '.join(NEIGHBOURS)}"
+    parser.add_argument("--stages", default=",".join(STAGES), help=told)
     parser.add_argument("--seeds", default="", help="some training seeds, by commas")
     asked = parser.parse_args(words)
-    stages, unknown = asked.stages.split(","), set(asked.stages.split(",")) - set(STAGES)
+    stages, known = asked.stages.split(","), (*STAGES, *NEIGHBOURS)
+    unknown = set(stages) - set(known)
     if unknown:
-        parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(STAGES)}")
+        parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(known)}")
     if not all(seed.isdigit() for seed in asked.seeds.split(",") if seed):
         parser.error(f"seeds {asked.seeds!r} are not whole numbers, joined by commas")
     given = {name: read_value(value) for name, value in asked.p}
     try:
         plans = load_plans(asked.backbone, given, [int(seed) for seed in asked.seeds.split(",") if seed])
-        print(plans[0].config)
+        print(replace(plans[0].config, related=plans[0].related) if set(stages) & set(NEIGHBOURS) else plans[0].config)
         print(replicate(plans, stages).to_string(index=False))
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"replication: {error}")
-
-
-def read_value(text: str) -> object:
-    """A value of the command line: a number where it is one, else text, as papermill reads it."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ ORDER = (
     ("training", "related"),
     ("report",),
     ("judging", "speed"),
+    ("plan",),
     ("check",),
     ("replication",),
 )

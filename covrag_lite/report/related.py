@@ -14,7 +14,7 @@ import pandas as pd
 from covrag_lite import metrics, related
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.outcomes import to_frame
+from covrag_lite.outcomes import check_frame, to_frame
 from covrag_lite.records import CITATION, Passage, Prediction, Question
 from covrag_lite.report import pictures, tables
 from covrag_lite.systems import palette
@@ -213,6 +213,7 @@ def make(config: Config, folder: Path, model: object = None) -> dict:
     seconds = time.perf_counter() - start
     entail, score, told = related.load_judges(config)
     frame = add_quality(to_frame(predictions), predictions, entail, score)
+    check_frame(frame, len(questions), config.model.verdicts)
     lines = notes(frame, missing, told)
     data = {"questions": questions, "passages": passages}
     manifest = related.record(folder, predictions, frame, costs, config, resources.model, seconds, data, lines)

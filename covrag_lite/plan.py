@@ -1,0 +1,138 @@
+"""What `replication` is to run, from replication.toml and the command line, and what it was begun with."""
+
+import json
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from covrag_lite.config import ALL, Config, Related, from_notebook, resolve
+from covrag_lite.data import kind_of
+from covrag_lite.manifest import save_manifest
+
+SETTINGS = Path(__file__).with_name("replication.toml")
+NEIGHBOURLY = [f.name for f in fields(Related)]  # parameters of the stages learners and related, and of no other
+LEARNING = ("learners", "tune", "n_learnt", "n_validated", "n_rewarded", "n_rewrites")  # those of the first of the two
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run: the parameters of all stages, and how they differ."""
+
+    backbone: str
+    config: Config
+    settings: Mapping[str, object]
+    seed: int
+    related: Related = Related()  # in place of the configuration's own, in the stages that these concern
+
+    @property
+    def folder(self) -> Path:
+        """Where this backbone's work lies; the training data are the same for all seeds."""
+        return resolve(self.config.run.runs) / self.backbone
+
+    @property
+    def results(self) -> Path:
+        """Where this seed's adapters and tables go."""
+        return self.folder / f"seed-{self.seed}"
+
+    @property
+    def learnt(self) -> Path:
+        """The file that is there once all that the neighbours need is trained: beside the adapters, as all of that."""
+        return self.results / "adapters" / "learners.json"
+
+    @property
+    def first(self) -> bool:
+        """Is this the seed with which everything is run? The others repeat what a seed may change."""
+        return self.seed == self.settings["seeds"][0]
+
+    def training(self) -> Config:
+        """The parameters of training."""
+        own = self.config.change(datasets=self.choose("train"), name=self.backbone)
+        home = f"{self.config.run.runs}/{self.backbone}/seed-{self.seed}"
+        return own.change(adapters_out=f"{home}/adapters", training_seed=self.seed)
+
+    def testing(self, **changes: object) -> Config:
+        """The parameters of a table."""
+        adapters = self.training().training.adapters_out
+        own = self.config.change(datasets=self.choose("test"), adapters=adapters, adapters_out=adapters)
+        return own.change(name=f"{self.backbone}/seed-{self.seed}", training_seed=self.seed, **changes)
+
+    def learning(self) -> Config:
+        """The parameters of what the neighbours need trained; the reader is this seed's own."""
+        own = replace(self.training(), related=self.related)
+        return own.change(adapters=own.training.adapters_out)
+
+    def comparing(self) -> Config:
+        """The parameters of the neighbours' table."""
+        return replace(self.testing(n_questions=self.related.n_related), related=self.related)
+
+    def choose(self, split: str) -> tuple[str, ...]:
+        """The sets of this split that the data has."""
+        wanted = tuple(self.settings[f"{split}_sets"])
+        if wanted == ALL:
+            return ALL
+        there = kind_of(self.config).sets(self.config, split)
+        chosen = tuple(name for name in wanted if name in there)
+        if not chosen:
+            raise ValueError(f"the data has none of the {split} sets {', '.join(wanted)}")
+        return chosen
+
+
+def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] = ()) -> list[Plan]:
+    """A plan for each seed of this backbone, with the given parameters in place of the settings' own."""
+    settings = tomllib.loads(SETTINGS.read_text())
+    if backbone not in settings["backbones"]:
+        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(settings['backbones'])} in {SETTINGS.name}")
+    own = dict(settings["backbones"][backbone])
+    plan = settings["plan"] | own.pop("plan", {})
+    neighbours = settings["neighbours"] | own.pop("neighbours", {})
+    neighbours |= {name: value for name, value in given.items() if name in NEIGHBOURLY}
+    config = from_notebook(settings["parameters"] | own | {k: v for k, v in given.items() if k not in NEIGHBOURLY})
+    related = from_notebook(neighbours).related
+    return [Plan(backbone, config, plan, seed, related) for seed in seeds or plan["seeds"]]
+
+
+def hold_to(plan: Plan) -> None:
+    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither."""
+    now = {"parameters": plan.config.flat(), "plan": plan.settings}
+    path = plan.folder / "plan.json"
+    if not path.exists():
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        save_manifest(path, now)
+    was = json.loads(path.read_text())
+    told = tell_changes(*({**one["plan"], **one["parameters"]} for one in (was, now)), but=NEIGHBOURLY)
+    if told:
+        raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
+
+
+def hold_to_neighbours(plan: Plan) -> None:
+    """Refuse other parameters of the neighbours than those with which their stages were done.
+
+    One that was begun only may go on with others: no text that was journaled depends on them without saying so.
+    """
+    table = plan.results / "related.md"
+    records = {plan.learnt: plan.learnt, table: table.with_suffix(".manifest.json")}
+    for done, record in records.items():
+        if done.exists():
+            names = [name for name in NEIGHBOURLY if (name in LEARNING) == (done == plan.learnt)]
+            was, now = json.loads(record.read_text())["parameters"], plan.comparing().flat()
+            told = tell_changes({name: was.get(name) for name in names}, {name: now[name] for name in names})
+            if told:
+                raise ValueError(f"{done} was made with other parameters: {told}; take those, or remove that file")
+
+
+def tell_changes(before: Mapping[str, object], after: Mapping[str, object], but: Collection[str] = ()) -> str:
+    """Every parameter that differs with its two values, in words; nothing where none does."""
+    before, after = (json.loads(json.dumps(one)) for one in (before, after))
+    changed = [name for name in {**before, **after} if name not in but and before.get(name) != after.get(name)]
+    return ", ".join(f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in changed)
+
+
+def read_value(text: str) -> object:
+    """A value of the command line: a number where it is one, else text, as papermill reads it."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,235 @@
+"""The neighbours as stages of the one command: they are trained for, run and recorded, and a kill loses nothing."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+import toy_project
+
+from covrag_lite import replication
+from covrag_lite.check import check
+from covrag_lite.model import completion
+from covrag_lite.prompts import render_verdict
+from covrag_lite.records import Sample
+from covrag_lite.report import related
+from covrag_lite.report.recorded import find
+from covrag_lite.training import heads, rewards
+
+TOWNS = ("Aldermere", "Stonebridge", "Harrow", "Stell", "Marrow", "Kettering", "Ostwick", "Penfold", "Ravens", "Sallow")
+SMALL = {
+    "k": 2,
+    "quantize": "none",
+    "device": "cpu",
+    "lora_rank": 2,
+    "max_answer_tokens": 3,
+    "max_revised_tokens": 3,
+    "sessions": 2,
+    "sub_questions": 2,
+    "refinements": 1,
+    "n_rewrites": 1,
+    "n_rewarded": 4,
+    "tune": "head",
+}
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
+    """Parameters of a run on made-up questions about towns."""
+    data = tmp_path / "towns"
+    data.mkdir()
+
+    def ask(name, numbers):
+        for i in numbers:
+            town, other = TOWNS[i % 10], TOWNS[i * 7 % 10].lower()
+            question = f"which river of number {i} in the land of {other} flows through the old town of {town}"
+            yield {"id": f"{name}{i}", "question": question, "answers": [f"River {town} {i}"], "gold_passage": f"p{i}"}
+
+    write(data / "nq.jsonl", ask("nq", range(3)))
+    write(data / "webq.jsonl", ask("webq", range(3, 6)))
+    write(data / "train_nq.jsonl", ask("train", range(6, 22)))
+    write(data / "validation_nq.jsonl", ask("valid", range(22, 28)))
+    texts = [f"{TOWNS[i % 10]} is an old town. River {TOWNS[i % 10]} {i} flows through it." for i in range(30)]
+    write(
+        data / "corpus.jsonl", [{"id": f"p{i}", "title": TOWNS[i % 10], "text": text} for i, text in enumerate(texts)]
+    )
+    monkeypatch.setattr(related, "plot_costs", toy_project.draw_nothing)
+    own = {"data": str(data), "model": str(tiny_folder), "encoder": str(tiny_encoder)}
+    return SMALL | own | {"runs": str(tmp_path / "runs")}
+
+
+@pytest.fixture
+def plan(given):
+    return load(given)
+
+
+def load(given, **changes):
+    return replication.load_plans("smollm2-135m", given | changes, (1,))[0]
+
+
+def give_adapters(plan):
+    """The adapters that the neighbours answer with, after one step."""
+    for method in ("rag", "cov"):
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        samples = [Sample(str(i), "answer", f"question {i}", ("an answer",)) for i in range(3)]
+        replication.save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
+    replication.replicate([plan], ["rag", "cov"])
+
+
+def read(path):
+    return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_bytes().decode("latin-1")
+
+
+def test_the_neighbours_are_trained_for_run_and_recorded_by_the_command(plan, tmp_path, capsys):
+    give_adapters(plan)
+    table = replication.replicate([plan], replication.NEIGHBOURS)
+    assert table.stage.tolist() == ["learners", "related"]
+    assert "RRR: 6 questions in" in (said := capsys.readouterr().out)
+    assert said.rstrip().endswith((plan.results / "related.md").read_text().rstrip())  # the table stands at the end
+    ends = (
+        "csv",
+        "md",
+        "png",
+        "manifest.json",
+        "predictions.jsonl.gz",
+        "outcomes.csv.gz",
+        "qualities.csv.gz",
+        "costs.csv",
+    )
+    for name in (*(f"related.{end}" for end in ends), "train.evaluator.json", "train.rewriter.losses.csv"):
+        assert (plan.results / name).exists(), name
+    manifest = json.loads((plan.results / "related.manifest.json").read_text())
+    assert set(manifest["adapters"]) == {"rag", "cov", "rewrite-reward", "evaluator", "entailment"}
+    assert manifest["data"]["questions"]["n"] == 6
+    rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.gz").splitlines()]
+    assert list(dict.fromkeys(row["system"] for row in rows)) == list(plan.related.neighbours)
+    root = tmp_path / "project" / "results" / "real" / "toy"
+    root.mkdir(parents=True)
+    shutil.copytree(plan.results, root / "seed-1", ignore=shutil.ignore_patterns("adapters", "journal*", "train*"))
+    shutil.rmtree(tmp_path / "towns")
+    assert [run.table for run in find(tmp_path / "project")] == ["related"]
+    wrong, notes = check(tmp_path / "project")  # without the data
+    assert wrong == []
+    assert not any("related.csv" in note for note in notes)
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, tmp_path, monkeypatch):
+    plan = load(given)
+    give_adapters(plan)
+    replication.replicate([plan], ["learners"])
+    shutil.copytree(tmp_path / "runs", tmp_path / "again")
+    replication.replicate([plan], ["related"])
+    other = load(given, runs=str(tmp_path / "again"))
+    (other.folder / "plan.json").unlink()
+    real, asked = completion.write_batch, []
+
+    def dying(stage, batch, *rest):
+        if len(asked) == 9:
+            raise KeyboardInterrupt
+        asked.append(stage)
+        return real(stage, batch, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(completion, "write_batch", dying)
+        replication.replicate([other], ["related"])
+    lines = (other.results / "journal.related.jsonl").read_text().splitlines()
+    replication.replicate([other], ["related"])
+    assert (other.results / "journal.related.jsonl").read_text().splitlines()[: len(lines)] == lines
+    for name in ("predictions.jsonl.gz", "outcomes.csv.gz", "qualities.csv.gz", "csv"):
+        assert (plan.results / f"related.{name}").read_bytes() == (other.results / f"related.{name}").read_bytes(), name
+
+
+def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, monkeypatch, tmp_path):
+    give_adapters(plan)
+    replication.replicate([plan], ["learners"])
+    texts = [
+        json.loads(line)["question"] for name in ("nq", "webq") for line in open(tmp_path / "towns" / f"{name}.jsonl")
+    ]
+
+    def copy(stage, batch, keys, limit, *rest):
+        copied = [next(text for text in texts if text[:32].lower() in prompt.lower()) for prompt in batch]
+        cut = [text[:-7].upper() if stage == "follow-up" else text.capitalize() for text in copied]
+        if stage == "verify":
+            cut = [render_verdict([0.5] * 6, "false", text) for text in cut]
+        return dict(zip(keys, [f"1. {text}" if stage == "plan" else text for text in cut]))
+
+    monkeypatch.setattr(completion, "write_batch", copy)
+    replication.replicate([plan], ["related"])
+    for file in plan.results.glob("related.*"):
+        for text in texts:
+            assert text.lower()[:32] not in read(file).lower(), file.name
+    rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.gz").splitlines()]
+    (chain,) = [row for row in rows if (row["system"], row["id"]) == ("CoQ", "nq0")]
+    assert chain["rounds"][0]["query"].startswith("⟨question")
+
+
+def test_n_related_is_how_many_questions_of_each_set_are_asked(given):
+    assert load(given).comparing().data.n_questions == 0  # the settings' own: all
+    assert load(given, n_related=1).comparing().data.n_questions == 1
+    assert load(given, n_related=1).testing().data.n_questions == 0  # the other tables ask as many as before
+    assert load(given, n_related=1).testing() == load(given).testing()
+
+
+def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypatch):
+    plan = load(given, neighbours="RAG trained,RRR,CRAG")
+    command = "run python -m covrag_lite.replication smollm2-135m --stages"
+    with pytest.raises(FileNotFoundError, match=f"the rewriter's reader is the adapter 'rag': {command} rag, with"):
+        replication.replicate([plan], ["learners"])
+    told = (
+        f"the neighbours need evaluator, rag, rewrite-reward: {command} rag,learners, with the parameters of this run"
+    )
+    with pytest.raises(FileNotFoundError, match=told):
+        replication.replicate([plan], ["related"])
+    give_adapters(plan)
+    with pytest.raises(FileNotFoundError, match=f"need evaluator, rewrite-reward: {command} learners, with"):
+        replication.replicate([plan], ["related"])
+    assert not (plan.results / "related.md").exists()
+
+
+def test_a_learner_that_is_done_is_not_trained_again_unless_with_other_settings(given, monkeypatch):
+    plan, trained = load(given), []
+    give_adapters(plan)
+    real = heads.train
+
+    def killed(config):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(heads, "train", lambda config, kind: trained.append(kind) or real(config, kind))
+        patch.setattr(rewards, "train", killed)
+        replication.replicate([plan], ["learners"])
+    assert not plan.learnt.exists()
+    monkeypatch.setattr(heads, "train", lambda config, kind: trained.append(kind) or real(config, kind))
+    other = load(given, n_learnt=9)  # what was begun only may go on with other settings, and then all of it does
+    replication.replicate([other], ["learners"])
+    assert trained == ["evaluator", "entailment"] * 2
+    replication.replicate([other], ["learners"])
+    assert len(trained) == 4
+    with pytest.raises(
+        ValueError, match="learners.json was made with other parameters: n_learnt was 9 and is 1000; take"
+    ):
+        replication.replicate([plan], ["learners"])
+
+
+def test_a_table_that_is_done_is_not_taken_for_one_of_other_questions(given, monkeypatch):
+    monkeypatch.setattr(replication, "lacks", lambda system, config: [])
+
+    def make(config, folder):
+        (folder / "related.md").write_text("")
+        (folder / "related.manifest.json").write_text(json.dumps({"parameters": config.flat()}))
+
+    monkeypatch.setattr(related, "make", make)
+    replication.replicate([load(given, n_related=2)], ["related"])
+    replication.replicate([load(given, n_related=2)], ["related"])
+    with pytest.raises(ValueError, match="related.md was made with other parameters: n_related was 2 and is 3; take"):
+        replication.replicate([load(given, n_related=3)], ["related"])
+    replication.replicate([load(given, n_related=3)], [])  # no other stage minds
+
+
+def test_the_neighbours_are_no_part_of_the_plain_replication():
+    assert not set(replication.STAGES) & set(replication.NEIGHBOURS)
+    assert set(replication.NEIGHBOURS) <= set(replication.FIRST_SEED)
