@@ -77,6 +77,24 @@ def test_every_neighbour_runs_over_the_same_parts_and_is_counted(config, resourc
     assert (spent.seconds >= 0).all()
 
 
+def test_no_question_waits_for_another_in_any_system(config, resources, questions, heads, monkeypatch):
+    from covrag_lite.model import author
+
+    calls = []
+    real = author.complete
+    monkeypatch.setattr(author, "complete", lambda stage, *rest: calls.append(stage) or real(stage, *rest))
+    every = ("RAG trained", "CRAG", "A²R", "CoQ", "UoQ", "FaVe", "CoV-RAG")
+    for name in every:
+        made = []
+        for n in (1, 7):
+            asked = [replace(questions[1], id=f"{name}{i}", question=f"{name} {n}{i} marow") for i in range(n)]
+            calls.clear()
+            _, costs = related.run(config.change(systems=(name,)), resources, asked)
+            made.append((list(calls), costs.steps.item()))
+        assert made[0] == made[1], name  # as many calls for seven questions as for one
+        assert made[0][0], name
+
+
 def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions, heads):
     only = config.change(systems=("RAG trained",))
     _, alone = related.run(only, resources, questions)
