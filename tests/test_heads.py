@@ -144,6 +144,14 @@ def test_the_evaluator_is_found_beside_the_adapters_and_only_for_its_own_data(co
         aiding.find_head(config.change(evaluator="nowhere"), "evaluator")
 
 
+def test_a_head_whose_training_was_killed_is_none(config, evaluator):
+    folder, _ = evaluator
+    about = json.loads((folder / "head.json").read_text())
+    (folder / "head.json").write_text(json.dumps({name: about[name] for name in about if name != "validation"}))
+    with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'world'"):
+        aiding.find_head(config.change(adapters=config.training.adapters_out), "evaluator")
+
+
 def test_what_the_commands_train_is_what_the_systems_need():
     for name in ("RRR", "CRAG", "A²R", "CoQ", "UoQ", "FaVe"):
         assert set(find_system(name).needs) <= set(aiding.LEARNERS)
