@@ -112,6 +112,8 @@ def train_with(name: str, config: Config) -> str:
     given = f" -p data {config.data.data}" if config.data.data != "world" else ""
     if config.model.model != Model().model and name == "rewrite-reward":
         given += f" -p model {config.model.model}"
+    if place == config.model.adapters and name == "rewrite-reward":
+        given += f" -p adapters {place}"  # where its reader is
     if config.retrieval.encoder != Retrieval().encoder and name != "rewrite-reward":
         given += f" -p encoder {config.retrieval.encoder}"
     command = f"papermill notebooks/train_related.ipynb -p learners {LEARNERS[name]}{given} -p adapters_out {place}"

@@ -158,7 +158,7 @@ def test_what_the_commands_train_is_what_the_systems_need():
     said = aiding.train_with("rewrite-reward", Config())
     assert said.endswith("-p learners rewriter -p adapters_out results/adapters/smollm2-135m")
     other = aiding.train_with("rewrite-reward", Config().change(model="other", adapters="runs/other"))
-    assert other.endswith("-p learners rewriter -p model other -p adapters_out runs/other")
+    assert other.endswith("-p learners rewriter -p model other -p adapters runs/other -p adapters_out runs/other")
 
 
 def test_the_shipped_heads_are_those_of_the_embedded_data():

@@ -7,7 +7,7 @@ import pandas as pd
 
 from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, bounds, failures, position, retrieval, seeds, sizes, tables, verifier
+from covrag_lite.report import ablation, bounds, failures, position, related, retrieval, seeds, sizes, tables, verifier
 from covrag_lite.report.seeds import Seeds
 from covrag_lite.report.sizes import Sizes
 from covrag_lite.speed import rental, report
@@ -30,8 +30,8 @@ def facts(basis: Basis) -> dict[str, str]:
         return facts_of_sizes(basis)
     frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)
     made = facts_of_accuracy(frame) | facts_of_comparisons(frame) | facts_of_verdicts(frame)
-    if isinstance(basis, pd.DataFrame):  # of the neighbours
-        return made
+    if isinstance(basis, pd.DataFrame):
+        return made | facts_of_neighbours(frame)
     return made | facts_of_rewriting(basis) | facts_of_chain(basis)
 
 
@@ -96,10 +96,22 @@ def facts_of_accuracy(frame: pd.DataFrame) -> dict[str, str]:
     return made
 
 
-def facts_of_comparisons(frame: pd.DataFrame) -> dict[str, str]:
-    """Systems two by two."""
+def facts_of_neighbours(frame: pd.DataFrame) -> dict[str, str]:
+    """CoV-RAG's neighbours: each against it, how well they cite, and who tells best whether an answer was found."""
+    made = facts_of_comparisons(frame, related.compare(frame))
+    long = related.long_table(frame)
+    for row in long[long.metric.isin(related.QUALITY.values())].itertuples():
+        name = f"{row.system} {row.metric}"
+        made |= {name: f"{row.value:.1f}", f"{name} interval": f"[{row.low:.0f}–{row.high:.0f}]"}
+    for row in related.evaluators(frame).itertuples():
+        made[f"{row.score} AUROC"] = f"{row.AUROC:.2f} [{row.low:.2f}, {row.high:.2f}]"
+    return made
+
+
+def facts_of_comparisons(frame: pd.DataFrame, table: pd.DataFrame | None = None) -> dict[str, str]:
+    """Systems two by two; those of the tables, unless others are given."""
     made = {}
-    table = tables.compare(frame)
+    table = tables.compare(frame) if table is None else table
     for name, _, _, points, interval, gained, lost, p in table[table.metric == "normalised"].itertuples(index=False):
         made[f"{name} points"] = points.lstrip("+-")
         made[f"{name} interval"] = minus(interval)
