@@ -222,6 +222,18 @@ def test_the_whole_encoder_can_be_tuned_instead(config, tmp_path, monkeypatch):
     assert ((scores > 0.5) == [right for _, right in rows]).all()
 
 
+def test_rare_pairs_weigh_as_much_as_frequent_ones_when_an_encoder_is_tuned(config, tmp_path, monkeypatch):
+    from covrag_lite.training import tuning
+
+    monkeypatch.setattr(tuning, "LEARNING_RATE", 3e-3)
+    monkeypatch.setattr(tuning, "EPOCHS", 10)
+    pair = Pair("who", Passage("p", "", "az"))
+    tuning.tune(config.change(device="cpu"), [(pair, i % 10 == 0) for i in range(160)], tmp_path / "whole", False)
+    assert pairs.load_rate(tmp_path / "whole", False)([pair])[0] == pytest.approx(
+        0.5, abs=0.15
+    )  # nothing tells them apart
+
+
 def test_a_tuned_encoder_is_validated_and_fits_thresholds_like_a_head(config):
     report = heads.train(config.change(tune="whole", device="cpu"), "evaluator")
     folder = Path(config.training.adapters_out) / "evaluator"

@@ -19,7 +19,10 @@ WARMUP = 0.1  # share of the steps
 
 
 def tune(config: Config, rows: Sequence[tuple[Pair, bool]], folder: Path, premise_first: bool) -> None:
-    """Tune the encoder with one score on top on labelled pairs, and write it as a model folder."""
+    """Tune the encoder with one score on top on labelled pairs, and write it as a model folder.
+
+    Both kinds of pairs weigh alike, as for a head, so that 0.5 is where neither is likelier.
+    """
     start = find_encoder(config.retrieval.encoder)
     device = "cuda" if torch.cuda.is_available() and config.model.device != "cpu" else "cpu"
     torch.manual_seed(config.training.training_seed)
@@ -27,6 +30,8 @@ def tune(config: Config, rows: Sequence[tuple[Pair, bool]], folder: Path, premis
     network = AutoModelForSequenceClassification.from_pretrained(start, num_labels=1, use_safetensors=True)
     network.to(device).train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+    n_true = sum(right for _, right in rows)
+    heavier = torch.tensor((len(rows) - n_true) / n_true, device=device)  # so much more a true pair weighs
     rng = random.Random(config.training.training_seed)
     order = [i for _ in range(EPOCHS) for i in rng.sample(range(len(rows)), len(rows))]
     batches = [order[first : first + BATCH] for first in range(0, len(order), BATCH)]
@@ -44,7 +49,8 @@ def tune(config: Config, rows: Sequence[tuple[Pair, bool]], folder: Path, premis
         )
         logits = network(**read.to(device)).logits[:, 0]  # (pairs)
         truth = torch.tensor([float(rows[i][1]) for i in places], device=device)
-        torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), truth).backward()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), truth, pos_weight=heavier)
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
