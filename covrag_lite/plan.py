@@ -87,6 +87,9 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     plan = settings["plan"] | own.pop("plan", {})
     neighbours = settings["neighbours"] | own.pop("neighbours", {})
     neighbours |= {name: value for name, value in given.items() if name in NEIGHBOURLY}
+    strange = sorted(set(neighbours) - set(NEIGHBOURLY))
+    if strange:
+        raise ValueError(f"{SETTINGS.name}, neighbours: {', '.join(strange)} would change other stages too; move it up")
     config = from_notebook(settings["parameters"] | own | {k: v for k, v in given.items() if k not in NEIGHBOURLY})
     related = from_notebook(neighbours).related
     return [Plan(backbone, config, plan, seed, related) for seed in seeds or plan["seeds"]]

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import toy_project
 
+from covrag_lite import plan as plan_file
 from covrag_lite import replication
 from covrag_lite.check import check
 from covrag_lite.model import completion
@@ -234,3 +235,11 @@ def test_a_table_that_is_done_is_not_taken_for_one_of_other_questions(given, mon
 def test_the_neighbours_are_no_part_of_the_plain_replication():
     assert not set(replication.STAGES) & set(replication.NEIGHBOURS)
     assert set(replication.NEIGHBOURS) <= set(replication.FIRST_SEED)
+
+
+def test_settings_of_the_neighbours_that_are_of_other_stages_too_are_refused(monkeypatch, tmp_path):
+    settings = tmp_path / "replication.toml"
+    settings.write_text(plan_file.SETTINGS.read_text().replace("[neighbours]\n", "[neighbours]\nepochs = 9\n"))
+    monkeypatch.setattr(plan_file, "SETTINGS", settings)
+    with pytest.raises(ValueError, match="replication.toml, neighbours: epochs would change other stages too"):
+        replication.load_plans("smollm2-135m", {})
