@@ -217,7 +217,7 @@ def make(config: Config, folder: Path, model: object = None) -> dict:
     lines = notes(frame, missing, told)
     data = {"questions": questions, "passages": passages}
     manifest = related.record(folder, predictions, frame, costs, config, resources.model, seconds, data, lines)
-    save(folder, frame, costs, lines)
     long = long_table(frame)
     plot_costs(long, costs, tables.title("related", config, long), folder / "related.png")
+    save(folder, frame, costs, lines)  # at last: who finds the table takes all for done
     return manifest
