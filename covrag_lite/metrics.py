@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
+from scipy.optimize import minimize
 from scipy.stats import binomtest, rankdata
 
 from covrag_lite.records import CITATION, Passage
@@ -221,3 +222,16 @@ def _area(values: np.ndarray, truth: np.ndarray) -> tuple[float, np.ndarray]:
         if len(part) > 1:
             added[chosen] = (part - part.mean()) / (len(part) * (len(part) - 1)) ** 0.5
     return float(below.mean()), added
+
+
+def fit_logistic(inputs: np.ndarray, truth: np.ndarray, decay: np.ndarray | float, shares: np.ndarray) -> np.ndarray:
+    """The weights of a logistic regression; `shares` are the rows' in the loss, `decay` pulls weights towards 0."""
+    sign = np.where(truth, 1.0, -1.0)
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = sign * (inputs @ weights)
+        slope = inputs.T @ (-sign * shares / (1 + np.exp(margin)))
+        return shares @ np.logaddexp(0, -margin) + (decay * weights) @ weights / 2, slope + decay * weights
+
+    start, exactly = np.zeros(inputs.shape[1]), {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 10_000}
+    return minimize(loss, start, jac=True, method="L-BFGS-B", options=exactly).x

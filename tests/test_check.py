@@ -252,6 +252,9 @@ def test_the_prose_of_a_notebook_is_filled_in_and_checked_too(alone):
     assert check(alone, write=True)[0] == [] and check(alone)[0] == []
     code, prose = json.loads(notebook.read_text())["cells"]
     assert code["source"] == block and prose["source"][2] == f"{n} questions\n"
+    (alone / "notebooks" / "torn.ipynb").write_text('{"cells": [')
+    (said,) = check(alone)[0]
+    assert said.startswith("notebooks/torn.ipynb: not a notebook (Expecting value")
 
 
 def test_a_block_of_a_run_that_is_not_there_is_named(alone):

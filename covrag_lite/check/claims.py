@@ -49,7 +49,11 @@ def find_documents(root: Path) -> list[Path]:
 
 def check_notebook(document: str, text: str, root: Path, numbers: Numbers, wrong: list[str], write: bool) -> str:
     """A notebook with the blocks of its prose filled in, else as it is."""
-    notebook = json.loads(text)
+    try:
+        notebook = json.loads(text)
+    except ValueError as error:
+        wrong.append(f"{document}: not a notebook ({error})")
+        return text
     for number, cell in enumerate(notebook["cells"]):
         if cell["cell_type"] == "markdown":
             source = "".join(cell["source"])

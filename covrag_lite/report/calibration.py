@@ -10,9 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from covrag_lite import metrics
+
 SCORES = ("expected_correctness", "likelihood")
 FOLDS = 5
-RIDGE = 1.0  # on standardised scores, one unit of a question's weight
+DECAY = 1.0  # beside a question's weight of 1, on standardised scores
 
 
 def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Series:
@@ -23,21 +25,11 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     scores = known[list(names)].astype(float)
     scores = (scores - scores.mean()) / scores.std().clip(lower=1e-9)
     inputs = np.column_stack([scores, pd.get_dummies(known.dataset).astype(float)])
-    truth = known.right.to_numpy(float)
+    truth = known.right.to_numpy(bool)
     fold = known.id.rank(method="dense").to_numpy(int) % FOLDS
     judged = np.zeros(len(known), bool)
     for one in range(FOLDS):
         held = fold == one
-        judged[held] = inputs[held] @ fit_logistic(inputs[~held], truth[~held]) > 0
+        weights = metrics.fit_logistic(inputs[~held], truth[~held], DECAY, np.ones((~held).sum()))
+        judged[held] = inputs[held] @ weights > 0
     return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
-
-
-def fit_logistic(inputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """The weights of a ridge logistic regression, by Newton's steps."""
-    weights = np.zeros(inputs.shape[1])
-    for _ in range(25):
-        share = 1 / (1 + np.exp(-inputs @ weights))
-        slope = inputs.T @ (share - truth) + RIDGE * weights
-        curve = (inputs * (share * (1 - share))[:, None]).T @ inputs + RIDGE * np.eye(len(weights))
-        weights = weights - np.linalg.solve(curve, slope)
-    return weights

@@ -17,6 +17,7 @@ from covrag_lite.config import Config
 from covrag_lite.model.local import LanguageModel
 from covrag_lite.records import Question
 from covrag_lite.speed import inference
+from covrag_lite.speed.saying import tell_failure
 
 FREE_ROOM = 96  # tokens of a verdict that runs free, beside its revised question; as in `LanguageModel.judge`
 BLOCK = 32  # tokens of a page on a CPU, where a step goes through the whole cache
@@ -123,7 +124,7 @@ def against(
             with inference.measured(one) as row:
                 made[name] = dict(write_all(one, write, given))
         except Exception as error:  # whatever the peer says is its result
-            rows[name] = {"failure": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+            rows[name] = {"failure": tell_failure(error)}
             return
         stage = name.split(",")[0]
         ours = made[f"{stage}, ours"]

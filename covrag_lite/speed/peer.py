@@ -16,6 +16,7 @@ from pathlib import Path
 
 from covrag_lite.config import Config, Training
 from covrag_lite.speed.peers import SAMPLES, WAYS, Case, Way, about
+from covrag_lite.speed.saying import tell_failure
 
 WARM_UP = 2  # steps that are not timed
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "trl", "liger-kernel", "flash-attn-4", "unsloth")
@@ -55,8 +56,7 @@ def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
         seconds, losses, told = train(way, place, steps, settings, device, folder)
     except Exception as error:  # whatever a peer says is its result
         traceback.print_exc()
-        said = str(error).strip().splitlines() or [""]
-        return {"failure": f"{type(error).__name__}: {said[0][:240]}"}
+        return {"failure": tell_failure(error)}
     useful = [sum(len(one.ids) for row in step for one in row) for step in steps]
     rates = [tokens / duration for tokens, duration in zip(useful[WARM_UP:], seconds[WARM_UP:])]
     speed = statistics.median(rates)

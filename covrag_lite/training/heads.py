@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import minimize
 
 from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
@@ -83,18 +82,10 @@ def fit(features: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
     Both kinds of pairs weigh alike, however many there are, so that 0.5 is where neither is likelier.
     """
-    sign = np.where(truth, 1.0, -1.0)
-    share = 0.5 / np.where(truth, truth.sum(), (~truth).sum())  # of each pair in the loss
+    shares = 0.5 / np.where(truth, truth.sum(), (~truth).sum())
     middle, size = features.mean(0), features.std(0) + 1e-6  # weights decay alike when features are of one size
     inputs = np.hstack([(features - middle) / size, np.ones((len(features), 1))]).astype(float)
-    decay = np.append(np.full(len(size), DECAY), 0.0)
-
-    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        margin = sign * (inputs @ weights)
-        slope = inputs.T @ (-sign * share / (1 + np.exp(margin)))
-        return share @ np.logaddexp(0, -margin) + (decay * weights) @ weights / 2, slope + decay * weights
-
-    found = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x
+    found = metrics.fit_logistic(inputs, truth, np.append(np.full(len(size), DECAY), 0.0), shares)
     slopes = found[:-1] / size
     told = {name: float(f"{value:.5g}") for name, value in zip(FEATURES, slopes, strict=True)}
     return told | {"bias": float(f"{found[-1] - slopes @ middle:.5g}")}
