@@ -96,8 +96,11 @@ class Writer(Batch):
     """Completes a batch of prompts."""
 
     def ids(self, text: str) -> list[int]:
-        """The tokens of a text that goes on after what was written."""
-        return continue_ids(self.tokenizer, text)
+        """The tokens of a piece of the schema that goes on after what was written; each piece is tokenised once."""
+        known = self.model.base.__dict__.setdefault("_pieces", {})  # one for all adapters
+        if text not in known:
+            known[text] = continue_ids(self.tokenizer, text)
+        return known[text]
 
     def write_answers(self, limit: int) -> list[str]:
         """Free text of every row, up to the end of the model's turn."""
@@ -133,8 +136,11 @@ class Writer(Batch):
             if forbidden is not None:
                 logits = logits.masked_fill(forbidden, float("-inf"))
             picked, tokens = pick(self.rows, logits)
-            best = dict(zip(self.rows, tokens.tolist()))
-            for row, log in zip(self.rows, (picked - logits.logsumexp(1)).tolist()):
+            logs = picked - logits.logsumexp(1)
+            # Both at once, because a GPU is waited for each time; every token and every log is exact in 64 bits.
+            tokens, logs = torch.stack([tokens.double(), logs.double()]).tolist()
+            best = {row: int(token) for row, token in zip(self.rows, tokens)}
+            for row, log in zip(self.rows, logs):
                 self.logs[row].append(log)
             self.keep([row for row in self.rows if best[row] != end])
             for row in self.rows:

@@ -4,7 +4,6 @@ This is bookkeeping over `prompts.SCHEMA` (the paper's Table 7) and knows no net
 """
 
 import math
-import os.path
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -121,21 +120,29 @@ class Guesses:
 
     def __init__(self, gaps: Sequence[Gap]):
         self.gaps = gaps
-        self.seen = Counter(path[-len(gaps) :] for path in TYPICAL)
+        self.seen: Counter = Counter()
+        self.likeliest: dict[tuple[str, ...], tuple[str, ...]] = {}  # of every beginning, how it went on most often
+        self.numbers: dict[tuple[str, ...], int] = {}  # of every verdict, which one it was; of two, the first counts
+        for path in TYPICAL:
+            self.add(path[-len(gaps) :])
 
     def add(self, path: Sequence[str]) -> None:
         """Remember a verdict, if it is whole."""
-        if len(path) == len(self.gaps):
-            self.seen[tuple(path)] += 1
+        if len(path) < len(self.gaps):
+            return
+        path = tuple(path)
+        self.numbers.setdefault(path, len(self.numbers))
+        self.seen[path] += 1
+        for end in range(len(path) + 1):
+            other = self.likeliest.setdefault(path[:end], path)
+            self.likeliest[path[:end]] = max(path, other, key=lambda one: (self.seen[one], -self.numbers[one]))
 
     def guess(self, path: Sequence[str]) -> tuple[str, ...]:
         """These choices, continued like the most frequent of the verdicts that begin most like them."""
-
-        def likeness(other: tuple[str, ...]) -> tuple[int, int]:
-            alike = os.path.commonprefix([tuple(path), other])
-            return len(alike), self.seen[other]
-
-        likest = max(self.seen, key=likeness)
+        end = len(path)
+        while tuple(path[:end]) not in self.likeliest:
+            end -= 1
+        likest = self.likeliest[tuple(path[:end])]
         made = list(path)
         for place in range(len(path), len(self.gaps)):
             made.append(fixed(self.gaps[place], made) or likest[place])

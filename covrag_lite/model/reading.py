@@ -54,14 +54,9 @@ class Batch:
         Rows of different lengths are aligned at their ends, and `places` count from there: -1 is the last token.
         """
         width = max(1, *map(len, ids))
-        padded = []
-        real = []
-        for row in ids:
-            missing = width - len(row)
-            padded.append([self.tokenizer.pad_token_id] * missing + list(row))
-            real.append([0] * missing + [1] * len(row))
-        padded = torch.tensor(padded)  # (rows, width)
-        real = torch.tensor(real).to(mask)  # (rows, width)
+        padded = torch.tensor([[self.tokenizer.pad_token_id] * (width - len(row)) + list(row) for row in ids])
+        lengths = torch.tensor([len(row) for row in ids])[:, None]  # (rows, 1)
+        real = (torch.arange(width) >= width - lengths).to(mask)  # (rows, width)
         positions = (mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)  # (rows, width)
         mask = torch.cat([mask, real], 1)
         with torch.inference_mode(), sdpa_kernel(KERNELS):

@@ -1,0 +1,64 @@
+"""Forced verdicts are guessed and tokenised with little work, and the guesses are the best there are."""
+
+import os.path
+import random
+from collections import Counter
+
+from covrag_lite import config, prompts
+from covrag_lite.model import decoding, gaps
+from covrag_lite.model.local import load_model
+
+
+def search_all(paths, path):
+    """Of all verdicts in the order they came, the one that begins most like `path`; of several the most frequent."""
+    seen = Counter(paths)
+
+    def likeness(other):
+        return len(os.path.commonprefix([path, other])), seen[other]
+
+    return max(seen, key=likeness)
+
+
+def test_a_guess_goes_on_like_the_most_frequent_verdict_that_begins_most_alike():
+    schema_gaps, _ = gaps.gaps_of(prompts.SCHEMA)
+    draw = random.Random(1)
+    guesses = gaps.Guesses(schema_gaps)
+    paths = [tuple(path) for path in gaps.TYPICAL]
+    for _ in range(200):
+        path = tuple(draw.choice(gap.choices[:2]) for gap in schema_gaps)
+        for end in (0, 1, 2, 5, 19, 20):
+            likest = search_all(paths, path[:end])
+            expected = list(path[:end])
+            for place in range(end, len(schema_gaps)):
+                expected.append(gaps.fixed(schema_gaps[place], expected) or likest[place])
+            assert guesses.guess(path[:end]) == tuple(expected)
+        again = draw.choice([path, *paths])
+        guesses.add(again)
+        paths.append(again)
+    assert len(set(paths)) < len(paths)
+
+
+def test_a_verdict_that_is_not_whole_is_not_remembered():
+    schema_gaps, _ = gaps.gaps_of(prompts.SCHEMA)
+    guesses = gaps.Guesses(schema_gaps)
+    before = guesses.guess(())
+    for _ in range(3):
+        guesses.add(("1", "0"))
+    assert guesses.guess(()) == before
+
+
+def test_the_pieces_of_the_schema_are_tokenised_once(tiny_folder, monkeypatch):
+    loaded = load_model(config.Model(model=str(tiny_folder), max_revised_tokens=6))
+    asked = []
+    tokenise = decoding.continue_ids
+
+    def noted(tokenizer, text):
+        asked.append(text)
+        return tokenise(tokenizer, text)
+
+    monkeypatch.setattr(decoding, "continue_ids", noted)
+    loaded.verify(["who wrote it?", "why", "where was it?"])
+    assert asked and len(asked) == len(set(asked))
+    first = len(asked)
+    loaded.verify(["is it " * 9, "when and where?"])
+    assert len(asked) < first + 3  # a digit or a judgment that no verdict had before
