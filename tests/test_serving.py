@@ -249,3 +249,18 @@ def test_rows_that_leave_the_batch_leave_the_others_their_room():
     layer.room = ()
     layer.batch_select_indices(torch.tensor([1]))  # without room, as transformers does it
     assert len(layer.keys) == 1
+
+
+@pytest.mark.parametrize("kind", ["none", "hidden", "added"])
+def test_one_tokens_attention_shares_keys_among_the_heads_of_a_group(kind):
+    rng = torch.Generator().manual_seed(0)
+    query = torch.randn(3, 6, 1, 8, generator=rng)
+    key, value = torch.randn(2, 3, 2, 9, 8, generator=rng)
+    mask = torch.rand(3, 1, 1, 9, generator=rng) > 0.3
+    mask[..., -1] = True
+    masks = {"none": None, "hidden": mask, "added": torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))}
+    keys, values = (part.repeat_interleave(3, 1) for part in (key, value))  # by the book: each head has its own
+    attention = torch.nn.functional.scaled_dot_product_attention
+    expected = attention(query, keys, values, masks[kind], scale=0.4).transpose(1, 2)
+    made, _ = serving.attend(None, query, key, value, masks[kind], 0.4)
+    torch.testing.assert_close(made, expected)

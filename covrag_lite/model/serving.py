@@ -7,13 +7,11 @@ weights by it too.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MethodType
 
 import psutil
 import torch
 from bitsandbytes.functional import dequantize_4bit
 from bitsandbytes.nn import Linear4bit
-from peft.tuners.lora import LoraLayer
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -22,7 +20,10 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.cache_utils import DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+
+from covrag_lite.model.linears import lean_linears
 
 # Tokens of a batch: more gives hardly any speed, and a batch is what a killed run loses.
 CPU_TOKENS = 16384
@@ -38,12 +39,8 @@ def quicken(network: PreTrainedModel, device: str) -> None:
     # Unpacking takes most of a decoding step on a CPU. Training's own rule says where there is room for the weights.
     if unpacked_bytes(network) < 0.1 * free_memory(device):
         unpack_linears(network)
-    for layer in network.modules():
-        if isinstance(layer, LoraLayer):
-            for weights in (*layer.lora_A.values(), *layer.lora_B.values()):
-                weights.to(network.dtype)  # as they were trained; peft keeps them in fp32
-            layer.forward = MethodType(adapted, layer)
-    if device == "cpu" and network.config._attn_implementation == "sdpa":
+    lean_linears(network)
+    if network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(GROUPED)
 
 
@@ -90,16 +87,20 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    **_,
+    **others,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' "sdpa" with less to do on a CPU: (rows, heads, tokens, size) to (rows, tokens, heads, size).
+    """transformers' "sdpa" with less to do: (rows, heads, tokens, size) to (rows, tokens, heads, size).
 
-    Heads of a group share their keys without a copy, and no query looks at keys that come after its block.
+    Heads of a group share their keys without a copy. On a CPU no query looks at keys that come after its block.
     """
-    attention = partial(torch.nn.functional.scaled_dot_product_attention, scale=scaling, enable_gqa=True)
     n_new = query.shape[2]
+    if n_new == 1:
+        return attend_one(query, key, value, attention_mask, scaling), None
+    if query.is_cuda:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
+    attention = partial(torch.nn.functional.scaled_dot_product_attention, scale=scaling, enable_gqa=True)
     if attention_mask is None:
-        out = attention(query, key, value, is_causal=n_new > 1)
+        out = attention(query, key, value, is_causal=True)
     else:
         n_past = key.shape[2] - n_new
         blocks = []
@@ -112,23 +113,22 @@ def attend(
     return out.transpose(1, 2).contiguous(), None
 
 
+def attend_one(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float | None
+) -> torch.Tensor:
+    """The attention of one new token a row: its heads of a group are taken for tokens of the head that they share.
+
+    transformers would write each key once for every head of its group, at every step.
+    """
+    rows, heads, _, size = query.shape
+    shared = key.shape[1]
+    grouped = query.reshape(rows, shared, heads // shared, size)
+    out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, mask, scale=scaling)
+    return out.reshape(rows, 1, heads, size)
+
+
 AttentionInterface.register(GROUPED, attend)
 AttentionMaskInterface.register(GROUPED, sdpa_mask)
-
-
-def adapted(layer: LoraLayer, x: torch.Tensor, *_, **__) -> torch.Tensor:
-    """x W' + s (x A') B' without the copies and casts of peft's own forward, which serves adapters of other kinds."""
-    name = layer.active_adapters[0]
-    if layer.disable_adapters or name not in layer.lora_A:
-        return layer.base_layer(x)
-    if name in layer.lora_variant or layer.lora_B[name].bias is not None:
-        return type(layer).forward(layer, x)
-    a = layer.lora_A[name].weight  # (rank, in)
-    b = layer.lora_B[name].weight  # (out, rank)
-    out = layer.base_layer(x)
-    low = x.reshape(-1, x.shape[-1]) @ a.t()  # (tokens, rank)
-    out.view(-1, out.shape[-1]).addmm_(low, b.t(), alpha=layer.scaling[name])
-    return out
 
 
 class Roomy(DynamicLayer):
