@@ -157,7 +157,9 @@ class Training:
     unpack: str = (
         "auto"  # 4-bit weights unpacked once: "yes", "no", "auto" where they take under a tenth of what is free
     )
-    execution: str = "auto"  # "eager", "graph", "compiled" or "compiled+graph"; "auto" takes the quickest there is
+    # How passes run, of training and of decoding: "eager", "graph", "compiled" or "compiled+graph"; "auto" takes the
+    # quickest there is.
+    execution: str = "auto"
     adapters_out: str = "runs/adapters"  # the folder that the adapters are written to
     save_every: int = 20  # steps between checkpoints, from which a killed run goes on
     training_seed: int = 1  # of the adapter's first weights and of the order of the samples

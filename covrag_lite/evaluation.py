@@ -52,7 +52,8 @@ def load_resources(
     search = load_retriever(config.retrieval, passages)
     needed = any(find_system(name).needs for name in config.chain.systems)
     wider = load_wider(config, passages) if needed else None
-    return Resources(search, model or load_model(config.model), Journal(config.journal()), wider)
+    model = model or load_model(config.model, config.training.execution)
+    return Resources(search, model, Journal(config.journal()), wider)
 
 
 def load_author(config: Config, resources: Resources, adapter: str) -> Author:

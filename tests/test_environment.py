@@ -32,9 +32,13 @@ LEVEL = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
 # Files that cannot be imported without torch.
 TORCH = {
     "model.decoding",
+    "model.linears",
     "model.reading",
+    "model.recording",
     "model.sampling",
     "model.serving",
+    "model.stepping",
+    "model.steps",
     "replication",
     "speed.continuous",
     "speed.folders",

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from covrag_lite.model.gaps import QUOTES, Choices, Filled, Gap, Guesses, gaps_of, probabilities_of
 from covrag_lite.model.reading import Batch
 from covrag_lite.model.sampling import Dice, Pick, greedily
+from covrag_lite.model.stepping import Course
 from covrag_lite.prompts import VERDICT_ROOM
 
 if TYPE_CHECKING:
@@ -129,24 +130,45 @@ class Writer(Batch):
         written = {row: [] for row in rows}
         self.logs = {row: [] for row in rows}  # of each token written, its logarithmic probability
         self.keep(rows)
-        for _ in range(limit):
-            if not self.rows:
+        active = list(rows)
+        course = None  # steps of fixed shapes, taken once the prompts are read
+        for number in range(limit):
+            if not active:
                 break
-            logits = self.logits()
-            if forbidden is not None:
-                logits = logits.masked_fill(forbidden, float("-inf"))
-            picked, tokens = pick(self.rows, logits)
-            logs = picked - logits.logsumexp(1)
-            # Both at once, because a GPU is waited for each time; every token and every log is exact in 64 bits.
-            tokens, logs = torch.stack([tokens.double(), logs.double()]).tolist()
-            best = {row: int(token) for row, token in zip(self.rows, tokens)}
-            for row, log in zip(self.rows, logs):
+            tokens, logs = course.take() if course else self.next_tokens(forbidden, pick)
+            going = [place for place, token in enumerate(tokens) if token != end]
+            for row, log in zip(active, logs):
                 self.logs[row].append(log)
-            self.keep([row for row in self.rows if best[row] != end])
-            for row in self.rows:
-                self.pending[row].append(best[row])
-                written[row].append(best[row])
+            for place in going:
+                self.pending[active[place]].append(tokens[place])
+                written[active[place]].append(tokens[place])
+            active = [active[place] for place in going]
+            if course:
+                course.keep(going)
+                continue
+            self.keep(active)
+            if active and number == 0 and pick is greedily:
+                course = self.begin_course(limit - 1, forbidden)
+        self.keep(active)
         return written
+
+    def next_tokens(self, forbidden: torch.Tensor | None, pick: Pick) -> tuple[list[int], list[float]]:
+        """Read all that is pending; the next token of each row, and its logarithmic probability."""
+        logits = self.logits()
+        if forbidden is not None:
+            logits = logits.masked_fill(forbidden, float("-inf"))
+        picked, tokens = pick(self.rows, logits)
+        logs = picked - logits.logsumexp(1)
+        # Both at once, because a GPU is waited for each time; every token and every log is exact in 64 bits.
+        tokens, logs = torch.stack([tokens.double(), logs.double()]).tolist()
+        return [int(token) for token in tokens], logs
+
+    def begin_course(self, limit: int, forbidden: torch.Tensor | None) -> Course | None:
+        """Steps of fixed shapes from here on, where this model takes such; each row has one token pending."""
+        if self.model.steps is None:
+            return None
+        tokens = [self.pending[row][-1] for row in self.rows]
+        return self.model.steps.begin(self.model.adapter, self.cache, self.mask, tokens, limit, forbidden)
 
     def forbidden(self, end: int) -> torch.Tensor:
         """Which tokens would break out of a JSON string, (vocabulary): quotation marks, backslashes and the like."""

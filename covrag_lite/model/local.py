@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from covrag_lite import config as configs
 from covrag_lite import weights as stores
+from covrag_lite.model.execution import choose_execution
 from covrag_lite.progress import is_watched
 from covrag_lite.prompts import DIRECT, LAYOUTS, SCHEMA
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from covrag_lite.model.endpoint import Endpoint
+    from covrag_lite.model.stepping import Steps
 
 DRIVERS = ("nvidia*", "nvhost*", "dxg", "kfd")  # under /dev: NVIDIA's, on its boards too, that of WSL, AMD's
 QUANTIZE = ("nf4", "int8", "none")
@@ -36,7 +38,7 @@ def find_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_model(config: configs.Model) -> "LanguageModel | Endpoint":
+def load_model(config: configs.Model, execution: str = "auto") -> "LanguageModel | Endpoint":
     """Find the weights and check the settings; the weights are read at the first prompt."""
     if config.quantize not in QUANTIZE:
         raise ValueError(f"quantize {config.quantize!r} is not known; use one of {', '.join(QUANTIZE)}")
@@ -50,7 +52,7 @@ def load_model(config: configs.Model) -> "LanguageModel | Endpoint":
         from covrag_lite.model.endpoint import Endpoint
 
         return Endpoint(config)
-    return LanguageModel(config, stores.find_model(config.model))
+    return LanguageModel(config, stores.find_model(config.model), execution)
 
 
 class LanguageModel:
@@ -59,10 +61,11 @@ class LanguageModel:
     `with_adapter` gives another view of the same base: one copy of the weights serves every system of a table.
     """
 
-    def __init__(self, config: configs.Model, weights: Path):
+    def __init__(self, config: configs.Model, weights: Path, execution: str = "auto"):
         if config.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device {config.device!r} is not known; use 'auto', 'cpu' or 'cuda'")
         self.device = find_device() if config.device == "auto" else config.device
+        self.execution = choose_execution(execution, self.device)
         self.config = config
         self.weights = weights
         self.adapter = None
@@ -135,8 +138,16 @@ class LanguageModel:
         ready = network.__dict__.setdefault("ready", set())
         if self.adapter not in ready:  # each adapter brings weights of its own
             serving.quicken(network, self.device)
+            network.__dict__.pop("steps", None)  # recorded with weights that have moved
             ready.add(self.adapter)
         return network
+
+    @property
+    def steps(self) -> "Steps | None":
+        """The network's decoding steps of fixed shapes, where they are recorded as graphs."""
+        from covrag_lite.model.stepping import steps_of
+
+        return steps_of(self.quick_network, self.device) if "graph" in self.execution else None
 
     @cached_property
     def _tokenizer(self):

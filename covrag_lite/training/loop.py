@@ -5,7 +5,6 @@ the target tokens of its task, which count by their shares. Notebooks hand in sa
 format and a frame of steps, which is also in `losses.csv`.
 """
 
-import importlib.util
 import math
 import random
 import time
@@ -19,6 +18,7 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from covrag_lite.config import Config, Training
+from covrag_lite.model.execution import choose_execution
 from covrag_lite.progress import track
 from covrag_lite.records import Sample
 from covrag_lite.training import lora, memory
@@ -28,15 +28,13 @@ from covrag_lite.training.packing import TASKS, Encoded, encode, lay_out, pack, 
 if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
 
-EXECUTIONS = ("auto", "eager", "graph", "compiled", "compiled+graph")
-
 
 def train(config: Config, model: "LanguageModel", samples: Sequence[Sample], out: Path) -> pd.DataFrame:
     """Train an adapter for `model` into the folder `out`, going on from a checkpoint there; returns one row a step."""
     # Before the network is read, because it sets the device; one worker, unless `accelerate launch` started more.
     workers = PartialState(cpu=model.device == "cpu")
     settings = config.training
-    execution = choose_execution(settings, model.device)
+    execution = choose_execution(settings.execution, model.device)
     encoded = encode(samples, model)
     steps = plan(encoded, settings)
     packs = [chosen for step in steps for chosen in step]
@@ -138,19 +136,6 @@ def schedule(step: int, steps: int, warmup: float) -> float:
     if step < rise:
         return (step + 1) / rise
     return 0.55 + 0.45 * math.cos(math.pi * (step - rise) / max(1, steps - rise))
-
-
-def choose_execution(settings: Training, device: str) -> str:
-    """How passes run: recorded graphs exist on CUDA alone, and compiling needs triton, which torch brings on Linux."""
-    if settings.execution not in EXECUTIONS:
-        raise ValueError(f"execution {settings.execution!r} is not known; use one of {', '.join(EXECUTIONS)}")
-    if "graph" in settings.execution and device != "cuda":
-        raise ValueError(f"execution {settings.execution!r} needs CUDA; use 'eager' on this machine")
-    if settings.execution != "auto":
-        return settings.execution
-    if device != "cuda":
-        return "eager"
-    return "compiled+graph" if importlib.util.find_spec("triton") else "graph"
 
 
 def one_pass(network: PreTrainedModel, row: dict) -> torch.Tensor:

@@ -38,7 +38,8 @@ def train_adapter(config: Config, method: str, samples: Sequence[Sample]) -> pd.
 def load_trained(config: Config, adapter: str) -> Author:
     """The model with an adapter that was just trained, or bare for "", as an author."""
     own = config.change(adapters=config.training.adapters_out)
-    return Author(own.model, load_model(own.model).with_adapter(adapter), Journal(config.journal()))
+    model = load_model(own.model, own.training.execution).with_adapter(adapter)
+    return Author(own.model, model, Journal(config.journal()))
 
 
 def train_seeds(config: Config, sources: Sequence[Source]) -> dict[str, pd.DataFrame]:

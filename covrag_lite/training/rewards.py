@@ -96,7 +96,7 @@ def collect(config: Config) -> list[Sample]:
     """The rewarded rewrites of the training questions, by the model that is there."""
     from covrag_lite.model.local import load_model
 
-    model, journal = load_model(config.model), Journal(config.journal())
+    model, journal = load_model(config.model, config.training.execution), Journal(config.journal())
     reader = Author(config.model, model.with_adapter("rag"), journal)
     sources = load_sources(config.change(n_train_questions=config.related.n_rewarded))
     rewriter = Author(config.model, model.with_adapter(""), journal)

@@ -1,0 +1,291 @@
+"""Decoding steps of fixed shapes write what growing ones do, and can be recorded: nothing in them moves or waits."""
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from covrag_lite import config
+from covrag_lite.model import recording, stepping, steps
+from covrag_lite.model.decoding import Writer
+from covrag_lite.model.local import load_model
+
+WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
+PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
+LIMIT = 24
+
+
+@pytest.fixture(scope="module")
+def adapters(tiny_folder, tmp_path_factory):
+    """Two random adapters, one of them on some of the layers alone."""
+    folder = tmp_path_factory.mktemp("adapters")
+    for seed, (name, layers) in enumerate({"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items()):
+        network = load_model(config.Model(model=str(tiny_folder), quantize="none"))._network
+        torch.manual_seed(seed)
+        lora = LoraConfig(r=4, target_modules=layers, init_lora_weights=False, task_type="CAUSAL_LM")
+        get_peft_model(network, lora).save_pretrained(folder / name)
+    return str(folder)
+
+
+@pytest.fixture
+def growing(tiny_folder, adapters):
+    return load_model(config.Model(model=str(tiny_folder), adapters=adapters, max_revised_tokens=12), "eager")
+
+
+@pytest.fixture
+def fixed(tiny_folder, adapters):
+    """A model that takes fixed steps, unrecorded where there is no CUDA."""
+    made = load_model(config.Model(model=str(tiny_folder), adapters=adapters, max_revised_tokens=12))
+    made.execution = "graph"
+    return made
+
+
+def spread_ends(model):
+    """Let the model's turn end with a token that many rows write; returns prompts that end, and when."""
+    written = Writer(model, PROMPTS, LIMIT).write_free(range(len(PROMPTS)), -1, LIMIT)
+
+    def ends(token):
+        return {PROMPTS[row]: ids.index(token) for row, ids in written.items() if token in ids}
+
+    tokens = {token for ids in written.values() for token in ids}
+    model.end_id = max(tokens, key=lambda token: (len(set(ends(token).values())), token))
+    return ends(model.end_id)
+
+
+@pytest.fixture
+def thinning(growing, fixed, monkeypatch):
+    """Prompts most of which are answered early, so that the last ones move to smaller shapes."""
+    monkeypatch.setattr(stepping, "WORTH", 1)
+    monkeypatch.setattr(stepping, "FEWER", 2)
+    ends = spread_ends(growing)
+    fixed.end_id = growing.end_id
+    return [*sorted(ends, key=ends.get) * 3, *(prompt for prompt in PROMPTS if prompt not in ends)][:14]
+
+
+@pytest.mark.parametrize("name", ["", "rag", "cov"])
+def test_fixed_steps_write_the_answers_of_growing_ones(growing, fixed, name):
+    plain, view = growing.with_adapter(name), fixed.with_adapter(name)
+    ends = spread_ends(plain)
+    assert len(set(ends.values())) > 2
+    view.end_id = plain.end_id
+    assert view.answer(PROMPTS, LIMIT) == plain.answer(PROMPTS, LIMIT)
+    assert view.steps.known and growing.steps is None
+    alone = view.answer(PROMPTS[:1], LIMIT)  # one row, in a shape of its own
+    assert alone == plain.answer(PROMPTS[:1], LIMIT)
+
+
+@pytest.mark.parametrize("name", ["", "cov"])
+def test_fixed_steps_write_the_verdicts_of_growing_ones(growing, fixed, name):
+    plain, view = growing.with_adapter(name), fixed.with_adapter(name)
+    assert view.judge(PROMPTS) == plain.judge(PROMPTS)
+    assert view.steps.known
+    thens = [lambda answer, prompt=prompt: f"{prompt} {answer}?" for prompt in PROMPTS]
+    assert view.generate_and_judge(PROMPTS, thens, LIMIT) == plain.generate_and_judge(PROMPTS, thens, LIMIT)
+
+
+def test_a_writer_goes_on_after_fixed_steps_where_growing_ones_would(growing, fixed):
+    spread_ends(growing)
+    end = growing.end_id
+    made = []
+    for model in (growing, fixed):
+        writer = Writer(model, PROMPTS, 40)
+        first = writer.write_free(range(12), end, 10)
+        left = list(writer.rows)
+        made.append((first, left, writer.write_free(left, end, 10)))
+    assert made[0] == made[1]
+    assert 0 < len(made[0][1]) < 12
+
+
+def test_samples_are_drawn_as_before(growing, fixed):
+    assert fixed.sample(PROMPTS, LIMIT, 3) == growing.sample(PROMPTS, LIMIT, 3)
+    assert not fixed.steps.known
+
+
+def test_few_rows_that_are_left_move_to_a_smaller_shape(growing, fixed, thinning, monkeypatch):
+    moved = []
+    move = stepping.Course.move
+
+    def noted(self, new):
+        moved.append((self.step.shape.rows, new.shape.rows, len(self.places)))
+        move(self, new)
+
+    monkeypatch.setattr(stepping.Course, "move", noted)
+    assert fixed.answer(thinning, LIMIT) == growing.answer(thinning, LIMIT)
+    assert moved and all(before >= 2 * left and after < before for before, after, left in moved)
+
+
+def test_a_step_serves_batches_of_like_shapes(fixed):
+    fixed.answer(PROMPTS, LIMIT)
+    known = dict(fixed.steps.known)
+    fixed.answer(PROMPTS[:10], LIMIT)
+    assert fixed.steps.known == known
+    fixed.answer(PROMPTS[:2], LIMIT)  # much too large for them
+    assert len(fixed.steps.known) == len(known) + 1
+    fixed.with_adapter("rag").answer(PROMPTS, LIMIT)
+    assert len(fixed.with_adapter("rag").steps.known) == 1  # all others were of weights that the adapter moved
+
+
+def test_a_step_is_of_one_adapter(growing, fixed):
+    for name in ("rag", "cov", "rag"):
+        made = fixed.with_adapter(name).answer(PROMPTS, LIMIT)
+        assert made == growing.with_adapter(name).answer(PROMPTS, LIMIT)
+    assert {owner.name for owner, _ in fixed.with_adapter("rag").steps.known} == {"rag", "cov"}
+
+
+def test_no_step_lies_over_memory_that_a_larger_store_has_replaced(growing, fixed):
+    for prompts in (PROMPTS[:2], PROMPTS, PROMPTS[:2]):
+        assert fixed.answer(prompts, LIMIT) == growing.answer(prompts, LIMIT)
+    stretches = {stretch.data_ptr() for stretch in fixed.steps.store.stretches}
+    for step in fixed.steps.known.values():
+        assert {part.data_ptr() for layer in step.cache.layers for part in (layer.keys, layer.values)} == stretches
+
+
+def test_shapes_are_rounded_up_by_a_quarter_at_most():
+    assert [steps.rounded(n, 1) for n in (1, 5, 9, 300, 372, 512, 513)] == [1, 5, 10, 320, 384, 512, 640]
+    assert [steps.rounded(n, 64) for n in (1, 100, 650, 768, 1025)] == [64, 128, 768, 768, 1280]
+    assert all(n <= steps.rounded(n, 1) <= 1.25 * n for n in range(1, 3000))
+
+
+class Noted(TorchDispatchMode):
+    """What is computed, on which memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        shapes = [tuple(one.shape) for one in args if isinstance(one, torch.Tensor)]
+        self.calls.append((function._schema.name, shapes))
+        return function(*args, **(kwargs or {}))
+
+
+def test_nothing_in_a_step_moves_grows_or_waits(fixed):
+    writer = Writer(fixed, PROMPTS, LIMIT)
+    writer.next_tokens(None, lambda rows, logits: logits.max(1))
+    course = fixed.steps.begin(None, writer.cache, writer.mask, [5] * 12, LIMIT, None)
+    step = course.step
+
+    def places():
+        buffers = [step.tokens, step.positions, step.mask, step.place, step.result]
+        kept = [part for layer in step.cache.layers for part in (layer.keys, layer.values)]
+        return [one.data_ptr() for one in buffers + kept]
+
+    before = places()
+    noted = []
+    for _ in range(3):
+        with Noted() as calls:
+            step.compute()
+        noted.append(calls.calls)
+        assert places() == before
+    assert noted[0] == noted[1] == noted[2]
+    waiting = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero", "aten::equal"}
+    assert not waiting & {name for name, _ in noted[0]}
+
+
+def test_a_batch_too_large_for_the_memory_takes_growing_steps(growing, fixed, monkeypatch):
+    monkeypatch.setattr(stepping, "free_memory", lambda device: 1000)
+    assert fixed.answer(PROMPTS, LIMIT) == growing.answer(PROMPTS, LIMIT)
+    assert not fixed.steps.known and not fixed.steps.is_given_up
+
+
+def refusing(after):
+    """A recorder that records a number of steps, and then refuses."""
+
+    def record(step, rows):
+        nonlocal after
+        after -= 1
+        if after < 0:
+            raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
+        return step.compute
+
+    return SimpleNamespace(record=record)
+
+
+@pytest.mark.parametrize("recorded", [0, 1])
+def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing, fixed, thinning, recorded):
+    fixed.steps.recorder = refusing(recorded)
+    expected = growing.answer(thinning, LIMIT)
+    with pytest.warns(UserWarning, match="not recorded .* because operation not permitted .* writes the same texts"):
+        assert fixed.answer(thinning, LIMIT) == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fixed.answer(thinning, LIMIT) == expected
+
+
+class Graph:
+    """A CUDA graph on a CPU: what is captured is not done, and is done at each replay."""
+
+    step = None
+
+    def capture_begin(self, **_):
+        buffers = [*vars(self.step).values()]
+        self.before = [(one, one.clone()) for one in buffers if isinstance(one, torch.Tensor)]
+
+    def capture_end(self):
+        for one, kept in self.before:
+            one.copy_(kept)
+
+    def replay(self):
+        self.step.compute()
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """The real recorder, over a CUDA of toys."""
+    cuda = {
+        "Stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
+        "current_stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
+        "stream": lambda stream: warnings.catch_warnings(),
+        "graph_pool_handle": lambda: None,
+        "CUDAGraph": Graph,
+    }
+    for name, toy in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, toy)
+    compute = steps.Step.compute
+
+    def noted(self):
+        Graph.step = self
+        compute(self)
+
+    monkeypatch.setattr(steps.Step, "compute", noted)
+    return recording.Recorder()
+
+
+def test_recording_a_step_leaves_it_where_it_was(growing, fixed, recorder):
+    fixed.steps.recorder = recorder
+    assert fixed.judge(PROMPTS) == growing.judge(PROMPTS)
+    assert fixed.answer(PROMPTS, LIMIT) == growing.answer(PROMPTS, LIMIT)
+    assert all(step.replay for step in fixed.steps.known.values())
+
+
+@pytest.mark.parametrize("what, said", [(0, "12 of 12 rows another token"), (1, "0 of 12 rows .* off by 1 ")])
+def test_a_replay_that_writes_something_else_is_refused(growing, fixed, recorder, monkeypatch, what, said):
+    def wrong(self):
+        self.step.compute()
+        self.step.result[what] += 1
+
+    monkeypatch.setattr(Graph, "replay", wrong)
+    fixed.steps.recorder = recorder
+    with pytest.warns(UserWarning, match=said):
+        assert fixed.answer(PROMPTS, LIMIT) == growing.answer(PROMPTS, LIMIT)
+    assert fixed.steps.is_given_up
+
+
+def test_a_replay_may_break_a_tie_but_not_lose_a_number():
+    expected = torch.tensor([[5.0, 6.0, 7.0], [-1.0, -2.0, -0.5]])
+    recording.compare(expected, expected)
+    tie = torch.tensor([[5.0, 6.0, 8.0], [-1.0, -2.0, -0.5]])
+    recording.compare(expected, tie)
+    with pytest.raises(recording.NotRecorded, match="nan"):
+        recording.compare(expected, expected * float("nan"))
+
+
+def test_graphs_are_refused_where_there_is_no_cuda_and_unknown_ways_by_name(tiny_folder):
+    settings = config.Model(model=str(tiny_folder), device="cpu")
+    with pytest.raises(ValueError, match="execution 'graph' needs CUDA"):
+        load_model(settings, "graph")
+    with pytest.raises(ValueError, match="execution 'fast' is not known"):
+        load_model(settings, "fast")
