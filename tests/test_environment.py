@@ -44,6 +44,7 @@ TORCH = {
     "speed.folders",
     "speed.holding",
     "speed.inference",
+    "speed.replaying",
     "speed.sft",
     "speed.shapes",
     "speed.training",

@@ -7,7 +7,7 @@ import pytest
 from covrag_lite.config import Config, Data, Model, Retrieval, World
 from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import inference, scaling
+from covrag_lite.speed import inference, replaying, scaling
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
 
@@ -71,3 +71,29 @@ def test_a_larger_shape_with_random_weights_stays_in_four_bits(settings):
     made = inference.random_model(on_cpu, "tiny")
     assert any(isinstance(layer, Linear4bit) for layer in made.quick_network.modules())
     assert made.generate(PROMPTS, 2)
+
+
+def test_steps_by_graphs_are_measured_against_those_without(settings, questions, passages):
+    loaded = load_model(settings.model)
+    changed = replace(settings, model=replace(settings.model, max_answer_tokens=12, max_revised_tokens=12))
+    search = load_retriever(Retrieval(k=2), passages)
+    frame = replaying.against(changed, loaded, search, questions)
+    stages = [
+        f"{stage}, {way}" for stage in ("answers", "verdicts") for way in ("eager", "graphs, recording", "graphs")
+    ]
+    assert set(stages) < set(frame.index)
+    assert (frame.same[stages] == len(questions)).all()
+    assert frame.recorded["answers, graphs"] > 0 == frame.recorded["answers, eager"]
+    assert not frame.given_up[stages].any()
+    steps = frame.steps
+    assert steps["answers, eager"] == steps["answers, graphs"] > 0
+    assert frame.passes["answers, eager"] > 0
+    assert (frame.faster[stages] > 0).all()
+    assert frame.times_rag["one round, graphs"] == 1 < frame.times_rag["two rounds, paper layout, graphs"]
+    assert frame.per_second["two rounds, shared layout, graphs"] > 0
+
+
+def test_a_row_that_time_is_too_short_for_says_so(settings, loaded, questions, passages):
+    search = load_retriever(Retrieval(k=2), passages)
+    frame = replaying.against(settings, loaded, search, questions, seconds=0)
+    assert frame.failure["answers, graphs"] == "not begun, because 0 seconds were over"

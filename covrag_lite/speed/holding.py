@@ -25,6 +25,7 @@ from covrag_lite.model import decoding
 from covrag_lite.model.local import LanguageModel, load_model
 from covrag_lite.model.serving import FULL
 from covrag_lite.speed import folders, training
+from covrag_lite.speed.options import numbers
 from covrag_lite.speed.shapes import SHAPES, Variant, length_mix
 
 CONTEXT = 0.75  # GiB that a process takes of a card before its first tensor
@@ -166,13 +167,12 @@ def told(size: str, work: str, held: dict[int, float]) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", default="smollm2,1.5b,7b,13b" if torch.cuda.is_available() else "tiny")
-    parser.add_argument("--cards", default="12,24", help="GiB of each card")
+    parser.add_argument("--cards", type=numbers(float), default=[12.0, 24.0], help="GiB of each card")
     parser.add_argument("--seconds", type=float, default=240, help="after which no further card is begun")
     parser.add_argument("--out", type=Path, help="a JSON file for the table")
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    cards = [float(card) for card in given.cards.split(",")]
-    print(measure(given.shapes.split(","), cards, device, given.seconds, given.out).to_string(index=False))
+    print(measure(given.shapes.split(","), given.cards, device, given.seconds, given.out).to_string(index=False))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """How fast answering is: each function measures one thing against its plain way, in one run, ratios first.
 
 The plain way is transformers' `generate` on the network as transformers, peft and bitsandbytes load it; the part
-"continuous" measures against its continuous batching. notebooks/speed.ipynb calls `benchmark`.
+"continuous" measures against its continuous batching, and "graphs" our own steps by CUDA graphs against those without.
+notebooks/speed.ipynb calls `benchmark`.
 
     python -m covrag_lite.speed.inference --parts verdicts,batches,rounds,overhead,bm25 --out speed_inference.json
 """
@@ -31,9 +32,12 @@ from covrag_lite.records import Question
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.speed import scaling
 from covrag_lite.speed.grammar import walk
+from covrag_lite.speed.options import numbers, some_of
 from covrag_lite.speed.shapes import SHAPES, build_network
 from covrag_lite.systems.chain import cov_rag
 from covrag_lite.systems.tools import Tools
+
+PARTS = ("verdicts", "batches", "rounds", "overhead", "bm25", "continuous", "graphs")
 
 
 def random_model(config: Config, shape: str) -> LanguageModel:
@@ -212,7 +216,7 @@ def benchmark(
     search = load_retriever(config.retrieval, passages)
     asked = [question.question for question in questions]
     found = search(asked)
-    needs_model = not {"verdicts", "batches", "rounds", "continuous"}.isdisjoint(parts)
+    needs_model = not {"verdicts", "batches", "rounds", "continuous", "graphs"}.isdisjoint(parts)
     if needs_model:
         model = random_model(config, shape) if shape else load_model(config.model)
 
@@ -232,6 +236,10 @@ def benchmark(
 
                 plain = None if shape else load_model(config.model).with_adapter("cov").network
                 return continuous.against(config, model, search, questions, plain)
+            case "graphs":
+                from covrag_lite.speed import replaying
+
+                return replaying.against(config, model, search, questions)
             case "overhead":
                 return scaling.overhead(config)
             case "bm25":
@@ -243,14 +251,15 @@ def benchmark(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="verdicts,batches,rounds,overhead,bm25")
+    parser.add_argument("--parts", type=some_of(PARTS), default=list(PARTS[:5]))
     parser.add_argument("--questions", type=int, default=256 if torch.cuda.is_available() else 6)
     shape_help = "a shape of covrag_lite.speed, such as 7b, with random weights in 4 bits; else the embedded model"
     parser.add_argument("--shape", default="", help=shape_help)
     parser.add_argument("--model", default=Config().model.model, help="of covrag_lite.config, as are the next two")
     parser.add_argument("--adapters", default=Config().model.adapters)
     parser.add_argument("--data", default=Config().data.data)
-    parser.add_argument("--passages", default="10000,100000", help="sizes of the worlds that are searched")
+    sizes_help = "sizes of the worlds that are searched"
+    parser.add_argument("--passages", type=numbers(int), default=[10_000, 100_000], help=sizes_help)
     parser.add_argument("--out", type=Path, help="a JSON file for the frames")
     given = parser.parse_args()
     of_each_set = math.ceil(given.questions / 4)
@@ -258,9 +267,8 @@ def main() -> None:
     config = config.change(n_questions=of_each_set, model=given.model, adapters=given.adapters, data=given.data)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     content = {"device": device, "torch": torch.__version__, "shape": given.shape or config.model.model}
-    sizes = [int(size) for size in given.passages.split(",")]
-    for part in given.parts.split(","):
-        frame = benchmark([part], config, given.questions, given.shape, sizes)[part]
+    for part in given.parts:
+        frame = benchmark([part], config, given.questions, given.shape, given.passages)[part]
         print(part, frame.round(3).to_string(), sep="\n", flush=True)
         content[part] = json.loads(frame.to_json(orient="index"))
         if given.out:

@@ -23,6 +23,7 @@ import pandas as pd
 
 from covrag_lite.config import ROOT
 from covrag_lite.manifest import find_commit
+from covrag_lite.speed.options import pairs, some_of
 
 LOG = "log.txt"  # what a way printed
 GRACE = 90  # seconds beyond its time after which a way is stopped, whatever it does
@@ -173,10 +174,11 @@ def compare(rows: list[dict]) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--ways", type=some_of(WAYS), default=list(WAYS))
     parser.add_argument("--shapes", default="tiny", help="of covrag_lite.speed.shapes, or folders or GGUF files")
-    parser.add_argument("--samples", default=";".join(BOTH), help=f"some of {'; '.join(SAMPLES)}, joined by ;")
-    parser.add_argument("--libraries", default="", help="folders of packages, as unsloth=path,trl=path")
+    samples_help = f"some of {'; '.join(SAMPLES)}, joined by ;"
+    parser.add_argument("--samples", type=some_of(SAMPLES, ";"), default=list(BOTH), help=samples_help)
+    parser.add_argument("--libraries", type=pairs, default={}, help="folders of packages, as unsloth=path,trl=path")
     parser.add_argument("--steps", type=int, default=4, help="steps that are timed, after two that are not")
     parser.add_argument("--seconds", type=float, default=420, help="after which no further case is begun")
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
@@ -184,12 +186,11 @@ def main() -> None:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    libraries = dict(part.split("=", 1) for part in given.libraries.split(",") if part)
     shapes = [str(Path(one).resolve()) if Path(one).exists() else one for one in given.shapes.split(",")]
-    ways = given.ways.split(",")
     log = given.out.with_suffix(".log") if given.out else None
-    kinds = given.samples.split(";")
-    frame = benchmark(ways, shapes, device, libraries, 16384, given.steps, given.seconds, kinds, given.out, log)
+    frame = benchmark(
+        given.ways, shapes, device, given.libraries, 16384, given.steps, given.seconds, given.samples, given.out, log
+    )
     print(frame.drop(columns=["losses", "settings", "versions"]).round(3).to_string(index=False))
 
 

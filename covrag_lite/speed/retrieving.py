@@ -31,6 +31,7 @@ from covrag_lite.speed import engines
 from covrag_lite.speed.clustered import CLUSTERED
 from covrag_lite.speed.corpus import read, stream, write_world
 from covrag_lite.speed.engines import Batches, Find, K
+from covrag_lite.speed.options import numbers, some_of
 from covrag_lite.speed.report import update_record
 from covrag_lite.speed.scaling import memory
 
@@ -251,14 +252,14 @@ def tell(wanted: Sequence[str]) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--engines", default=",".join(ENGINES), help="names of speed/engines.py and clustered.py")
-    parser.add_argument("--kinds", default="words,vectors")
-    parser.add_argument("--passages", default="10000", help="sizes of the worlds that are searched")
+    engines_help = "names of speed/engines.py and clustered.py"
+    parser.add_argument("--engines", type=some_of(ENGINES), default=list(ENGINES), help=engines_help)
+    parser.add_argument("--kinds", type=some_of(OURS), default=list(OURS))
+    parser.add_argument("--passages", type=numbers(int), default=[10_000], help="sizes of the worlds that are searched")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--out", type=Path, help="a JSON file for the tables; what else it holds is kept")
     given = parser.parse_args()
-    wanted, kinds = given.engines.split(","), given.kinds.split(",")
-    sizes = sorted(int(size) for size in given.passages.split(","))
+    wanted, kinds, sizes = given.engines, given.kinds, sorted(given.passages)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # of the processes that it starts, too
     content = tell(wanted) | {kind: {} for kind in kinds} | {"killed": {}, "failed": {}}
     for size in sizes:
