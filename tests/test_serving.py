@@ -264,3 +264,23 @@ def test_one_tokens_attention_shares_keys_among_the_heads_of_a_group(kind):
     expected = attention(query, keys, values, masks[kind], scale=0.4).transpose(1, 2)
     made, _ = serving.attend(None, query, key, value, masks[kind], 0.4)
     torch.testing.assert_close(made, expected)
+
+
+def test_planned_prompts_are_tokenised_once_and_give_lists_of_their_own(tiny_folder, monkeypatch):
+    loaded = tiny(tiny_folder)
+    expected = loaded.encode(PROMPTS, 1)
+    batches = loaded.batches(PROMPTS, 4)
+    asked = []
+    monkeypatch.setattr(type(loaded), "_tokenise", lambda self, prompts: asked.append(prompts))
+    first, second = loaded.with_adapter("").encode([PROMPTS[1], PROMPTS[1]], 1)
+    assert first == second == expected[1]
+    first.append(0)
+    assert second == loaded.encode(PROMPTS, 1)[1] == expected[1]
+    assert not asked
+    monkeypatch.undo()
+    texts = [loaded.generate(batch, 4) for batch in batches]
+    loaded.batches(["another"], 4)
+    assert list(loaded.planned) == ["another"]  # of the last plan alone
+    assert [loaded.generate(batch, 4) for batch in batches] == texts
+    first, second = loaded.encode(["never planned"] * 2, 1)
+    assert first == second and first is not second

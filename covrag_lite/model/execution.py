@@ -1,7 +1,9 @@
-"""How passes run: the values of the parameter `execution`, and what "auto" means on a machine."""
+"""Where and how passes run: what "auto" means on a machine for the parameters `device` and `execution`."""
 
 import importlib.util
+from pathlib import Path
 
+DRIVERS = ("nvidia*", "nvhost*", "dxg", "kfd")  # under /dev: NVIDIA's, on its boards too, that of WSL, AMD's
 EXECUTIONS = ("auto", "eager", "graph", "compiled", "compiled+graph")
 
 
@@ -16,3 +18,12 @@ def choose_execution(execution: str, device: str) -> str:
     if device != "cuda":
         return "eager"
     return "compiled+graph" if importlib.util.find_spec("triton") else "graph"
+
+
+def find_device() -> str:
+    """CUDA where there is one. Without a GPU's driver there is none, and torch need not be imported to know it."""
+    if not any(list(Path("/dev").glob(pattern)) for pattern in DRIVERS):
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

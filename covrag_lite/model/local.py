@@ -6,6 +6,7 @@ journaled never does.
 """
 
 import copy
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from covrag_lite import config as configs
 from covrag_lite import weights as stores
-from covrag_lite.model.execution import choose_execution
+from covrag_lite.model.execution import choose_execution, find_device
 from covrag_lite.progress import is_watched
 from covrag_lite.prompts import DIRECT, LAYOUTS, SCHEMA
 
@@ -25,17 +26,7 @@ if TYPE_CHECKING:
     from covrag_lite.model.endpoint import Endpoint
     from covrag_lite.model.stepping import Steps
 
-DRIVERS = ("nvidia*", "nvhost*", "dxg", "kfd")  # under /dev: NVIDIA's, on its boards too, that of WSL, AMD's
 QUANTIZE = ("nf4", "int8", "none")
-
-
-def find_device() -> str:
-    """CUDA where there is one. Without a GPU's driver there is none, and torch need not be imported to know it."""
-    if not any(list(Path("/dev").glob(pattern)) for pattern in DRIVERS):
-        return "cpu"
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_model(config: configs.Model, execution: str = "auto") -> "LanguageModel | Endpoint":
@@ -71,6 +62,7 @@ class LanguageModel:
         self.adapter = None
         self.schema = SCHEMA
         self.base = self  # the view that holds tokenizer and network
+        self.planned = {}  # tokens of the prompts whose batches were planned last: each is tokenised once
         # Texts written, tokens read and tokens written by all views: what a run has cost.
         self.used = Counter()
 
@@ -203,8 +195,10 @@ class LanguageModel:
 
     def encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """Each prompt's tokens, checked to leave `room` for more in the model's context."""
-        rendered = [self.render(prompt) for prompt in prompts]
-        ids = self.tokenizer(rendered, add_special_tokens=not self.tokenizer.chat_template).input_ids
+        planned = self.base.planned
+        new = list(dict.fromkeys(prompt for prompt in prompts if prompt not in planned))
+        made = dict(zip(new, self._tokenise(new))) if new else {}
+        ids = [planned[prompt].tolist() if prompt in planned else list(made[prompt]) for prompt in prompts]
         length = max(map(len, ids)) + room
         limit = self.base._network.config.max_position_embeddings
         if length > limit:
@@ -213,6 +207,10 @@ class LanguageModel:
                 f"but {self.config.model!r} has room for {limit}; lower k"
             )
         return ids
+
+    def _tokenise(self, prompts: Sequence[str]) -> list[list[int]]:
+        rendered = [self.render(prompt) for prompt in prompts]
+        return self.tokenizer(rendered, add_special_tokens=not self.tokenizer.chat_template).input_ids
 
     @cached_property
     def fitting_tokens(self) -> int:
@@ -224,7 +222,9 @@ class LanguageModel:
         """The prompts in batches that fit into memory, those of like length together; `room` is for what is written."""
         from covrag_lite.model import serving
 
-        lengths = dict(zip(prompts, map(len, self.encode(prompts, room)))) if prompts else {}
+        ids = self.encode(prompts, room) if prompts else []
+        self.base.planned = {prompt: array("i", one) for prompt, one in zip(prompts, ids)}
+        lengths = {prompt: len(one) for prompt, one in self.base.planned.items()}
         return serving.plan(lengths, room, self.config.batch_tokens or self.base.fitting_tokens)
 
     def answer(self, prompts: Sequence[str], max_tokens: int) -> list[tuple[str, dict[str, float]]]:

@@ -66,7 +66,7 @@ class Step:
         self.positions = torch.zeros_like(self.tokens)
         self.mask = torch.zeros(shape.rows, 1, 1, shape.room, dtype=network.dtype, device=device)  # added to scores
         self.place = torch.zeros(1, dtype=torch.long, device=device)  # of the next token in the room
-        self.forbidden = torch.zeros(network.get_output_embeddings().weight.shape[0], dtype=torch.bool, device=device)
+        self.forbidden = torch.zeros(network.config.vocab_size, dtype=torch.bool, device=device)
         self.result = torch.zeros(2, shape.rows, dtype=torch.double, device=device)  # tokens, and how likely each was
         self.cache = DynamicCache(config=network.config)
         self.cache.layers = [Placed(*views, self.place) for views in store.views(shape)]
