@@ -4,9 +4,13 @@ import os.path
 import random
 from collections import Counter
 
+import pytest
+
 from covrag_lite import config, prompts
 from covrag_lite.model import decoding, gaps
 from covrag_lite.model.local import load_model
+
+EMPTY = 60  # a token
 
 
 def search_all(paths, path):
@@ -62,3 +66,25 @@ def test_the_pieces_of_the_schema_are_tokenised_once(tiny_folder, monkeypatch):
     first = len(asked)
     loaded.verify(["is it " * 9, "when and where?"])
     assert len(asked) < first + 3  # a digit or a judgment that no verdict had before
+
+
+@pytest.mark.parametrize("schema", [prompts.SCHEMA, prompts.DIRECT])
+def test_no_verdict_depends_on_how_far_the_first_pass_looks(tiny_folder, monkeypatch, schema):
+    loaded = load_model(config.Model(model=str(tiny_folder), max_revised_tokens=6))
+    loaded.schema = schema
+    words = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
+    draw = random.Random(0)
+    asked = [" ".join(draw.choices(words, k=1 + i % 7)) for i in range(40)]
+    tokenise = decoding.continue_ids
+
+    def tell_empty(tokenizer, text):
+        """The toy's tokenizer begins both alike; here an empty revision has a token of its own."""
+        return [EMPTY] if text == gaps.QUOTES[1] else tokenise(tokenizer, text)
+
+    monkeypatch.setattr(decoding, "continue_ids", tell_empty)
+    written = []
+    for telling in (1, 2, 5, 20):
+        monkeypatch.setattr(decoding, "TELLING", telling)
+        written.append([text for text, _ in loaded.judge(asked)])
+    assert written[0] == written[1] == written[2] == written[3]
+    assert 0 < sum('""' in text for text in written[0]) < 40

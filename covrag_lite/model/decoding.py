@@ -1,9 +1,10 @@
 """Greedy decoding of one batch: free text, and verdicts forced into their schema (the paper's Table 7).
 
-What the schema fixes is appended and only the gaps are decided, so a verdict always parses. One pass reads a whole
-verdict as it is guessed to go on. At the first gap that the model fills otherwise, the guess is corrected and what was
-read after it is masked out. So most verdicts cost a few passes where each token would cost one, and none comes out
-differently. `local` calls this; `reading` feeds the network and `gaps` knows the schema.
+What the schema fixes is appended and only the gaps are decided, so a verdict always parses. A first pass reads up to
+the gaps that tell most, and the next one a whole verdict as it is guessed to go on. At the first gap that the model
+fills otherwise, the guess is corrected and what was read after it is masked out. So most verdicts cost a few passes
+where each token would cost one, and none comes out differently. `local` calls this; `reading` feeds the network and
+`gaps` knows the schema.
 """
 
 import os.path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from covrag_lite.model.gaps import QUOTES, Choices, Filled, Gap, Guesses, gaps_of, probabilities_of
+from covrag_lite.model.gaps import QUOTES, TELLING, Choices, Filled, Gap, Guesses, gaps_of, probabilities_of
 from covrag_lite.model.reading import Batch
 from covrag_lite.model.sampling import Dice, Pick, greedily
 from covrag_lite.model.stepping import Course
@@ -188,10 +189,11 @@ class Writer(Batch):
         choices = Choices(gaps, self.ids, self.model.config.model)
         guesses = Guesses(gaps)
         made = {row: Filled([], []) for row in self.rows}
-        ahead = len(gaps)
+        first = [TELLING, len(gaps)]
+        n_filled = 0
         while any(len(made[row].path) < len(gaps) for row in self.rows):
+            ahead = first.pop(0) if first else 2 * n_filled  # not much further than guesses have just been right
             n_filled = self.fill_ahead(gaps, choices, guesses, made, ahead)
-            ahead = 2 * n_filled  # not much further than guesses have just been right
             self.keep([row for row in self.rows if made[row].path[-1] != QUOTES[1]])
         return made
 

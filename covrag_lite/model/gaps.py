@@ -13,8 +13,14 @@ from covrag_lite.prompts import JUDGMENTS
 
 DIGITS = tuple("0123456789")
 QUOTES = (' "', ' ""')  # a revised question's opening, or all of an empty one
-# The choices of verdicts as they are often written: the first guesses.
-TYPICAL = ((*"095095095095005095", "true", QUOTES[1]), (*"005005005015095095", "false", QUOTES[0]))
+# The choices of verdicts as they are often written, the most frequent first: the first guesses.
+TYPICAL = (
+    (*"095095095095005095", "true", QUOTES[1]),
+    (*"005005005045055095", "false", QUOTES[0]),
+    (*"005005005015095095", "false", QUOTES[0]),
+    (*"005095005095095095", "true", QUOTES[1]),
+)
+TELLING = 2  # gaps that tell which of these a verdict will be like: the first score is high or low
 
 
 @dataclass(frozen=True)
