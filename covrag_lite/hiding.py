@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from covrag_lite.records import Question
 
-# Its capitals; of one that was cut off how many letters are left of it; its id where it is another's question.
-MARK = re.compile("⟨question ([0-9a-f]+)(?:/([0-9]+))?(?: ([^⟩]*))?⟩")
+# Its capitals; of one that was cut off how many letters are left of it; its id where it is another's question; what
+# stands between its words, each after the same sign, where that is not what stands there in the question.
+MARK = re.compile("⟨question ([0-9a-f]+)(?:/([0-9]+))?(?: ([^⟩=]*))?(?:=([^⟩]*))?⟩")
+SIGNS = "¦‖␟"  # the first of them that a text does not hold parts what stands between its words
 WORD = re.compile(r"\w+")
 COPIED = 6  # words from which on the beginning of a question is a copy of it that was cut off
 CUT_OFF = re.compile(r'\s*(?:$|[|"\n…]|\.\.)')  # where what was written ends; several queries stand between bars
@@ -35,6 +37,7 @@ def hide(text: str, asked: str, others: Index | None = None) -> str:
     if asked:
         text = re.sub(re.escape(asked), lambda match: _mark(match[0], asked) or match[0], text, flags=re.IGNORECASE)
         text = _hide_beginning(text, asked)
+        text = _hide_words(text, asked)
     return _hide_others(text, others) if others else text
 
 
@@ -55,19 +58,41 @@ def _hide_beginning(text: str, asked: str) -> str:
     return "".join([*made, text[done:]])
 
 
+def _hide_words(text: str, asked: str) -> str:
+    """The text with a mark in place of the question in its own words but other signs between them, or cut off so."""
+    own, words = WORD.findall(asked.lower()), list(WORD.finditer(text))
+    lower = [one[0].lower() for one in words]
+    made, done = [], 0
+    for i in range(len(words)) if len(own) > 2 else ():
+        if words[i].start() < done or lower[i : i + min(COPIED, len(own))] != own[:COPIED]:
+            continue
+        same = len(os.path.commonprefix([lower[i:], own]))
+        start, end = words[i].start(), words[i + same - 1].end()
+        mark = (same == len(own) or CUT_OFF.match(text[end:])) and _mark_words(text[start:end], asked)
+        if mark:
+            made += [text[done:start], mark]
+            done = end
+    return "".join([*made, text[done:]])
+
+
 def _hide_others(text: str, others: Index) -> str:
     words = list(WORD.finditer(text))
     made, done = [], 0
-    for one, following in zip(words, words[1:]):
+    for i, (one, following) in enumerate(zip(words, words[1:])):
         if one.start() < done:
             continue
         for question, identity in others.get((one[0].lower(), following[0].lower()), ()):
             start = one.start() - WORD.search(question).start()
             found = text[start : start + len(question)] if start >= done else ""
             mark = found.lower() == question.lower() and _mark(found, question, identity)
+            if not mark:
+                own = WORD.findall(question.lower())
+                found = text[one.start() : words[min(i + len(own), len(words)) - 1].end()]
+                start, is_same = one.start(), WORD.findall(found.lower()) == own
+                mark = is_same and _mark_words(found, question, identity)
             if mark:
                 made += [text[done:start], mark]
-                done = start + len(question)
+                done = start + len(found)
                 break
     return "".join([*made, text[done:]])
 
@@ -80,6 +105,24 @@ def _mark(found: str, question: str, identity: str = "", length: int = 0) -> str
     return f"⟨question {capitals:x}{f'/{length}' if length else ''}{f' {identity}' if identity else ''}⟩"
 
 
+def _mark_words(found: str, question: str, identity: str = "") -> str | None:
+    """A mark that also holds what stands between the words; None where it would not give the text back."""
+    sign = next((one for one in SIGNS if one not in found), "")
+    capitals = sum(1 << i for i, letter in enumerate("".join(WORD.findall(found))) if letter.isupper())
+    between = "".join(sign + part for part in WORD.split(found)[1:-1])
+    if not sign or "⟩" in found or _spell_words(capitals, question, between) != found:
+        return None
+    return f"⟨question {capitals:x}{f' {identity}' if identity else ''}={between}⟩"
+
+
+def _spell_words(capitals: int, question: str, between: str) -> str:
+    parts = between.split(between[:1])[1:] if between else []
+    words = WORD.findall(question)[: len(parts) + 1]
+    letters = iter(_spell(capitals, "".join(words)))
+    spelt = ["".join(next(letters) for _ in word) for word in words]
+    return "".join(word + part for word, part in zip(spelt, [*parts, ""]))
+
+
 def _spell(capitals: int, question: str) -> str:
     return "".join(letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate(question))
 
@@ -90,6 +133,8 @@ def show(text: str, asked: str, others: Mapping[str, Question] | None = None) ->
     def spell(match: re.Match) -> str:
         other = (others or {}).get(match[3])
         question = core(other.question) if other else "" if match[3] else asked
+        if question and match[4] is not None:
+            return _spell_words(int(match[1], 16), question, match[4])
         return _spell(int(match[1], 16), question[: int(match[2] or len(question))]) if question else match[0]
 
     return MARK.sub(spell, text)

@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -119,12 +120,22 @@ def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predicti
     assert tables.notes(loaded) == tables.notes(frame)
 
 
+def words(text):
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
 def test_no_question_is_recorded_where_another_one_was_searched_for(predictions, questions, passages, tmp_path):
     one, other = predictions[-3], questions[0].question
-    for query in (f"{other.capitalize()}? the novel", f'"{other}"', other.upper(), f"of {other}: Marrow"):
+    for query in (
+        f"{other.capitalize()}? the novel",
+        f'"{other}"',
+        other.upper(),
+        f"of {other}: Marrow",
+        other.replace(" ", ", ").title(),
+    ):
         shuffled = replace(one, rounds=(one.rounds[0], replace(one.rounds[1], query=query)))
         save_predictions(tmp_path / "p.jsonl.gz", [*predictions, shuffled])
-        assert other.lower() not in read(tmp_path / "p.jsonl.gz").lower()
+        assert words(other) not in words(read(tmp_path / "p.jsonl.gz"))
         loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, passages)
         assert loaded[-1].rounds[1].query == query
 
@@ -137,6 +148,9 @@ def test_no_question_is_recorded_where_another_one_was_searched_for(predictions,
         "which novelist of stonebridge wrote the copper | which novelist of stonebridge wrote the",
         'a "Which novelist of Stonebridge wrote the copper"',
         "support 0; feedback: which novelist of Stonebridge wrote the...",
+        'Which novelist, of Stonebridge, wrote "The Copper Lanterns" in 1893?',  # the same words, other signs
+        "Which  novelist of Stonebridge – wrote 'the copper | who wrote it",
+        "Which novelist ¦ of Stonebridge wrote The Copper Lanterns, in 1893",
     ],
 )
 def test_a_question_that_the_model_copied_is_hidden_even_if_the_copy_was_cut_off(passages, tmp_path, written):
