@@ -103,6 +103,9 @@ def facts_of_neighbours(frame: pd.DataFrame) -> dict[str, str]:
     for row in long[long.metric.isin(related.QUALITY.values())].itertuples():
         name = f"{row.system} {row.metric}"
         made |= {name: f"{row.value:.1f}", f"{name} interval": f"[{row.low:.0f}–{row.high:.0f}]"}
+    for system, row in frame.groupby("system").first().filter(like="cost: ").iterrows():
+        made |= {f"{system} {name.removeprefix('cost: ')}": f"{value:.3g}" for name, value in row.items()}
+        made[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
     for row in related.evaluators(frame).itertuples():
         made[f"{row.score} AUROC"] = f"{row.AUROC:.2f} [{row.low:.2f}, {row.high:.2f}]"
     return made

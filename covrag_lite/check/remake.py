@@ -36,13 +36,19 @@ def load_basis(run: Recorded, root: Path) -> object:
 
 
 def load_related(run: Recorded) -> pd.DataFrame:
-    """The neighbours' frame: qualities as recorded, accuracies scored again where the data is at hand."""
-    return related.load_frame(run.folder, load_or_outcomes(run, wider_passages))
+    """The neighbours' frame: qualities as recorded, accuracies scored again where the data is at hand, and costs."""
+    frame = related.load_frame(run.folder, load_or_outcomes(run, wider_passages))
+    return frame.assign(**{f"cost: {name}": frame.system.map(own) for name, own in load_costs(run).items()})
+
+
+def load_costs(run: Recorded) -> pd.DataFrame:
+    """What each system cost a question."""
+    return pd.read_csv(run.file("costs.csv")).set_index("system")
 
 
 def make_related(run: Recorded, frame: pd.DataFrame, folder: Path) -> None:
     """The table and the picture of CoV-RAG's neighbours."""
-    costs = pd.read_csv(run.file("costs.csv"))
+    costs = load_costs(run).reset_index()
     related.save(folder, frame, costs, run.manifest["notes"])
     long = related.long_table(frame)
     related.plot_costs(long, costs, tables.title("related", run.config, long), folder / "related.png")

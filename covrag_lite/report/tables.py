@@ -155,7 +155,8 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
 def title(table: str, config: Config, long: pd.DataFrame, sample: pd.DataFrame | None = None) -> str:
     """What stands over the picture of an accuracy table, or of a recorded one with a sample answered live on it."""
     data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
-    name = f"{table.replace('table', 'Table ')}: {config.model.short} on {data}"
+    told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
+    name = f"{told}: {config.model.short} on {data}"
     if sample is None:
         return f"{name}, n = {tell_sizes(long)}"
     return f"{name}\nbars: recorded, n = {tell_sizes(long)}; circles: a sample, live, n = {tell_sizes(sample)}"
