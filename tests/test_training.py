@@ -17,7 +17,7 @@ from covrag_lite.model.local import load_model
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.records import Sample
 from covrag_lite.speed import training as speed
-from covrag_lite.training import layers, loop, lora, memory
+from covrag_lite.training import layers, loop, lora, loss, memory
 from covrag_lite.training.packing import Encoded, Shape, encode, lay_out, pack, shape_of
 
 RECORDED = [17.02075, 16.76861, 15.73309]  # of the first three steps, on CPU
@@ -117,7 +117,7 @@ def test_a_target_is_tokenised_by_its_parts_as_decoding_appends_them(model):
     assert model.tokenizer.decode(in_parts) == model.tokenizer.decode(target_ids("trueness"))
 
 
-@pytest.mark.parametrize("changes", [{}, {"checkpointing": 0.0}, {"unpack": "yes"}])
+@pytest.mark.parametrize("changes", [{}, {"checkpointing": 0.0}, {"checkpointing": 2.0}, {"unpack": "yes"}])
 def test_a_packed_sample_has_the_loss_it_has_alone(model, changes):
     network = adapt(model, **changes)[0].get_base_model()
     encoded = encode(toy_samples(3), model)
@@ -286,26 +286,26 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(model, monkeypatc
         check(SETTINGS, 0.0)
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_the_estimate_counts_what_a_layer_keeps(model, share):
+@pytest.mark.parametrize("share, keep", [(0.0, layers.ALL), (1.0, layers.SOME), (2.0, layers.INPUT)])
+def test_the_estimate_counts_what_a_layer_keeps(model, share, keep):
     network = adapt(model, checkpointing=share)[0].get_base_model()
     hidden = torch.randn(1, 512, network.config.hidden_size, requires_grad=True)
     places = network.model.rotary_emb(hidden, torch.arange(512)[None])  # the same for all layers
     ends = torch.tensor([0, 512])
     kept = {}
 
-    def keep(tensor):
+    def save(tensor):
         kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     def give_back(tensor):
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, give_back):
+    with torch.autograd.graph.saved_tensors_hooks(save, give_back):
         network.model.layers[0](hidden, position_embeddings=places, cu_seq_lens_q=ends, max_length_q=512)
     counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
     counted -= sum(tensor.untyped_storage().nbytes() for tensor in places)
-    assert counted == pytest.approx(memory.layer_bytes(network, 512, share == 1), rel=0.01)
+    assert counted == pytest.approx(memory.layer_bytes(network, 512, keep), rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_the_estimate_counts_what_a_layer_keeps(model, share):
         ({"execution": "fast"}, "execution 'fast' is not known"),
         ({"execution": "graph"}, "needs CUDA"),
         ({"unpack": "maybe"}, "unpack 'maybe' is not known"),
-        ({"checkpointing": 2.0}, "checkpointing is 2.0"),
+        ({"checkpointing": 3.0}, "checkpointing is 3.0"),
     ],
 )
 def test_a_wrong_setting_is_named(model, tmp_path, changes, words):
@@ -330,9 +330,21 @@ def test_the_rate_rises_and_then_falls_to_a_tenth():
     assert rates[-1] == pytest.approx(0.1, abs=0.01)
 
 
+def pass_by_transformers(network, row):
+    """One pass with all logits at once, as transformers makes them."""
+    places = {"position_ids": row["position_ids"], "cu_seq_lens_q": row["ends"], "max_length_q": row["longest"]}
+    logits = network(row["input_ids"], use_cache=False, logits_to_keep=row["where"], **places).logits[0]
+    losses = torch.nn.functional.cross_entropy(logits.float(), row["labels"], reduction="none")
+    (losses * row["weights"]).sum().backward()
+    return losses.detach()
+
+
 @pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, known, share):
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0, 1.5, 2.0])
+def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(
+    family, known, share, monkeypatch
+):
+    monkeypatch.setattr(loss, "AT_ONCE", 7 * 300)  # the logits of seven targets at a time
     torch.manual_seed(0)
     sizes = dict(
         hidden_size=32,
@@ -358,7 +370,8 @@ def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left
     master.copy_grad.zero_()
     for layer in network.model.layers:
         vars(layer).pop("forward", None)
-    theirs = loop.one_pass(network, row)
+    assert loss.is_plain(network) == known
+    theirs = pass_by_transformers(network, row)
     assert our_grad.abs().max() > 0.01
     assert torch.allclose(ours, theirs, atol=1e-5)
     assert torch.allclose(our_grad, master.copy_grad, atol=1e-5, rtol=1e-3)

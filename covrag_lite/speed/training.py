@@ -24,6 +24,7 @@ from covrag_lite.config import Training
 from covrag_lite.speed.saying import tell_failure
 from covrag_lite.speed.shapes import PLAIN, SHAPES, VARIANTS, Variant, build_network, length_mix
 from covrag_lite.training import loop, lora, memory
+from covrag_lite.training.layers import ALL
 from covrag_lite.training.packing import Encoded, lay_out, pack, shape_of
 
 WARM_UP = 2  # steps that are not timed: compilation, recording, the allocator's growth
@@ -92,7 +93,7 @@ def our_steps(
     if not own_layers:
         for layer in network.get_decoder().layers:
             del layer.forward
-            layer.gradient_checkpointing = not layer.keep
+            layer.gradient_checkpointing = layer.keep != ALL
     master = lora.Master(adapted, network.dtype)
     optimizer = torch.optim.AdamW([master.weights], fused=True)
     run = loop.runner(network, settings.execution)

@@ -18,6 +18,8 @@ from transformers import PretrainedConfig
 from covrag_lite.model.serving import frozen_weight
 from covrag_lite.training.attention import attend_packed, attend_packed_back
 
+ALL, SOME, INPUT = "all", "some", "input"  # what a layer keeps
+
 
 def is_known(layer: torch.nn.Module, config: PretrainedConfig) -> bool:
     """Whether a layer is computed as it is written out here, like those of Llama and Qwen2."""
@@ -56,7 +58,8 @@ class Layer(torch.autograd.Function):
     """middle = hidden + o(attention(norm(hidden))), then out = middle + down(silu(gate) * up) of norm(middle).
 
     `layer` carries two things that `lora` gives it: `elementwise`, the functions of that module, and `keep`, which says
-    whether queries, keys, values, gate and up are kept for the backward pass or computed again there.
+    what is kept for the backward pass and not computed again there: with `ALL` everything, with `SOME` neither queries,
+    keys and values nor gate and up, with `INPUT` nothing but `hidden`.
     """
 
     @staticmethod
@@ -84,8 +87,11 @@ class Layer(torch.autograd.Function):
         x = layer.elementwise.gated(gate, up)
         (out,) = project(x, [mlp.down_proj], plus=middle)
 
-        if not layer.keep:
+        if layer.keep != ALL:
             query = key = value = gate = up = None
+        if layer.keep == INPUT:
+            middle = attended = None
+            flash_state = []
         ctx.save_for_backward(hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state)
         ctx.layer = layer
         ctx.longest = longest
@@ -97,6 +103,12 @@ class Layer(torch.autograd.Function):
         layer = ctx.layer
         hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state = ctx.saved_tensors
         row = Row(cos, sin, ends, ctx.longest)
+        if middle is None:
+            x = layer.elementwise.normed(hidden, *norm_of(layer.input_layernorm))
+            query, key, value = heads(layer, x, row)
+            attention = layer.self_attn
+            attended, *flash_state = attend_packed(query, key, value, ends, ctx.longest, attention.scaling)
+            (middle,) = project(attended.flatten(1), [attention.o_proj], plus=hidden)
 
         grad_x = mlp_back(grad, layer, middle, gate, up)
         grad = layer.elementwise.normed_back(grad_x, middle, grad, *norm_of(layer.post_attention_layernorm))

@@ -23,6 +23,7 @@ from covrag_lite.progress import track
 from covrag_lite.records import Sample
 from covrag_lite.training import lora, memory
 from covrag_lite.training.checkpoint import restore, run_key, save, save_adapter
+from covrag_lite.training.loss import token_losses
 from covrag_lite.training.packing import TASKS, Encoded, encode, lay_out, pack, shape_of
 
 if TYPE_CHECKING:
@@ -140,17 +141,7 @@ def schedule(step: int, steps: int, warmup: float) -> float:
 
 def one_pass(network: PreTrainedModel, row: dict) -> torch.Tensor:
     """Forward and backward over one row; returns each target token's loss and leaves gradients in the adapters."""
-    # Logits at target positions alone: over a row's whole length they would be the largest tensor of the pass.
-    out = network(
-        input_ids=row["input_ids"],
-        position_ids=row["position_ids"],
-        logits_to_keep=row["where"],
-        use_cache=False,
-        cu_seq_lens_q=row["ends"],
-        max_length_q=row["longest"],
-    )
-    logits = out.logits[0]  # (targets, vocabulary)
-    losses = torch.nn.functional.cross_entropy(logits.float(), row["labels"], reduction="none")  # (targets)
+    losses = token_losses(network, row)  # (targets)
     (losses * row["weights"]).sum().backward()
     return losses.detach()
 

@@ -39,18 +39,18 @@ def attach(network: PreTrainedModel, settings: Training, unpack: bool, compiled:
 
 def prepare_layers(network: PreTrainedModel, share: float, compiled: bool) -> None:
     """Let every layer compute by our code where it is known; a share of them keeps little for the backward pass."""
-    if not 0 <= share <= 1:
-        raise ValueError(f"checkpointing is {share}, but must be a share of the layers, from 0.0 to 1.0")
+    if not 0 <= share <= 2:
+        raise ValueError(f"checkpointing is {share}, but must be a share of the layers, from 0.0 to 2.0")
     # Without dropout there is no random state to bring back, and reading it would break the recording of a graph.
     network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     network.enable_input_require_grads()
     functions = elementwise(compiled)
     for i, layer in enumerate(network.get_decoder().layers):
-        again = int((i + 1) * share) > int(i * share)  # the layers that compute again are evenly spread
+        again = int((i + 1) * share) - int(i * share)  # 0 to 2; the layers that compute again are evenly spread
         known = layers.is_known(layer, network.config)
-        layer.gradient_checkpointing = again and not known
+        layer.gradient_checkpointing = again > 0 and not known
         if known:
-            layer.keep = not again
+            layer.keep = (layers.ALL, layers.SOME, layers.INPUT)[again]
             layer.elementwise = functions
             layer.forward = MethodType(layers.forward, layer)
         elif compiled:

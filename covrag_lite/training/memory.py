@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
 from covrag_lite.model.serving import free_memory, unpacked_bytes
-from covrag_lite.training.layers import is_known
+from covrag_lite.training.layers import ALL, INPUT, SOME, is_known
+from covrag_lite.training.loss import is_plain, rows_at_once
 from covrag_lite.training.packing import Shape
 
 UNPACK = ("auto", "yes", "no")
@@ -46,16 +47,17 @@ def cure(network: PreTrainedModel, settings: Training, shape: Shape, unpack: boo
     if unpack and fits(settings, shape):
         return "set unpack = 'no'"
     and_packed = " and unpack = 'no'" if unpack else ""
-    lean = replace(settings, checkpointing=1.0)
-    is_lean = settings.checkpointing >= 1
-    if not is_lean and fits(lean, shape):
-        return f"set checkpointing = 1.0{and_packed}"
+    for leaner in (1.0, 2.0):
+        lean = replace(settings, checkpointing=leaner)
+        is_lean = settings.checkpointing >= leaner
+        if not is_lean and fits(lean, shape):
+            return f"set checkpointing = {leaner}{and_packed}"
     tokens = shape.tokens
     while tokens // 2 >= shape.longest:
         tokens //= 2
         shorter = replace(shape, tokens=tokens, targets=shape.targets * tokens // shape.tokens)
         if fits(lean, shorter):
-            with_checkpointing = "" if is_lean else ", checkpointing = 1.0"
+            with_checkpointing = "" if is_lean else f", checkpointing = {lean.checkpointing}"
             return f"set pack_tokens = {tokens}{with_checkpointing}{and_packed}"
     return "no setting of training makes it fit: choose a smaller model"
 
@@ -71,8 +73,11 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack:
     adapters = settings.lora_rank * sum(layer.in_features + layer.out_features for layer in linears)
     # Passes use a weight and a gradient; the optimizer has weight, gradient and two moments in fp32.
     weights += adapters * (2 * size + 4 * 4)
-    # At the end of the forward pass: logits, in fp32 too, their softmax, and both gradients.
+    # At the end of the forward pass: logits, in fp32 too, their softmax, and a gradient or both.
     logits = shape.targets * config.vocab_size * (2 * size + 3 * 4)
+    if is_plain(network):
+        at_once = min(shape.targets, rows_at_once(config.vocab_size))
+        logits = at_once * config.vocab_size * (2 * size + 2 * 4) + 3 * shape.targets * config.hidden_size * size
     unpacked = 0
     if not unpack:
         largest = max(layer.in_features * layer.out_features for layer in linears)
@@ -83,20 +88,20 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack:
 def activation_bytes(network: PreTrainedModel, checkpointing: float, tokens: int) -> int:
     """What all layers keep for the backward pass, and what the layer needs that is being computed again there."""
     config = network.config
-    n_again = round(config.num_hidden_layers * checkpointing)
+    n_again = round(config.num_hidden_layers * min(1.0, checkpointing))
+    n_bare = round(config.num_hidden_layers * max(0.0, checkpointing - 1))
     n_kept = config.num_hidden_layers - n_again
-    lean = layer_bytes(network, tokens, again=True)
-    full = layer_bytes(network, tokens, again=False)
+    bare, lean, full = (layer_bytes(network, tokens, keep) for keep in (INPUT, SOME, ALL))
     # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
     passing = tokens * (5 * config.intermediate_size + 6 * config.hidden_size) * network.dtype.itemsize
-    total = n_again * lean + n_kept * full + passing
+    total = n_bare * bare + (n_again - n_bare) * lean + n_kept * full + passing
     if n_again and not is_known(network.get_decoder().layers[0], config):
         total += full
     return total
 
 
-def layer_bytes(network: PreTrainedModel, tokens: int, again: bool) -> int:
-    """What one layer keeps for its backward pass, if it computes `again` what it can, or if it keeps all."""
+def layer_bytes(network: PreTrainedModel, tokens: int, keep: str) -> int:
+    """What one layer keeps for its backward pass: all, some or its input alone."""
     config = network.config
     size = network.dtype.itemsize
     narrow = config.hidden_size
@@ -105,10 +110,12 @@ def layer_bytes(network: PreTrainedModel, tokens: int, again: bool) -> int:
     queries = config.num_attention_heads * head_size
     keys = config.num_key_value_heads * head_size
     if is_known(network.get_decoder().layers[0], config):
-        kept = 2 * narrow + queries  # what layers.Layer saves
-        if not again:
+        kept = narrow  # what layers.Layer saves
+        if keep != INPUT:
+            kept += narrow + queries
+        if keep == ALL:
             kept += queries + 2 * keys + 2 * wide
-    elif again:
+    elif keep != ALL:
         kept = narrow
     else:  # as transformers and peft do it: the norms' inputs are kept in fp32
         kept = 5 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
