@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from covrag_lite import metrics, related
-from covrag_lite.config import Config
+from covrag_lite.aiding import wider_passages
+from covrag_lite.config import ROOT, Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.outcomes import check_frame, to_frame
 from covrag_lite.records import CITATION, Passage, Prediction, Question
 from covrag_lite.report import pictures, tables
+from covrag_lite.report.recorded import find, load_or_outcomes
 from covrag_lite.systems import palette
 from covrag_lite.systems.aids import Entail, Score
 from covrag_lite.systems.citing import ENTAILED, STATEMENT_END, assess
@@ -201,6 +203,15 @@ def load_frame(folder: Path, predictions: Sequence[Prediction]) -> pd.DataFrame:
     """The predictions' frame with the qualities that were recorded of them."""
     recorded = pd.read_csv(folder / "related.qualities.csv.gz", dtype={"id": str})
     return to_frame(predictions).merge(recorded, on=["system", "id"], validate="one_to_one")
+
+
+def recorded_summary(root: Path = ROOT) -> pd.DataFrame:
+    """The recorded run with the most questions, one row a system, made anew from what it recorded."""
+    run = max((run for run in find(root) if run.table == "related"), key=lambda run: run.n)
+    frame = load_frame(run.folder, load_or_outcomes(run, wider_passages))
+    long = long_table(frame)
+    print(f"{tables.title('related', run.config, long)}; recorded in {run.folder.relative_to(root)}")
+    return summary(long, frame, pd.read_csv(run.file("costs.csv")))
 
 
 def make(config: Config, folder: Path, model: object = None) -> dict:
