@@ -2,7 +2,8 @@
 
 Every way reads the same 4-bit folder, gets the same rows in the same order, and trains adapters of the same rank on the
 same layers; only the samples' own tokens count. A way runs in a process of its own, with libraries of its own where
-they need other versions than ours, and where it cannot run its own words are the result (`peer`).
+they need other versions than ours, and where it cannot run its own words are the result (`peer`). What the file of
+`--out` holds already with as many steps is kept; `--again` measures it anew.
 
     python -m covrag_lite.speed.peers --shapes tiny --out peers.json
     python -m covrag_lite.speed.peers --shapes 7b,13b,path/to/model.gguf --libraries unsloth=path/to/its/packages
@@ -162,7 +163,7 @@ def is_late(row: dict) -> bool:
 def is_known(rows: Mapping[tuple, dict], way: str, case: Case) -> bool:
     """Whether a way was measured on this case with as many steps."""
     row = rows.get(key_of(about(way, case)), {})
-    return is_measured(row) and len(row["losses"]) == WARM_UP + case.n_steps
+    return is_measured(row) and len(row.get("losses") or ()) == WARM_UP + case.n_steps
 
 
 def write_folders(cases: Sequence[Case], device: str, folder: Path) -> None:
