@@ -11,7 +11,7 @@ from covrag_lite.config import Config, Data, Model, Retrieval, World
 from covrag_lite.model import serving
 from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import continuous, folders, holding, peer, peers, sft
+from covrag_lite.speed import continuous, folders, peer, peers, sft
 from covrag_lite.speed.shapes import build_network, full_rows, length_mix
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
@@ -120,33 +120,6 @@ def test_continuous_batching_writes_the_same_answers(tiny_folder, questions, pas
     assert frame.same[frame.index.str.startswith("answers")].tolist() == [4, 4, 4]
     assert (frame.per_second > 0).all() and frame.ours_faster["two rounds, ours"] == 1
     assert frame.parsed["verdicts, generate_batch"] == 0  # random weights know no schema
-
-
-def test_the_largest_size_that_fits_is_looked_for_upwards_and_from_above():
-    tried = []
-
-    def attempt(size):
-        tried.append(size)
-        return size / 10 if size <= 40 else None
-
-    sizes = (10, 20, 40, 80, 160)
-    assert max(holding.largest(attempt, sizes)) == 40 and tried == [10, 20, 40, 80]
-    tried.clear()
-    assert holding.largest(attempt, sizes, 4) == {40: 4.0} and tried == [160, 80, 40]
-    assert holding.largest(lambda size: None, sizes) == {}
-    tried.clear()
-    assert holding.search(attempt, sizes, None, 24) == {40: 4.0} and tried == [40, 80]
-    tried.clear()
-    assert holding.search(attempt, sizes, {80: 9.0, 160: 13.0}, 12) == {40: 4.0} and tried == [80, 40]
-    tried.clear()
-    assert holding.search(attempt, sizes, {80: 13.0}, 12) == {40: 4.0} and tried == [40, 80]
-    assert holding.told("row", "training", {}) == {"row": holding.NOTHING, "training_peak_gb": None}
-
-
-def test_what_a_card_holds_is_measured_for_training_and_answering(tmp_path):
-    frame = holding.measure(["tiny"], [12], "cpu", out=tmp_path / "holding.json", rows=(1024,), batches=(2, 4))
-    assert frame[["backbone", "card_gb", "row", "batch"]].to_numpy().tolist() == [["tiny", 12, 1024, 4]]
-    assert json.loads((tmp_path / "holding.json").read_text())["rows"][0]["batch"] == 4
 
 
 def test_a_capped_process_has_only_what_the_cap_leaves(monkeypatch):
