@@ -121,10 +121,11 @@ def hash_encoder(encoder: str) -> str:
 
 
 def convert_gguf(file: Path, fingerprint: str) -> Path:
-    """A GGUF file as a folder of safetensors, made once: reading GGUF takes ten seconds, the folder two."""
+    """A GGUF file as a folder of safetensors, made once under any name: GGUF takes ten seconds, the folder two."""
+    known = sorted(CACHE.glob(f"*-{fingerprint}"))
+    if known:
+        return known[0]
     folder = CACHE / f"{file.stem}-{fingerprint}"
-    if folder.exists():
-        return folder
     import gguf
     import torch
     import transformers

@@ -1,13 +1,17 @@
 """The benchmark measures what it says: both ways write the same, and ratios come out."""
 
+import json
+import sys
 from dataclasses import replace
 
 import pytest
+from peft import LoraConfig, get_peft_model
 
 from covrag_lite.config import Config, Data, Model, Retrieval, World
 from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import inference, replaying, scaling
+from covrag_lite.speed import continuous, inference, replaying, scaling
+from covrag_lite.speed.rows import Rows
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
 
@@ -97,3 +101,87 @@ def test_a_row_that_time_is_too_short_for_says_so(settings, loaded, questions, p
     search = load_retriever(Retrieval(k=2), passages)
     frame = replaying.against(settings, loaded, search, questions, seconds=0)
     assert frame.failure["answers, graphs"] == "not begun, because 0 seconds were over"
+
+
+@pytest.fixture(scope="module")
+def trained(settings, tmp_path_factory):
+    """The same settings with adapters that were trained in the paper's layout, as their manifests say."""
+    folder = tmp_path_factory.mktemp("adapters")
+    network = load_model(replace(settings.model, quantize="none"))._network
+    get_peft_model(network, LoraConfig(r=2, target_modules="all-linear")).save_pretrained(folder / "cov")
+    (folder / "cov" / "manifest.json").write_text(json.dumps({"parameters": {"layout": "paper"}}))
+    return replace(settings, model=replace(settings.model, adapters=str(folder)))
+
+
+def test_an_adapter_of_one_layout_is_timed_in_the_other(trained, questions, passages):
+    search = load_retriever(Retrieval(k=2), passages)
+    frame = inference.rounds(trained, load_model(trained.model), search, questions)
+    assert frame.n["answer and verify, shared layout"] == len(questions)
+    assert frame.passes["CoV-RAG, shared layout"] > 0
+
+
+@pytest.mark.parametrize("part, module", [("graphs", replaying), ("continuous", continuous)])
+def test_a_run_that_is_killed_leaves_the_rows_that_it_has_measured(part, module, settings, tmp_path, monkeypatch):
+    seen = []
+    out = tmp_path / "speed.json"
+
+    def killed(*_):
+        seen.append(json.loads(out.read_text())[part])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "time_stages", killed)
+    monkeypatch.setattr(inference, "Config", lambda **_: settings)
+    model = ["--model", settings.model.model, "--questions", "2"]
+    monkeypatch.setattr(sys, "argv", ["inference", "--parts", part, "--out", str(out), *model])
+    with pytest.raises(KeyboardInterrupt):
+        inference.main()
+    before = seen[0]
+    assert before == json.loads(out.read_text())[part]
+    first = "eager" if part == "graphs" else "ours"
+    assert before[f"answers, {first}"]["seconds"] > 0 and before[f"verdicts, {first}"]["seconds"] > 0
+
+
+@pytest.mark.parametrize("module", [replaying, continuous])
+def test_a_stage_that_fails_is_a_row_and_not_the_end(module, settings, questions, passages, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("CUDA out of memory\nand more")
+
+    search = load_retriever(Retrieval(k=2), passages)
+    monkeypatch.setattr(module, "time_stages", fails)
+    frame = module.against(settings, load_model(settings.model), search, questions)
+    failed = frame.failure.dropna()
+    assert set(failed) == {"RuntimeError: CUDA out of memory"} and failed.index.str.startswith("two rounds").all()
+    assert (frame.per_second.drop(failed.index) > 0).all()
+    monkeypatch.setattr(module, "time_texts", fails)
+    frame = module.against(settings, load_model(settings.model), search, questions)
+    assert frame.failure.notna().all()
+    ours = "eager" if module is replaying else "ours"
+    assert frame.failure[f"verdicts, {ours}"] == f"LookupError: it needs 'answers, {ours}', which was not measured"
+
+
+def test_no_row_is_begun_after_its_time():
+    rows = Rows(0, noted := [].append)
+    rows.take("first", lambda: {"first": {"seconds": 1.0}}, always=True)
+    rows.take("second", lambda: {"second": {"seconds": 1.0}})
+    assert rows.made["second"] == {"failure": "not begun, because 0 seconds were over"}
+    assert rows.made["first"] == {"seconds": 1.0} and noted.__self__ == [rows.made] * 2
+
+
+def test_continuous_batching_is_laid_out_for_all_prompts_though_its_first_round_is_short(monkeypatch, settings, loaded):
+    peer = continuous.Continuous(loaded)
+    rounds = []
+
+    def generate(prompts, limit):
+        rounds.append(len(prompts))
+        ids = [[1] * 9] * len(prompts)
+        if len(rounds) == 1:
+            sizes = peer.pages(ids, 5)
+            assert sizes.num_blocks >= 100 * 2  # two pages for each of the hundred to come
+            peer.model.device = "cuda"
+            assert peer.pages(ids, 5).max_requests_per_batch == 100
+            peer.model.device = "cpu"
+        return ["so"] * len(prompts)
+
+    monkeypatch.setattr(peer, "generate", generate, raising=False)
+    row, texts = continuous.time_texts(peer, "answers", [f"prompt {n}" for n in range(100)], 5)
+    assert rounds == [32, 100] and row["n"] == len(texts) == 100

@@ -14,6 +14,7 @@ SLIPS = [
     ("retrieving", ["--kinds", "letters"], "'letters' is not known; use some of words, vectors"),
     ("retrieving", ["--engines", "grep"], "'grep' is not known; use some of "),
     ("holding", ["--cards", "big"], "'big' is not understood; give numbers above 0"),
+    ("holding", ["--shapes", "tiny,9b"], "'9b' is not known; use some of "),
     ("inference", ["--parts", "graphs,speed"], "'speed' is not known; use some of verdicts, batches"),
 ]
 

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 
+import pandas as pd
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -11,7 +12,7 @@ from covrag_lite.config import Config, Data, Model, Retrieval, World
 from covrag_lite.model import serving
 from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import continuous, folders, holding, peer, peers, sft
+from covrag_lite.speed import continuous, folders, peer, peers, sft
 from covrag_lite.speed.shapes import build_network, full_rows, length_mix
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
@@ -68,6 +69,9 @@ def test_the_plain_way_has_our_losses_on_the_same_rows(few, place):
     made = {way: peer.measure(peers.WAYS[way], few, "cpu", place.parent) for way in ("ours", "plain")}
     assert made["ours"]["losses"] == pytest.approx(made["plain"]["losses"], abs=2e-4)
     assert len(made["ours"]["losses"]) == 3 and made["ours"]["tokens_per_second"] > 0
+    for row in made.values():
+        assert len(row["step_seconds"]) == 3 and min(row["step_seconds"]) > 0
+        assert row["steady"] >= row["tokens_per_second"]
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("trl"), reason="trl is not installed: pip install trl")
@@ -89,6 +93,7 @@ def test_what_is_not_installed_or_fails_is_told_in_one_sentence(monkeypatch, tmp
 
 
 def test_a_process_that_dies_is_told_by_its_last_words(monkeypatch, tmp_path):
+    monkeypatch.setattr(peers, "write_folders", lambda *_: None)
     monkeypatch.setitem(peers.WAYS, "unheard of", peers.Way("trl"))  # here, and not in the process
     out, log = tmp_path / "peers.json", tmp_path / "peers.log"
     frame = peers.benchmark(["unheard of"], ["tiny"], "cpu", out=out, log=log)
@@ -98,15 +103,142 @@ def test_a_process_that_dies_is_told_by_its_last_words(monkeypatch, tmp_path):
     assert "KeyError" in log.read_text()
 
 
+@pytest.fixture
+def calls(monkeypatch):
+    """What is done in which order, by processes that measure at once; "slow" says that its time is up."""
+    done = []
+
+    def write_folders(cases, device, folder):
+        done.append(("folders", [case.shape for case in cases]))
+
+    def run_way(way, cases, device, library, seconds, folder):
+        (folder / peers.LOG).write_text("")
+        done.append((way, [(case.shape, case.samples) for case in cases]))
+        for case in cases:
+            row = peers.about(way, case)
+            losses = [1.0] * (peers.WARM_UP + case.n_steps)
+            measured = {"tokens_per_second": 10.0 * len(done), "losses": losses}
+            yield row | ({"failure": peers.LATE} if case.shape == "slow" else measured)
+
+    monkeypatch.setattr(peers, "write_folders", write_folders)
+    monkeypatch.setattr(peers, "run_way", run_way)
+    return done
+
+
+def test_what_was_left_out_is_measured_when_asked_again_and_what_was_measured_is_not(calls, tmp_path):
+    out = tmp_path / "peers.json"
+    late = {"shape": "7b", "samples": "our mix", "way": "trl", "failure": peers.LATE}
+    known = {"shape": "7b", "samples": "our mix", "way": "ours", "tokens_per_second": 9.0, "losses": [2.0] * 5}
+    other = known | {"shape": "13b", "losses": [2.0] * 4}  # of fewer steps
+    out.write_text(json.dumps({"rows": [late, known, other]}))
+
+    def ask(**given):
+        return peers.benchmark(["ours", "trl"], ["7b", "13b"], "cpu", n_steps=3, kinds=["our mix"], out=out, **given)
+
+    frame = ask()
+    assert dict(calls[1:]) == {"ours": [("13b", "our mix")], "trl": [("7b", "our mix"), ("13b", "our mix")]}
+    assert frame.tokens_per_second.notna().all() and frame.failure.isna().all()
+    assert frame[frame.way == "ours"].tokens_per_second.tolist() == [9.0, 20.0]
+    calls.clear()
+    ask()
+    assert not [way for way, cases in calls if cases]
+    ask(again=True)
+    assert [way for way, cases in calls if cases] == ["folders", "ours", "trl"]
+
+
+def test_a_measured_row_does_not_give_way_to_one_that_came_too_late(calls, tmp_path):
+    out = tmp_path / "peers.json"
+    known = {"shape": "slow", "samples": "our mix", "way": "ours", "tokens_per_second": 9.0, "losses": [2.0] * 4}
+    out.write_text(json.dumps({"rows": [known]}))
+    frame = peers.benchmark(["ours"], ["slow"], "cpu", kinds=["our mix"], out=out)
+    assert len(calls) == 2 and frame.tokens_per_second.tolist() == [9.0]
+
+
+def test_time_counts_from_when_the_weights_are_there(monkeypatch):
+    now = [0.0]
+    left = []
+
+    def write_folders(*_):
+        now[0] += 1000
+
+    def run_way(way, cases, device, library, seconds, folder):
+        left.append(seconds)
+        now[0] += 50
+        return iter(())
+
+    monkeypatch.setattr(peers.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(peers, "write_folders", write_folders)
+    monkeypatch.setattr(peers, "run_way", run_way)
+    peers.benchmark(["ours", "plain"], ["tiny"], "cpu", seconds=200)
+    assert left == [100, 150]
+
+
+def test_rows_are_written_as_a_way_tells_them(monkeypatch, tmp_path):
+    out = tmp_path / "peers.json"
+    seen = []
+
+    def run_way(way, cases, *_):
+        for case in cases:
+            yield peers.about(way, case) | {"tokens_per_second": 1.0}
+            seen.append(len(json.loads(out.read_text())["rows"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(peers, "write_folders", lambda *_: None)
+    monkeypatch.setattr(peers, "run_way", run_way)
+    with pytest.raises(KeyboardInterrupt):
+        peers.benchmark(["ours"], ["tiny"], "cpu", out=out)
+    assert seen == [1, 2]
+
+
+def test_a_process_is_heard_while_it_works_and_stopped_when_it_hangs(monkeypatch, tmp_path):
+    program = tmp_path / "python"
+    row = json.dumps(peers.about("ours", peers.Case("tiny", "our mix", 9, 1)) | {"tokens_per_second": 3.0})
+    program.write_text(f"#!/bin/sh\necho '{row}' >> outcome.jsonl\nprintf half >> outcome.jsonl\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(peers.sys, "executable", str(program))
+    monkeypatch.setattr(peers, "GRACE", 1)
+    cases = peers.cases_of(["tiny"], peers.BOTH, 9, 1)
+    told = list(peers.run_way("ours", cases, "cpu", "", 0, tmp_path))
+    assert told[0]["tokens_per_second"] == 3.0 and told[1]["samples"] == "rows of 2,048"
+    assert told[1]["failure"] == "stopped after 1 seconds"
+
+
+def test_weights_are_written_before_and_one_that_cannot_be_does_not_stop_the_others(tmp_path, capsys):
+    task = {"shapes": ["no such model", "tiny"], "device": "cpu", "folder": str(tmp_path)}
+    peer.write_folders(task)
+    assert [one.name for one in tmp_path.iterdir()] == ["tiny"]
+    assert "no such model" in capsys.readouterr().err
+
+
+def test_a_shape_keeps_the_name_that_it_was_given_by(monkeypatch, tmp_path, capsys):
+    (tmp_path / "q4_k_m.gguf").write_text("")
+    (tmp_path / "Some2.5-Model.gguf").symlink_to(tmp_path / "q4_k_m.gguf")
+    asked = []
+
+    def benchmark(ways, shapes, *_, **__):
+        asked.extend(peers.cases_of(shapes, ["our mix"], 9, 1))
+        return peers.compare([])
+
+    monkeypatch.setattr(peers, "benchmark", benchmark)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(peers.sys, "argv", ["peers", "--shapes", "Some2.5-Model.gguf,tiny"])
+    peers.main()
+    assert asked[0].shape == str(tmp_path / "Some2.5-Model.gguf")
+    assert [peers.about("ours", case)["shape"] for case in asked] == ["Some2.5-Model", "tiny"]
+
+
 def test_our_speed_is_told_over_each_peers():
+    ours = {"tokens_per_second": 22.0, "steady": 24.0, "peak_gb": 8.0}
     rows = [
-        {"shape": "7b", "samples": "our mix", "way": "ours", "tokens_per_second": 22.0, "peak_gb": 8.0},
-        {"shape": "7b", "samples": "our mix", "way": "trl", "tokens_per_second": 10.0, "peak_gb": 16.0},
+        {"shape": "7b", "samples": "our mix", "way": "ours"} | ours,
+        {"shape": "7b", "samples": "our mix", "way": "trl", "tokens_per_second": 10.0, "steady": 20.0, "peak_gb": 16.0},
+        {"shape": "7b", "samples": "our mix", "way": "plain", "tokens_per_second": 11.0},  # of an older record
         {"shape": "7b", "samples": "rows of 2,048", "way": "trl", "failure": "no"},
     ]
     frame = peers.compare(rows)
-    assert frame.ours_faster.round(1).tolist()[:2] == [1.0, 2.2] and frame.ours_memory[1] == 0.5
-    assert frame.loc[2, ["ours_faster", "ours_memory"]].isna().all()
+    assert frame.ours_faster.round(1).tolist()[:3] == [1.0, 2.2, 2.0] and frame.ours_memory[1] == 0.5
+    assert frame.ours_faster_steady[1] == 1.2 and pd.isna(frame.ours_faster_steady[2])
+    assert frame.loc[3, ["ours_faster", "ours_faster_steady", "ours_memory"]].isna().all()
 
 
 def test_continuous_batching_writes_the_same_answers(tiny_folder, questions, passages):
@@ -120,33 +252,6 @@ def test_continuous_batching_writes_the_same_answers(tiny_folder, questions, pas
     assert frame.same[frame.index.str.startswith("answers")].tolist() == [4, 4, 4]
     assert (frame.per_second > 0).all() and frame.ours_faster["two rounds, ours"] == 1
     assert frame.parsed["verdicts, generate_batch"] == 0  # random weights know no schema
-
-
-def test_the_largest_size_that_fits_is_looked_for_upwards_and_from_above():
-    tried = []
-
-    def attempt(size):
-        tried.append(size)
-        return size / 10 if size <= 40 else None
-
-    sizes = (10, 20, 40, 80, 160)
-    assert max(holding.largest(attempt, sizes)) == 40 and tried == [10, 20, 40, 80]
-    tried.clear()
-    assert holding.largest(attempt, sizes, 4) == {40: 4.0} and tried == [160, 80, 40]
-    assert holding.largest(lambda size: None, sizes) == {}
-    tried.clear()
-    assert holding.search(attempt, sizes, None, 24) == {40: 4.0} and tried == [40, 80]
-    tried.clear()
-    assert holding.search(attempt, sizes, {80: 9.0, 160: 13.0}, 12) == {40: 4.0} and tried == [80, 40]
-    tried.clear()
-    assert holding.search(attempt, sizes, {80: 13.0}, 12) == {40: 4.0} and tried == [40, 80]
-    assert holding.told("row", "training", {}) == {"row": holding.NOTHING, "training_peak_gb": None}
-
-
-def test_what_a_card_holds_is_measured_for_training_and_answering(tmp_path):
-    frame = holding.measure(["tiny"], [12], "cpu", out=tmp_path / "holding.json", rows=(1024,), batches=(2, 4))
-    assert frame[["backbone", "card_gb", "row", "batch"]].to_numpy().tolist() == [["tiny", 12, 1024, 4]]
-    assert json.loads((tmp_path / "holding.json").read_text())["rows"][0]["batch"] == 4
 
 
 def test_a_capped_process_has_only_what_the_cap_leaves(monkeypatch):

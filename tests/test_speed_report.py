@@ -47,7 +47,9 @@ def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
         "way": "trl",
         "ours_faster": 1.24,
         "ours_memory": 0.5,
+        "ours_faster_steady": 1.14,
         "losses": [2.0, 1.0],
+        "step_seconds": [9.0, 3.0],
     }
     failed = {"shape": "7b", "samples": "our mix", "way": "Unsloth", "failure": "ImportError: no"}
     held = {"backbone": "7b", "card_gb": 24.0, "row": 4096, "training_peak_gb": 8.4, "batch": "does not fit"}
@@ -60,6 +62,8 @@ def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
     assert told["7b in 24 GB row"] == "4,096" and "7b in 24 GB batch" not in told
     assert not any("Unsloth" in name for name in told)
     frame = report.load_peers(tmp_path)
+    assert told["7b, our mix, trl ours_faster_steady"] == "1.1"
+    assert not {"losses", "step_seconds"} & set(report.tell_peers(frame))
     assert report.tell_peers(frame).failure.tolist()[1] == "ImportError: no"
     figure = report.plot_losses(frame, tmp_path / "losses.png")
     (panel,) = figure.axes

@@ -1,6 +1,8 @@
 """Decoding steps of fixed shapes write what growing ones do, and can be recorded: nothing in them moves or waits."""
 
+import itertools
 import warnings
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -218,10 +220,16 @@ def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing
 class Graph:
     """A CUDA graph on a CPU: what is captured is not done, and is done at each replay."""
 
-    step = None
+    step = None  # the one that was computed last, without holding on to it
+    pools = {}  # the graphs of each pool, by its handle; the last graph takes its pool with it
 
-    def capture_begin(self, **_):
-        buffers = [*vars(self.step).values()]
+    def capture_begin(self, pool, **_):
+        graphs = self.pools.setdefault(pool, [])
+        if graphs and not any(graph() for graph in graphs):
+            raise RuntimeError("it->second->use_count > 0 INTERNAL ASSERT FAILED")
+        graphs.append(weakref.ref(self))
+        self.step = Graph.step
+        buffers = [*vars(self.step()).values()]
         self.before = [(one, one.clone()) for one in buffers if isinstance(one, torch.Tensor)]
 
     def capture_end(self):
@@ -229,7 +237,7 @@ class Graph:
             one.copy_(kept)
 
     def replay(self):
-        self.step.compute()
+        self.step().compute()
 
 
 @pytest.fixture
@@ -239,15 +247,16 @@ def recorder(monkeypatch):
         "Stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
         "current_stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
         "stream": lambda stream: warnings.catch_warnings(),
-        "graph_pool_handle": lambda: None,
+        "graph_pool_handle": itertools.count().__next__,
         "CUDAGraph": Graph,
     }
+    monkeypatch.setattr(Graph, "pools", {})
     for name, toy in cuda.items():
         monkeypatch.setattr(torch.cuda, name, toy)
     compute = steps.Step.compute
 
     def noted(self):
-        Graph.step = self
+        Graph.step = weakref.ref(self)
         compute(self)
 
     monkeypatch.setattr(steps.Step, "compute", noted)
@@ -261,11 +270,23 @@ def test_recording_a_step_leaves_it_where_it_was(growing, fixed, recorder):
     assert all(step.replay for step in fixed.steps.known.values())
 
 
+def test_no_step_is_recorded_into_a_pool_whose_graphs_are_all_gone(growing, fixed, recorder):
+    fixed.steps.recorder = recorder
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for prompts in (PROMPTS[:1], PROMPTS[:2], PROMPTS):  # each wants a larger store, over which no old step lies
+            assert fixed.answer(prompts, LIMIT) == growing.answer(prompts, LIMIT)
+        assert len(Graph.pools) == 3
+        assert fixed.answer(PROMPTS[:2], LIMIT) == growing.answer(PROMPTS[:2], LIMIT)
+    assert len(Graph.pools) == 3  # as long as one graph is there, the next one joins it
+    assert all(step.replay for step in fixed.steps.known.values())
+
+
 @pytest.mark.parametrize("what, said", [(0, "12 of 12 rows another token"), (1, "0 of 12 rows .* off by 1 ")])
 def test_a_replay_that_writes_something_else_is_refused(growing, fixed, recorder, monkeypatch, what, said):
     def wrong(self):
-        self.step.compute()
-        self.step.result[what] += 1
+        self.step().compute()
+        self.step().result[what] += 1
 
     monkeypatch.setattr(Graph, "replay", wrong)
     fixed.steps.recorder = recorder

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import torch
 
@@ -25,7 +26,8 @@ class Recorder:
 
     def __init__(self):
         self.stream = torch.cuda.Stream()
-        self.pool = torch.cuda.graph_pool_handle()
+        self.graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()  # those that somebody can still replay
+        self.pool = None
 
     def record(self, step: "Step", rows: int) -> Callable[[], None]:
         """A function that takes this loaded step by replaying it; the step is left as it was loaded."""
@@ -36,6 +38,9 @@ class Recorder:
             for one, kept in zip(moving, loaded):
                 one.copy_(kept)
 
+        living = list(self.graphs)  # so that none of them goes while this one is recorded
+        if not living:
+            self.pool = torch.cuda.graph_pool_handle()  # CUDA frees a pool with its last graph, and takes no new one
         try:
             graph = torch.cuda.CUDAGraph()
             expected = self.capture(graph, step, rewind)
@@ -43,6 +48,7 @@ class Recorder:
             compare(expected[:, :rows], step.result[:, :rows])
         finally:
             rewind()
+        self.graphs.add(graph)
         return graph.replay
 
     def capture(self, graph: torch.cuda.CUDAGraph, step: "Step", rewind: Callable[[], None]) -> torch.Tensor:

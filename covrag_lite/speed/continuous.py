@@ -16,10 +16,13 @@ from covrag_lite import prompts as tasks
 from covrag_lite.config import Config
 from covrag_lite.model.local import LanguageModel
 from covrag_lite.records import Question
-from covrag_lite.speed import inference
-from covrag_lite.speed.saying import tell_failure
+from covrag_lite.speed.rows import Made, Rows, ignore
+from covrag_lite.speed.stages import measured, time_stages
 
+SECONDS = 300.0  # after which no further row is begun
+FIRST = 32  # prompts of the round that is not timed
 FREE_ROOM = 96  # tokens of a verdict that runs free, beside its revised question; as in `LanguageModel.judge`
+MOST = 1024  # requests that it takes together unless it is told otherwise
 BLOCK = 32  # tokens of a page on a CPU, where a step goes through the whole cache
 
 
@@ -38,6 +41,7 @@ class Continuous:
     def __init__(self, model: LanguageModel, network: torch.nn.Module | None = None):
         self.model = model
         self.own_network = network
+        self.expected = 1  # requests of the largest batch to come, of which the first call may see a part alone
         self.attention = (network or model.quick_network).config._attn_implementation
 
     def __getattr__(self, name: str) -> object:
@@ -47,7 +51,9 @@ class Continuous:
 
     def with_adapter(self, name: str) -> "Continuous":
         """The same way of writing with this adapter."""
-        return Continuous(self.model.with_adapter(name), self.own_network)
+        made = Continuous(self.model.with_adapter(name), self.own_network)
+        made.expected = self.expected
+        return made
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
         """One batch: how many rows go together is for continuous batching to decide."""
@@ -77,10 +83,11 @@ class Continuous:
         return [text.strip() for text in model.tokenizer.batch_decode(written, skip_special_tokens=True)]
 
     def pages(self, ids: Sequence[Sequence[int]], max_tokens: int) -> ContinuousBatchingConfig:
-        """What it decides itself on a GPU; on a CPU as many pages as these prompts take."""
+        """What it decides itself on a GPU for as many requests as are expected; on a CPU the pages that they take."""
+        together = min(MOST, max(len(ids), self.expected))
         if self.model.device == "cuda":
-            return ContinuousBatchingConfig()
-        pages = sum(-(-(len(one) + max_tokens) // BLOCK) + 1 for one in ids)
+            return ContinuousBatchingConfig(max_requests_per_batch=together)
+        pages = together * max(-(-(len(one) + max_tokens) // BLOCK) + 1 for one in ids)
         return ContinuousBatchingConfig(block_size=BLOCK, num_blocks=pages, max_batch_tokens=max(map(len, ids)) * 2)
 
     def answer(self, prompts: Sequence[str], max_tokens: int) -> list[tuple[str, None]]:
@@ -105,51 +112,86 @@ def against(
     search: Callable,
     questions: Sequence[Question],
     plain_network: torch.nn.Module | None = None,
+    seconds: float = SECONDS,
+    note: Callable[[pd.DataFrame], None] = ignore,
 ) -> pd.DataFrame:
     """Questions a second, ours first: plain RAG's answers, verdicts on them, and all of CoV-RAG's two rounds.
 
-    `same` counts texts that are those of our own batches; of verdicts `parsed` counts those that parse at all.
+    `same` counts texts that are those of our own batches; of verdicts `parsed` counts those that parse at all. `note`
+    is called with the table so far after every row.
     """
     model = model.with_adapter("cov")
     asked = [question.question for question in questions]
     found = search(asked)
-    texts = [tasks.build_answer(x, k) for x, k in zip(asked, found)]
     limit = config.model.max_answer_tokens
-    rows, made = {}, {}
+    made: dict[str, dict[str, str]] = {}  # texts by their prompts
+    rows = Rows(seconds, lambda some: note(table(some)))
 
-    def take(name: str, one: LanguageModel | Continuous, write: Callable[[Sequence[str]], list], given: list) -> None:
-        """One way's row; a first round is not timed, in which kernels are chosen and pages laid out."""
-        try:
-            write_all(one, write, given)
-            with inference.measured(one) as row:
-                made[name] = dict(write_all(one, write, given))
-        except Exception as error:  # whatever the peer says is its result
-            rows[name] = {"failure": tell_failure(error)}
-            return
-        stage = name.split(",")[0]
-        ours = made[f"{stage}, ours"]
-        same = sum(made[name][text] == ours[text] for text in given)
-        rows[name] = row | {"per_second": len(given) / row["seconds"], "same": same, "n": len(given)}
+    def answers() -> list[str]:
+        return [tasks.build_answer(x, k) for x, k in zip(asked, found)]
+
+    def verdicts() -> list[str]:
+        rows.need("answers, ours")
+        written = [made["answers, ours"][text] for text in answers()]
+        return [tasks.build_verify(x, k, y) for x, k, y in zip(asked, found, written)]
+
+    def take(name: str, one: LanguageModel | Continuous, prompts_of: Callable[[], list[str]]) -> None:
+        def work() -> Made:
+            stage = name.split(",")[0]
+            given = prompts_of()
+            row, made[name] = time_texts(one, stage, given, limit)
+            ours = made.get(f"{stage}, ours", {})
+            same = sum(made[name][text] == ours.get(text) for text in given)
+            return {name: row | ({"same": same} if ours else {})}
+
+        rows.take(name, work)
+
+    def take_rounds(way: str, one: LanguageModel | Continuous) -> None:
+        def work() -> Made:
+            rows.need(f"verdicts, {way}")
+            return {f"two rounds, {way}": two_rounds(config, one, search, questions)}
+
+        rows.take(f"two rounds, {way}", work)
+
+    def stop(one: Continuous) -> None:
+        rows.take("stopping generate_batch", lambda: one.stop() or {}, always=True)
 
     peer = Continuous(model)
-    take("answers, ours", model, lambda some: model.generate(some, limit), texts)
-    answers = [made["answers, ours"][text] for text in texts]
-    verify = [tasks.build_verify(x, k, y) for x, k, y in zip(asked, found, answers)]
-    take("verdicts, ours", model, model.verify, verify)
-    rows["two rounds, ours"] = two_rounds(config, model, search, questions)
-    take("answers, generate_batch", peer, lambda some: peer.generate(some, limit), texts)
-    peer.stop()  # pages are laid out for the prompts that come first
-    take("verdicts, generate_batch", peer, lambda some: [text for text, _ in peer.judge(some)], verify)
-    if "failure" not in rows["verdicts, generate_batch"]:
-        rows["two rounds, generate_batch"] = two_rounds(config, peer, search, questions)
-        parsed = [tasks.parse_verdict(text, model.schema, None) for text in made["verdicts, generate_batch"].values()]
-        rows["verdicts, generate_batch"]["parsed"] = sum(one.parsed for one in parsed)
-    peer.stop()
+    take("answers, ours", model, answers)
+    take("verdicts, ours", model, verdicts)
+    take_rounds("ours", model)
+    take("answers, generate_batch", peer, answers)
+    stop(peer)  # pages are laid out for the prompts that come first
+    take("verdicts, generate_batch", peer, verdicts)
+    take_rounds("generate_batch", peer)
+    stop(peer)
     if plain_network is not None:
         loaded = Continuous(model, plain_network)
-        take("answers, generate_batch as loaded", loaded, lambda some: loaded.generate(some, limit), texts)
-        loaded.stop()
-    return table(rows)
+        take("answers, generate_batch as loaded", loaded, answers)
+        stop(loaded)
+    return table(rows.made)
+
+
+def time_texts(
+    one: LanguageModel | Continuous, stage: str, given: list[str], limit: int
+) -> tuple[dict[str, float], dict[str, str]]:
+    """One way's row and its texts; a first round is not timed, in which kernels are chosen and pages laid out."""
+
+    def write(some: list[str]) -> dict[str, str]:
+        if stage == "answers":
+            return dict(write_all(one, lambda batch: one.generate(batch, limit), some))
+        return dict(write_all(one, lambda batch: [text for text, _ in one.judge(batch)], some))
+
+    if isinstance(one, Continuous):
+        one.expected = len(given)
+    write(sorted(given, key=len)[-FIRST:])  # the longest: pages are laid out for them
+    with measured(one) as row:
+        made = write(given)
+    n = len(given)
+    row |= {"per_second": n / row["seconds"], "n": n}
+    if stage == "verdicts" and isinstance(one, Continuous):
+        row["parsed"] = sum(tasks.parse_verdict(text, one.schema, None).parsed for text in made.values())
+    return row, made
 
 
 def write_all(one: LanguageModel | Continuous, write: Callable, given: list) -> list[tuple[str, str]]:
@@ -162,14 +204,16 @@ def two_rounds(
     config: Config, model: LanguageModel | Continuous, search: Callable, questions: Sequence[Question]
 ) -> dict[str, float]:
     """Seconds of all stages of CoV-RAG in the paper's layout."""
-    stages = inference.time_stages(config, model, search, questions)
+    stages = time_stages(config, model, search, questions)
     seconds = sum(stage["seconds"] for stage in stages.values())
     return {"seconds": seconds, "per_second": len(questions) / seconds, "n": len(questions)}
 
 
-def table(rows: dict[str, dict]) -> pd.DataFrame:
+def table(rows: Made) -> pd.DataFrame:
     """One row a way, with our speed over its speed first."""
     frame = pd.DataFrame.from_dict(rows, orient="index").drop(columns="passes", errors="ignore")
-    ours = {name.split(",")[0]: row["seconds"] for name, row in rows.items() if name.endswith(", ours")}
-    frame.insert(0, "ours_faster", [frame.seconds[name] / ours[name.split(",")[0]] for name in frame.index])
+    if "seconds" not in frame:
+        return frame  # of failures alone
+    ours = [frame.seconds.get(f"{name.split(',')[0]}, ours", float("nan")) for name in frame.index]
+    frame.insert(0, "ours_faster", frame.seconds / ours)
     return frame

@@ -1,9 +1,11 @@
 """Model folders with the weights in 4 bits already: what every way of training reads, so that all have the same base.
 
-A shape of `shapes` has random weights; a folder or a GGUF file has its own, which are quantised once. `peers` calls
-`write_folder` before the first way begins.
+A shape of `shapes` has random weights; a folder or a GGUF file has its own, which are quantised once. `peers`
+and `holding` let a process of its own call `write_folder` before they measure.
 """
 
+import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -40,7 +42,12 @@ def write_folder(name: str, folder: Path, device: str) -> Path:
     place = folder / Path(name).name.replace(".", "-")
     if not (place / "config.json").exists():
         network, tokenizer = random_weights(name, device) if name in SHAPES else own_weights(name, device)
-        save_four_bit(network, tokenizer, place)
+        making = place.with_name(f"{place.name}.{os.getpid()}")
+        save_four_bit(network, tokenizer, making)
+        try:
+            making.rename(place)
+        except OSError:  # another process was faster
+            shutil.rmtree(making)
     return place
 
 
@@ -77,7 +84,7 @@ def save_four_bit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
     )
     network.config.quantization_config = quantization(network.dtype)
     network.config.architectures = [type(network).__name__]
-    network.config.save_pretrained(folder)  # last: it says that the folder is whole
+    network.config.save_pretrained(folder)
 
 
 def load_four_bit(folder: Path, device: str, attention: str = "sdpa") -> PreTrainedModel:

@@ -1,112 +1,72 @@
 """What the cards of our users hold: the longest rows to train on and the largest batches to answer, memory capped.
 
 The allocator is held to a card's memory, less what a process takes before its first tensor, and sizes are doubled until
-it refuses. The shapes have random weights in 4 bits; prompts are as long as those of RAG.
+it refuses. The shapes have random weights in 4 bits; prompts are as long as those of RAG. Each shape, card and work is
+measured in a process of its own (`card`), and what is in the file already is not measured again, unless it failed.
 
-    python -m covrag_lite.speed.holding --shapes smollm2,1.5b,7b,13b --cards 12,24 --out holding.json
+    python -m covrag_lite.speed.holding --shapes smollm2,1.5b,7b,13b --cards 12,24 --workers 4 --out holding.json
 """
 
 import argparse
-import gc
 import json
-import random
+import os
+import subprocess
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
-import torch
 
-from covrag_lite.config import Model, Training
+from covrag_lite.config import ROOT
 from covrag_lite.manifest import find_commit
-from covrag_lite.model import decoding
-from covrag_lite.model.local import LanguageModel, load_model
-from covrag_lite.model.serving import FULL
-from covrag_lite.speed import folders, training
-from covrag_lite.speed.options import numbers
-from covrag_lite.speed.shapes import SHAPES, Variant, length_mix
+from covrag_lite.speed.options import numbers, some_of
+from covrag_lite.speed.rows import write_json
+from covrag_lite.speed.saying import last_words
+from covrag_lite.speed.shapes import SHAPES
 
-CONTEXT = 0.75  # GiB that a process takes of a card before its first tensor
 ROWS = (1024, 2048, 4096, 8192, 16384)  # tokens of a row
 BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # prompts that are answered together
-MIDDLING = 2  # the place of the size that is tried first
-PROMPT = 600  # tokens of a prompt with five passages
-ANSWER = 8  # tokens written: the cache has room for more from the start
+SIZE = {"training": "row", "answering": "batch"}  # the column of what a work holds
 NOTHING = "does not fit"
+LATE = "left out: the time is up"
+GRACE = 180  # seconds beyond the time after which a process is stopped, whatever it does
 
 
-@contextmanager
-def capped(card: float, device: str) -> Iterator[None]:
-    """As on a card of so many GiB; a CPU has no cap."""
-    if device == "cuda":
-        whole = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (card - CONTEXT) * 2**30 / whole))
-    yield
-    if device == "cuda":
-        torch.cuda.set_per_process_memory_fraction(1.0)
+class ChildFailed(RuntimeError):
+    """A process that ended without a result; the message is its last words."""
 
 
-def clear() -> None:
-    """Give back what nobody uses any more."""
-    gc.collect()
-    torch.cuda.empty_cache()
+class Table:
+    """The rows, one a backbone and card, and their file; several threads fill it."""
 
+    def __init__(self, out: Path | None):
+        self.out = out
+        self.lock = threading.Lock()
+        known = json.loads(out.read_text())["rows"] if out and out.exists() else []
+        self.rows = {(row["backbone"], row["card_gb"]): row for row in known}
 
-def largest(attempt: Callable[[int], float | None], sizes: Sequence[int], begin: int = 0) -> dict[int, float]:
-    """The sizes that fit, each with its peak: from `begin` up until one does not, or down to the first that does."""
-    made = {}
-    at = begin
-    while 0 <= at < len(sizes):
-        peak = attempt(sizes[at])
-        if peak is None and (made or at == 0):
-            break
-        if peak is None:
-            at -= 1
-            continue
-        made[sizes[at]] = peak
-        if at < begin:  # came down to it
-            break
-        at += 1
-    return made
-
-
-def train_once(shape: str, device: str) -> Callable[[int], float | None]:
-    """A function that trains three steps on rows of so many tokens, and tells the peak of memory in GB."""
-    execution = "compiled+graph" if device == "cuda" else "eager"
-
-    def attempt(tokens: int) -> float | None:
-        samples = length_mix(8 * tokens // 600 + 16, SHAPES[shape].vocabulary)
-        variant = Variant("ours", tokens, execution)
-        row = training.measure(shape, variant, samples, Training(step_tokens=tokens), device, 1)
-        if "failure" in row:
-            print(f"{shape}, rows of {tokens}: {row['failure']}", flush=True)
+    def known(self, shape: str, card: float, work: str) -> dict[int, float] | None:
+        """What a card held in an earlier run, None where that is not known."""
+        row = self.rows.get((shape, card), {})
+        if SIZE[work] not in row:
             return None
-        return row["peak_gb"] or 0.0
+        held = row[SIZE[work]]
+        return {} if held == NOTHING else {held: row[f"{work}_peak_gb"]}
 
-    return attempt
-
-
-def answer_once(model: LanguageModel) -> Callable[[int], float | None]:
-    """A function that answers so many prompts in one batch, and tells the peak of memory in GB."""
-    generator = random.Random(0)
-    vocabulary = model.network.config.vocab_size
-
-    def attempt(batch: int) -> float | None:
-        prompts = [" ".join(f"<{generator.randrange(1, vocabulary)}>" for _ in range(PROMPT)) for _ in range(batch)]
-        clear()
-        if model.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        try:
-            decoding.write_answers(model, prompts, ANSWER)
-        except RuntimeError as error:
-            if not FULL.search(str(error)):
-                raise
-            return None
-        return torch.cuda.max_memory_allocated() / 1e9 if model.device == "cuda" else 0.0
-
-    return attempt
+    def add(self, shape: str, card: float, work: str, told: dict) -> None:
+        """Take over what is told of one work, and write the file."""
+        with self.lock:
+            row = self.rows.setdefault((shape, card), {"backbone": shape, "card_gb": card})
+            for stale in ("failure", f"{work}_failure"):
+                row.pop(stale, None)
+            row |= told
+            print(row, flush=True)
+            if self.out:
+                write_json(self.out, {**find_commit(), "rows": list(self.rows.values())})
 
 
 def measure(
@@ -117,62 +77,104 @@ def measure(
     out: Path | None = None,
     rows: Sequence[int] = ROWS,
     batches: Sequence[int] = BATCHES,
+    workers: int = 1,
 ) -> pd.DataFrame:
     """The table: backbone, card, the longest row with its peak, the largest batch with its peak."""
-    start = time.perf_counter()
-    made: list[dict] = []
-    with tempfile.TemporaryDirectory() as folder:
+    until = time.monotonic() + seconds
+    table = Table(out)
+    sizes = {"training": rows, "answering": batches}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
+        jobs = []
         for shape in shapes:
-            seen: dict[str, dict[int, float]] = {}  # what the larger card held says where to begin on the smaller one
-            for card in sorted(cards, reverse=True):
-                row = {"backbone": shape, "card_gb": card}
-                if time.perf_counter() - start > seconds:
-                    made.append(row | {"failure": "left out: the time is up"})
-                    continue
-                with capped(card, device):
-                    seen["train"] = search(train_once(shape, device), rows, seen.get("train"), card)
-                    row |= told("row", "training", seen["train"])
-                    clear()  # of what was trained: networks hold on to themselves
-                    settings = Model(model=str(folders.write_folder(shape, Path(folder), device)), adapters="none")
-                    model = load_model(settings)
-                    seen["answer"] = search(answer_once(model), batches, seen.get("answer"), card)
-                    row |= told("batch", "answering", seen["answer"])
-                    del model
-                    clear()
-                made.append(row)
-                print(row, flush=True)
-                if out:
-                    out.write_text(json.dumps({**find_commit(), "rows": made}, indent=1) + "\n")
-    return pd.DataFrame(made)
+            for work in SIZE:
+                task = {"work": work, "shape": shape, "device": device, "sizes": sizes[work], "folder": folder}
+                jobs.append(pool.submit(measure_cards, table, task, sorted(cards, reverse=True), until))
+        try:
+            for job in jobs:
+                job.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # whoever interrupts this wants no further process
+    return pd.DataFrame(table.rows.values())
 
 
-def search(attempt: Callable, sizes: Sequence[int], before: dict[int, float] | None, card: float) -> dict[int, float]:
-    """What fits, from a middling size, or after a larger card from the largest whose peak there has room here."""
-    begin = min(MIDDLING, len(sizes) - 1)
-    if before:
-        room = (card - CONTEXT) * 2**30 / 1e9
-        below = max(0, sizes.index(min(before)) - 1)
-        begin = max((sizes.index(size) for size, peak in before.items() if peak < room), default=below)
-    return largest(attempt, sizes, begin)
+def measure_cards(table: Table, task: dict, cards: Sequence[float], until: float) -> None:
+    """One work of one shape on each card, from the largest: what that held says where to begin on the next."""
+    shape, work = task["shape"], task["work"]
+    before: dict[int, float] = {}
+    is_written = False
+    for card in cards:
+        known = table.known(shape, card, work)
+        if known is not None:
+            before = known
+            continue
+        if time.monotonic() > until:
+            table.add(shape, card, work, {f"{work}_failure": LATE})
+            continue
+        try:
+            if work == "answering" and not is_written:
+                run_child(task | {"work": "folder"}, until)
+                is_written = True
+            before = search_in_children(task | {"card": card, "before": before}, until)
+        except ChildFailed as error:
+            table.add(shape, card, work, {f"{work}_failure": str(error)})
+        else:
+            table.add(shape, card, work, told(work, before))
 
 
-def told(size: str, work: str, held: dict[int, float]) -> dict:
+def search_in_children(task: dict, until: float) -> dict[int, float]:
+    """The sizes that fit; as often as memory is left behind, a new process goes on where the last one stopped."""
+    tried: dict = {}
+    while True:
+        said = run_child(task | {"tried": tried}, until)
+        if "held" in said:
+            return {int(size): peak for size, peak in said["held"].items()}
+        tried = said["tried"]
+
+
+def run_child(task: dict, until: float) -> dict:
+    """What a process of its own says about a task."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    own = {"PYTHONPATH": os.pathsep.join(path for path in paths if path), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "covrag_lite.speed.card", json.dumps(task)]
+    limit = max(0.0, until - time.monotonic()) + GRACE
+    # Files and no pipes: those that compile for it may hold on to a pipe when it is gone.
+    with tempfile.TemporaryFile("w+") as result, tempfile.TemporaryFile("w+", errors="replace") as talk:
+        try:
+            child = subprocess.run(
+                command, env=os.environ | own, cwd=task["folder"], stdout=result, stderr=talk, timeout=limit
+            )
+        except subprocess.TimeoutExpired:
+            raise ChildFailed(f"stopped after {limit:.0f} seconds") from None
+        result.seek(0)
+        talk.seek(0)
+        lines, said = result.read().splitlines(), talk.read()
+    print(said, end="", file=sys.stderr, flush=True)
+    if child.returncode or not lines:
+        raise ChildFailed(last_words(said))
+    return json.loads(lines[-1])
+
+
+def told(work: str, held: dict[int, float]) -> dict:
     """The largest size that fits, and its peak."""
-    if not held:
-        return {size: NOTHING, f"{work}_peak_gb": None}
-    best = max(held)
-    return {size: best, f"{work}_peak_gb": held[best]}
+    best = max(held) if held else NOTHING
+    return {SIZE[work]: best, f"{work}_peak_gb": held.get(best)}
 
 
 def main() -> None:
+    import torch
+
+    has_cuda = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shapes", default="smollm2,1.5b,7b,13b" if torch.cuda.is_available() else "tiny")
+    usual = ["smollm2", "1.5b", "7b", "13b"] if has_cuda else ["tiny"]
+    parser.add_argument("--shapes", type=some_of(SHAPES), default=usual)
     parser.add_argument("--cards", type=numbers(float), default=[12.0, 24.0], help="GiB of each card")
+    parser.add_argument("--workers", type=int, default=1, help="processes side by side, where the GPU has room")
     parser.add_argument("--seconds", type=float, default=240, help="after which no further card is begun")
     parser.add_argument("--out", type=Path, help="a JSON file for the table")
     given = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    print(measure(given.shapes.split(","), given.cards, device, given.seconds, given.out).to_string(index=False))
+    device = "cuda" if has_cuda else "cpu"
+    frame = measure(given.shapes, given.cards, device, given.seconds, given.out, workers=given.workers)
+    print(frame.to_string(index=False))
 
 
 if __name__ == "__main__":

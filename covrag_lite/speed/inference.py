@@ -8,14 +8,11 @@ notebooks/speed.ipynb calls `benchmark`.
 """
 
 import argparse
-import copy
 import json
 import math
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -24,18 +21,16 @@ import torch
 from covrag_lite import prompts
 from covrag_lite.config import Config, Run, World
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.journal import Journal
+from covrag_lite.manifest import find_commit
 from covrag_lite.model import decoding
-from covrag_lite.model.author import Author
 from covrag_lite.model.local import LanguageModel, load_model
-from covrag_lite.records import Question
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.speed import scaling
 from covrag_lite.speed.grammar import walk
 from covrag_lite.speed.options import numbers, some_of
+from covrag_lite.speed.rows import write_json
 from covrag_lite.speed.shapes import SHAPES, build_network
-from covrag_lite.systems.chain import cov_rag
-from covrag_lite.systems.tools import Tools
+from covrag_lite.speed.stages import measured, rounds
 
 PARTS = ("verdicts", "batches", "rounds", "overhead", "bm25", "continuous", "graphs")
 
@@ -50,27 +45,6 @@ def random_model(config: Config, shape: str) -> LanguageModel:
     network.__dict__["ready"] = {None}  # nothing is left for `quick_network` to unpack
     model.__dict__["_network"] = network
     return model
-
-
-@contextmanager
-def measured(model: LanguageModel, network: torch.nn.Module | None = None) -> Iterator[dict]:
-    """Seconds and forward passes of what is done inside."""
-    row = {"seconds": 0.0, "passes": 0}
-
-    def count(*_: object) -> None:
-        row["passes"] += 1
-
-    def wait() -> None:
-        if model.device == "cuda":
-            torch.cuda.synchronize()
-
-    hook = (network or model.network).register_forward_pre_hook(count)
-    wait()
-    start = time.perf_counter()
-    yield row
-    wait()
-    row["seconds"] = time.perf_counter() - start
-    hook.remove()
 
 
 def compare(rows: dict[str, dict], plain: str, better: dict[str, str]) -> pd.DataFrame:
@@ -157,60 +131,20 @@ def batches(
     return compare(rows, plain, {"faster": "seconds"})
 
 
-def rounds(config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question]) -> pd.DataFrame:
-    """What CoV-RAG costs over plain RAG with the same model, stage by stage, in both layouts of the prompts."""
-    model.with_adapter("cov").generate(["?"], 1)
-    taken = {}
-    for layout in prompts.LAYOUTS:
-        own = replace(config, model=replace(config.model, layout=layout))
-        stages = time_stages(own, model, search, questions)
-        for name, row in stages.items():
-            taken[f"{name}, {layout} layout"] = row
-        total = pd.DataFrame(stages.values())[["seconds", "passes"]].sum().to_dict()
-        taken[f"CoV-RAG, {layout} layout"] = total | {"n": len(questions)}
-    frame = pd.DataFrame.from_dict(taken, orient="index")
-    rag_seconds = frame.seconds[["search, paper layout", "answer, paper layout"]].sum()
-    frame.insert(0, "times_rag", frame.seconds / rag_seconds)
-    return frame
-
-
-def time_stages(
-    config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question]
-) -> dict[str, dict]:
-    """Seconds, passes and questions of each stage of CoV-RAG in the configured layout."""
-    view = copy.copy(model)
-    view.config = config.model
-    view = view.with_adapter("cov")
-    if not view.adapter:
-        view = model.with_adapter("cov")  # one trained in the other layout costs the same
-    stages: dict[str, dict] = {}
-
-    def timed(name: str, work: Callable) -> Callable:
-        def run(*given: Sequence) -> list:
-            with measured(view) as row:
-                made = work(*given)
-            stage = f"{name} again" if name in stages else name
-            stages[stage] = row | {"n": len(given[-1])}
-            return made
-
-        return run
-
-    with tempfile.TemporaryDirectory() as folder:
-        author = Author(config.model, view, Journal(Path(folder) / "journal.jsonl"))
-        if config.model.layout == "shared":
-            x = [question.question for question in questions]
-            timed("answer and verify", author.foresee)(x, search(x))
-        tools = Tools(
-            "CoV-RAG", timed("search", search), timed("answer", author.answer), timed("verify", author.verify)
-        )
-        cov_rag(questions, tools)
-    return stages
-
-
 def benchmark(
-    parts: Sequence[str], config: Config, n: int, shape: str = "", sizes: Sequence[int] = (10_000, 100_000)
+    parts: Sequence[str],
+    config: Config,
+    n: int,
+    shape: str = "",
+    sizes: Sequence[int] = (10_000, 100_000),
+    note: Callable[[str, pd.DataFrame], None] | None = None,
+    seconds: float | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """The named parts over the world's first questions; with a shape, verdicts and batches are of random weights."""
+    """The named parts over the world's first questions; with a shape, verdicts and batches are of random weights.
+
+    `note` is called with a part's name and its rows so far whenever a long part has a new one; such a part begins no
+    row after so many `seconds`.
+    """
     questions = load_questions(config)[:n]
     passages = load_passages(config)
     search = load_retriever(config.retrieval, passages)
@@ -221,6 +155,9 @@ def benchmark(
         model = random_model(config, shape) if shape else load_model(config.model)
 
     def measure(part: str) -> pd.DataFrame:
+        given = {"note": partial(note, part)} if note else {}
+        if seconds is not None:
+            given["seconds"] = seconds
         match part:
             case "verdicts":
                 texts = [prompts.build_verify(x, k, "It is so.[1]") for x, k in zip(asked, found)]
@@ -235,11 +172,11 @@ def benchmark(
                 from covrag_lite.speed import continuous
 
                 plain = None if shape else load_model(config.model).with_adapter("cov").network
-                return continuous.against(config, model, search, questions, plain)
+                return continuous.against(config, model, search, questions, plain, **given)
             case "graphs":
                 from covrag_lite.speed import replaying
 
-                return replaying.against(config, model, search, questions)
+                return replaying.against(config, model, search, questions, **given)
             case "overhead":
                 return scaling.overhead(config)
             case "bm25":
@@ -261,18 +198,24 @@ def main() -> None:
     sizes_help = "sizes of the worlds that are searched"
     parser.add_argument("--passages", type=numbers(int), default=[10_000, 100_000], help=sizes_help)
     parser.add_argument("--out", type=Path, help="a JSON file for the frames")
+    parser.add_argument("--seconds", type=float, help="after which continuous and graphs begin no further row")
     given = parser.parse_args()
     of_each_set = math.ceil(given.questions / 4)
     config = Config(world=World(n_test=max(150, given.questions // 4 + 1)), run=Run(name="speed"))
     config = config.change(n_questions=of_each_set, model=given.model, adapters=given.adapters, data=given.data)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    content = {"device": device, "torch": torch.__version__, "shape": given.shape or config.model.model}
-    for part in given.parts:
-        frame = benchmark([part], config, given.questions, given.shape, given.passages)[part]
-        print(part, frame.round(3).to_string(), sep="\n", flush=True)
+    content = {**find_commit(), "device": device, "torch": torch.__version__}
+    content["shape"] = given.shape or config.model.model
+
+    def keep(part: str, frame: pd.DataFrame) -> None:
         content[part] = json.loads(frame.to_json(orient="index"))
         if given.out:
-            given.out.write_text(json.dumps(content, indent=1) + "\n")
+            write_json(given.out, content)
+
+    for part in given.parts:
+        made = benchmark([part], config, given.questions, given.shape, given.passages, keep, given.seconds)
+        print(part, made[part].round(3).to_string(), sep="\n", flush=True)
+        keep(part, made[part])
 
 
 if __name__ == "__main__":

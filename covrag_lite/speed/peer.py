@@ -1,4 +1,4 @@
-"""One way of training in a process of its own: what `peers` starts, and what the process says.
+"""One way of training in a process of its own, and another for the weights: what `peers` starts, and what they say.
 
 Little is imported at the top: Unsloth must come before transformers, whose code it changes.
 """
@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from covrag_lite.config import Config, Training
-from covrag_lite.speed.peers import SAMPLES, WAYS, Case, Way, about
+from covrag_lite.manifest import find_commit
+from covrag_lite.speed.peers import LATE, SAMPLES, WARM_UP, WAYS, Case, Way, about
 from covrag_lite.speed.saying import tell_failure
 
-WARM_UP = 2  # steps that are not timed
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "trl", "liger-kernel", "flash-attn-4", "unsloth")
 PACKAGES += ("unsloth-zoo", "datasets")
 
@@ -35,11 +35,22 @@ def work(task: dict) -> None:
         if missing:
             row["failure"] = f"not installed: {', '.join(missing)}"
         elif time.perf_counter() - begin > task["seconds"]:
-            row["failure"] = "left out: the time is up"
+            row["failure"] = LATE
         else:
             row |= measure(way, case, task["device"], Path(task["folder"]))
         with open(task["outcome"], "a") as lines:
             lines.write(json.dumps(row) + "\n")
+
+
+def write_folders(task: dict) -> None:
+    """The weights of all shapes, so that no way has the writing in its time; one that cannot be written is told."""
+    from covrag_lite.speed import folders
+
+    for shape in task["shapes"]:
+        try:
+            folders.write_folder(shape, Path(task["folder"]), task["device"])
+        except Exception:  # every way that needs it will say so in its row
+            traceback.print_exc()
 
 
 def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
@@ -63,13 +74,15 @@ def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
     shape = json.loads((place / "config.json").read_text())
     return {
         "tokens_per_second": speed,
+        "steady": max(rates),
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None,
         "of_limit": speed * operations(shape) / training.matrix_rate(device),
         "first_loss": losses[0],
         "last_loss": losses[-1],
         "losses": losses,
+        "step_seconds": seconds,
         "settings": told | {"left_over_gb": round(left_over, 3)},
-        "versions": versions() | {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU"},
+        "versions": versions() | find_commit() | {"device": device_name(device)},
     }
 
 
@@ -156,6 +169,13 @@ def operations(shape: dict) -> float:
     return 4.0 * shape["num_hidden_layers"] * width * (2 * width + 2 * keys + 3 * wide)
 
 
+def device_name(device: str) -> str:
+    """What the GPU calls itself."""
+    import torch
+
+    return torch.cuda.get_device_name() if device == "cuda" else "CPU"
+
+
 def versions() -> dict[str, str]:
     """The versions of what is installed of the libraries that matter."""
     made = {}
@@ -168,4 +188,5 @@ def versions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    work(json.loads(sys.argv[1]))
+    given = json.loads(sys.argv[1])
+    work(given) if "way" in given else write_folders(given)

@@ -15,20 +15,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import pandas as pd
 
 from covrag_lite.config import ROOT
 from covrag_lite.manifest import find_commit
 from covrag_lite.speed.options import pairs, some_of
+from covrag_lite.speed.rows import write_json
+from covrag_lite.speed.saying import last_words
 
 LOG = "log.txt"  # what a way printed
 GRACE = 90  # seconds beyond its time after which a way is stopped, whatever it does
-COLUMNS = ["shape", "samples", "way", "ours_faster", "ours_memory", "tokens_per_second", "peak_gb", "of_limit"]
-COLUMNS += ["first_loss", "last_loss", "losses", "settings", "versions", "failure"]
+WARM_UP = 2  # steps that are not timed
+LATE = "left out: the time is up"
+COLUMNS = ["shape", "samples", "way", "ours_faster", "ours_faster_steady", "ours_memory", "tokens_per_second", "steady"]
+COLUMNS += ["peak_gb", "of_limit", "first_loss", "last_loss", "losses", "step_seconds", "settings", "versions"]
+COLUMNS += ["failure"]
+LONG = ["losses", "step_seconds", "settings", "versions"]  # columns that no table shows
 OPTIMIZER = {"optim": "adamw_torch_fused"}
 SELECTIVE = {"gradient_checkpointing_kwargs": {"selective": True}}  # trl's: matrix products are kept, all else is not
 
@@ -95,26 +102,42 @@ def benchmark(
     kinds: Sequence[str] = BOTH,
     out: Path | None = None,
     log: Path | None = None,
+    again: bool = False,
 ) -> pd.DataFrame:
-    """Every way on every shape, one process a way; written to `out` as it goes, beside what is there of other ways."""
+    """Every way on every shape, one process a way; written to `out` as it goes, beside what is there already.
+
+    What `out` holds of these ways with as many steps is not measured again, unless `again` says so. `seconds` count
+    from when the weights are written; each way has its share of them.
+    """
     for way in ways:
         if way not in WAYS:
             raise ValueError(f"way {way!r} is not known; use some of {', '.join(WAYS)}")
-    begin = time.perf_counter()
-    cases = cases_of(shapes, kinds, step_tokens, n_steps)
-    made_anew = {(about(way, case)["shape"], case.samples, way) for way in ways for case in cases}
-    rows = [row for row in known_rows(out) if (row["shape"], row["samples"], row["way"]) not in made_anew]
+    rows = {key_of(row): row for row in known_rows(out)}
+    asked = {way: cases_of(shapes, kinds, step_tokens, n_steps) for way in ways}
+    if not again:
+        asked = {way: [one for one in cases if not is_known(rows, way, one)] for way, cases in asked.items()}
+    asked = {way: cases for way, cases in asked.items() if cases}
+
+    def add(row: dict) -> None:
+        if not (is_late(row) and is_measured(rows.get(key_of(row), {}))):
+            rows[key_of(row)] = row
+        print({name: row[name] for name in row if name not in LONG}, flush=True)
+        if out:
+            made = json.loads(compare(list(rows.values())).to_json(orient="records"))
+            write_json(out, {**find_commit(), "rows": made})
+
     with tempfile.TemporaryDirectory() as folder:
-        for number, way in enumerate(ways, 1):
-            left = seconds * number / len(ways) - (time.perf_counter() - begin)
-            rows += run_way(way, cases, device, (libraries or {}).get(WAYS[way].kind, ""), left, Path(folder))
-            if out:
-                made = json.loads(compare(rows).to_json(orient="records"))
-                out.write_text(json.dumps({**find_commit(), "rows": made}, indent=1) + "\n")
+        write_folders([one for cases in asked.values() for one in cases], device, Path(folder))
+        begin = time.perf_counter()
+        for number, (way, cases) in enumerate(asked.items(), 1):
+            left = seconds * number / len(asked) - (time.perf_counter() - begin)
+            library = (libraries or {}).get(WAYS[way].kind, "")
+            for row in run_way(way, cases, device, library, left, Path(folder)):
+                add(row)
             if log:
                 with log.open("a") as lines:
                     lines.write(f"== {way}\n{(Path(folder) / LOG).read_text(errors='replace')}")
-    return compare(rows)
+    return compare(list(rows.values()))
 
 
 def known_rows(out: Path | None) -> list[dict]:
@@ -122,39 +145,71 @@ def known_rows(out: Path | None) -> list[dict]:
     return json.loads(out.read_text())["rows"] if out and out.exists() else []
 
 
-def run_way(way: str, cases: Sequence[Case], device: str, library: str, seconds: float, folder: Path) -> list[dict]:
-    """One way's rows, from a process of its own; a case that it never came to says why."""
-    outcome = folder / "outcome.jsonl"
-    outcome.write_text("")
-    task = {"way": way, "device": device, "seconds": seconds, "folder": str(folder), "outcome": str(outcome)}
-    task["cases"] = [vars(case) for case in cases]
+def key_of(row: dict) -> tuple[str, str, str]:
+    """What a row is about."""
+    return row["shape"], row["samples"], row["way"]
+
+
+def is_measured(row: dict) -> bool:
+    return row.get("tokens_per_second") is not None
+
+
+def is_late(row: dict) -> bool:
+    """Whether a row says nothing but that the time was too short."""
+    return (row.get("failure") or "").startswith(("left out", "stopped after"))
+
+
+def is_known(rows: Mapping[tuple, dict], way: str, case: Case) -> bool:
+    """Whether a way was measured on this case with as many steps."""
+    row = rows.get(key_of(about(way, case)), {})
+    return is_measured(row) and len(row["losses"]) == WARM_UP + case.n_steps
+
+
+def write_folders(cases: Sequence[Case], device: str, folder: Path) -> None:
+    """Write the 4-bit folders in a process that then gives its memory back; what it stumbles over, every way will."""
+    shapes = list(dict.fromkeys(case.shape for case in cases))
+    if shapes:
+        task = {"shapes": shapes, "device": device, "folder": str(folder)}
+        with (folder / LOG).open("w") as lines:
+            start(task, folder, lines).wait()
+
+
+def start(task: dict, folder: Path, lines: IO[str], library: str = "") -> subprocess.Popen:
+    """Begin a task in a process of its own, with libraries of its own before ours."""
     paths = [library, str(ROOT), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(path for path in paths if path), "HF_HUB_OFFLINE": "1"}
     own |= {"UNSLOTH_DISABLE_STATISTICS": "1", "UNSLOTH_COMPILE_LOCATION": str(folder / "unsloth")}
     command = [sys.executable, "-m", "covrag_lite.speed.peer", json.dumps(task)]
-    log = folder / LOG
-    with log.open("w") as lines:
+    return subprocess.Popen(command, env=os.environ | own, cwd=folder, stdout=lines, stderr=subprocess.STDOUT)
+
+
+def run_way(way: str, cases: Sequence[Case], device: str, library: str, seconds: float, folder: Path) -> Iterator[dict]:
+    """One way's rows as its process tells them; a case that it never came to says why."""
+    outcome = folder / "outcome.jsonl"
+    outcome.write_text("")
+    task = {"way": way, "device": device, "seconds": seconds, "folder": str(folder), "outcome": str(outcome)}
+    task["cases"] = [vars(case) for case in cases]
+    limit = max(0, seconds) + GRACE
+    begin = time.perf_counter()
+    reason, told, has_ended = "", 0, False
+    with (folder / LOG).open("w") as lines:
+        process = start(task, folder, lines, library)
         try:
-            subprocess.run(
-                command,
-                env=os.environ | own,
-                cwd=folder,
-                timeout=max(0, seconds) + GRACE,
-                stdout=lines,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-            reason = ""
-        except subprocess.TimeoutExpired as error:
-            reason = f"stopped after {error.timeout:.0f} seconds"
-    rows = [json.loads(line) for line in outcome.read_text().splitlines()]
-    if len(rows) < len(cases):
-        said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        reason = reason or (said[-1] if said else "it ended without a word")
-        rows += [about(way, case) | {"failure": reason[:300]} for case in cases[len(rows) :]]
-    for row in rows:
-        print({name: row[name] for name in row if name not in ("losses", "settings", "versions")}, flush=True)
-    return rows
+            while not has_ended:
+                time.sleep(0.2)
+                if not reason and time.perf_counter() - begin > limit:
+                    process.kill()
+                    reason = f"stopped after {limit:.0f} seconds"
+                has_ended = process.poll() is not None
+                whole = outcome.read_text().rpartition("\n")[0].splitlines()
+                yield from map(json.loads, whole[told:])
+                told = len(whole)
+        finally:
+            process.kill()
+            process.wait()
+    reason = reason or last_words((folder / LOG).read_text(errors="replace"))
+    for case in cases[told:]:
+        yield about(way, case) | {"failure": reason}
 
 
 def about(way: str, case: Case) -> dict:
@@ -163,11 +218,16 @@ def about(way: str, case: Case) -> dict:
 
 
 def compare(rows: list[dict]) -> pd.DataFrame:
-    """The rows; `ours_faster` is our speed over theirs and `ours_memory` our peak over theirs, on the same samples."""
+    """The rows; `ours_faster` is our speed over theirs and `ours_memory` our peak over theirs, on the same samples.
+
+    `ours_faster` is of the timed steps' median, `ours_faster_steady` of each way's fastest one (`steady`): a way that
+    compiles anew for each length may still be at it in most of them.
+    """
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     ours = frame[frame.way == "ours"].set_index(["shape", "samples"])
     of_each = pd.MultiIndex.from_frame(frame[["shape", "samples"]])
-    for name, column in (("ours_faster", "tokens_per_second"), ("ours_memory", "peak_gb")):
+    divided = {"ours_faster": "tokens_per_second", "ours_faster_steady": "steady", "ours_memory": "peak_gb"}
+    for name, column in divided.items():
         frame[name] = ours[column].astype(float).reindex(of_each).to_numpy() / frame[column].astype(float)
     return frame
 
@@ -180,18 +240,22 @@ def main() -> None:
     parser.add_argument("--samples", type=some_of(SAMPLES, ";"), default=list(BOTH), help=samples_help)
     parser.add_argument("--libraries", type=pairs, default={}, help="folders of packages, as unsloth=path,trl=path")
     parser.add_argument("--steps", type=int, default=4, help="steps that are timed, after two that are not")
-    parser.add_argument("--seconds", type=float, default=420, help="after which no further case is begun")
+    seconds_help = "after which no further case is begun, from when the weights are written"
+    parser.add_argument("--seconds", type=float, default=420, help=seconds_help)
+    again_help = "measure what --out holds already with as many steps, too"
+    parser.add_argument("--again", action="store_true", help=again_help)
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     given = parser.parse_args()
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shapes = [str(Path(one).resolve()) if Path(one).exists() else one for one in given.shapes.split(",")]
-    log = given.out.with_suffix(".log") if given.out else None
+    # Whole, because a way runs in a folder of its own; a link keeps its name.
+    shapes = [os.path.abspath(one) if Path(one).exists() else one for one in given.shapes.split(",")]
+    files = {"out": given.out, "log": given.out.with_suffix(".log") if given.out else None, "again": given.again}
     frame = benchmark(
-        given.ways, shapes, device, given.libraries, 16384, given.steps, given.seconds, given.samples, given.out, log
+        given.ways, shapes, device, given.libraries, 16384, given.steps, given.seconds, given.samples, **files
     )
-    print(frame.drop(columns=["losses", "settings", "versions"]).round(3).to_string(index=False))
+    print(frame.drop(columns=LONG).round(3).to_string(index=False))
 
 
 if __name__ == "__main__":

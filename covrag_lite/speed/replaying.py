@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 import torch
@@ -20,7 +21,8 @@ from covrag_lite.config import Config
 from covrag_lite.model import decoding, stepping
 from covrag_lite.model.local import LanguageModel
 from covrag_lite.records import Question
-from covrag_lite.speed import inference
+from covrag_lite.speed.rows import Made, Rows, ignore
+from covrag_lite.speed.stages import measured, time_stages
 
 SECONDS = 110.0  # after which no further row is begun
 ROUNDS = (("paper", "eager"), ("paper", "graphs"), ("shared", "graphs"))
@@ -68,63 +70,83 @@ def ways_of(model: LanguageModel) -> dict[str, LanguageModel]:
 
 
 def against(
-    config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question], seconds: float = SECONDS
+    config: Config,
+    model: LanguageModel,
+    search: Callable,
+    questions: Sequence[Question],
+    seconds: float = SECONDS,
+    note: Callable[[pd.DataFrame], None] = ignore,
 ) -> pd.DataFrame:
-    """Questions a second of each way, stage by stage; `same` of `n` texts are those of the eager way."""
-    begun = time.perf_counter()
+    """Questions a second of each way, stage by stage; `same` of `n` texts are those of the eager way.
+
+    `note` is called with the table so far after every row.
+    """
     model = model.with_adapter("cov")
     asked = [question.question for question in questions]
     found = search(asked)
-    texts = [tasks.build_answer(x, k) for x, k in zip(asked, found)]
-    limit = config.model.max_answer_tokens
     ways = ways_of(model)
-    rows, made = {}, {}
-    ways["eager"].verify(texts[:2])  # what is set up at a first use is not timed
-    ways["eager"].generate(texts[:2], limit)
+    made: dict[str, dict[str, str]] = {}  # texts by their prompts
+    rows = Rows(seconds, lambda some: note(table(some)))
 
-    def take(stage: str, way: str, write: Callable[[LanguageModel, Sequence[str]], list], given: Sequence[str]) -> None:
-        one = ways[way.split(",")[0]]
+    def answers() -> list[str]:
+        return [tasks.build_answer(x, k) for x, k in zip(asked, found)]
+
+    def verdicts() -> list[str]:
+        rows.need("answers, eager")
+        written = [made["answers, eager"][text] for text in answers()]
+        return [tasks.build_verify(x, k, y) for x, k, y in zip(asked, found, written)]
+
+    def take(stage: str, way: str, prompts_of: Callable[[], list[str]]) -> None:
         name = f"{stage}, {way}"
-        if way != "eager" and time.perf_counter() - begun > seconds:
-            rows[name] = {"failure": f"not begun, because {seconds:.0f} seconds were over"}
-            return
-        if one.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        room = limit if stage == "answers" else tasks.VERDICT_ROOM + config.model.max_revised_tokens
-        with clocked() as spent, inference.measured(one) as row:
-            written = {}
-            for batch in one.batches(given, room):
-                written.update(zip(batch, write(one, batch)))
-        made[name] = written
-        first = made[f"{stage}, eager"]
-        same = sum(written[text] == first[text] for text in given)
-        rows[name] = row | dict(spent) | told(one) | {"same": same, "n": len(given)}
-        print(name, rows[name], flush=True)
 
-    def write_answers(one: LanguageModel, batch: Sequence[str]) -> list[str]:
-        return one.generate(batch, limit)
+        def work() -> Made:
+            given = prompts_of()
+            row, made[name] = time_texts(config, ways[way.split(",")[0]], stage, given)
+            first = made.get(f"{stage}, eager", {})
+            same = sum(made[name][text] == first.get(text) for text in given)
+            return {name: row | ({"same": same} if first else {}) | {"n": len(given)}}
 
-    def write_verdicts(one: LanguageModel, batch: Sequence[str]) -> list[str]:
-        return one.verify(batch)
+        rows.take(name, work, always=name == "answers, eager")
 
-    for way in ("eager", "graphs, recording", "graphs"):
-        take("answers", way, write_answers, texts)
-    answers = [made["answers, eager"][text] for text in texts]
-    verify = [tasks.build_verify(x, k, y) for x, k, y in zip(asked, found, answers)]
-    for way in ("eager", "graphs, recording", "graphs"):
-        take("verdicts", way, write_verdicts, verify)
+    for stage, prompts_of in (("answers", answers), ("verdicts", verdicts)):
+        for way in ("eager", "graphs, recording", "graphs"):
+            take(stage, way, prompts_of)
     for layout, way in ROUNDS:
-        if time.perf_counter() - begun < seconds:
-            rows |= time_rounds(config, ways[way], search, questions, layout, way)
-    return table(rows)
+        rows.take(
+            f"two rounds, {layout} layout, {way}",
+            partial(time_rounds, config, ways[way], search, questions, layout, way),
+        )
+    return table(rows.made)
+
+
+def time_texts(
+    config: Config, model: LanguageModel, stage: str, given: list[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """One way's row and its texts; what the eager way sets up at a first use is not timed."""
+    limit = config.model.max_answer_tokens
+    is_answer = stage == "answers"
+    room = limit if is_answer else tasks.VERDICT_ROOM + config.model.max_revised_tokens
+
+    def write(batch: Sequence[str]) -> list[str]:
+        return model.generate(batch, limit) if is_answer else model.verify(batch)
+
+    if model.execution == "eager":
+        write(given[:2])
+    if model.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    written = {}
+    with clocked() as spent, measured(model) as row:
+        for batch in model.batches(given, room):
+            written.update(zip(batch, write(batch)))
+    return row | dict(spent) | told(model), written
 
 
 def time_rounds(
     config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question], layout: str, way: str
-) -> dict[str, dict]:
+) -> Made:
     """One round, which is plain RAG, and CoV-RAG's two; in the shared layout the first round holds its verdicts."""
     own = replace(config, model=replace(config.model, layout=layout))
-    stages = inference.time_stages(own, model, search, questions)
+    stages = time_stages(own, model, search, questions)
     total = sum(stage["seconds"] for stage in stages.values())
     made = {f"two rounds, {layout} layout, {way}": {"seconds": total, "n": len(questions)} | told(model)}
     if layout == "paper":
@@ -132,7 +154,6 @@ def time_rounds(
         made = {f"one round, {way}": {"seconds": one, "n": len(questions)}} | made
     for name, stage in stages.items():
         made[f"{name}, {layout} layout, {way}"] = stage
-    print({name: round(row["seconds"], 2) for name, row in made.items()}, flush=True)
     return made
 
 
@@ -145,9 +166,11 @@ def told(model: LanguageModel) -> dict[str, float]:
     return made
 
 
-def table(rows: dict[str, dict]) -> pd.DataFrame:
+def table(rows: Made) -> pd.DataFrame:
     """One row a way and stage; first how much faster than the eager way, and the time of plain RAG done as well."""
     frame = pd.DataFrame.from_dict(rows, orient="index")
+    if "seconds" not in frame:
+        return frame  # of failures alone
     frame.insert(0, "per_second", frame.n / frame.seconds)
     stages = [name.split(", graphs")[0].removesuffix(", eager") for name in frame.index]
     eager = [f"{stage}, eager" for stage in stages]

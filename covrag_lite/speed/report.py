@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from covrag_lite.report.pictures import save_picture
+from covrag_lite.speed.peers import LONG
 from covrag_lite.systems import palette
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def load_holding(folder: Path) -> pd.DataFrame:
 
 
 def tell_peers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows to read: without the losses themselves, settings and versions."""
-    return frame.drop(columns=["losses", "settings", "versions"], errors="ignore").round(3)
+    """The rows to read: without the steps' losses and seconds, settings and versions."""
+    return frame.drop(columns=LONG, errors="ignore").round(3)
 
 
 def plot_losses(frame: pd.DataFrame, path: Path) -> "Figure":

@@ -21,7 +21,7 @@ from accelerate import PartialState
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
 from covrag_lite.config import Training
-from covrag_lite.speed.saying import tell_failure
+from covrag_lite.speed.saying import tell_root
 from covrag_lite.speed.shapes import PLAIN, SHAPES, VARIANTS, Variant, build_network, length_mix
 from covrag_lite.training import loop, lora, memory
 from covrag_lite.training.layers import ALL
@@ -140,7 +140,7 @@ def measure(
             torch.cuda.reset_peak_memory_stats()
         computed, seconds = time_steps(network, variant, steps, settings, device)
     except RuntimeError as error:  # out of memory among others: this machine cannot run this variant
-        return row | {"failure": tell_failure(error)}
+        return row | {"failure": tell_root(error)}
     useful = [sum(len(one.ids) for chosen in step for one in chosen) for step in steps[WARM_UP:]]
     rates = [tokens / duration for tokens, duration in zip(useful, seconds[WARM_UP:])]
     return row | {

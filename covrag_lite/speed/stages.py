@@ -1,0 +1,94 @@
+"""What CoV-RAG costs stage by stage, and the clock that all measurements of answering go by.
+
+`inference.benchmark` calls `rounds`; `continuous` and `replaying` time the same stages of other ways to write.
+"""
+
+import copy
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from covrag_lite import prompts
+from covrag_lite.config import Config
+from covrag_lite.journal import Journal
+from covrag_lite.model.author import Author
+from covrag_lite.model.local import LanguageModel
+from covrag_lite.records import Question
+from covrag_lite.systems.chain import cov_rag
+from covrag_lite.systems.tools import Tools
+
+
+@contextmanager
+def measured(model: LanguageModel, network: torch.nn.Module | None = None) -> Iterator[dict]:
+    """Seconds and forward passes of what is done inside."""
+    row = {"seconds": 0.0, "passes": 0}
+
+    def count(*_: object) -> None:
+        row["passes"] += 1
+
+    def wait() -> None:
+        if model.device == "cuda":
+            torch.cuda.synchronize()
+
+    hook = (network or model.network).register_forward_pre_hook(count)
+    try:
+        wait()
+        start = time.perf_counter()
+        yield row
+        wait()
+        row["seconds"] = time.perf_counter() - start
+    finally:
+        hook.remove()
+
+
+def rounds(config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question]) -> pd.DataFrame:
+    """What CoV-RAG costs over plain RAG with the same model, stage by stage, in both layouts of the prompts."""
+    model.with_adapter("cov").generate(["?"], 1)
+    taken = {}
+    for layout in prompts.LAYOUTS:
+        own = replace(config, model=replace(config.model, layout=layout))
+        stages = time_stages(own, model, search, questions)
+        for name, row in stages.items():
+            taken[f"{name}, {layout} layout"] = row
+        total = pd.DataFrame(stages.values())[["seconds", "passes"]].sum().to_dict()
+        taken[f"CoV-RAG, {layout} layout"] = total | {"n": len(questions)}
+    frame = pd.DataFrame.from_dict(taken, orient="index")
+    rag_seconds = frame.seconds[["search, paper layout", "answer, paper layout"]].sum()
+    frame.insert(0, "times_rag", frame.seconds / rag_seconds)
+    return frame
+
+
+def time_stages(
+    config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question]
+) -> dict[str, dict]:
+    """Seconds, passes and questions of each stage of CoV-RAG in the configured layout."""
+    view = copy.copy(model.with_adapter("cov"))  # the model's own: one trained in the other layout costs the same
+    view.config = config.model
+    stages: dict[str, dict] = {}
+
+    def timed(name: str, work: Callable) -> Callable:
+        def run(*given: Sequence) -> list:
+            with measured(view) as row:
+                made = work(*given)
+            stage = f"{name} again" if name in stages else name
+            stages[stage] = row | {"n": len(given[-1])}
+            return made
+
+        return run
+
+    with tempfile.TemporaryDirectory() as folder:
+        author = Author(config.model, view, Journal(Path(folder) / "journal.jsonl"))
+        if config.model.layout == "shared":
+            x = [question.question for question in questions]
+            timed("answer and verify", author.foresee)(x, search(x))
+        tools = Tools(
+            "CoV-RAG", timed("search", search), timed("answer", author.answer), timed("verify", author.verify)
+        )
+        cov_rag(questions, tools)
+    return stages
