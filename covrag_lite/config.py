@@ -159,8 +159,8 @@ class Training:
     unpack: str = (
         "auto"  # 4-bit weights unpacked once: "yes", "no", "auto" where they take under a tenth of what is free
     )
-    # How passes run, of training and of decoding: "eager", "graph", "compiled" or "compiled+graph"; "auto" takes the
-    # quickest there is.
+    # How passes run, of training and of answering: "eager", "graph", "compiled" or "compiled+graph"; "auto" takes what
+    # model/execution.py says.
     execution: str = "auto"
     adapters_out: str = "runs/adapters"  # the folder that the adapters are written to
     save_every: int = 20  # steps between checkpoints, from which a killed run goes on

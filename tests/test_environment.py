@@ -31,8 +31,11 @@ ORDER = (
 LEVEL = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
 # Files that cannot be imported without torch.
 TORCH = {
+    "model.attending",
     "model.decoding",
+    "model.elementwise",
     "model.linears",
+    "model.packed",
     "model.reading",
     "model.recording",
     "model.sampling",
@@ -45,6 +48,8 @@ TORCH = {
     "speed.folders",
     "speed.holding",
     "speed.inference",
+    "speed.profiling",
+    "speed.reading",
     "speed.replaying",
     "speed.sft",
     "speed.shapes",
@@ -56,6 +61,7 @@ TORCH = {
     "training.layers",
     "training.loop",
     "training.lora",
+    "training.loss",
     "training.memory",
     "training.packing",
     "training.recipe",

@@ -14,6 +14,7 @@ import transformers
 from covrag_lite import config
 from covrag_lite.model.decoding import continue_ids
 from covrag_lite.model.local import load_model
+from covrag_lite.model.packed import is_known
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.records import Sample
 from covrag_lite.speed import training as speed
@@ -364,7 +365,7 @@ def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left
     master.publish()
     samples = [Encoded(0, tuple(range(3, 20)), 9), Encoded(1, tuple(range(50, 90)), 20)]
     row = lay_out(samples, (0.5, 2.0), "cpu")
-    assert [layers.is_known(layer, network.config) for layer in network.model.layers] == [known, known]
+    assert [is_known(layer, network.config) for layer in network.model.layers] == [known, known]
     ours = loop.one_pass(network, row)
     our_grad = master.copy_grad.clone()
     master.copy_grad.zero_()

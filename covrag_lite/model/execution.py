@@ -4,6 +4,8 @@ import importlib.util
 from pathlib import Path
 
 DRIVERS = ("nvidia*", "nvhost*", "dxg", "kfd")  # under /dev: NVIDIA's, on its boards too, that of WSL, AMD's
+# How "auto" lets answering read prompts on CUDA: "padded", "packed", or "compiled", which is packed by compiled steps.
+READING = "padded"
 EXECUTIONS = ("auto", "eager", "graph", "compiled", "compiled+graph")
 
 
@@ -18,6 +20,16 @@ def choose_execution(execution: str, device: str) -> str:
     if device != "cuda":
         return "eager"
     return "compiled+graph" if importlib.util.find_spec("triton") else "graph"
+
+
+def choose_answering(execution: str, device: str) -> str:
+    """How answering runs: "compiled" and "packed" are how it reads (`packed`), "graph" how it steps (`stepping`)."""
+    chosen = choose_execution(execution, device)
+    if execution != "auto" or device != "cuda":
+        return chosen
+    if READING == "compiled" and "compiled" in chosen:
+        return chosen
+    return "graph" if READING == "padded" else "packed+graph"
 
 
 def find_device() -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from covrag_lite import config as configs
 from covrag_lite import weights as stores
-from covrag_lite.model.execution import choose_execution, find_device
+from covrag_lite.model.execution import choose_answering, find_device
 from covrag_lite.progress import is_watched
 from covrag_lite.prompts import DIRECT, LAYOUTS, SCHEMA
 
@@ -56,7 +56,7 @@ class LanguageModel:
         if config.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device {config.device!r} is not known; use 'auto', 'cpu' or 'cuda'")
         self.device = find_device() if config.device == "auto" else config.device
-        self.execution = choose_execution(execution, self.device)
+        self.execution = choose_answering(execution, self.device)
         self.config = config
         self.weights = weights
         self.adapter = None

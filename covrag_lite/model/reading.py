@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from covrag_lite.model.packed import reader_of
 from covrag_lite.model.serving import roomy_cache
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Batch:
         self.pending = model.encode(prompts, room)  # of each prompt, the tokens that the model has not read yet
         model.used["prompt_tokens"] += sum(map(len, self.pending))
         self.rows = list(range(len(prompts)))  # which prompt each row of the batch belongs to
+        self.reader = reader_of(model)
         self.cache = roomy_cache(self.network.config)
         self.mask = torch.zeros(len(prompts), 0, dtype=torch.long, device=model.device)  # (rows, tokens read)
         self._read_common_beginning()
@@ -53,6 +55,16 @@ class Batch:
 
         Rows of different lengths are aligned at their ends, and `places` count from there: -1 is the last token.
         """
+        if self.reader is not None and max(map(len, ids)) > 1:
+            made = self.reader.read(ids, mask, self.cache, places)
+            if made is not None:
+                return made
+        return self.read_padded(ids, mask, places)
+
+    def read_padded(
+        self, ids: Sequence[Sequence[int]], mask: torch.Tensor, places: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same in any network: shorter rows begin with padding, and a mask hides it."""
         width = max(1, *map(len, ids))
         padded = torch.tensor([[self.tokenizer.pad_token_id] * (width - len(row)) + list(row) for row in ids])
         lengths = torch.tensor([len(row) for row in ids])[:, None]  # (rows, 1)

@@ -1,29 +1,17 @@
-"""Causal attention within each sample of a packed row, and its gradients.
+"""The gradients of attention within each sample of a packed row, and the way to it for layers of other kinds.
 
-transformers' own SDPA would build a mask of tokens x tokens and so lose the flash kernel. On CUDA PyTorch's flash
-kernel takes the samples' ends as they are; elsewhere each sample attends by itself. Both are exact. `layers` calls
-`attend_packed` and its backward pass; layers of other kinds reach `attend` through transformers.
+`layers` calls `model.attending` and its backward pass here; layers of other kinds reach `attend` through transformers.
 """
 
 import torch
 from transformers import AttentionInterface
 
+from covrag_lite.model.attending import attend_each, attend_packed
+
 ATTENTION = "packed"  # the name under which transformers knows `attend`
 
 # `ends` holds where the samples of a row end, with a 0 before the first: (samples + 1).
 # Queries, keys and values are (tokens, heads, head size).
-
-
-def attend_packed(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor, longest: int, scaling: float
-) -> tuple[torch.Tensor, ...]:
-    """The attention of a row, (tokens, heads, head size), and after it what the flash kernel's backward pass needs."""
-    if not query.is_cuda:
-        return (attend_each(query, key, value, ends, scaling),)
-    # The operator behind torch.nn.attention.varlen, whose signature still moves.
-    flash = torch.ops.aten._flash_attention_forward
-    made = flash(query, key, value, ends, ends, longest, longest, 0.0, True, False, scale=scaling)
-    return made[:4]
 
 
 def attend_packed_back(
@@ -45,25 +33,8 @@ def attend_packed_back(
         return back(grad, query, key, value, out, log_sums, *lengths, 0.0, True, *random_state, scale=scaling)
     with torch.enable_grad():
         inputs = [x.detach().requires_grad_() for x in (query, key, value)]
-        again = attend_each(*inputs, ends, scaling)
+        again = attend_each(*inputs, ends, scaling, ends)
         return torch.autograd.grad(again, inputs, grad)
-
-
-def attend_each(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor, scaling: float
-) -> torch.Tensor:
-    """The attention of each sample by itself: (tokens, heads, head size) to the same."""
-    lengths = ends.diff().tolist()
-    samples = zip(query.split(lengths), key.split(lengths), value.split(lengths))
-    attended = []
-    for sample in samples:
-        heads_first = [x.transpose(0, 1)[None] for x in sample]  # each (1, heads, tokens, head size)
-        attended.append(
-            torch.nn.functional.scaled_dot_product_attention(
-                *heads_first, is_causal=True, scale=scaling, enable_gqa=True
-            )
-        )
-    return torch.cat(attended, 2)[0].transpose(0, 1)
 
 
 def attend(

@@ -1,18 +1,10 @@
-"""The steps of a decoder layer that touch each number once, and their gradients: norm, rotation by position, gate.
-
-`layers` uses them between its matrix products; on a GPU each one compiles into a single kernel.
-"""
+"""The gradients of a decoder layer's elementwise steps, and all that `layers` uses between its matrix products."""
 
 from types import SimpleNamespace
 
 import torch
 
-
-def normed(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """The root mean square norm of each token, computed in fp32: (tokens, width) to the same."""
-    wide = hidden.float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
-    return (wide * scale).to(hidden.dtype) * weight
+from covrag_lite.model.elementwise import gated, halves_turned, normed, rotated
 
 
 def normed_back(
@@ -27,25 +19,9 @@ def normed_back(
     return (plus.float() + scale * (inner - unit * along)).to(hidden.dtype)
 
 
-def halves_turned(x: torch.Tensor) -> torch.Tensor:
-    """The two halves of each head swapped, the first one with its sign changed."""
-    left, right = x.chunk(2, -1)
-    return torch.cat([-right, left], -1)
-
-
-def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Queries or keys turned by their positions: (tokens, heads, head size) to the same."""
-    return x * cos + halves_turned(x) * sin
-
-
 def rotated_back(grad: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """The gradient of what was turned."""
     return grad * cos - halves_turned(grad * sin)
-
-
-def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up, the middle of the MLP."""
-    return torch.nn.functional.silu(gate) * up
 
 
 def gated_back(grad: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,21 +13,13 @@ from typing import NamedTuple
 
 import torch
 from torch.autograd.function import FunctionCtx
-from transformers import PretrainedConfig
 
+from covrag_lite.model.attending import attend_packed
+from covrag_lite.model.packed import norm_of
 from covrag_lite.model.serving import frozen_weight
-from covrag_lite.training.attention import attend_packed, attend_packed_back
+from covrag_lite.training.attention import attend_packed_back
 
 ALL, SOME, INPUT = "all", "some", "input"  # what a layer keeps
-
-
-def is_known(layer: torch.nn.Module, config: PretrainedConfig) -> bool:
-    """Whether a layer is computed as it is written out here, like those of Llama and Qwen2."""
-    return (
-        type(layer).__name__ in ("LlamaDecoderLayer", "Qwen2DecoderLayer")
-        and config.hidden_act == "silu"
-        and not getattr(layer.self_attn, "sliding_window", None)
-    )
 
 
 class Row(NamedTuple):
@@ -225,8 +217,3 @@ def adapters(linears: Sequence[torch.nn.Module]) -> tuple[list[torch.Tensor], li
     lora_a = [linear.lora_A["default"].weight for linear in linears]
     lora_b = [linear.lora_B["default"].weight for linear in linears]
     return lora_a, lora_b, linears[0].scaling["default"]
-
-
-def norm_of(module: torch.nn.Module) -> tuple[torch.Tensor, float]:
-    """A norm's weight and epsilon."""
-    return module.weight, module.variance_epsilon

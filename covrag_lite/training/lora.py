@@ -11,6 +11,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
+from covrag_lite.model.packed import is_known
 from covrag_lite.model.serving import unpack_linears
 from covrag_lite.training import layers
 from covrag_lite.training.attention import ATTENTION
@@ -47,7 +48,7 @@ def prepare_layers(network: PreTrainedModel, share: float, compiled: bool) -> No
     functions = elementwise(compiled)
     for i, layer in enumerate(network.get_decoder().layers):
         again = int((i + 1) * share) - int(i * share)  # 0 to 2; the layers that compute again are evenly spread
-        known = layers.is_known(layer, network.config)
+        known = is_known(layer, network.config)
         layer.gradient_checkpointing = again > 0 and not known
         if known:
             layer.keep = (layers.ALL, layers.SOME, layers.INPUT)[again]

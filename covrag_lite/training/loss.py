@@ -8,7 +8,7 @@ import torch
 from torch.autograd.function import FunctionCtx
 from transformers import PreTrainedModel
 
-from covrag_lite.training.layers import is_known
+from covrag_lite.model.packed import is_known
 
 AT_ONCE = 2**25  # logits that are there at a time
 

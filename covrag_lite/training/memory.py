@@ -10,8 +10,9 @@ from bitsandbytes.nn import Linear4bit
 from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
+from covrag_lite.model.packed import is_known
 from covrag_lite.model.serving import free_memory, unpacked_bytes
-from covrag_lite.training.layers import ALL, INPUT, SOME, is_known
+from covrag_lite.training.layers import ALL, INPUT, SOME
 from covrag_lite.training.loss import is_plain, rows_at_once
 from covrag_lite.training.packing import Shape
 

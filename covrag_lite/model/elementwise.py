@@ -1,0 +1,76 @@
+"""The steps of a decoder layer that touch each number once: norm, rotation by position, gate, sum.
+
+Between matrix products they take most of the time that a GPU needs for memory; compiled, each is a single kernel.
+`packed` reads prompts with them, and training has their gradients beside them.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+
+import torch
+
+
+def normed(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """The root mean square norm of each token, computed in fp32: (tokens, width) to the same."""
+    wide = hidden.float()
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
+    return (wide * scale).to(hidden.dtype) * weight
+
+
+def normed_at_once(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """The same norm as torch has it: on CUDA a single kernel without compiling."""
+    return torch.nn.functional.rms_norm(hidden, weight.shape, weight, epsilon)
+
+
+def summed(
+    hidden: torch.Tensor, more: torch.Tensor, weight: torch.Tensor, epsilon: float, norm: Callable = normed
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A sum and the norm of it."""
+    hidden = hidden + more
+    return hidden, norm(hidden, weight, epsilon)
+
+
+def halves_turned(x: torch.Tensor) -> torch.Tensor:
+    """The two halves of each head swapped, the first one with its sign changed."""
+    left, right = x.chunk(2, -1)
+    return torch.cat([-right, left], -1)
+
+
+def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Queries or keys turned by their positions: (tokens, heads, head size) to the same."""
+    return x * cos + halves_turned(x) * sin
+
+
+def both_rotated(
+    query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries and keys turned by their positions."""
+    return rotated(query, cos, sin), rotated(key, cos, sin)
+
+
+def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """silu(gate) * up, the middle of the MLP."""
+    return torch.nn.functional.silu(gate) * up
+
+
+def reading_functions(compiled: bool) -> SimpleNamespace:
+    """What a layer that reads needs of these, compiled or not."""
+    if compiled:
+        functions = {one.__name__: compile_for_any_number(one) for one in (normed, summed, both_rotated, gated)}
+        return SimpleNamespace(**functions)
+    own_norm = partial(summed, norm=normed_at_once)
+    return SimpleNamespace(normed=normed_at_once, summed=own_norm, both_rotated=both_rotated, gated=gated)
+
+
+def compile_for_any_number(function: Callable, backend: str | Callable = "inductor") -> Callable:
+    """The function compiled once for any number of tokens; all else about its inputs is fixed."""
+    quick = torch.compile(function, backend=backend)
+
+    def call(*given: torch.Tensor | float) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        for one in given:
+            if isinstance(one, torch.Tensor) and one.ndim > 1:  # a weight has one dimension
+                torch._dynamo.maybe_mark_dynamic(one, 0)
+        return quick(*given)
+
+    return call

@@ -1,0 +1,221 @@
+"""Prompts read without padding: the rows of a batch lie one behind the other, with less around the products.
+
+A padded batch wants a mask of rows x tokens x tokens, which excludes the flash kernel, and its norms, rotations and
+gates move every number several times. Here each row attends to its own keys alone, and the steps between the products
+may be compiled. Keys and values go where the padded way puts them, so that all that follows finds the same cache.
+`reading` calls this for networks of the kinds it knows; whatever fails, it reads them the padded way.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
+
+from covrag_lite.model.attending import attend_packed, check_kernel
+from covrag_lite.model.elementwise import reading_functions
+from covrag_lite.model.linears import base_of
+from covrag_lite.model.serving import FULL, Roomy
+
+if TYPE_CHECKING:
+    from covrag_lite.model.local import LanguageModel
+
+MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster, and what is between takes memory
+
+
+class Layout(NamedTuple):
+    """Where the tokens of one pass lie, packed and in the cache."""
+
+    ids: torch.Tensor  # (1, tokens)
+    positions: torch.Tensor  # (1, tokens)
+    where: torch.Tensor  # (rows, width), of each place in the padded batch its packed token; any one for padding
+    mask: torch.Tensor  # (rows, tokens of the cache), the new ones with it
+    ends: torch.Tensor  # (rows + 1)
+    longest: int
+    seen: tuple[torch.Tensor, torch.Tensor] | None  # rows and places in the cache of all keys; None: the new ones alone
+    key_ends: torch.Tensor  # (rows + 1)
+    longest_key: int
+
+
+def lay_out(ids: Sequence[Sequence[int]], past: torch.Tensor) -> Layout:
+    """Rows of tokens one behind the other; `past` (rows, tokens of the cache) says what each row has read."""
+    device = past.device
+    lengths = torch.tensor([len(row) for row in ids])
+    width = int(lengths.max())
+    real = torch.arange(width) >= width - lengths[:, None]  # (rows, width); rows are aligned at their ends
+    rows, _ = real.nonzero(as_tuple=True)  # (tokens), of each its row
+    places = (real.cumsum(1) - 1)[real]  # (tokens), among the new ones of its row
+    where = (real.flatten().cumsum(0) - 1).clamp(min=0).view_as(real)
+    mask = torch.cat([past, real.to(past)], 1)
+    ends = ends_of(lengths).to(device)
+    seen, key_ends, longest_key = None, ends, width
+    if past.shape[1]:
+        seen = mask.nonzero(as_tuple=True)
+        key_ends, longest_key = ends_of(mask.sum(1)), mask.shape[1]
+    positions = past.sum(1)[rows.to(device)] + places.to(device)
+    packed = torch.tensor([[token for row in ids for token in row]], device=device)
+    return Layout(packed, positions[None], where.to(device), mask, ends, width, seen, key_ends, longest_key)
+
+
+def ends_of(lengths: torch.Tensor) -> torch.Tensor:
+    """Where texts of these lengths end, with a 0 before the first."""
+    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+
+
+def attend(
+    layout: Layout,
+    cache: DynamicCache,
+    attention: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    **_,
+) -> torch.Tensor:
+    """Put keys and values into the cache, and let each row attend to its own: (tokens, heads, size) to the same."""
+    padded = [x[layout.where].transpose(1, 2) for x in (key, value)]  # each (rows, heads, width, size)
+    everything = cache.update(*padded, attention.layer_idx)
+    if layout.seen is not None:
+        key, value = (x.transpose(1, 2)[layout.seen] for x in everything)
+    lengths = (layout.ends, layout.longest, attention.scaling, layout.key_ends, layout.longest_key)
+    return attend_packed(query, key, value, *lengths)[0]
+
+
+def forward(
+    layer: torch.nn.Module,
+    functions: SimpleNamespace,
+    attend: Callable,
+    hidden_states: torch.Tensor,
+    *_,
+    position_embeddings: tuple[torch.Tensor, torch.Tensor],
+    **others,
+) -> torch.Tensor:
+    """The forward of a decoder layer as transformers calls it: (rows, tokens, width) to the same."""
+    attention, mlp = layer.self_attn, layer.mlp
+    hidden = hidden_states.flatten(0, 1)
+    cos, sin = (x.flatten(0, 1)[:, None] for x in position_embeddings)  # each (tokens, 1, head size)
+
+    x = functions.normed(hidden, *norm_of(layer.input_layernorm))
+    flat = [linear(x) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    query, key, value = (part.unflatten(1, (-1, attention.head_dim)) for part in flat)
+    query, key = functions.both_rotated(query, key, cos, sin)
+    attended = attend(attention, query, key, value, **others)
+    out = attention.o_proj(attended.flatten(1))
+    hidden, x = functions.summed(hidden, out, *norm_of(layer.post_attention_layernorm))
+
+    n_parts = -(-len(x) // MLP_TOKENS)
+    for sums, part in zip(hidden.chunk(n_parts), x.chunk(n_parts)):
+        gate, up = mlp.gate_proj(part), mlp.up_proj(part)
+        sums += mlp.down_proj(functions.gated(gate, up))
+    return hidden.view_as(hidden_states)
+
+
+@contextmanager
+def computed_by(network: PreTrainedModel, functions: SimpleNamespace, attend: Callable) -> Iterator[None]:
+    """Let the network's layers compute by `forward` for a while."""
+    layers = network.get_decoder().layers
+    own = [layer.__dict__.get("forward") for layer in layers]
+    try:
+        for layer in layers:
+            layer.forward = partial(forward, layer, functions, attend)
+        yield
+    finally:
+        for layer, before in zip(layers, own):
+            layer.__dict__.pop("forward", None)
+            if before is not None:
+                layer.forward = before
+
+
+class Reader:
+    """Reads the rows of a batch packed, until that fails."""
+
+    def __init__(self, network: PreTrainedModel, compiled: bool):
+        self.network = network
+        self.functions = reading_functions(compiled)
+        self.is_checked = False
+        self.failure = "" if is_readable(network) else "this network is of another kind"  # why it does not read
+
+    def read(
+        self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """What `reading.Batch.read` returns; None, with the cache as it was, where reading so is given up."""
+        if self.failure or not all(type(layer) is Roomy for layer in cache.layers):
+            return None
+        before = [(layer.keys, layer.values, layer.is_initialized) for layer in cache.layers]
+        try:
+            return self.compute(ids, past, cache, places)
+        except Exception as error:  # a compiler's or a kernel's, on machines that we do not know
+            if FULL.search(str(error)):
+                raise  # half of the batch may fit
+            self.give_up(error)
+        for layer, state in zip(cache.layers, before):
+            layer.keys, layer.values, layer.is_initialized = state
+        return None
+
+    @torch.inference_mode()
+    def compute(
+        self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The logits of each row at these places, counted from its end, and the mask so far."""
+        if not self.is_checked:
+            check_kernel(past.device, self.network.dtype)
+            self.is_checked = True
+        layout = lay_out(ids, past)
+        counted = torch.tensor(list(places), device=past.device)
+        wanted = (layout.ends[1:, None] + counted).clamp(min=0)  # (rows, places)
+        with computed_by(self.network, self.functions, partial(attend, layout, cache)):
+            out = self.network(
+                input_ids=layout.ids,
+                attention_mask=past.new_ones(1, 1, 1, 1),  # of this shape it is taken for a mask that is built already
+                position_ids=layout.positions,
+                use_cache=False,
+                logits_to_keep=wanted.flatten(),
+            )
+        return out.logits[0].unflatten(0, wanted.shape), layout.mask
+
+    def give_up(self, error: Exception) -> None:
+        """Say that prompts will be read the padded way from now on."""
+        self.failure = str(error).splitlines()[0] if str(error) else type(error).__name__
+        warnings.warn(
+            f"prompts are not read packed, because {self.failure}; they are read with padding, which takes longer and "
+            f"gives the same texts (execution = 'eager' asks for that)",
+            stacklevel=2,
+        )
+
+
+def reader_of(model: "LanguageModel") -> Reader | None:
+    """The reader of a model that shall read packed or by compiled steps, kept beside its network and gone with it."""
+    ways = [way for way in ("compiled", "packed") if way in model.execution]
+    if model.device != "cuda" or not ways:
+        return None
+    network = model.quick_network
+    readers = network.__dict__.setdefault("readers", {})
+    if ways[0] not in readers:
+        readers[ways[0]] = Reader(network, ways[0] == "compiled")
+    return readers[ways[0]]
+
+
+def is_readable(network: PreTrainedModel) -> bool:
+    """Whether all layers of a network are known, and their weights plain numbers."""
+    layers = network.get_decoder().layers
+    if not all(is_known(layer, network.config) for layer in layers):
+        return False
+    linears = [one for layer in layers for part in (layer.self_attn, layer.mlp) for one in part.children()]
+    return all(type(base_of(one)) is torch.nn.Linear for one in linears if hasattr(base_of(one), "in_features"))
+
+
+def is_known(layer: torch.nn.Module, config: PretrainedConfig) -> bool:
+    """Whether a layer is computed as it is written out here, like those of Llama and Qwen2."""
+    return (
+        type(layer).__name__ in ("LlamaDecoderLayer", "Qwen2DecoderLayer")
+        and config.hidden_act == "silu"
+        and not getattr(layer.self_attn, "sliding_window", None)
+    )
+
+
+def norm_of(module: torch.nn.Module) -> tuple[torch.Tensor, float]:
+    """A norm's weight and epsilon."""
+    return module.weight, module.variance_epsilon

@@ -1,0 +1,181 @@
+"""Prompts read in several ways by one network: with padding or packed, kernel by kernel or by compiled steps.
+
+The first way is how prompts are read as it is. `inference.benchmark` calls `against`; rows are told as they come:
+
+    python -m covrag_lite.speed.inference --parts reading --questions 400 --out reading.json
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import pandas as pd
+import torch
+from transformers import DynamicCache
+
+from covrag_lite import prompts as tasks
+from covrag_lite.config import Config
+from covrag_lite.model import decoding, packed, reading, serving
+from covrag_lite.model.local import LanguageModel
+from covrag_lite.model.sampling import greedily
+from covrag_lite.records import Question
+from covrag_lite.speed.profiling import tell_work
+from covrag_lite.speed.replaying import time_texts
+from covrag_lite.speed.rows import Made, Rows, ignore
+
+SECONDS = 60.0  # after which no further row is begun
+PLAIN, BEST = "as it is", "packed, compiled steps"
+FEW = 8  # prompts of a first pass, which is for what is set up or compiled
+
+
+class PaddedReader(packed.Reader):
+    """Compiled steps around the attention of padded rows: what compiling gives by itself."""
+
+    def compute(
+        self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The logits and the mask of `reading.Batch.read_padded`."""
+        batch = reading.Batch.__new__(reading.Batch)
+        batch.network, batch.cache, batch.tokenizer = self.network, cache, self.tokenizer
+        with packed.computed_by(self.network, self.functions, partial(attend_padded, len(ids))):
+            return batch.read_padded(ids, past, places)
+
+
+def attend_padded(
+    rows: int,
+    attention: torch.nn.Module,
+    *heads: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    past_key_values: DynamicCache,
+    **_,
+) -> torch.Tensor:
+    """What transformers' own layer does: (tokens, heads, size) to the same."""
+    query, key, value = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in heads)  # each (rows, heads, tokens, size)
+    key, value = past_key_values.update(key, value, attention.layer_idx)
+    out, _ = serving.attend(attention, query, key, value, attention_mask, scaling=attention.scaling)
+    return out.flatten(0, 1)
+
+
+def ways_of(model: LanguageModel) -> dict[str, packed.Reader | None]:
+    """Readers by name; None reads as it is."""
+    network, compiled = model.quick_network, model.device == "cuda"
+    padded = PaddedReader(network, compiled)
+    padded.tokenizer = model.tokenizer
+    return {
+        PLAIN: None,
+        "packed": packed.Reader(network, compiled=False),
+        BEST: packed.Reader(network, compiled),
+        "compiled steps": padded,
+    }
+
+
+@contextmanager
+def read_by(reader: packed.Reader | None) -> Iterator[None]:
+    """Let every batch be read by this reader; one that gives up is refused afterwards."""
+    kept = reading.reader_of
+    reading.reader_of = lambda _: reader
+    try:
+        yield
+    finally:
+        reading.reader_of = kept
+    if reader is not None and reader.failure:
+        raise RuntimeError(reader.failure)
+
+
+def against(
+    config: Config,
+    model: LanguageModel,
+    search: Callable,
+    questions: Sequence[Question],
+    seconds: float = SECONDS,
+    note: Callable[[pd.DataFrame], None] = ignore,
+) -> pd.DataFrame:
+    """Tokens a second of each way over the first batch; `same` of `n` first tokens, or texts, are the first way's.
+
+    `note` is called with the table so far after every row.
+    """
+    rows = Rows(seconds, lambda some: note(table(some)))
+    model = model.with_adapter("cov")
+    asked = [question.question for question in questions]
+    found = search(asked)
+    texts = {tasks.build_answer(x, k): (x, k) for x, k in zip(asked, found)}
+    limit = config.model.max_answer_tokens
+    batch = model.batches(list(texts), limit)[0]
+    ways = ways_of(model)
+    made: dict[str, dict] = {}  # first tokens or texts by their prompts
+
+    def verdicts() -> list[str]:
+        rows.need(f"answers, {PLAIN}")
+        written = made[f"answers, {PLAIN}"]
+        return [tasks.build_verify(*texts[prompt], written[prompt]) for prompt in batch]
+
+    def take(stage: str, way: str) -> None:
+        name = f"{stage}, {way}"
+        work = {
+            "read": lambda: time_reading(model, batch, limit),
+            "profile": lambda: (tell_work(lambda: read(model, batch, limit), model.device), {}),
+            "answers": lambda: time_texts(config, model, stage, batch),
+            "verdicts": lambda: time_texts(config, model, stage, verdicts()),
+        }[stage]
+
+        def measure() -> Made:
+            with read_by(ways[way]):
+                row, made[name] = work()
+            first = made.get(f"{stage}, {PLAIN}", {})
+            same = sum(first.get(prompt) == one for prompt, one in made[name].items())
+            return {name: row | ({"same": same, "n": len(first)} if first else {})}
+
+        rows.take(name, measure)
+
+    for way in (PLAIN, "packed", BEST):
+        take("read", way)
+    for stage in ("profile", "answers", "verdicts"):
+        for way in (PLAIN, BEST):
+            take(stage, way)
+    take("read", "compiled steps")
+    return table(rows.made)
+
+
+def read(model: LanguageModel, batch: Sequence[str], limit: int) -> dict[str, int]:
+    """The first token that each prompt of a batch is answered with."""
+    tokens, _ = decoding.Writer(model, batch, limit).next_tokens(None, greedily)
+    return dict(zip(batch, tokens))
+
+
+def time_reading(model: LanguageModel, batch: Sequence[str], limit: int) -> tuple[dict, dict]:
+    """Seconds of reading a batch for the second time, and the first tokens.
+
+    `first_s` is what a first pass over a few prompts takes, and `again_s` what it takes in a next process, which finds
+    compiled steps on the disk.
+    """
+    first_s, _ = timed(lambda: read(model, batch[:FEW], limit))
+    torch._dynamo.reset()
+    again_s, _ = timed(lambda: read(model, batch[:FEW], limit))
+    if model.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):
+        seconds, tokens = timed(lambda: read(model, batch, limit))
+    lengths = [len(ids) for ids in model.encode(batch, limit)]
+    row = {"tokens_per_second": sum(lengths) / seconds, "seconds": seconds, "first_s": first_s, "again_s": again_s}
+    row |= {"tokens": sum(lengths), "padded_tokens": len(lengths) * max(lengths)}
+    if model.device == "cuda":
+        row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    return row, tokens
+
+
+def timed(work: Callable[[], object]) -> tuple[float, object]:
+    """Seconds that some work takes, and what it makes; each ends by waiting for the device."""
+    start = time.perf_counter()
+    made = work()
+    return time.perf_counter() - start, made
+
+
+def table(rows: Made) -> pd.DataFrame:
+    """One row a stage and way; first how much faster it is than the first way."""
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    if "seconds" not in frame:
+        return frame  # of failures alone
+    first = [frame.seconds.get(f"{name.split(', ')[0]}, {PLAIN}", float("nan")) for name in frame.index]
+    frame.insert(0, "faster", first / frame.seconds)
+    return frame

@@ -1,0 +1,231 @@
+"""Prompts that are read packed leave the logits and the cache that padded ones do, and texts stay the same."""
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model
+
+from covrag_lite import config
+from covrag_lite.model import attending, elementwise, execution, packed, reading, serving
+from covrag_lite.model.local import load_model
+
+IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
+MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others
+WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
+PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 9)]
+SHARED = ["Here is a question, and what was found on it: " + prompt for prompt in PROMPTS]
+
+
+def tiny_network(family, with_adapter=False):
+    """Two layers with grouped keys; those of Qwen2 have biases."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    settings = getattr(transformers, f"{family}Config")(vocab_size=80, num_hidden_layers=2, **sizes)
+    network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    if with_adapter:
+        lora = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+        get_peft_model(network, lora)
+    serving.quicken(network, "cpu")
+    return network
+
+
+class Both:
+    """The same passes over two caches: padded, and packed."""
+
+    def __init__(self, network, rows):
+        self.reader = packed.Reader(network, compiled=False)
+        self.padded = reading.Batch.__new__(reading.Batch)
+        self.padded.network, self.padded.tokenizer = network, SimpleNamespace(pad_token_id=0)
+        self.padded.cache = serving.roomy_cache(network.config)
+        self.cache = serving.roomy_cache(network.config)
+        self.mask = torch.zeros(rows, 0, dtype=torch.long)
+
+    def read(self, ids, places=(-1,)):
+        """One pass in both ways, compared wherever a row has that place."""
+        expected, mask = self.padded.read_padded(ids, self.mask, places)
+        made, self.mask = self.reader.read(ids, self.mask, self.cache, places)
+        torch.testing.assert_close(self.mask, mask)
+        has_place = torch.tensor([[len(row) + place >= 0 for place in places] for row in ids])
+        torch.testing.assert_close(made[has_place], expected[has_place])
+        for layer, other in zip(self.cache.layers, self.padded.cache.layers):
+            for part in ("keys", "values"):
+                ours, theirs = (getattr(one, part).transpose(1, 2) for one in (layer, other))
+                assert ours.shape == theirs.shape and ours.isfinite().all()
+                torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()])
+
+    def repeat(self, rows):
+        """Give every row a copy of the first."""
+        for cache in (self.cache, self.padded.cache):
+            cache.batch_repeat_interleave(rows)
+        self.mask = self.mask.repeat(rows, 1)
+
+
+@pytest.mark.parametrize("with_adapter", [False, True])
+@pytest.mark.parametrize("family", ["Llama", "Qwen2"])
+def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_adapter, monkeypatch):
+    monkeypatch.setattr(packed, "MLP_TOKENS", 7)  # an MLP takes them in parts
+    both = Both(tiny_network(family, with_adapter), len(IDS))
+    both.read(IDS)
+    both.read(MORE, (-12, -3, -2, -1))
+
+
+def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out():
+    both = Both(tiny_network("Qwen2", True), 1)
+    both.read([list(range(20))])
+    both.repeat(len(IDS))
+    both.read(IDS)
+    both.mask = both.mask.clone()
+    both.mask[0, -4:] = 0  # guessed wrong, and read again otherwise
+    both.mask[2, -1:] = 0
+    both.read(MORE)
+    both.read([[1], [2, 3], [4], [5]])
+
+
+def test_a_text_attends_to_its_own_keys_and_to_none_that_come_later():
+    torch.manual_seed(0)
+    query, key, value = torch.randn(5, 4, 8), torch.randn(9, 2, 8), torch.randn(9, 2, 8)
+    ends, key_ends = torch.tensor([0, 2, 5]), torch.tensor([0, 4, 9])
+    made, *_ = attending.attend_packed(query, key, value, ends, 3, 0.3, key_ends, 5)
+    for token, keys in enumerate([range(3), range(4), range(4, 7), range(4, 8), range(4, 9)]):
+        for head in range(4):
+            shares = (0.3 * key[list(keys), head // 2] @ query[token, head]).softmax(0)
+            torch.testing.assert_close(made[token, head], shares @ value[list(keys), head // 2])
+
+
+def test_a_kernel_that_aligns_texts_otherwise_is_refused(monkeypatch):
+    attending.check_kernel(torch.device("cpu"), torch.float32)
+
+    def first_tokens(query, key, value, ends, longest, scaling, key_ends, longest_key):
+        return (attending.attend_each(query, key[:5], value[:5], ends, scaling, ends),)
+
+    monkeypatch.setattr(attending, "attend_packed", first_tokens)
+    with pytest.raises(RuntimeError, match="off by"):
+        attending.check_kernel(torch.device("cpu"), torch.float32)
+
+
+@pytest.mark.parametrize("function", [elementwise.normed, elementwise.summed, elementwise.both_rotated])
+def test_a_function_is_compiled_once_for_all_numbers_of_tokens(function):
+    from torch._dynamo.testing import CompileCounter
+
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    compiled = elementwise.compile_for_any_number(function, backend=counter)
+    for tokens in (24, 7, 300, 2):
+        x, more = torch.randn(tokens, 32), torch.randn(tokens, 32)
+        turned = torch.randn(tokens, 4, 8), torch.randn(tokens, 2, 8)
+        given = {
+            "normed": (x, torch.ones(32), 1e-6),
+            "summed": (x, more, torch.ones(32), 1e-6),
+            "both_rotated": (*turned, torch.randn(tokens, 1, 8), torch.randn(tokens, 1, 8)),
+        }[function.__name__]
+        with torch.inference_mode():
+            torch.testing.assert_close(compiled(*given), function(*given))
+    assert counter.frame_count == 1
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder):
+    return load_model(config.Model(model=str(tiny_folder), max_revised_tokens=12), "eager")
+
+
+@pytest.fixture
+def reader(model, monkeypatch):
+    """Lets the model read packed, uncompiled, as it would on CUDA."""
+    made = packed.Reader(model.quick_network, compiled=False)
+    monkeypatch.setattr(reading, "reader_of", lambda _: made)
+    return made
+
+
+def write_everything(model):
+    """Answers, verdicts, and both of one beginning."""
+    thens = [lambda answer, prompt=prompt: f"{prompt} {answer}?" for prompt in SHARED]
+    return [model.answer(PROMPTS, 9), model.judge(PROMPTS), model.generate_and_judge(SHARED, thens, 9)]
+
+
+def test_texts_are_those_of_prompts_read_with_padding(model, reader, monkeypatch):
+    made = write_everything(model)
+    assert not reader.failure
+    layers = model.quick_network.model.layers
+    assert all("forward" not in layer.__dict__ for layer in layers)
+    monkeypatch.setattr(reading, "reader_of", lambda _: None)
+    assert texts_of(made) == texts_of(write_everything(model))
+
+
+def texts_of(everything):
+    return [part for some in everything for one in some for part in one if isinstance(part, str)]
+
+
+def test_whatever_fails_is_said_once_and_read_with_padding(model, reader, monkeypatch):
+    monkeypatch.setattr(reading, "reader_of", lambda _: None)
+    expected = write_everything(model)
+    monkeypatch.setattr(reading, "reader_of", lambda _: reader)
+    calls = []
+
+    def fail_in_the_second_layer(*given, attend=packed.attend_packed):
+        calls.append(given)
+        if len(calls) > 3:
+            raise RuntimeError("no kernel image\nis available")
+        return attend(*given)
+
+    monkeypatch.setattr(packed, "attend_packed", fail_in_the_second_layer)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert texts_of(write_everything(model)) == texts_of(expected)
+    assert len(calls) == 4
+    assert [str(one.message).split(";")[0] for one in said if "packed" in str(one.message)] == [
+        "prompts are not read packed, because no kernel image"
+    ]
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_goes_on_packed(model, reader, monkeypatch):
+    real = packed.lay_out
+
+    def full(ids, past):
+        if len(ids) > 4:
+            raise RuntimeError("CUDA out of memory")
+        return real(ids, past)
+
+    monkeypatch.setattr(packed, "lay_out", full)
+    assert len(model.generate(PROMPTS, 3)) == len(PROMPTS)
+    assert not reader.failure
+
+
+def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding(tiny_folder):
+    from bitsandbytes.nn import Linear4bit
+
+    assert packed.is_readable(tiny_network("Llama", True))
+    assert not packed.is_readable(tiny_network("Gemma"))
+    network = tiny_network("Llama")
+    network.model.layers[1].mlp.up_proj = Linear4bit(32, 48, bias=False)
+    assert not packed.is_readable(network)
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "way", "chosen"),
+    [
+        ("auto", "cpu", "compiled", "eager"),
+        ("auto", "cuda", "padded", "graph"),
+        ("auto", "cuda", "packed", "packed+graph"),
+        ("auto", "cuda", "compiled", "compiled+graph"),
+        ("compiled+graph", "cuda", "padded", "compiled+graph"),
+        ("graph", "cuda", "compiled", "graph"),
+    ],
+)
+def test_auto_reads_as_one_constant_says_and_all_else_as_it_is_called(asked, device, way, chosen, monkeypatch):
+    monkeypatch.setattr(execution.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(execution, "READING", way)
+    assert execution.choose_answering(asked, device) == chosen
+    network = SimpleNamespace(get_decoder=lambda: SimpleNamespace(layers=[]), config=None)
+    asking = SimpleNamespace(device=device, execution=chosen, quick_network=network)
+    assert (packed.reader_of(asking) is not None) == (chosen not in ("graph", "eager"))
+
+
+def test_without_a_compiler_auto_reads_packed_at_most(monkeypatch):
+    monkeypatch.setattr(execution.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(execution, "READING", "compiled")
+    assert execution.choose_answering("auto", "cuda") == "packed+graph"
