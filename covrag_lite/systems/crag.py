@@ -1,8 +1,9 @@
 """CRAG, Corrective Retrieval Augmented Generation (Yan et al. 2024): judge what was retrieved before it is read.
 
 What differs from the paper: the evaluator is a head on a small sentence encoder in place of a T5 (`training.heads`),
-and its thresholds are fitted on validation questions; "the web" is a second search, by default deeper results of the
-same corpus; where no strip passes, the best one is read rather than none.
+and its thresholds are fitted on validation questions; keywords are written by the backbone as it is, not by ChatGPT;
+"the web" is a second search, by default deeper results of the same corpus; where no strip passes, the best one is read
+rather than none.
 """
 
 import re
