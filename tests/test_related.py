@@ -295,8 +295,11 @@ def test_the_table_of_real_questions_is_made_anew_where_the_data_is_gone(tmp_pat
     assert check(tmp_path)[0] == []
 
 
-def test_the_recorded_run_is_told_before_any_sample(capsys):
+def test_the_recorded_run_is_told_before_any_sample(capsys, tmp_path):
     told = report.recorded_summary().set_index("system")
     assert {"RAG trained", "RRR", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG"} == set(told.index)
     assert told.accuracy["CoV-RAG"].startswith("37.9 [")  # as results/README.md tells it
     assert "results/real/qwen2.5-coder-1.5b/seed-1" in capsys.readouterr().out
+    (tmp_path / "results").mkdir()
+    assert report.recorded_summary(tmp_path).empty
+    assert "no run of the neighbours is recorded" in capsys.readouterr().out

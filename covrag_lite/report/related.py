@@ -210,7 +210,11 @@ def load_frame(folder: Path, predictions: Sequence[Prediction]) -> pd.DataFrame:
 
 def recorded_summary(root: Path = ROOT) -> pd.DataFrame:
     """The recorded run with the most questions, one row a system, made anew from what it recorded."""
-    run = max((run for run in find(root) if run.table == "related"), key=lambda run: run.n)
+    runs = [run for run in find(root) if run.table == "related"]
+    if not runs:
+        print(f"no run of the neighbours is recorded in {root / 'results'}")
+        return pd.DataFrame()
+    run = max(runs, key=lambda run: run.n)
     frame = load_frame(run.folder, load_or_outcomes(run, wider_passages))
     long = long_table(frame)
     print(f"{tables.title('related', run.config, long)}; recorded in {run.folder.relative_to(root)}")

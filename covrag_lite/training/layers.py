@@ -65,14 +65,10 @@ class Layer(torch.autograd.Function):
         longest: int,
     ) -> torch.Tensor:
         """The layer's output: (tokens, width) to the same."""
-        attention = layer.self_attn
         mlp = layer.mlp
         row = Row(cos, sin, ends, longest)
 
-        x = layer.elementwise.normed(hidden, *norm_of(layer.input_layernorm))
-        query, key, value = heads(layer, x, row)
-        attended, *flash_state = attend_packed(query, key, value, ends, longest, attention.scaling)
-        (middle,) = project(attended.flatten(1), [attention.o_proj], plus=hidden)
+        (query, key, value), attended, flash_state, middle = attention_block(layer, hidden, row)
 
         x = layer.elementwise.normed(middle, *norm_of(layer.post_attention_layernorm))
         gate, up = project(x, [mlp.gate_proj, mlp.up_proj])  # each (tokens, intermediate size)
@@ -96,11 +92,7 @@ class Layer(torch.autograd.Function):
         hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state = ctx.saved_tensors
         row = Row(cos, sin, ends, ctx.longest)
         if middle is None:
-            x = layer.elementwise.normed(hidden, *norm_of(layer.input_layernorm))
-            query, key, value = heads(layer, x, row)
-            attention = layer.self_attn
-            attended, *flash_state = attend_packed(query, key, value, ends, ctx.longest, attention.scaling)
-            (middle,) = project(attended.flatten(1), [attention.o_proj], plus=hidden)
+            (query, key, value), attended, flash_state, middle = attention_block(layer, hidden, row)
 
         grad_x = mlp_back(grad, layer, middle, gate, up)
         grad = layer.elementwise.normed_back(grad_x, middle, grad, *norm_of(layer.post_attention_layernorm))
@@ -108,6 +100,17 @@ class Layer(torch.autograd.Function):
         grad_x = attention_back(grad, layer, hidden, attended, (query, key, value), row, flash_state)
         grad = layer.elementwise.normed_back(grad_x, hidden, grad, *norm_of(layer.input_layernorm))
         return grad, None, None, None, None, None
+
+
+def attention_block(
+    layer: torch.nn.Module, hidden: torch.Tensor, row: Row
+) -> tuple[tuple[torch.Tensor, ...], torch.Tensor, list[torch.Tensor], torch.Tensor]:
+    """Queries, keys and values, what they attend to, what flash's backward pass needs, and the sum with `hidden`."""
+    attention = layer.self_attn
+    turned = heads(layer, layer.elementwise.normed(hidden, *norm_of(layer.input_layernorm)), row)
+    attended, *flash_state = attend_packed(*turned, row.ends, row.longest, attention.scaling)
+    (middle,) = project(attended.flatten(1), [attention.o_proj], plus=hidden)
+    return turned, attended, flash_state, middle
 
 
 def mlp_back(
