@@ -206,26 +206,19 @@ def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding(tiny_f
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "way", "chosen"),
+    ("asked", "device", "compiler", "chosen"),
     [
-        ("auto", "cpu", "compiled", "eager"),
-        ("auto", "cuda", "padded", "graph"),
-        ("auto", "cuda", "packed", "packed+graph"),
-        ("auto", "cuda", "compiled", "compiled+graph"),
-        ("compiled+graph", "cuda", "padded", "compiled+graph"),
-        ("graph", "cuda", "compiled", "graph"),
+        ("auto", "cpu", "triton", "eager"),
+        ("auto", "cuda", "triton", "compiled+graph"),
+        ("auto", "cuda", None, "packed+graph"),
+        ("graph", "cuda", "triton", "graph"),
+        ("graph", "cuda", None, "graph"),
+        ("eager", "cuda", "triton", "eager"),
     ],
 )
-def test_auto_reads_as_one_constant_says_and_all_else_as_it_is_called(asked, device, way, chosen, monkeypatch):
-    monkeypatch.setattr(execution.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(execution, "READING", way)
+def test_auto_reads_packed_on_cuda_and_all_else_as_it_is_called(asked, device, compiler, chosen, monkeypatch):
+    monkeypatch.setattr(execution.importlib.util, "find_spec", lambda name: compiler)
     assert execution.choose_answering(asked, device) == chosen
     network = SimpleNamespace(get_decoder=lambda: SimpleNamespace(layers=[]), config=None)
     asking = SimpleNamespace(device=device, execution=chosen, quick_network=network)
     assert (packed.reader_of(asking) is not None) == (chosen not in ("graph", "eager"))
-
-
-def test_without_a_compiler_auto_reads_packed_at_most(monkeypatch):
-    monkeypatch.setattr(execution.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(execution, "READING", "compiled")
-    assert execution.choose_answering("auto", "cuda") == "packed+graph"

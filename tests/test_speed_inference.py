@@ -82,9 +82,7 @@ def test_steps_by_graphs_are_measured_against_those_without(settings, questions,
     changed = replace(settings, model=replace(settings.model, max_answer_tokens=12, max_revised_tokens=12))
     search = load_retriever(Retrieval(k=2), passages)
     frame = replaying.against(changed, loaded, search, questions)
-    stages = [
-        f"{stage}, {way}" for stage in ("answers", "verdicts") for way in ("eager", "graphs, recording", "graphs")
-    ]
+    stages = [f"{stage}, {way}" for stage in ("answers", "verdicts") for way in replaying.TEXTS]
     assert set(stages) < set(frame.index)
     assert (frame.same[stages] == len(questions)).all()
     assert frame.recorded["answers, graphs"] > 0 == frame.recorded["answers, eager"]
@@ -93,8 +91,10 @@ def test_steps_by_graphs_are_measured_against_those_without(settings, questions,
     assert steps["answers, eager"] == steps["answers, graphs"] > 0
     assert frame.passes["answers, eager"] > 0
     assert (frame.faster[stages] > 0).all()
-    assert frame.times_rag["one round, graphs"] == 1 < frame.times_rag["two rounds, paper layout, graphs"]
-    assert frame.per_second["two rounds, shared layout, graphs"] > 0
+    for way in replaying.WAYS:
+        assert frame.times_rag[f"one round, {way}"] == 1 < frame.times_rag[f"two rounds, paper layout, {way}"]
+    assert frame.faster["two rounds, paper layout, packed"] > 0
+    assert frame.per_second["two rounds, shared layout, packed"] > 0
 
 
 def test_a_row_that_time_is_too_short_for_says_so(settings, loaded, questions, passages):

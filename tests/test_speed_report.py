@@ -33,7 +33,10 @@ def test_recorded_speed_can_be_told_in_prose(tmp_path):
     inference = about | {"bm25": {"ours, 10,000 passages": {"faster": 152.44, "queries_per_second": 6645.7}}}
     (tmp_path / "training.json").write_text(json.dumps(training))
     (tmp_path / "inference.json").write_text(json.dumps(inference))
+    more = about | {"graphs, 494M": {"answers, graphs": {"faster": 1.52, "same": 393.0}}}
+    (tmp_path / "inference.of-another-run.json").write_text(json.dumps(more))
     told = report.facts(tmp_path)
+    assert "{graphs, 494M answers, graphs faster}, {graphs, 494M answers, graphs same}".format_map(told) == "1.5, 393"
     assert (told["7b ours, 4k speed_ratio"], told["7b ours, 4k memory_ratio"]) == ("2.0", "0.46")
     assert not any("left out" in name for name in told)
     prose = "{bm25 ours, 10,000 passages faster}, {bm25 ours, 10,000 passages queries_per_second}"

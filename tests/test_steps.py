@@ -37,11 +37,11 @@ def growing(tiny_folder, adapters):
     return load_model(config.Model(model=str(tiny_folder), adapters=adapters, max_revised_tokens=12), "eager")
 
 
-@pytest.fixture
-def fixed(tiny_folder, adapters):
-    """A model that takes fixed steps, unrecorded where there is no CUDA."""
+@pytest.fixture(params=["graph", "packed+graph"])
+def fixed(tiny_folder, adapters, request):
+    """A model that takes fixed steps, unrecorded where there is no CUDA, by transformers' layers or by our own."""
     made = load_model(config.Model(model=str(tiny_folder), adapters=adapters, max_revised_tokens=12))
-    made.execution = "graph"
+    made.execution = request.param
     return made
 
 
@@ -206,6 +206,29 @@ def refusing(after):
     return SimpleNamespace(record=record)
 
 
+def test_layers_of_our_own_that_cannot_be_recorded_give_way_to_those_of_transformers(growing, fixed, recorder):
+    def record(step, rows):
+        if step.functions is not None:
+            raise RuntimeError("no compiler here")
+        return recorder.record(step, rows)
+
+    assert (fixed.steps.functions is None) == (fixed.execution == "graph")
+    fixed.steps.recorder = SimpleNamespace(record=record)
+    expected = growing.generate(PROMPTS, LIMIT)
+    assert fixed.generate(PROMPTS, LIMIT) == expected
+    assert fixed.steps.functions is None and fixed.steps.known and not fixed.steps.is_given_up
+    assert all(step.replay for step in fixed.steps.known.values())
+
+
+def test_layers_of_our_own_that_compute_something_else_are_found_out(growing, fixed, recorder):
+    fixed.steps.recorder = recorder
+    if fixed.steps.functions is not None:
+        wrong = vars(fixed.steps.functions) | {"gated": lambda gate, up: gate + up}
+        fixed.steps.functions = SimpleNamespace(**wrong)
+    assert fixed.generate(PROMPTS, LIMIT) == growing.generate(PROMPTS, LIMIT)
+    assert fixed.steps.functions is None and not fixed.steps.is_given_up
+
+
 @pytest.mark.parametrize("recorded", [0, 1])
 def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing, fixed, thinning, recorded):
     fixed.steps.recorder = refusing(recorded)
@@ -255,9 +278,9 @@ def recorder(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, toy)
     compute = steps.Step.compute
 
-    def noted(self):
+    def noted(self, plain=False):
         Graph.step = weakref.ref(self)
-        compute(self)
+        compute(self, plain)
 
     monkeypatch.setattr(steps.Step, "compute", noted)
     return recording.Recorder()

@@ -1,11 +1,11 @@
 """The steps of a decoder layer that touch each number once: norm, rotation by position, gate, sum.
 
 Between matrix products they take most of the time that a GPU needs for memory; compiled, each is a single kernel.
-`packed` reads prompts with them, and training has their gradients beside them.
+`packed` has layers of them, and training has their gradients beside them.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 
 import torch
@@ -54,8 +54,9 @@ def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.silu(gate) * up
 
 
+@cache
 def reading_functions(compiled: bool) -> SimpleNamespace:
-    """What a layer that reads needs of these, compiled or not."""
+    """What a layer that answers needs of these, compiled or not; compiled once in a process."""
     if compiled:
         functions = {one.__name__: compile_for_any_number(one) for one in (normed, summed, both_rotated, gated)}
         return SimpleNamespace(**functions)

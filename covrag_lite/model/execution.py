@@ -4,8 +4,6 @@ import importlib.util
 from pathlib import Path
 
 DRIVERS = ("nvidia*", "nvhost*", "dxg", "kfd")  # under /dev: NVIDIA's, on its boards too, that of WSL, AMD's
-# How "auto" lets answering read prompts on CUDA: "padded", "packed", or "compiled", which is packed by compiled steps.
-READING = "padded"
 EXECUTIONS = ("auto", "eager", "graph", "compiled", "compiled+graph")
 
 
@@ -23,13 +21,14 @@ def choose_execution(execution: str, device: str) -> str:
 
 
 def choose_answering(execution: str, device: str) -> str:
-    """How answering runs: "compiled" and "packed" are how it reads (`packed`), "graph" how it steps (`stepping`)."""
+    """How answering runs: "graph" is how it steps (`stepping`), "compiled" or "packed" how its layers compute."""
     chosen = choose_execution(execution, device)
-    if execution != "auto" or device != "cuda":
-        return chosen
-    if READING == "compiled" and "compiled" in chosen:
-        return chosen
-    return "graph" if READING == "padded" else "packed+graph"
+    return "packed+graph" if (execution, chosen) == ("auto", "graph") else chosen
+
+
+def choose_layers(execution: str) -> str:
+    """How layers compute where answering runs so: "compiled" or "packed" (`packed` has both), or "", as they are."""
+    return next((way for way in ("compiled", "packed") if way in execution), "")
 
 
 def find_device() -> str:

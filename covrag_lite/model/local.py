@@ -139,7 +139,7 @@ class LanguageModel:
         """The network's decoding steps of fixed shapes, where they are recorded as graphs."""
         from covrag_lite.model.stepping import steps_of
 
-        return steps_of(self.quick_network, self.device) if "graph" in self.execution else None
+        return steps_of(self.quick_network, self.device, self.execution) if "graph" in self.execution else None
 
     @cached_property
     def _tokenizer(self):

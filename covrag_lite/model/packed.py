@@ -3,7 +3,8 @@
 A padded batch wants a mask of rows x tokens x tokens, which excludes the flash kernel, and its norms, rotations and
 gates move every number several times. Here each row attends to its own keys alone, and the steps between the products
 may be compiled. Keys and values go where the padded way puts them, so that all that follows finds the same cache.
-`reading` calls this for networks of the kinds it knows; whatever fails, it reads them the padded way.
+`reading` calls this for networks of the kinds it knows; whatever fails, it reads them the padded way. `steps` takes
+the layers, to write with them as well.
 """
 
 import warnings
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
+from covrag_lite.model import serving
 from covrag_lite.model.attending import attend_packed, check_kernel
 from covrag_lite.model.elementwise import reading_functions
+from covrag_lite.model.execution import choose_layers
 from covrag_lite.model.linears import base_of
-from covrag_lite.model.serving import FULL, Roomy
 
 if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
@@ -84,6 +86,21 @@ def attend(
     return attend_packed(query, key, value, *lengths)[0]
 
 
+def attend_rows(
+    rows: int,
+    attention: torch.nn.Module,
+    *heads: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    past_key_values: DynamicCache,
+    **_,
+) -> torch.Tensor:
+    """Rows of equally many tokens, as transformers' own layer does it: (tokens, heads, size) to the same."""
+    query, key, value = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in heads)  # each (rows, heads, tokens, size)
+    key, value = past_key_values.update(key, value, attention.layer_idx)
+    out, _ = serving.attend(attention, query, key, value, attention_mask, scaling=attention.scaling)
+    return out.flatten(0, 1)
+
+
 def forward(
     layer: torch.nn.Module,
     functions: SimpleNamespace,
@@ -142,13 +159,13 @@ class Reader:
         self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """What `reading.Batch.read` returns; None, with the cache as it was, where reading so is given up."""
-        if self.failure or not all(type(layer) is Roomy for layer in cache.layers):
+        if self.failure or not all(type(layer) is serving.Roomy for layer in cache.layers):
             return None
         before = [(layer.keys, layer.values, layer.is_initialized) for layer in cache.layers]
         try:
             return self.compute(ids, past, cache, places)
         except Exception as error:  # a compiler's or a kernel's, on machines that we do not know
-            if FULL.search(str(error)):
+            if serving.FULL.search(str(error)):
                 raise  # half of the batch may fit
             self.give_up(error)
         for layer, state in zip(cache.layers, before):
@@ -188,14 +205,14 @@ class Reader:
 
 def reader_of(model: "LanguageModel") -> Reader | None:
     """The reader of a model that shall read packed or by compiled steps, kept beside its network and gone with it."""
-    ways = [way for way in ("compiled", "packed") if way in model.execution]
-    if model.device != "cuda" or not ways:
+    way = choose_layers(model.execution)
+    if model.device != "cuda" or not way:
         return None
     network = model.quick_network
     readers = network.__dict__.setdefault("readers", {})
-    if ways[0] not in readers:
-        readers[ways[0]] = Reader(network, ways[0] == "compiled")
-    return readers[ways[0]]
+    if way not in readers:
+        readers[way] = Reader(network, way == "compiled")
+    return readers[way]
 
 
 def is_readable(network: PreTrainedModel) -> bool:

@@ -1,4 +1,4 @@
-"""A decoding step as a CUDA graph: recorded once, compared with the step itself, and then replayed.
+"""A decoding step as a CUDA graph: recorded once, compared with the plain step, and then replayed.
 
 `stepping` calls this, on CUDA alone.
 """
@@ -12,7 +12,7 @@ import torch
 if TYPE_CHECKING:
     from covrag_lite.model.steps import Step
 
-# How far a replay may be from the step itself: bf16 numbers near 20 stand 0.125 apart, and ties may fall either way.
+# How far a replay may be from the plain step: bf16 numbers near 20 stand 0.125 apart, and ties may fall either way.
 NEAR = 0.05  # mean difference of the tokens' logarithmic probabilities
 FEW = 0.05  # share of the rows that get another token; one row always may
 
@@ -52,13 +52,16 @@ class Recorder:
         return graph.replay
 
     def capture(self, graph: torch.cuda.CUDAGraph, step: "Step", rewind: Callable[[], None]) -> torch.Tensor:
-        """Record a step and return the result of the step itself, which sets up whatever a first use sets up."""
+        """Record a step and return what transformers' own layers make of it; a first use sets up whatever there is."""
         self.stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(self.stream):
-                step.compute()
+                step.compute(plain=True)
                 expected = step.result.clone()
                 rewind()
+                if step.functions is not None:
+                    step.compute()
+                    rewind()
                 # Errors of this thread alone count: a notebook's other threads may free their memory meanwhile.
                 graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
                 try:
@@ -71,7 +74,7 @@ class Recorder:
 
 
 def compare(expected: torch.Tensor, replayed: torch.Tensor) -> None:
-    """Refuse a replay that gives other tokens than the step itself, or holds them for more or less likely."""
+    """Refuse a replay that gives other tokens than the plain step, or holds them for more or less likely."""
     rows = expected.shape[1]
     other = int((expected[0] != replayed[0]).sum())
     far = (expected[1] - replayed[1]).abs().mean().item()

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from covrag_lite.model.elementwise import reading_functions
+from covrag_lite.model.execution import choose_layers
+from covrag_lite.model.packed import is_readable
 from covrag_lite.model.recording import Recorder
 from covrag_lite.model.serving import Roomy, free_memory
 from covrag_lite.model.steps import Shape, Step, Store, rounded
@@ -19,19 +22,23 @@ FEWER = 4  # rows move to a smaller shape when this part of them is left
 SPARE = 1.25  # of the store over what a first batch takes: later ones are of other shapes
 
 
-def steps_of(network: PreTrainedModel, device: str) -> "Steps":
-    """The steps of a network, kept beside it and gone with it."""
-    if "steps" not in network.__dict__:
-        network.__dict__["steps"] = Steps(network, device)
-    return network.__dict__["steps"]
+def steps_of(network: PreTrainedModel, device: str, execution: str = "graph") -> "Steps":
+    """The steps of a network that runs so, kept beside it and gone with it."""
+    known = network.__dict__.setdefault("steps", {})
+    way = choose_layers(execution)
+    if way not in known:
+        known[way] = Steps(network, device, way)
+    return known[way]
 
 
 class Steps:
     """All the steps of a network, by adapter and shape."""
 
-    def __init__(self, network: PreTrainedModel, device: str):
+    def __init__(self, network: PreTrainedModel, device: str, layers: str = ""):
         self.network = network
         self.device = device
+        compiled = layers == "compiled" and device == "cuda"
+        self.functions = reading_functions(compiled) if layers and is_readable(network) else None
         self.store = None
         self.known: dict[tuple[object, Shape], Step] = {}
         self.recorder = Recorder() if device == "cuda" else None
@@ -87,7 +94,7 @@ class Steps:
             if not tokens:
                 return None
             self.store = Store(past, tokens)
-        step = Step(self.network, shape, self.store)
+        step = Step(self.network, shape, self.store, self.functions)
         self.known[adapter, shape] = step
         return step
 
@@ -106,8 +113,12 @@ class Steps:
             return
         try:
             step.replay = self.recorder.record(step, rows)
-        except Exception as error:  # CUDA's, or that of a network of another kind
-            self.give_up(error)
+        except Exception as error:  # CUDA's, a compiler's, or that of a network of another kind
+            if step.functions is None:
+                self.give_up(error)
+                return
+            self.functions = step.functions = None  # it may be these
+            self.record(step, rows)
 
     def give_up(self, error: Exception) -> None:
         """Say that steps will be taken one kernel after another from now on."""

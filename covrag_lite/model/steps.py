@@ -8,6 +8,9 @@ records them.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -15,6 +18,7 @@ from torch.nn.attention import sdpa_kernel
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+from covrag_lite.model.packed import attend_rows, computed_by
 from covrag_lite.model.reading import KERNELS
 
 Past = Iterable[tuple[torch.Tensor, torch.Tensor]]  # of each layer keys and values, (rows, heads, tokens, size)
@@ -56,10 +60,13 @@ class Placed(DynamicLayer):
 
 
 class Step:
-    """One decoding step of a fixed shape."""
+    """One decoding step of a fixed shape; with `functions` its layers are those of `packed`."""
 
-    def __init__(self, network: PreTrainedModel, shape: Shape, store: "Store"):
+    def __init__(
+        self, network: PreTrainedModel, shape: Shape, store: "Store", functions: SimpleNamespace | None = None
+    ):
         self.network = network
+        self.functions = functions
         self.shape = shape
         device = network.device
         self.tokens = torch.zeros(shape.rows, 1, dtype=torch.long, device=device)
@@ -91,10 +98,16 @@ class Step:
         self.forbidden.copy_(forbidden)
 
     @torch.inference_mode()
-    def compute(self) -> None:
-        """Read each row's token and put the likeliest next one in its place; nothing here waits for the device."""
+    def compute(self, plain: bool = False) -> None:
+        """Read each row's token and put the likeliest next one in its place; nothing here waits for the device.
+
+        `plain` is by transformers' own layers, whatever the step has.
+        """
         self.mask.index_fill_(3, self.place, 0.0)
-        with sdpa_kernel(KERNELS):
+        layers = nullcontext()
+        if self.functions is not None and not plain:
+            layers = computed_by(self.network, self.functions, partial(attend_rows, self.shape.rows))
+        with sdpa_kernel(KERNELS), layers:
             out = self.network(
                 input_ids=self.tokens,
                 attention_mask=self.mask,

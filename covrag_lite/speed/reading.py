@@ -1,6 +1,6 @@
 """Prompts read in several ways by one network: with padding or packed, kernel by kernel or by compiled steps.
 
-The first way is how prompts are read as it is. `inference.benchmark` calls `against`; rows are told as they come:
+The first way is the padded one. `inference.benchmark` calls `against`; rows are told as they come:
 
     python -m covrag_lite.speed.inference --parts reading --questions 400 --out reading.json
 """
@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 from covrag_lite import prompts as tasks
 from covrag_lite.config import Config
-from covrag_lite.model import decoding, packed, reading, serving
+from covrag_lite.model import decoding, packed, reading
 from covrag_lite.model.local import LanguageModel
 from covrag_lite.model.sampling import greedily
 from covrag_lite.records import Question
@@ -25,7 +25,7 @@ from covrag_lite.speed.replaying import time_texts
 from covrag_lite.speed.rows import Made, Rows, ignore
 
 SECONDS = 60.0  # after which no further row is begun
-PLAIN, BEST = "as it is", "packed, compiled steps"
+PLAIN, BEST = "padded", "packed, compiled steps"
 FEW = 8  # prompts of a first pass, which is for what is set up or compiled
 
 
@@ -38,27 +38,12 @@ class PaddedReader(packed.Reader):
         """The logits and the mask of `reading.Batch.read_padded`."""
         batch = reading.Batch.__new__(reading.Batch)
         batch.network, batch.cache, batch.tokenizer = self.network, cache, self.tokenizer
-        with packed.computed_by(self.network, self.functions, partial(attend_padded, len(ids))):
+        with packed.computed_by(self.network, self.functions, partial(packed.attend_rows, len(ids))):
             return batch.read_padded(ids, past, places)
 
 
-def attend_padded(
-    rows: int,
-    attention: torch.nn.Module,
-    *heads: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
-    past_key_values: DynamicCache,
-    **_,
-) -> torch.Tensor:
-    """What transformers' own layer does: (tokens, heads, size) to the same."""
-    query, key, value = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in heads)  # each (rows, heads, tokens, size)
-    key, value = past_key_values.update(key, value, attention.layer_idx)
-    out, _ = serving.attend(attention, query, key, value, attention_mask, scaling=attention.scaling)
-    return out.flatten(0, 1)
-
-
 def ways_of(model: LanguageModel) -> dict[str, packed.Reader | None]:
-    """Readers by name; None reads as it is."""
+    """Readers by name; None reads the padded way."""
     network, compiled = model.quick_network, model.device == "cuda"
     padded = PaddedReader(network, compiled)
     padded.tokenizer = model.tokenizer

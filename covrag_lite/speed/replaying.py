@@ -1,6 +1,7 @@
-"""Decoding steps replayed as CUDA graphs against the same steps kernel by kernel: answers, verdicts and two rounds.
+"""Answers, verdicts and two rounds, kernel by kernel; with decoding steps as CUDA graphs; and as "auto" has it on CUDA.
 
-Both ways run on one network in one process, one after the other. `inference.benchmark` calls `against`:
+The last also reads prompts packed, and its layers are compiled. All run on one network, one after the other.
+`inference.benchmark` calls `against`:
 
     python -m covrag_lite.speed.inference --parts graphs --questions 400 --out graphs.json
 """
@@ -24,8 +25,10 @@ from covrag_lite.records import Question
 from covrag_lite.speed.rows import Made, Rows, ignore
 from covrag_lite.speed.stages import measured, time_stages
 
-SECONDS = 110.0  # after which no further row is begun
-ROUNDS = (("paper", "eager"), ("paper", "graphs"), ("shared", "graphs"))
+SECONDS = 150.0  # after which no further row is begun
+WAYS = {"eager": "eager", "graphs": "graph", "packed": "compiled+graph"}  # how each runs
+TEXTS = ("eager", "graphs, recording", "graphs", "packed, compiling", "packed")  # what is set up is timed by itself
+ROUNDS = (("paper", "eager"), ("paper", "graphs"), ("paper", "packed"), ("shared", "packed"))
 
 
 @contextmanager
@@ -62,10 +65,11 @@ def clocked() -> Iterator[Counter]:
 
 
 def ways_of(model: LanguageModel) -> dict[str, LanguageModel]:
-    """The same model kernel by kernel, and by graphs; where there is no CUDA, by the same steps unrecorded."""
-    made = {"eager": copy.copy(model), "graphs": copy.copy(model)}
-    made["eager"].execution = "eager"
-    made["graphs"].execution = "graph"
+    """The same model in each way; where there is no CUDA, by the same steps unrecorded."""
+    made = {}
+    for way, execution in WAYS.items():
+        made[way] = copy.copy(model)
+        made[way].execution = execution
     return made
 
 
@@ -109,7 +113,7 @@ def against(
         rows.take(name, work, always=name == "answers, eager")
 
     for stage, prompts_of in (("answers", answers), ("verdicts", verdicts)):
-        for way in ("eager", "graphs, recording", "graphs"):
+        for way in TEXTS:
             take(stage, way, prompts_of)
     for layout, way in ROUNDS:
         rows.take(
@@ -172,12 +176,13 @@ def table(rows: Made) -> pd.DataFrame:
     if "seconds" not in frame:
         return frame  # of failures alone
     frame.insert(0, "per_second", frame.n / frame.seconds)
-    stages = [name.split(", graphs")[0].removesuffix(", eager") for name in frame.index]
-    eager = [f"{stage}, eager" for stage in stages]
-    frame.insert(0, "faster", [frame.seconds.get(one, float("nan")) for one in eager] / frame.seconds)
-    way = ["graphs" if "graphs" in name else "eager" for name in frame.index]
-    rag = [frame.seconds.get(f"one round, {one}", float("nan")) for one in way]
-    frame.insert(0, "times_rag", frame.seconds / rag)
+    ways = [next(way for way in WAYS if f", {way}" in name) for name in frame.index]
+    eager = [name.partition(f", {way}")[0] + ", eager" for name, way in zip(frame.index, ways)]
+    rag = [f"one round, {way}" for way in ways]
+    for column, others in (("faster", eager), ("times_rag", rag)):
+        seconds = pd.Series([frame.seconds.get(one, float("nan")) for one in others], frame.index)
+        ratio = seconds / frame.seconds if column == "faster" else frame.seconds / seconds
+        frame.insert(0, column, ratio)
     if "steps_s" in frame:
         frame["step_ms"] = 1000 * frame.steps_s / frame.steps
     return frame

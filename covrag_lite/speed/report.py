@@ -27,6 +27,8 @@ FORMS = {  # how prose writes a number of a column; one decimal where it is not 
     "ours_memory": "{:.2f}",
     "of_limit": "{:.2f}",
     "row": "{:,.0f}",
+    "same": "{:.0f}",
+    "n": "{:.0f}",
     "batch": "{:,.0f}",
     "queries_per_second": "{:,.0f}",
     "index_seconds": "{:.0f}",
@@ -64,6 +66,11 @@ def update_record(path: Path, parts: dict) -> None:
     path.write_text(json.dumps(known | parts, indent=1) + "\n")
 
 
+def find_frames(folder: Path) -> list[Path]:
+    """The files in which a folder records answering: inference.json, and one of each run besides."""
+    return sorted(folder.glob("inference*.json"))
+
+
 def load_frames(path: Path) -> tuple[dict[str, pd.DataFrame], str]:
     """What was recorded of answering, part by part, and a sentence on the machine."""
     content = json.loads(path.read_text())
@@ -86,10 +93,10 @@ def facts(folder: Path) -> dict[str, str]:
     for row in load_holding(folder).to_dict("records"):
         sizes = {name: float(row[name]) for name in ("row", "batch") if isinstance(row.get(name), int)}
         rows[f"{row['backbone']} in {row['card_gb']:g} GB"] = row | sizes
-    frames, _ = load_frames(folder / "inference.json")
-    for part, frame in frames.items():
-        for name, row in frame.to_dict("index").items():
-            rows[f"{part} {name}"] = row
+    for frames, _ in map(load_frames, find_frames(folder)):
+        for part, frame in frames.items():
+            for name, row in frame.to_dict("index").items():
+                rows[f"{part} {name}"] = row
     told = {}
     for name, row in rows.items():
         for column, value in row.items():
