@@ -36,6 +36,7 @@ TORCH = {
     "model.elementwise",
     "model.linears",
     "model.packed",
+    "model.padded",
     "model.reading",
     "model.recording",
     "model.sampling",

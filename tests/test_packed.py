@@ -9,7 +9,7 @@ import transformers
 from peft import LoraConfig, get_peft_model
 
 from covrag_lite import config
-from covrag_lite.model import attending, elementwise, execution, packed, reading, serving
+from covrag_lite.model import attending, elementwise, execution, packed, padded, reading, serving
 from covrag_lite.model.local import load_model
 
 IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
@@ -39,20 +39,18 @@ class Both:
 
     def __init__(self, network, rows):
         self.reader = packed.Reader(network, compiled=False)
-        self.padded = reading.Batch.__new__(reading.Batch)
-        self.padded.network, self.padded.tokenizer = network, SimpleNamespace(pad_token_id=0)
-        self.padded.cache = serving.roomy_cache(network.config)
+        self.other = serving.roomy_cache(network.config)
         self.cache = serving.roomy_cache(network.config)
         self.mask = torch.zeros(rows, 0, dtype=torch.long)
 
     def read(self, ids, places=(-1,)):
         """One pass in both ways, compared wherever a row has that place."""
-        expected, mask = self.padded.read_padded(ids, self.mask, places)
+        expected, mask = padded.read(self.reader.network, ids, self.mask, self.other, places)
         made, self.mask = self.reader.read(ids, self.mask, self.cache, places)
         torch.testing.assert_close(self.mask, mask)
         has_place = torch.tensor([[len(row) + place >= 0 for place in places] for row in ids])
         torch.testing.assert_close(made[has_place], expected[has_place])
-        for layer, other in zip(self.cache.layers, self.padded.cache.layers):
+        for layer, other in zip(self.cache.layers, self.other.layers):
             for part in ("keys", "values"):
                 ours, theirs = (getattr(one, part).transpose(1, 2) for one in (layer, other))
                 assert ours.shape == theirs.shape and ours.isfinite().all()
@@ -60,7 +58,7 @@ class Both:
 
     def repeat(self, rows):
         """Give every row a copy of the first."""
-        for cache in (self.cache, self.padded.cache):
+        for cache in (self.cache, self.other):
             cache.batch_repeat_interleave(rows)
         self.mask = self.mask.repeat(rows, 1)
 
@@ -164,6 +162,7 @@ def test_whatever_fails_is_said_once_and_read_with_padding(model, reader, monkey
     monkeypatch.setattr(reading, "reader_of", lambda _: None)
     expected = write_everything(model)
     monkeypatch.setattr(reading, "reader_of", lambda _: reader)
+    reader.is_checked = True
     calls = []
 
     def fail_in_the_second_layer(*given, attend=packed.attend_packed):
@@ -180,6 +179,23 @@ def test_whatever_fails_is_said_once_and_read_with_padding(model, reader, monkey
     assert [str(one.message).split(";")[0] for one in said if "packed" in str(one.message)] == [
         "prompts are not read packed, because no kernel image"
     ]
+
+
+def wrong_gate(functions):
+    return {"gated": lambda gate, up: gate + up}
+
+
+def wrong_positions(functions):
+    return {"both_rotated": lambda query, key, cos, sin: functions.both_rotated(query, key, cos.flip(0), sin)}
+
+
+@pytest.mark.parametrize("wrong", [wrong_gate, wrong_positions])
+def test_layers_that_compute_something_else_are_found_out_before_they_read(model, reader, wrong, monkeypatch):
+    reader.functions = SimpleNamespace(**vars(reader.functions) | wrong(reader.functions))
+    with pytest.warns(UserWarning, match="because tokens are more or less likely by .* than with padding"):
+        made = write_everything(model)
+    monkeypatch.setattr(reading, "reader_of", lambda _: None)
+    assert texts_of(made) == texts_of(write_everything(model))
 
 
 def test_a_batch_that_does_not_fit_is_halved_and_goes_on_packed(model, reader, monkeypatch):

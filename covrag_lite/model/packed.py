@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
-from covrag_lite.model import serving
+from covrag_lite.model import padded, serving
 from covrag_lite.model.attending import attend_packed, check_kernel
 from covrag_lite.model.elementwise import reading_functions
 from covrag_lite.model.execution import choose_layers
@@ -26,6 +26,7 @@ from covrag_lite.model.linears import base_of
 if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
 
+NEAR = 0.2  # how far the likeliest tokens' logarithmic probabilities may be from those with padding; rounding is less
 MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster, and what is between takes memory
 
 
@@ -78,8 +79,8 @@ def attend(
     **_,
 ) -> torch.Tensor:
     """Put keys and values into the cache, and let each row attend to its own: (tokens, heads, size) to the same."""
-    padded = [x[layout.where].transpose(1, 2) for x in (key, value)]  # each (rows, heads, width, size)
-    everything = cache.update(*padded, attention.layer_idx)
+    new = [x[layout.where].transpose(1, 2) for x in (key, value)]  # each (rows, heads, width, size)
+    everything = cache.update(*new, attention.layer_idx)
     if layout.seen is not None:
         key, value = (x.transpose(1, 2)[layout.seen] for x in everything)
     lengths = (layout.ends, layout.longest, attention.scaling, layout.key_ends, layout.longest_key)
@@ -163,6 +164,9 @@ class Reader:
             return None
         before = [(layer.keys, layer.values, layer.is_initialized) for layer in cache.layers]
         try:
+            if not self.is_checked:
+                self.check(max(ids, key=len), past)
+                self.is_checked = True
             return self.compute(ids, past, cache, places)
         except Exception as error:  # a compiler's or a kernel's, on machines that we do not know
             if serving.FULL.search(str(error)):
@@ -177,9 +181,6 @@ class Reader:
         self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The logits of each row at these places, counted from its end, and the mask so far."""
-        if not self.is_checked:
-            check_kernel(past.device, self.network.dtype)
-            self.is_checked = True
         layout = lay_out(ids, past)
         counted = torch.tensor(list(places), device=past.device)
         wanted = (layout.ends[1:, None] + counted).clamp(min=0)  # (rows, places)
@@ -192,6 +193,21 @@ class Reader:
                 logits_to_keep=wanted.flatten(),
             )
         return out.logits[0].unflatten(0, wanted.shape), layout.mask
+
+    def check(self, row: Sequence[int], past: torch.Tensor) -> None:
+        """Refuse to read so where padding gives something else, for a text, for parts of it, and for more behind."""
+        check_kernel(past.device, self.network.dtype)
+        texts = ([row, row[: 1 + len(row) // 2], row[:1]], [row[:2], row[-3:], row[-1:]])
+        logs = []
+        for read in (self.compute, partial(padded.read, self.network)):
+            cache, mask = serving.roomy_cache(self.network.config), past.new_zeros(3, 0)
+            for ids in texts:
+                logits, mask = read(ids, mask, cache, (-1,))
+            logs.append(logits[:, -1].float().log_softmax(1))  # (rows, vocabulary)
+        likeliest = logs[1].argmax(1, keepdim=True)
+        far = (logs[0] - logs[1]).gather(1, likeliest).abs().mean().item()
+        if not far < NEAR:  # a NaN is not near
+            raise RuntimeError(f"tokens are more or less likely by {far:.2g} than with padding")
 
     def give_up(self, error: Exception) -> None:
         """Say that prompts will be read the padded way from now on."""

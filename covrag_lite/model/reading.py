@@ -8,17 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from covrag_lite.model import padded
 from covrag_lite.model.packed import reader_of
 from covrag_lite.model.serving import roomy_cache
 
 if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
 
-# All but cuDNN's, which plans anew for every new shape: each step of decoding brings one, and the plan costs several
-# times the step.
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 SHARED = 16  # tokens of a common beginning from which reading it by itself pays
 
 
@@ -59,28 +56,7 @@ class Batch:
             made = self.reader.read(ids, mask, self.cache, places)
             if made is not None:
                 return made
-        return self.read_padded(ids, mask, places)
-
-    def read_padded(
-        self, ids: Sequence[Sequence[int]], mask: torch.Tensor, places: Sequence[int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same in any network: shorter rows begin with padding, and a mask hides it."""
-        width = max(1, *map(len, ids))
-        padded = torch.tensor([[self.tokenizer.pad_token_id] * (width - len(row)) + list(row) for row in ids])
-        lengths = torch.tensor([len(row) for row in ids])[:, None]  # (rows, 1)
-        real = (torch.arange(width) >= width - lengths).to(mask)  # (rows, width)
-        positions = (mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)  # (rows, width)
-        mask = torch.cat([mask, real], 1)
-        with torch.inference_mode(), sdpa_kernel(KERNELS):
-            out = self.network(
-                input_ids=padded.to(mask.device),
-                attention_mask=mask,
-                position_ids=positions,
-                use_cache=True,
-                past_key_values=self.cache,
-                logits_to_keep=torch.tensor([width + place for place in places], device=mask.device),
-            )
-        return out.logits, mask
+        return padded.read(self.network, ids, mask, self.cache, places)
 
     def logits(self) -> torch.Tensor:
         """Read everything pending and return the logits of what follows: (rows, vocabulary)."""

@@ -19,7 +19,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from covrag_lite.model.packed import attend_rows, computed_by
-from covrag_lite.model.reading import KERNELS
+from covrag_lite.model.padded import KERNELS
 
 Past = Iterable[tuple[torch.Tensor, torch.Tensor]]  # of each layer keys and values, (rows, heads, tokens, size)
 

@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 from covrag_lite import prompts as tasks
 from covrag_lite.config import Config
-from covrag_lite.model import decoding, packed, reading
+from covrag_lite.model import decoding, packed, padded, reading
 from covrag_lite.model.local import LanguageModel
 from covrag_lite.model.sampling import greedily
 from covrag_lite.records import Question
@@ -35,23 +35,19 @@ class PaddedReader(packed.Reader):
     def compute(
         self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The logits and the mask of `reading.Batch.read_padded`."""
-        batch = reading.Batch.__new__(reading.Batch)
-        batch.network, batch.cache, batch.tokenizer = self.network, cache, self.tokenizer
+        """The logits and the mask of `padded.read`."""
         with packed.computed_by(self.network, self.functions, partial(packed.attend_rows, len(ids))):
-            return batch.read_padded(ids, past, places)
+            return padded.read(self.network, ids, past, cache, places)
 
 
 def ways_of(model: LanguageModel) -> dict[str, packed.Reader | None]:
     """Readers by name; None reads the padded way."""
     network, compiled = model.quick_network, model.device == "cuda"
-    padded = PaddedReader(network, compiled)
-    padded.tokenizer = model.tokenizer
     return {
         PLAIN: None,
         "packed": packed.Reader(network, compiled=False),
         BEST: packed.Reader(network, compiled),
-        "compiled steps": padded,
+        "compiled steps": PaddedReader(network, compiled),
     }
 
 
