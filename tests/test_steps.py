@@ -323,6 +323,10 @@ def test_a_replay_may_break_a_tie_but_not_lose_a_number():
     recording.compare(expected, expected)
     tie = torch.tensor([[5.0, 6.0, 8.0], [-1.0, -2.0, -0.5]])
     recording.compare(expected, tie)
+    rounded_otherwise = expected + torch.tensor([[0.0], [0.1]])
+    recording.compare(expected, rounded_otherwise, recording.OWN)
+    with pytest.raises(recording.NotRecorded, match="0 of 3 rows .* off by 0.1"):
+        recording.compare(expected, rounded_otherwise)
     lost = torch.tensor([[5.0, 6.0, 7.0], [-1.0, float("nan"), -0.5]])
     with pytest.raises(recording.NotRecorded, match="0 of 3 rows .* off by nan"):
         recording.compare(expected, lost)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # How far a replay may be from the plain step: bf16 numbers near 20 stand 0.125 apart, and ties may fall either way.
 NEAR = 0.05  # mean difference of the tokens' logarithmic probabilities
 FEW = 0.05  # share of the rows that get another token; one row always may
+OWN = 4  # times as far with layers of our own, which round otherwise
 
 
 class NotRecorded(RuntimeError):
@@ -45,7 +46,7 @@ class Recorder:
             graph = torch.cuda.CUDAGraph()
             expected = self.capture(graph, step, rewind)
             graph.replay()
-            compare(expected[:, :rows], step.result[:, :rows])
+            compare(expected[:, :rows], step.result[:, :rows], 1 if step.functions is None else OWN)
         finally:
             rewind()
         self.graphs.add(graph)
@@ -73,10 +74,10 @@ class Recorder:
         return expected
 
 
-def compare(expected: torch.Tensor, replayed: torch.Tensor) -> None:
+def compare(expected: torch.Tensor, replayed: torch.Tensor, slack: float = 1) -> None:
     """Refuse a replay that gives other tokens than the plain step, or holds them for more or less likely."""
     rows = expected.shape[1]
     other = int((expected[0] != replayed[0]).sum())
     far = (expected[1] - replayed[1]).abs().mean().item()
-    if other > max(1, FEW * rows) or not far <= NEAR:  # a NaN is not near
+    if other > max(1, slack * FEW * rows) or not far <= slack * NEAR:  # a NaN is not near
         raise NotRecorded(f"a replayed step gave {other} of {rows} rows another token, off by {far:.2g} in the mean")
