@@ -51,6 +51,15 @@ def test_a_models_own_weights_are_quantised_once_and_learn_from_a_text(tiny_fold
     assert torch.allclose(network(probe).logits, folders.load_four_bit(place, "cpu")(probe).logits, atol=1e-5)
 
 
+def test_shorter_rows_hold_a_steps_samples_and_no_others(few, place):
+    (step, *_) = peer.steps_of(few, place, 4096)
+    short = peer.shorten(step, 2048)
+    assert len(short) > len(step) and max(sum(len(one.ids) for one in row) for row in short) <= 2048
+    samples, again = (sorted(id(one) for row in rows for one in row) for rows in (step, short))
+    assert samples == again
+    assert peer.shorten(step, 4096) is step
+
+
 def test_all_rows_of_full_samples_are_full():
     samples = full_rows(3, 100, 64)
     assert [len(one.ids) for one in samples] == [64] * 3
@@ -66,8 +75,10 @@ def test_a_row_tells_a_peer_where_samples_end_and_what_counts():
 
 
 def test_the_plain_way_has_our_losses_on_the_same_rows(few, place):
-    made = {way: peer.measure(peers.WAYS[way], few, "cpu", place.parent) for way in ("ours", "plain")}
+    ways = ("ours", "ours leanest", "plain")
+    made = {way: peer.measure(peers.WAYS[way], few, "cpu", place.parent) for way in ways}
     assert made["ours"]["losses"] == pytest.approx(made["plain"]["losses"], abs=2e-4)
+    assert made["ours"]["losses"] == pytest.approx(made["ours leanest"]["losses"], abs=2e-4)
     assert len(made["ours"]["losses"]) == 3 and made["ours"]["tokens_per_second"] > 0
     for row in made.values():
         assert len(row["step_seconds"]) == 3 and min(row["step_seconds"]) > 0

@@ -151,7 +151,8 @@ def train_here(
         told = {"padded": True, "gradient_checkpointing": True}
     else:
         told = {"execution": "compiled+graph" if device == "cuda" else "eager", "unpack": "no"} | dict(way.given)
-        taken = training.our_steps(network, steps, replace(settings, **told), True, device)
+        own = replace(settings, **told)
+        taken = training.our_steps(network, [shorten(step, own.pack_tokens) for step in steps], own, True, device)
     seconds, losses = [], []
     start = time.perf_counter()
     for loss, _ in taken:
@@ -160,6 +161,17 @@ def train_here(
         losses.append(loss)
         start = end
     return seconds, losses, told
+
+
+def shorten(step: list[list], pack_tokens: int) -> list[list]:
+    """A step's samples in rows of at most so many tokens; as they are where they fit."""
+    from covrag_lite.training.packing import pack
+
+    if all(sum(len(one.ids) for one in row) <= pack_tokens for row in step):
+        return step
+    samples = [one for row in step for one in row]
+    packs = pack([len(one.ids) for one in samples], pack_tokens)
+    return [[samples[i] for i in chosen] for chosen in packs]
 
 
 def operations(shape: dict) -> float:
