@@ -43,6 +43,12 @@ def test_recorded_speed_can_be_told_in_prose(tmp_path):
     assert prose.format_map(told) == "152.4, 6,646"
 
 
+def test_a_table_of_ways_shows_what_came_of_them_and_not_where_their_time_went():
+    frame = pd.DataFrame({"faster": [1.5, None], "reads_s": [0.3, None], "reads": [2, None], "cache_ms": [None, 27.0]})
+    frame.index = ["answers", "profile"]
+    assert report.without_details(frame).to_dict("index") == {"answers": {"faster": 1.5}}
+
+
 def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
     row = {
         "shape": "7b",

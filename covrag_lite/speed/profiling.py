@@ -22,19 +22,26 @@ def tell_work(work: Callable[[], object], device: str) -> dict[str, float | list
     def milliseconds(event: object) -> float:
         return getattr(event, key) / 1e3
 
-    # A kernel's time stands both at the kernel and at the operator that has begun it.
-    kernels = [event for event in seen.key_averages() if not on_gpu or "CUDA" in str(event.device_type)]
+    # A kernel's time stands at the kernel, at the operator that has begun it, and at whatever else encloses both.
+    kernels = [event for event in seen.key_averages() if is_kernel(event, on_gpu)]
     kernels.sort(key=milliseconds, reverse=True)
     whole = sum(map(milliseconds, kernels))
     kinds: Counter = Counter()
     for event in seen.key_averages(group_by_input_shape=True):
-        if not on_gpu or "CUDA" not in str(event.device_type):
+        if event.key.startswith("aten::") and "CUDA" not in str(event.device_type):
             kinds[kind_of(event.key, event.input_shapes)] += milliseconds(event)
+    if on_gpu:  # compiled ones are begun by no operator
+        kinds["elementwise"] += sum(milliseconds(event) for event in kernels if event.key.startswith("triton_"))
     top = [[event.key[:110], round(milliseconds(event), 2), event.count] for event in kernels[:TOP]]
     for name, ms, count in top:
         print(f"{ms:9.2f} ms {count:6d}  {name}", flush=True)
     told = {f"{kind}_ms": round(ms, 1) for kind, ms in kinds.most_common()}
     return told | {"other_ms": round(whole - kinds.total(), 1), "kernels_ms": round(whole, 1), "top": top}
+
+
+def is_kernel(event: object, on_gpu: bool) -> bool:
+    """Whether an event is a kernel's own; on a CPU every operator is."""
+    return not on_gpu or "CUDA" in str(event.device_type) and not event.key.startswith("##")
 
 
 def kind_of(name: str, shapes: Sequence[Sequence[int]]) -> str:

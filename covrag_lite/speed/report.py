@@ -81,6 +81,13 @@ def load_frames(path: Path) -> tuple[dict[str, pd.DataFrame], str]:
     return frames, f"{content['device']}, torch {content['torch']}, commit {content['commit'][:7]}"
 
 
+def without_details(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows and columns to read: without how often and how long the parts of a way took, which the record has."""
+    parts = {"reads", "begins", "steps", "gaps", "recorded", "given_up"}
+    details = [name for name in frame if name in parts or name.endswith(("_s", "_ms"))]
+    return frame.drop(columns=details).dropna(how="all")
+
+
 def facts(folder: Path) -> dict[str, str]:
     """Every number that the README may tell of recorded speed, by its name, as prose writes it."""
     rows = {}
