@@ -70,6 +70,26 @@ def test_chain_and_none_are_compared_where_table_5_was_run(two):
     assert not seeds.comparisons(two).what.str.contains("w/o chain").any()
 
 
+def with_chances(predictions, chances):
+    """The verdicts with a chance each that no question is revised."""
+    made = []
+    for prediction, chance in zip(judged(predictions), chances, strict=True):
+        verdict = replace(prediction.rounds[0].verdict, probabilities={"empty": chance})
+        made.append(replace(prediction, rounds=(replace(prediction.rounds[0], verdict=verdict),)))
+    return made
+
+
+def test_judges_with_and_without_scores_are_ordered_by_the_one_chance_that_both_have(two, tmp_path):
+    with_chain = with_chances(ways("CoV-RAG", {0, 1}), [0.9, 0.8, 0.2, 0.1])
+    none = with_chances(ways("CoV-RAG w/o chain", {0, 1}), [0.1, 0.8, 0.9, 0.2])
+    both = seeds.Seeds(two.table2, {"1": with_chain + none})
+    areas = seeds.unrevised(both).set_index("system").AUROC.str.split().str[0].to_dict()
+    assert areas == {"CoV-RAG": "1.00", "CoV-RAG w/o chain": "0.25"}
+    assert facts(both)["CoV-RAG 1 unrevised AUROC"].startswith("1.00")
+    assert "by the chance that no question is revised" in seeds.save(tmp_path, both)
+    assert seeds.unrevised(two).empty
+
+
 def test_seeds_are_gathered_from_their_folders_where_there_are_two(two):
     places = {Path(f"results/real/toy/seed-{seed}/table2"): made for seed, made in two.table2.items()}
     places[Path("results/real/toy/first-recipe/table2")] = two.table2["1"]

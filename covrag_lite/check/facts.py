@@ -68,6 +68,8 @@ def facts_of_seeds(by_seed: Seeds) -> dict[str, str]:
     for row in seeds.judges(by_seed).to_dict("records"):
         name = f"judge {row.pop('questions')} {row.pop('seed')}"
         made |= {f"{name} {column}": str(value) for column, value in row.items()}
+    for row in seeds.unrevised(by_seed).itertuples():
+        made[f"{row.system} {row.seed} unrevised AUROC"] = row.AUROC
     return made
 
 

@@ -125,6 +125,22 @@ def judges(seeds: Seeds) -> pd.DataFrame:
     return shown.sort_values("questions", kind="stable").reset_index(drop=True)
 
 
+def unrevised(seeds: Seeds) -> pd.DataFrame:
+    """How well the chance that no question is revised, the one score both have, orders first answers in Table 5."""
+    rows = []
+    for seed, predictions in seeds.table5.items():
+        for system in CHAINS:
+            own = [p for p in predictions if p.system == system and p.rounds[0].verdict is not None]
+            right = {row.id: row.first_normalised for row in to_frame(own).itertuples()}
+            chances = {p.question.id: (p.rounds[0].verdict.probabilities or {}).get("empty") for p in own}
+            known = [one for one in right if right[one] is not None and chances[one] is not None]
+            if known:
+                values = pd.Series([chances[one] for one in known])
+                area = metrics.auroc(values, pd.Series([bool(right[one]) for one in known]))
+                rows.append((system, seed, len(known), "{:.2f} [{:.2f}, {:.2f}]".format(*area)))
+    return pd.DataFrame(rows, columns=["system", "seed", "n", "AUROC"])
+
+
 def save(folder: Path, seeds: Seeds) -> str:
     """Write seeds.csv and, readable, seeds.md; returns the latter's text."""
     long = comparisons(seeds)
@@ -145,4 +161,7 @@ def save(folder: Path, seeds: Seeds) -> str:
         "Comparisons on the same questions, in points": shown,
         "CoV-RAG's judge": judges(seeds),
     }
+    alike = unrevised(seeds)
+    if len(alike):
+        parts["Right first answers above wrong ones by the chance that no question is revised"] = alike
     return tables.write_table(folder, "seeds", long, parts, [])
