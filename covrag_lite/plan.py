@@ -96,10 +96,14 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
 
 
 def hold_to(plan: Plan) -> None:
-    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither."""
+    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither.
+
+    A command that failed before anything was made, by a slip of the pen perhaps, has begun nothing.
+    """
     now = {"parameters": plan.config.flat(), "plan": plan.settings}
     path = plan.folder / "plan.json"
-    if not path.exists():
+    made = [file for file in plan.folder.rglob("*") if file.is_file() and file != path]
+    if not path.exists() or not made:
         plan.folder.mkdir(parents=True, exist_ok=True)
         save_manifest(path, now)
     was = json.loads(path.read_text())

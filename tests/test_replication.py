@@ -5,6 +5,7 @@ import json
 import pytest
 
 from covrag_lite import replication
+from covrag_lite.plan import hold_to
 from covrag_lite.records import Sample
 
 
@@ -87,6 +88,14 @@ def test_other_parameters_than_it_was_begun_with_are_refused_and_what_is_done_st
     with pytest.raises(ValueError, match="begun with other parameters: epochs was 1 and is 5; take those, or another"):
         replication.replicate(again, ["data", "rag"])
     assert log == [(1, "data")]
+
+
+def test_a_command_that_failed_before_anything_was_made_has_begun_nothing(tmp_path, log, plans):
+    wrong = replication.load_plans("smollm2-135m", {"data": "nowhere", "runs": str(tmp_path / "runs")}, (1,))
+    hold_to(wrong[0])
+    replication.replicate(plans[:1], ["data"])
+    with pytest.raises(ValueError, match="begun with other parameters: data was"):
+        hold_to(wrong[0])
 
 
 def test_training_without_data_names_the_stage(plans):
