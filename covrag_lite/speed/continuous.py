@@ -1,10 +1,12 @@
 """Answering against transformers' own continuous batching (`generate_batch`): the same prompts, weights and adapter.
 
 It fills its batches as rows finish, and keeps what it has read in pages. It knows no schema, so that its verdicts run
-free, as a user of it would have them. `inference.benchmark` calls `against`.
+free, as a user of it would have them. `inference.benchmark` calls `against`; `vllm_peer` measures vLLM in
+the same rows.
 """
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -35,29 +37,61 @@ def best_attention() -> str:
     return "sdpa"
 
 
-class Continuous:
-    """A model whose texts `generate_batch` writes; all else about it is the model's own."""
+class Peer:
+    """A model whose texts another engine writes; all else about it is the model's own."""
 
-    def __init__(self, model: LanguageModel, network: torch.nn.Module | None = None):
+    stages = ("answers", "verdicts", "two rounds")  # that are measured
+    starts_anew = False  # whether it is stopped between answers and verdicts
+
+    def __init__(self, model: LanguageModel):
         self.model = model
-        self.own_network = network
         self.expected = 1  # requests of the largest batch to come, of which the first call may see a part alone
-        self.attention = (network or model.quick_network).config._attn_implementation
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.model, name)
 
-    def with_adapter(self, name: str) -> "Continuous":
+    def with_adapter(self, name: str) -> "Peer":
         """The same way of writing with this adapter."""
-        made = Continuous(self.model.with_adapter(name), self.own_network)
-        made.expected = self.expected
+        made = copy.copy(self)
+        made.model = self.model.with_adapter(name)
         return made
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
-        """One batch: how many rows go together is for continuous batching to decide."""
+        """One batch: how many rows go together is for the engine to decide."""
         return [list(prompts)] if prompts else []
+
+    def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
+        """Greedy texts."""
+        raise NotImplementedError
+
+    def answer(self, prompts: Sequence[str], max_tokens: int) -> list[tuple[str, None]]:
+        """The texts, without the probabilities behind them."""
+        return [(text, None) for text in self.generate(prompts, max_tokens)]
+
+    def judge(self, prompts: Sequence[str]) -> list[tuple[str, None]]:
+        """Verdicts that run free."""
+        return self.answer(prompts, FREE_ROOM + self.model.config.max_revised_tokens)
+
+    def forget(self) -> None:
+        """Drop what was read, before something is timed."""
+
+    def stop(self) -> None:
+        """Give its memory back."""
+
+
+class Continuous(Peer):
+    """What `generate_batch` writes, on the model's network or on another one."""
+
+    starts_anew = True  # pages are laid out for the prompts that come first
+
+    def __init__(self, model: LanguageModel, network: torch.nn.Module | None = None):
+        super().__init__(model)
+        self.own_network = network
+        self.attention = (network or model.quick_network).config._attn_implementation
+        if network is not None:
+            self.stages = ("answers",)
 
     def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
         """Greedy texts, by a manager that stays for the next call."""
@@ -90,14 +124,6 @@ class Continuous:
         pages = together * max(-(-(len(one) + max_tokens) // BLOCK) + 1 for one in ids)
         return ContinuousBatchingConfig(block_size=BLOCK, num_blocks=pages, max_batch_tokens=max(map(len, ids)) * 2)
 
-    def answer(self, prompts: Sequence[str], max_tokens: int) -> list[tuple[str, None]]:
-        """The texts, without the probabilities behind them."""
-        return [(text, None) for text in self.generate(prompts, max_tokens)]
-
-    def judge(self, prompts: Sequence[str]) -> list[tuple[str, None]]:
-        """Verdicts that run free."""
-        return self.answer(prompts, FREE_ROOM + self.model.config.max_revised_tokens)
-
     def stop(self) -> None:
         """Give the cache's memory back, and the network its own attention."""
         network = self.own_network or self.model.quick_network
@@ -115,12 +141,28 @@ def against(
     seconds: float = SECONDS,
     note: Callable[[pd.DataFrame], None] = ignore,
 ) -> pd.DataFrame:
+    """Questions a second of our batches and of `generate_batch`, on our network and on one as it is loaded."""
+    model = model.with_adapter("cov")
+    peers = {"generate_batch": Continuous(model)}
+    if plain_network is not None:
+        peers["generate_batch as loaded"] = Continuous(model, plain_network)
+    return measure(config, model, search, questions, peers, seconds, note)
+
+
+def measure(
+    config: Config,
+    model: LanguageModel,
+    search: Callable,
+    questions: Sequence[Question],
+    peers: Mapping[str, Peer],
+    seconds: float,
+    note: Callable[[pd.DataFrame], None],
+) -> pd.DataFrame:
     """Questions a second, ours first: plain RAG's answers, verdicts on them, and all of CoV-RAG's two rounds.
 
     `same` counts texts that are those of our own batches; of verdicts `parsed` counts those that parse at all. `note`
     is called with the table so far after every row.
     """
-    model = model.with_adapter("cov")
     asked = [question.question for question in questions]
     found = search(asked)
     limit = config.model.max_answer_tokens
@@ -135,45 +177,38 @@ def against(
         written = [made["answers, ours"][text] for text in answers()]
         return [tasks.build_verify(x, k, y) for x, k, y in zip(asked, found, written)]
 
-    def take(name: str, one: LanguageModel | Continuous, prompts_of: Callable[[], list[str]]) -> None:
-        def work() -> Made:
-            stage = name.split(",")[0]
-            given = prompts_of()
+    def take(stage: str, way: str, one: LanguageModel | Peer) -> None:
+        name = f"{stage}, {way}"
+
+        def texts() -> Made:
+            given = answers() if stage == "answers" else verdicts()
             row, made[name] = time_texts(one, stage, given, limit)
             ours = made.get(f"{stage}, ours", {})
             same = sum(made[name][text] == ours.get(text) for text in given)
             return {name: row | ({"same": same} if ours else {})}
 
-        rows.take(name, work)
-
-    def take_rounds(way: str, one: LanguageModel | Continuous) -> None:
-        def work() -> Made:
+        def both() -> Made:
             rows.need(f"verdicts, {way}")
-            return {f"two rounds, {way}": two_rounds(config, one, search, questions)}
+            return {name: two_rounds(config, one, search, questions)}
 
-        rows.take(f"two rounds, {way}", work)
+        rows.take(name, both if stage == "two rounds" else texts)
 
-    def stop(one: Continuous) -> None:
-        rows.take("stopping generate_batch", lambda: one.stop() or {}, always=True)
+    def stop(way: str, one: Peer) -> None:
+        rows.take(f"stopping {way}", lambda: one.stop() or {}, always=True)
 
-    peer = Continuous(model)
-    take("answers, ours", model, answers)
-    take("verdicts, ours", model, verdicts)
-    take_rounds("ours", model)
-    take("answers, generate_batch", peer, answers)
-    stop(peer)  # pages are laid out for the prompts that come first
-    take("verdicts, generate_batch", peer, verdicts)
-    take_rounds("generate_batch", peer)
-    stop(peer)
-    if plain_network is not None:
-        loaded = Continuous(model, plain_network)
-        take("answers, generate_batch as loaded", loaded, answers)
-        stop(loaded)
+    for stage in Peer.stages:
+        take(stage, "ours", model)
+    for way, peer in peers.items():
+        for stage in peer.stages:
+            take(stage, way, peer)
+            if stage == "answers" and peer.starts_anew:
+                stop(way, peer)
+        stop(way, peer)
     return table(rows.made)
 
 
 def time_texts(
-    one: LanguageModel | Continuous, stage: str, given: list[str], limit: int
+    one: LanguageModel | Peer, stage: str, given: list[str], limit: int
 ) -> tuple[dict[str, float], dict[str, str]]:
     """One way's row and its texts; a first round is not timed, in which kernels are chosen and pages laid out."""
 
@@ -182,28 +217,32 @@ def time_texts(
             return dict(write_all(one, lambda batch: one.generate(batch, limit), some))
         return dict(write_all(one, lambda batch: [text for text, _ in one.judge(batch)], some))
 
-    if isinstance(one, Continuous):
+    if isinstance(one, Peer):
         one.expected = len(given)
     write(sorted(given, key=len)[-FIRST:])  # the longest: pages are laid out for them
+    if isinstance(one, Peer):
+        one.forget()
     with measured(one) as row:
         made = write(given)
     n = len(given)
     row |= {"per_second": n / row["seconds"], "n": n}
-    if stage == "verdicts" and isinstance(one, Continuous):
+    if stage == "verdicts" and isinstance(one, Peer):
         row["parsed"] = sum(tasks.parse_verdict(text, one.schema, None).parsed for text in made.values())
     return row, made
 
 
-def write_all(one: LanguageModel | Continuous, write: Callable, given: list) -> list[tuple[str, str]]:
+def write_all(one: LanguageModel | Peer, write: Callable, given: list) -> list[tuple[str, str]]:
     """Prompts with their texts, batch by batch."""
     room = tasks.VERDICT_ROOM + one.config.max_revised_tokens
     return [pair for batch in one.batches(given, room) for pair in zip(batch, write(batch))]
 
 
 def two_rounds(
-    config: Config, model: LanguageModel | Continuous, search: Callable, questions: Sequence[Question]
+    config: Config, model: LanguageModel | Peer, search: Callable, questions: Sequence[Question]
 ) -> dict[str, float]:
     """Seconds of all stages of CoV-RAG in the paper's layout."""
+    if isinstance(model, Peer):
+        model.forget()
     stages = time_stages(config, model, search, questions)
     seconds = sum(stage["seconds"] for stage in stages.values())
     return {"seconds": seconds, "per_second": len(questions) / seconds, "n": len(questions)}

@@ -1,8 +1,8 @@
 """How fast answering is: each function measures one thing against its plain way, in one run, ratios first.
 
-The plain way is transformers' `generate` on the network as transformers, peft and bitsandbytes load it; the part
-"continuous" measures against its continuous batching, "graphs" our own steps by CUDA graphs against those without, and
-"reading" our own ways of reading prompts against each other.
+The plain way is transformers' `generate` on the network as transformers, peft and bitsandbytes load it. The part
+"continuous" measures against its continuous batching, "vllm" against vLLM, "graphs" our own steps by CUDA graphs
+against those without, and "reading" our own ways of reading prompts against each other.
 notebooks/speed.ipynb calls `benchmark`.
 
     python -m covrag_lite.speed.inference --parts verdicts,batches,rounds,overhead,bm25 --out speed_inference.json
@@ -33,7 +33,7 @@ from covrag_lite.speed.rows import write_json
 from covrag_lite.speed.shapes import SHAPES, build_network
 from covrag_lite.speed.stages import measured, rounds
 
-PARTS = ("verdicts", "batches", "rounds", "overhead", "bm25", "continuous", "graphs", "reading")
+PARTS = ("verdicts", "batches", "rounds", "overhead", "bm25", "continuous", "vllm", "graphs", "reading")
 
 
 def random_model(config: Config, shape: str) -> LanguageModel:
@@ -151,7 +151,7 @@ def benchmark(
     search = load_retriever(config.retrieval, passages)
     asked = [question.question for question in questions]
     found = search(asked)
-    needs_model = not {"verdicts", "batches", "rounds", "continuous", "graphs", "reading"}.isdisjoint(parts)
+    needs_model = not {"verdicts", "batches", "rounds", "continuous", "vllm", "graphs", "reading"}.isdisjoint(parts)
     if needs_model:
         model = random_model(config, shape) if shape else load_model(config.model)
 
@@ -174,6 +174,10 @@ def benchmark(
 
                 plain = None if shape else load_model(config.model).with_adapter("cov").network
                 return continuous.against(config, model, search, questions, plain, **given)
+            case "vllm":
+                from covrag_lite.speed import vllm_peer
+
+                return vllm_peer.against(config, model, search, questions, **given)
             case "graphs":
                 from covrag_lite.speed import replaying
 
@@ -203,7 +207,9 @@ def main() -> None:
     sizes_help = "sizes of the worlds that are searched"
     parser.add_argument("--passages", type=numbers(int), default=[10_000, 100_000], help=sizes_help)
     parser.add_argument("--out", type=Path, help="a JSON file for the frames")
-    parser.add_argument("--seconds", type=float, help="after which continuous, graphs and reading begin no further row")
+    parser.add_argument(
+        "--seconds", type=float, help="after which continuous, vllm, graphs and reading begin no further row"
+    )
     given = parser.parse_args()
     of_each_set = math.ceil(given.questions / 4)
     config = Config(world=World(n_test=max(150, given.questions // 4 + 1)), run=Run(name="speed"))
