@@ -36,7 +36,8 @@ RANK = 8  # the smallest adapters that it lays out room for
 def regex_of(schema: Sequence[str | tuple[str, str]]) -> str:
     """The verdict's schema as a regular expression."""
     gaps = {"score": SCORE, "judgment": f"({'|'.join(tasks.JUDGMENTS)})", "text": r' "[^"\\\n]*"'}
-    return "".join(re.escape(part) if isinstance(part, str) else gaps[part[0]] for part in schema)
+    made = "".join(re.escape(part) if isinstance(part, str) else gaps[part[0]] for part in schema)
+    return made.replace("\\ ", " ")  # an escaped blank is unknown to its reader of expressions
 
 
 def write_folder(model: LanguageModel, folder: Path, is_merged: bool) -> None:
