@@ -56,6 +56,7 @@ TORCH = {
     "speed.shapes",
     "speed.stages",
     "speed.training",
+    "speed.vllm_peer",
     "training.attention",
     "training.checkpoint",
     "training.elementwise",

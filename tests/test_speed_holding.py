@@ -73,13 +73,13 @@ def test_what_a_card_holds_is_measured_for_training_and_answering(tmp_path, monk
 def test_each_shape_card_and_work_has_a_process_of_its_own_and_weights_are_written_by_another(tasks):
     frame = measure()
     assert [(task["work"], task.get("card")) for task in tasks] == [
+        ("folder", None),
         ("training", 8.0),
         ("training", 1.0),
-        ("folder", None),
         ("answering", 8.0),
         ("answering", 1.0),
     ]
-    assert tasks[1]["before"] == {"10": 1.0, "20": 2.0, "40": 4.0, "80": 8.0}  # where to begin on the smaller card
+    assert tasks[2]["before"] == {"10": 1.0, "20": 2.0, "40": 4.0, "80": 8.0}  # where to begin on the smaller card
     assert frame[["card_gb", "row", "batch"]].to_numpy().tolist() == [[8, 80, 80], [1, 10, 10]]
 
 
@@ -101,8 +101,8 @@ def test_what_is_known_is_not_measured_again_unless_it_failed(tasks, tmp_path):
     ]
     out.write_text(json.dumps({"commit": "0123456", "rows": known}))
     measure(out=out)
-    assert [task["work"] for task in tasks] == ["training", "folder", "answering", "answering"]
-    assert tasks[0]["card"] == 1.0 and tasks[0]["before"] == {"40": 4.0}
+    assert [task["work"] for task in tasks] == ["folder", "training", "answering", "answering"]
+    assert tasks[1]["card"] == 1.0 and tasks[1]["before"] == {"40": 4.0}
     rows = json.loads(out.read_text())["rows"]
     assert [(row["row"], row["batch"]) for row in rows] == [(40, 80), (10, 10), (holding.NOTHING, 20)]
     assert not any(name.endswith("failure") for row in rows for name in row)
@@ -117,6 +117,7 @@ def test_a_process_that_dies_is_told_by_its_last_words_and_the_others_go_on(tmp_
     program.write_text(
         """#!/bin/sh
 case "$3" in
+*'"work": "folder"'*) echo '{}' ;;
 *'"work": "training"'*) echo 'noise'; echo '{"held": {"10": 1.0}}' ;;
 *) echo 'loading' >&2; echo 'CUDA error: an illegal memory access' >&2; kill -9 $$ ;;
 esac
@@ -162,7 +163,7 @@ def test_a_late_pair_is_left_out_and_results_are_written_as_they_come(tasks, tmp
 def test_after_an_attempt_that_leaves_memory_behind_another_process_goes_on(monkeypatch, tmp_path):
     tried, left = [], []
 
-    def training_of(shape, device):
+    def training_of(task):
         left.clear()  # a new process
 
         def attempt(size):
@@ -180,10 +181,21 @@ def test_after_an_attempt_that_leaves_memory_behind_another_process_goes_on(monk
     assert tried == [(40, 0), (20, 0)]
 
 
-def test_only_a_shortage_of_memory_means_that_a_size_does_not_fit(monkeypatch):
+def test_training_is_measured_with_weights_loaded_from_4_bits_and_not_built_within_the_cap(monkeypatch, tmp_path):
+    loaded = []
+    load = folders.load_four_bit
+    monkeypatch.setattr(folders, "load_four_bit", lambda *given: loaded.append(given) or load(*given))
+    monkeypatch.setattr(training, "build_network", None)
+    folders.write_folder("tiny", tmp_path, "cpu")
+    attempt = card.train_once({"shape": "tiny", "device": "cpu", "folder": str(tmp_path)})
+    assert attempt(1024) == 0.0
+    assert loaded == [(tmp_path / "tiny", "cpu")]
+
+
+def test_only_a_shortage_of_memory_means_that_a_size_does_not_fit(monkeypatch, tmp_path):
     said = {"failure": "RuntimeError: Triton Error: no kernel image"}
     monkeypatch.setattr(training, "measure", lambda *_: said)
-    attempt = card.train_once("tiny", "cpu")
+    attempt = card.train_once({"shape": "tiny", "device": "cpu", "folder": str(tmp_path)})
     with pytest.raises(RuntimeError, match="no kernel image"):
         attempt(1024)
     said["failure"] = "OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB."

@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -42,7 +43,7 @@ def work(task: dict) -> dict:
     tried = {int(size): peak for size, peak in task["tried"].items()}
     before = {int(size): peak for size, peak in task["before"].items()}
     try:
-        attempt = train_once(shape, device) if task["work"] == "training" else answer_once(load(task))
+        attempt = train_once(task) if task["work"] == "training" else answer_once(load(task))
     except RuntimeError as error:  # the weights alone may be too many
         if not FULL.search(str(error)):
             raise
@@ -112,28 +113,36 @@ def largest(attempt: Attempt, sizes: Sequence[int], begin: int = 0) -> Held:
     return made
 
 
-def train_once(shape: str, device: str) -> Attempt:
-    """A function that trains three steps on rows of so many tokens."""
+def train_once(task: dict) -> Attempt:
+    """A function that trains three steps on rows of so many tokens, each time with weights loaded anew."""
+    shape, device = task["shape"], task["device"]
     execution = "compiled+graph" if device == "cuda" else "eager"
+    place = folder_of(task)
 
     def attempt(tokens: int) -> float | None:
         samples = length_mix(8 * tokens // 600 + 16, SHAPES[shape].vocabulary)
         variant = Variant("ours", tokens, execution)
-        row = training.measure(shape, variant, samples, Training(step_tokens=tokens), device, 1)
+        settings = Training(step_tokens=tokens)
+        row = training.measure(shape, variant, samples, settings, device, 1, partial(folders.load_four_bit, place))
         if "failure" not in row:
             return row["peak_gb"] or 0.0
         if not FULL.search(row["failure"]):  # says nothing about the card
             raise RuntimeError(row["failure"])
-        print(f"{shape}, rows of {tokens}: {row['failure']}", file=sys.stderr, flush=True)
+        reserved = torch.cuda.memory_reserved() / 1e9 if device == "cuda" else 0.0
+        print(f"{shape}, rows of {tokens}, {reserved:.1f} GB held: {row['failure']}", file=sys.stderr, flush=True)
         return None
 
     return attempt
 
 
+def folder_of(task: dict) -> Path:
+    """The shape's 4-bit folder, which another process has written."""
+    return folders.write_folder(task["shape"], Path(task["folder"]), task["device"])
+
+
 def load(task: dict) -> LanguageModel:
     """The shape's 4-bit folder, made ready to answer."""
-    place = folders.write_folder(task["shape"], Path(task["folder"]), task["device"])  # it is there already
-    model = load_model(Model(model=str(place), adapters="none", device=task["device"]))
+    model = load_model(Model(model=str(folder_of(task)), adapters="none", device=task["device"]))
     decoding.write_answers(model, ["<2> <3>"], ANSWER)  # weights are unpacked at a first use, where they fit
     model.quick_network.__dict__.pop("steps", None)
     return model

@@ -6,6 +6,7 @@ the same rows.
 """
 
 import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
@@ -217,15 +218,18 @@ def time_texts(
             return dict(write_all(one, lambda batch: one.generate(batch, limit), some))
         return dict(write_all(one, lambda batch: [text for text, _ in one.judge(batch)], some))
 
+    start = time.perf_counter()
     if isinstance(one, Peer):
         one.expected = len(given)
-    write(sorted(given, key=len)[-FIRST:])  # the longest: pages are laid out for them
-    if isinstance(one, Peer):
+        write(sorted(given, key=len)[-FIRST:])  # the longest: pages are laid out for them
         one.forget()
+    else:
+        write(given)  # our steps are recorded for the shapes that come
+    first_s = time.perf_counter() - start
     with measured(one) as row:
         made = write(given)
     n = len(given)
-    row |= {"per_second": n / row["seconds"], "n": n}
+    row |= {"per_second": n / row["seconds"], "n": n, "first_s": first_s}
     if stage == "verdicts" and isinstance(one, Peer):
         row["parsed"] = sum(tasks.parse_verdict(text, one.schema, None).parsed for text in made.values())
     return row, made

@@ -1,8 +1,9 @@
 """What the cards of our users hold: the longest rows to train on and the largest batches to answer, memory capped.
 
 The allocator is held to a card's memory, less what a process takes before its first tensor, and sizes are doubled until
-it refuses. The shapes have random weights in 4 bits; prompts are as long as those of RAG. Each shape, card and work is
-measured in a process of its own (`card`), and what is in the file already is not measured again, unless it failed.
+it refuses. The shapes have random weights, loaded from a folder in 4 bits; prompts are as long as those of RAG. Each
+shape, card and work is measured in a process of its own (`card`), and what is in the file already is not measured
+again, unless it failed.
 
     python -m covrag_lite.speed.holding --shapes smollm2,1.5b,7b,13b --cards 12,24 --workers 4 --out holding.json
 """
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,6 +48,8 @@ class Table:
     def __init__(self, out: Path | None):
         self.out = out
         self.lock = threading.Lock()
+        self.folders = defaultdict(threading.Lock)  # by shapes: one process writes a shape's weights
+        self.written: set[str] = set()
         known = json.loads(out.read_text())["rows"] if out and out.exists() else []
         self.rows = {(row["backbone"], row["card_gb"]): row for row in known}
 
@@ -101,7 +105,6 @@ def measure_cards(table: Table, task: dict, cards: Sequence[float], until: float
     """One work of one shape on each card, from the largest: what that held says where to begin on the next."""
     shape, work = task["shape"], task["work"]
     before: dict[int, float] = {}
-    is_written = False
     for card in cards:
         known = table.known(shape, card, work)
         if known is not None:
@@ -111,9 +114,10 @@ def measure_cards(table: Table, task: dict, cards: Sequence[float], until: float
             table.add(shape, card, work, {f"{work}_failure": LATE})
             continue
         try:
-            if work == "answering" and not is_written:
-                run_child(task | {"work": "folder"}, until)
-                is_written = True
+            with table.folders[shape]:
+                if shape not in table.written:
+                    run_child(task | {"work": "folder"}, until)
+                    table.written.add(shape)
             before = search_in_children(task | {"card": card, "before": before}, until)
         except ChildFailed as error:
             table.add(shape, card, work, {f"{work}_failure": str(error)})

@@ -11,7 +11,7 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,9 +118,18 @@ def our_steps(
 
 
 def measure(
-    shape: str, variant: Variant, samples: Sequence[Encoded], settings: Training, device: str, n_steps: int
+    shape: str,
+    variant: Variant,
+    samples: Sequence[Encoded],
+    settings: Training,
+    device: str,
+    n_steps: int,
+    load: Callable[[str], torch.nn.Module] | None = None,
 ) -> dict:
-    """Useful tokens a second and peak memory of one variant; running out of memory is a result like any other."""
+    """Useful tokens a second and peak memory of one variant; running out of memory is a result like any other.
+
+    `load` gives a network for a device; else one of the shape is built, for which there must be room.
+    """
     gc.collect()
     torch._dynamo.reset()
     settings = replace(
@@ -133,7 +142,7 @@ def measure(
     steps = plan(samples, variant.pack_tokens, settings.step_tokens, n_steps + WARM_UP)
     row = {"shape": shape, "variant": variant.name}
     try:
-        network = build_network(shape, device)
+        network = load(device) if load else build_network(shape, device)
         parameters = sum(layer.in_features * layer.out_features for layer in memory.adapted_linears(network))
         if device == "cuda":
             torch.cuda.empty_cache()
