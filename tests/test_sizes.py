@@ -50,6 +50,19 @@ def bases():
     }
 
 
+def test_rag_trained_for_longer_is_a_control_beside_the_mean_of_cov_rags_seeds(bases):
+    control = {Path("results", "real", LARGE, "longer-3", "table2"): answers("RAG trained", {0, 1, 3})}
+    long = sizes.size_table(sizes.gather(bases | control))
+    about = (LARGE, "RAG trained for 3 epochs")
+    assert value(long, about[0], "control", about[1])["value"] == pytest.approx(100 * 3 / 8)
+    assert value(long, about[0], "gain over control", about[1])["value"] == pytest.approx(0)  # 3 of 8 in both seeds
+    assert not long[long.backbone == SMALL].measure.str.contains("control").any()
+    assert facts(sizes.gather(bases | control))["1544M RAG trained for 3 epochs gain over control"] == "+0.0"
+    fewer = {next(iter(control)): answers("RAG trained", {0}, n=4)}
+    with pytest.raises(ValueError, match="asked different questions"):
+        sizes.gather(bases | fewer)
+
+
 def value(long, backbone, measure, what, seed=seeds.MEAN):
     chosen = (long.backbone == backbone) & (long.measure == measure) & (long.what == what) & (long.seed == seed)
     (row,) = long[chosen].to_dict("records")

@@ -2,12 +2,13 @@
 
 Made from Table 2 of results/real/<backbone>/seed-<n>; notebooks/figure4.ipynb and `check` call it. How many parameters
 a backbone has stands in backbones.toml. Questions are what is resampled: the intervals tell of other questions, the
-spread between seeds of other trainings.
+spread between seeds of other trainings. Beside them, as a control, RAG trained for longer, where it was recorded
+(results/real/<backbone>/longer-<epochs>): CoV-RAG takes more steps than RAG, because it learns to verify as well.
 """
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,14 +38,17 @@ PANELS = {
     "AUROC": "AUROC, right above wrong answers",
     "gain": "CoV-RAG minus the other (points)",
 }
+FORMS = {"accuracy": "{:.1f}", "AUROC": "{:.2f}", "gain": "{:+.1f}"}  # how values are written, by measure
+FORMS |= {"control": "{:.1f}", "gain over control": "{:+.1f}"}
 COLUMNS = ("backbone", "parameters", "measure", "what", "seed", "n", "value", "low", "high")
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The frames of Table 2 by backbone, the smallest first, and by training seed."""
+    """The frames of Table 2 by backbone, the smallest first, and by training seed; RAG trained longer by its epochs."""
 
     frames: Mapping[str, Mapping[str, pd.DataFrame]]
+    longer: Mapping[str, Mapping[str, pd.DataFrame]] = field(default_factory=dict)
 
 
 @cache
@@ -62,18 +66,19 @@ def count_parameters(backbone: str) -> int:
 
 def load(root: Path = config.ROOT) -> Sizes:
     """The recorded runs on real questions; the data need not be at hand."""
-    return gather({place: load_or_outcomes(run) for place, run in find(root).items()})
+    runs = find(root) | find(root, "longer")
+    return gather({place: load_or_outcomes(run) for place, run in runs.items()})
 
 
-def find(root: Path) -> dict[Path, Recorded]:
-    """The recorded runs that the figure is made from, by their place."""
+def find(root: Path, kind: str = "seed") -> dict[Path, Recorded]:
+    """The recorded runs that the figure is made from, or those of the control, "longer", by their place."""
     runs = {run.folder.relative_to(root) / run.table: run for run in find_under(root / REAL, root)}
-    return {place: run for place, run in runs.items() if is_of_figure(place)}
+    return {place: run for place, run in runs.items() if is_of_figure(place, kind)}
 
 
-def is_of_figure(place: Path) -> bool:
-    """Is this results/real/<backbone>/seed-<n>/table2?"""
-    return place.match(str(REAL / "*" / "seed-*" / "table2"))
+def is_of_figure(place: Path, kind: str = "seed") -> bool:
+    """Is this results/real/<backbone>/seed-<n>/table2, or of the other kind?"""
+    return place.match(str(REAL / "*" / f"{kind}-*" / "table2"))
 
 
 def gather(bases: Mapping[Path, object]) -> Sizes:
@@ -85,10 +90,17 @@ def gather(bases: Mapping[Path, object]) -> Sizes:
             if set(SYSTEMS[1:]) <= set(frame.system):
                 seed = place.parent.name.removeprefix("seed-")
                 found.setdefault(place.parent.parent.name, {})[seed] = frame
-    asked = {name: {frozenset(frame.id) for frame in by_seed.values()} for name, by_seed in found.items()}
+    longer = {}
+    for place, predictions in bases.items():
+        if is_of_figure(place, "longer") and place.parent.parent.name in found:
+            epochs = place.parent.name.removeprefix("longer-")
+            longer.setdefault(place.parent.parent.name, {})[epochs] = to_frame(predictions)
+    asked = {}
+    for name, frames in found.items():
+        asked[name] = {frozenset(frame.id) for frame in (*frames.values(), *longer.get(name, {}).values())}
     if len(set().union(*asked.values())) > 1:
         raise ValueError(f"the runs of {', '.join(asked)} asked different questions; Figure 4 needs the same ones")
-    return Sizes({name: found[name] for name in sorted(found, key=count_parameters)})
+    return Sizes({name: found[name] for name in sorted(found, key=count_parameters)}, longer)
 
 
 def size_table(sizes: Sizes) -> pd.DataFrame:
@@ -96,22 +108,37 @@ def size_table(sizes: Sizes) -> pd.DataFrame:
     rows = []
     for backbone, frames in sizes.frames.items():
         about = (backbone, count_parameters(backbone))
-        rows += [(*about, *row) for row in (*_shares(frames), *_areas(frames))]
+        controls = _controls(frames, sizes.longer.get(backbone, {}))
+        rows += [(*about, *row) for row in (*_shares(frames), *_areas(frames), *controls)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _shares(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple]:
     """One backbone's accuracies and gains over all questions together, in % and points."""
-    right = {}
-    for seed, frame in frames.items():
-        known = frame[frame.normalised.notna()]
-        right[seed] = known.pivot(index="id", columns="system", values="normalised").astype(float)
+    right = {seed: _right(frame) for seed, frame in frames.items()}
     for system in SYSTEMS:
         if all(system in table for table in right.values()):
             yield from _by_seed("accuracy", system, {seed: table[system] for seed, table in right.items()})
     for name, other in GAINS.items():
         gained = {seed: table["CoV-RAG"] - table[other] for seed, table in right.items()}
         yield from _by_seed("gain", name, gained)
+
+
+def _right(frame: pd.DataFrame) -> pd.DataFrame:
+    """Whether each system (a column) answers each question (a row) rightly."""
+    known = frame[frame.normalised.notna()]
+    return known.pivot(index="id", columns="system", values="normalised").astype(float)
+
+
+def _controls(frames: Mapping[str, pd.DataFrame], longer: Mapping[str, pd.DataFrame]) -> Iterator[tuple]:
+    """RAG trained for more epochs, and CoV-RAG, the mean of its seeds, beside it."""
+    cov = pd.DataFrame({seed: _right(frame)["CoV-RAG"] for seed, frame in frames.items()}).dropna().mean(axis=1)
+    for epochs, frame in sorted(longer.items()):
+        rag = _right(frame)["RAG trained"]
+        name = f"RAG trained for {epochs} epochs"
+        yield "control", name, MEAN, len(rag), *(100 * value for value in metrics.mean_bootstrap(rag))
+        gained = (cov - rag).dropna()
+        yield "gain over control", name, MEAN, len(gained), *(100 * v for v in metrics.mean_bootstrap(gained))
 
 
 def _by_seed(measure: str, what: str, values: Mapping[str, pd.Series]) -> Iterator[tuple]:
@@ -178,7 +205,7 @@ def wide(long: pd.DataFrame) -> pd.DataFrame:
 
 def format_cell(row: tuple) -> str:
     """A value with its interval, as its measure is written."""
-    form = {"accuracy": "{:.1f}", "AUROC": "{:.2f}", "gain": "{:+.1f}"}[row.measure]
+    form = FORMS[row.measure]
     return f"{form} [{form}, {form}]".format(row.value, row.low, row.high)
 
 

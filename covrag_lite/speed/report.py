@@ -27,6 +27,9 @@ FORMS = {  # how prose writes a number of a column; one decimal where it is not 
     "ours_memory": "{:.2f}",
     "of_limit": "{:.2f}",
     "row": "{:,.0f}",
+    "tokens_per_second": "{:,.0f}",
+    "steady": "{:,.0f}",
+    "per_second": "{:,.0f}",
     "same": "{:.0f}",
     "n": "{:.0f}",
     "batch": "{:,.0f}",
@@ -89,7 +92,10 @@ def without_details(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def facts(folder: Path) -> dict[str, str]:
-    """Every number that the README may tell of recorded speed, by its name, as prose writes it."""
+    """Every number that the README may tell of recorded speed, by its name, as prose writes it.
+
+    A dot in a name is written as a hyphen, because one in braces is refused.
+    """
     rows = {}
     if (folder / "training.json").exists():
         trained, _ = load_speed(folder / "training.json")
@@ -108,7 +114,7 @@ def facts(folder: Path) -> dict[str, str]:
     for name, row in rows.items():
         for column, value in row.items():
             if isinstance(value, float) and pd.notna(value):
-                told[f"{name} {column}"] = FORMS.get(column, "{:.1f}").format(value)
+                told[f"{name} {column}".replace(".", "-")] = FORMS.get(column, "{:.1f}").format(value)
     return told
 
 
