@@ -153,8 +153,8 @@ class Training:
     lora_alpha: int = 32  # twice the rank: the adapter's output counts double
     step_tokens: int = 16384  # tokens between two updates, about 26 samples
     pack_tokens: int = 4096  # tokens that go through the model together; the setting that decides the memory
-    # Share of the layers that compute their activations again: less memory, more time. From 1.0 to 2.0, the share
-    # beyond 1.0 keeps nothing but its input.
+    # Share of the layers that compute their activations again: less memory, more time. The share beyond 1.0 keeps
+    # nothing but its input, and of those beyond 2.0, up to 3.0, that lies in the CPU's memory (not yet run on a GPU).
     checkpointing: float = 1.0
     unpack: str = (
         "auto"  # 4-bit weights unpacked once: "yes", "no", "auto" where they take under a tenth of what is free

@@ -67,6 +67,7 @@ TORCH = {
     "training.memory",
     "training.packing",
     "training.recipe",
+    "training.shelf",
     "training.tuning",
 }
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)

@@ -99,8 +99,8 @@ def test_what_is_not_installed_or_fails_is_told_in_one_sentence(monkeypatch, tmp
     task = {"way": "missing", "cases": [vars(case)], "seconds": 9, "outcome": str(outcome)}
     peer.work(task)
     assert json.loads(outcome.read_text())["failure"] == "not installed: no_such_package"
-    broken = peer.measure(peers.Way("ours", given={"checkpointing": 3.0}), case, "cpu", place.parent)
-    assert broken["failure"].startswith("ValueError: checkpointing is 3.0")
+    broken = peer.measure(peers.Way("ours", given={"checkpointing": 4.0}), case, "cpu", place.parent)
+    assert broken["failure"].startswith("ValueError: checkpointing is 4.0")
 
 
 def test_a_process_that_dies_is_told_by_its_last_words(monkeypatch, tmp_path):

@@ -20,6 +20,7 @@ from covrag_lite.records import Sample
 from covrag_lite.speed import training as speed
 from covrag_lite.training import layers, loop, lora, loss, memory
 from covrag_lite.training.packing import Encoded, Shape, encode, lay_out, pack, shape_of
+from covrag_lite.training.shelf import Shelf
 
 RECORDED = [17.02075, 16.76861, 15.73309]  # of the first three steps, on CPU
 SETTINGS = config.Training(
@@ -118,7 +119,9 @@ def test_a_target_is_tokenised_by_its_parts_as_decoding_appends_them(model):
     assert model.tokenizer.decode(in_parts) == model.tokenizer.decode(target_ids("trueness"))
 
 
-@pytest.mark.parametrize("changes", [{}, {"checkpointing": 0.0}, {"checkpointing": 2.0}, {"unpack": "yes"}])
+@pytest.mark.parametrize(
+    "changes", [{}, *({"checkpointing": share} for share in (0.0, 2.0, 2.5, 3.0)), {"unpack": "yes"}]
+)
 def test_a_packed_sample_has_the_loss_it_has_alone(model, changes):
     network = adapt(model, **changes)[0].get_base_model()
     encoded = encode(toy_samples(3), model)
@@ -279,8 +282,10 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(model, monkeypatc
         memory.check(model.network, settings, shape, "cpu")
 
     check(SETTINGS, 2 * needed)
-    with pytest.raises(MemoryError, match="set pack_tokens = 1024|set pack_tokens = 2048"):
+    with pytest.raises(MemoryError, match="set checkpointing = 2.0"):
         check(SETTINGS, 0.6 * needed)
+    with pytest.raises(MemoryError, match="set pack_tokens = 1024|set pack_tokens = 2048"):
+        check(dataclasses.replace(SETTINGS, checkpointing=2.0), 0.4 * needed)
     with pytest.raises(MemoryError, match="set checkpointing = 1.0"):
         check(all_kept, 0.9 * needed_by_all_kept)
     with pytest.raises(MemoryError, match="smaller model"):
@@ -309,13 +314,48 @@ def test_the_estimate_counts_what_a_layer_keeps(model, share, keep):
     assert counted == pytest.approx(memory.layer_bytes(network, 512, keep), rel=0.01)
 
 
+def test_what_layers_put_away_comes_back_whatever_happened_to_it_meanwhile():
+    shelf = Shelf()
+    for n_tokens in (5, 5, 7):  # the third pass has another shape
+        inputs = [torch.full((n_tokens, 3), float(number)) for number in range(6)]
+        for number, hidden in enumerate(inputs):
+            shelf.put(number, hidden)
+            if number > 0:
+                inputs[number - 1].fill_(-1.0)  # its memory is used for something else
+        for number in reversed(range(6)):
+            assert torch.equal(shelf.take(number), torch.full((n_tokens, 3), float(number)))
+    assert len(shelf.places) == 2  # that many come back to the GPU at once
+    shelf.put(0, inputs[0])
+    shelf.put(1, inputs[1])
+    shelf.put(0, inputs[2])  # a pass that was broken off is forgotten
+    with pytest.raises(RuntimeError, match="layer 1 is not the one"):
+        shelf.take(1)
+
+
+def test_a_layer_whose_input_is_away_keeps_none_of_it_and_evaluation_puts_nothing_away(model):
+    network = adapt(model, checkpointing=3.0)[0].get_base_model()
+    encoded = encode(toy_samples(2), model)
+    row = lay_out(encoded, (1.0, 1.0), "cpu")
+    loop.one_pass(network, row)
+    shelf = network.model.layers[0].shelf
+    assert sorted(shelf.slots) == list(range(len(network.model.layers))) and not shelf.order
+    shelf.slots.clear()
+    with torch.no_grad():
+        network.model(row["input_ids"], position_ids=row["position_ids"], **places_of(row))
+    assert not shelf.slots and not shelf.order
+
+
+def places_of(row):
+    return {"cu_seq_lens_q": row["ends"], "max_length_q": row["longest"], "use_cache": False}
+
+
 @pytest.mark.parametrize(
     "changes, words",
     [
         ({"execution": "fast"}, "execution 'fast' is not known"),
         ({"execution": "graph"}, "needs CUDA"),
         ({"unpack": "maybe"}, "unpack 'maybe' is not known"),
-        ({"checkpointing": 3.0}, "checkpointing is 3.0"),
+        ({"checkpointing": 3.5}, "checkpointing is 3.5"),
     ],
 )
 def test_a_wrong_setting_is_named(model, tmp_path, changes, words):
@@ -341,11 +381,12 @@ def pass_by_transformers(network, row):
 
 
 @pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
 def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(
     family, known, share, monkeypatch
 ):
     monkeypatch.setattr(loss, "AT_ONCE", 7 * 300)  # the logits of seven targets at a time
+    monkeypatch.setattr(layers, "PART", 10)  # tokens of a lean layer's MLP at a time
     torch.manual_seed(0)
     sizes = dict(
         hidden_size=32,

@@ -19,7 +19,9 @@ from covrag_lite.model.packed import norm_of
 from covrag_lite.model.serving import frozen_weight
 from covrag_lite.training.attention import attend_packed_back
 
-ALL, SOME, INPUT = "all", "some", "input"  # what a layer keeps
+ALL, SOME, INPUT, AWAY = "all", "some", "input", "away"  # what a layer keeps
+LEAN = (INPUT, AWAY)
+PART = 1024  # tokens that a lean layer's MLP computes at once
 
 
 class Row(NamedTuple):
@@ -42,7 +44,8 @@ def forward(
 ) -> torch.Tensor:
     """The forward of a decoder layer as transformers calls it, for one packed row: (1, tokens, width) to the same."""
     cos, sin = (x[0, :, None] for x in position_embeddings)  # each (tokens, 1, head size)
-    out = Layer.apply(hidden_states[0], self, cos, sin, cu_seq_lens_q, max_length_q)
+    goes_back = torch.is_grad_enabled()  # within `Layer.forward` it never is
+    out = Layer.apply(hidden_states[0], self, cos, sin, cu_seq_lens_q, max_length_q, goes_back)
     return out[None]
 
 
@@ -51,7 +54,9 @@ class Layer(torch.autograd.Function):
 
     `layer` carries two things that `lora` gives it: `elementwise`, the functions of that module, and `keep`, which says
     what is kept for the backward pass and not computed again there: with `ALL` everything, with `SOME` neither queries,
-    keys and values nor gate and up, with `INPUT` nothing but `hidden`.
+    keys and values nor gate and up, with `INPUT` nothing but `hidden`, and with `AWAY` not even that: it lies on
+    `shelf`, under the layer's `number`. The MLP of the last two is computed part by part, because all of it at once
+    would take most of what is saved.
     """
 
     @staticmethod
@@ -63,6 +68,7 @@ class Layer(torch.autograd.Function):
         sin: torch.Tensor,
         ends: torch.Tensor,
         longest: int,
+        goes_back: bool,
     ) -> torch.Tensor:
         """The layer's output: (tokens, width) to the same."""
         mlp = layer.mlp
@@ -70,16 +76,24 @@ class Layer(torch.autograd.Function):
 
         (query, key, value), attended, flash_state, middle = attention_block(layer, hidden, row)
 
-        x = layer.elementwise.normed(middle, *norm_of(layer.post_attention_layernorm))
-        gate, up = project(x, [mlp.gate_proj, mlp.up_proj])  # each (tokens, intermediate size)
-        x = layer.elementwise.gated(gate, up)
-        (out,) = project(x, [mlp.down_proj], plus=middle)
+        linears = [mlp.gate_proj, mlp.up_proj]
+        weights = [frozen_weight(linear) for linear in linears] if layer.keep in LEAN else None
+        parts = []
+        for some in split(middle, layer.keep):
+            x = layer.elementwise.normed(some, *norm_of(layer.post_attention_layernorm))
+            gate, up = project(x, linears, weights=weights)  # each (tokens, intermediate size)
+            x = layer.elementwise.gated(gate, up)
+            parts += project(x, [mlp.down_proj], plus=some)
+        out = joined(parts)
 
         if layer.keep != ALL:
             query = key = value = gate = up = None
-        if layer.keep == INPUT:
+        if layer.keep in LEAN:
             middle = attended = None
             flash_state = []
+        if layer.keep == AWAY and goes_back:
+            layer.shelf.put(layer.number, hidden)
+            hidden = None
         ctx.save_for_backward(hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state)
         ctx.layer = layer
         ctx.longest = longest
@@ -91,6 +105,8 @@ class Layer(torch.autograd.Function):
         layer = ctx.layer
         hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state = ctx.saved_tensors
         row = Row(cos, sin, ends, ctx.longest)
+        if hidden is None:
+            hidden = layer.shelf.take(layer.number)
         if middle is None:
             (query, key, value), attended, flash_state, middle = attention_block(layer, hidden, row)
 
@@ -99,7 +115,7 @@ class Layer(torch.autograd.Function):
 
         grad_x = attention_back(grad, layer, hidden, attended, (query, key, value), row, flash_state)
         grad = layer.elementwise.normed_back(grad_x, hidden, grad, *norm_of(layer.input_layernorm))
-        return grad, None, None, None, None, None
+        return grad, None, None, None, None, None, None
 
 
 def attention_block(
@@ -122,15 +138,31 @@ def mlp_back(
 ) -> torch.Tensor:
     """The gradient of the MLP's normed input, (tokens, width); gate and up are None where they were not kept."""
     linears = [layer.mlp.gate_proj, layer.mlp.up_proj]
-    x = layer.elementwise.normed(middle, *norm_of(layer.post_attention_layernorm))
     weights = [frozen_weight(linear) for linear in linears]
-    if gate is None:
-        gate, up = project(x, linears, weights=weights)
-    product = layer.elementwise.gated(gate, up)
-    grad_product = backproject([grad], product, [layer.mlp.down_proj])
-    del product  # as large as gate, and not needed any more
-    grads = layer.elementwise.gated_back(grad_product, gate, up)
-    return backproject(grads, x, linears, weights)
+    down = [frozen_weight(layer.mlp.down_proj)] if layer.keep in LEAN else None
+    made = []
+    for grad_part, some in zip(split(grad, layer.keep), split(middle, layer.keep)):
+        x = layer.elementwise.normed(some, *norm_of(layer.post_attention_layernorm))
+        own_gate, own_up = (gate, up) if gate is not None else project(x, linears, weights=weights)
+        product = layer.elementwise.gated(own_gate, own_up)
+        grad_product = backproject([grad_part], product, [layer.mlp.down_proj], down)
+        del product  # as large as gate, and not needed any more
+        grads = layer.elementwise.gated_back(grad_product, own_gate, own_up)
+        del own_gate, own_up, grad_product
+        made.append(backproject(grads, x, linears, weights))
+        del grads
+    return joined(made)
+
+
+def split(x: torch.Tensor, keep: str) -> tuple[torch.Tensor, ...]:
+    """What a layer's MLP computes one after the other: all tokens, or of a lean layer parts of the same length."""
+    n_parts = -(-len(x) // PART) if keep in LEAN else 1
+    return x.tensor_split(n_parts)
+
+
+def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The parts one behind the other."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def attention_back(

@@ -16,6 +16,7 @@ from covrag_lite.model.serving import unpack_linears
 from covrag_lite.training import layers
 from covrag_lite.training.attention import ATTENTION
 from covrag_lite.training.elementwise import elementwise
+from covrag_lite.training.shelf import Shelf
 
 
 def attach(network: PreTrainedModel, settings: Training, unpack: bool, compiled: bool = False) -> PeftModel:
@@ -40,18 +41,19 @@ def attach(network: PreTrainedModel, settings: Training, unpack: bool, compiled:
 
 def prepare_layers(network: PreTrainedModel, share: float, compiled: bool) -> None:
     """Let every layer compute by our code where it is known; a share of them keeps little for the backward pass."""
-    if not 0 <= share <= 2:
-        raise ValueError(f"checkpointing is {share}, but must be a share of the layers, from 0.0 to 2.0")
+    if not 0 <= share <= 3:
+        raise ValueError(f"checkpointing is {share}, but must be a share of the layers, from 0.0 to 3.0")
     # Without dropout there is no random state to bring back, and reading it would break the recording of a graph.
     network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     network.enable_input_require_grads()
-    functions = elementwise(compiled)
+    functions, shelf = elementwise(compiled), Shelf()
     for i, layer in enumerate(network.get_decoder().layers):
-        again = int((i + 1) * share) - int(i * share)  # 0 to 2; the layers that compute again are evenly spread
+        again = int((i + 1) * share) - int(i * share)  # 0 to 3; the layers that compute again are evenly spread
         known = is_known(layer, network.config)
         layer.gradient_checkpointing = again > 0 and not known
         if known:
-            layer.keep = (layers.ALL, layers.SOME, layers.INPUT)[again]
+            layer.keep = (layers.ALL, layers.SOME, layers.INPUT, layers.AWAY)[again]
+            layer.number, layer.shelf = i, shelf
             layer.elementwise = functions
             layer.forward = MethodType(layers.forward, layer)
         elif compiled:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from covrag_lite.config import Training
 from covrag_lite.model.packed import is_known
 from covrag_lite.model.serving import free_memory, unpacked_bytes
-from covrag_lite.training.layers import ALL, INPUT, SOME
+from covrag_lite.training.layers import ALL, INPUT, PART, SOME
 from covrag_lite.training.loss import is_plain, rows_at_once
 from covrag_lite.training.packing import Shape
 
@@ -90,12 +90,15 @@ def activation_bytes(network: PreTrainedModel, checkpointing: float, tokens: int
     """What all layers keep for the backward pass, and what the layer needs that is being computed again there."""
     config = network.config
     n_again = round(config.num_hidden_layers * min(1.0, checkpointing))
-    n_bare = round(config.num_hidden_layers * max(0.0, checkpointing - 1))
+    n_bare = round(config.num_hidden_layers * min(1.0, max(0.0, checkpointing - 1)))
+    n_away = round(config.num_hidden_layers * max(0.0, checkpointing - 2))
     n_kept = config.num_hidden_layers - n_again
     bare, lean, full = (layer_bytes(network, tokens, keep) for keep in (INPUT, SOME, ALL))
     # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
-    passing = tokens * (5 * config.intermediate_size + 6 * config.hidden_size) * network.dtype.itemsize
-    total = n_bare * bare + (n_again - n_bare) * lean + n_kept * full + passing
+    at_once = min(tokens, PART) if n_bare == config.num_hidden_layers else tokens  # of its MLP
+    passing = (5 * at_once * config.intermediate_size + 6 * tokens * config.hidden_size) * network.dtype.itemsize
+    total = (n_bare - n_away) * bare + (n_again - n_bare) * lean + n_kept * full + passing
+    total += min(n_away, 4) * bare  # two that leave, two that come back
     if n_again and not is_known(network.get_decoder().layers[0], config):
         total += full
     return total
