@@ -420,9 +420,10 @@ def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the flash kernel and recorded graphs exist on CUDA alone")
-def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder):
+@pytest.mark.parametrize("share", [1.0, 2.0, 3.0])
+def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder, share):
     model = load_model(config.Model(model=str(tiny_folder), device="cuda"))
-    adapted, master = adapt(model)
+    adapted, master = adapt(model, checkpointing=share)
     network = adapted.get_base_model()
     encoded = encode(toy_samples(3), model)
     shape = shape_of([list(range(len(encoded)))], encoded, 1024)
