@@ -78,3 +78,15 @@ def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
     (panel,) = figure.axes
     assert [line.get_ydata().tolist() for line in panel.lines] == [[2.0, 1.0]]
     assert report.load_peers(tmp_path / "nowhere").empty
+
+
+def test_what_cards_hold_is_told_with_dashes_and_reasons_where_nothing_was_measured():
+    rows = [
+        {"backbone": "7b", "card_gb": 24.0, "row": 8192, "training_peak_gb": 12.2, "batch": 32.0},
+        {"backbone": "13b", "card_gb": 12.0, "row": "does not fit", "answering_failure": "left out"},
+    ]
+    frame = pd.DataFrame(rows).assign(answering_peak_gb=[17.55, None])
+    told = report.tell_holding(frame)
+    assert told.loc["7b"].tolist() == ["24 GB", "8,192", "12.2 GB", "32", "17.6 GB", "", ""]
+    assert told.loc["13b"].tolist() == ["12 GB", "does not fit", "–", "–", "–", "", "left out"]
+    assert report.tell_holding(pd.DataFrame()).empty

@@ -37,6 +37,7 @@ FORMS = {  # how prose writes a number of a column; one decimal where it is not 
     "index_seconds": "{:.0f}",
     "index_mb": "{:.0f}",
 }
+COUNTS = ("n", "same", "parsed", "passes", "tokens", "padded_tokens")  # columns of whole numbers, some missing
 
 
 def load_speed(path: Path) -> tuple[pd.DataFrame, str]:
@@ -88,7 +89,8 @@ def without_details(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows and columns to read: without how often and how long the parts of a way took, which the record has."""
     parts = {"reads", "begins", "steps", "gaps", "recorded", "given_up"}
     details = [name for name in frame if name in parts or name.endswith(("_s", "_ms"))]
-    return frame.drop(columns=details).dropna(how="all")
+    shown = frame.drop(columns=details).dropna(how="all")
+    return shown.astype({name: "Int64" for name in COUNTS if name in shown})
 
 
 def facts(folder: Path) -> dict[str, str]:
@@ -132,7 +134,27 @@ def load_holding(folder: Path) -> pd.DataFrame:
 
 def tell_peers(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows to read: without the steps' losses and seconds, settings and versions."""
-    return frame.drop(columns=LONG, errors="ignore").round(3)
+    shown = frame.drop(columns=LONG, errors="ignore").round(3)
+    return shown.assign(failure=shown.failure.fillna("")) if "failure" in shown else shown
+
+
+def tell_holding(frame: pd.DataFrame) -> pd.DataFrame:
+    """What cards hold as a table to read; what was not measured has a dash, and says why."""
+    if frame.empty:
+        return frame
+    said = frame.reindex(columns=["training_failure", "answering_failure"]).astype(object).fillna("")
+    cells = {
+        "card": frame.card_gb.map("{:g} GB".format),
+        "rows to train on": frame.row,
+        "their peak": frame.training_peak_gb.map("{:.1f} GB".format, na_action="ignore"),
+        "prompts to answer": frame.batch,
+        "the peak of these": frame.answering_peak_gb.map("{:.1f} GB".format, na_action="ignore"),
+        "training": said.training_failure,
+        "answering": said.answering_failure,
+    }
+    for name in ("rows to train on", "prompts to answer"):
+        cells[name] = cells[name].map(lambda value: value if isinstance(value, str) else f"{value:,.0f}", "ignore")
+    return pd.DataFrame(cells).set_axis(pd.Index(frame.backbone, name="backbone")).fillna("–")
 
 
 def plot_losses(frame: pd.DataFrame, path: Path) -> "Figure":
@@ -147,15 +169,18 @@ def plot_losses(frame: pd.DataFrame, path: Path) -> "Figure":
         1, max(1, len(groups)), figsize=(5 * max(1, len(groups)), 4.5), squeeze=False, layout="constrained"
     )
     styles = ["-", "--", ":", "-."]
+    colours = dict(zip(dict.fromkeys(measured.way), sns.color_palette("colorblind", 12)))  # the same in every panel
+    drawn = {}
     for panel, ((shape, samples), rows) in zip(panels[0], groups):
-        for number, row in enumerate(rows.itertuples()):
+        for row in rows.itertuples():
+            number = list(colours).index(row.way)
             steps = range(1, len(row.losses) + 1)
-            panel.plot(steps, row.losses, ls=styles[number % 4], lw=2.5, label=row.way)
+            (drawn[row.way],) = panel.plot(steps, row.losses, ls=styles[number % 4], lw=2.5, color=colours[row.way])
         panel.set_title(f"{shape}, {samples}", loc="left")
         panel.set_xlabel("step")
     panels[0][0].set_ylabel("loss")
-    if groups:
-        panels[0][-1].legend(fontsize="small")
+    if drawn:
+        figure.legend(drawn.values(), drawn, loc="outside lower center", ncol=len(drawn), frameon=False)
     return save_picture(figure, path)
 
 
