@@ -57,6 +57,7 @@ def test_rag_trained_for_longer_is_a_control_beside_the_mean_of_cov_rags_seeds(b
     assert value(long, about[0], "control", about[1])["value"] == pytest.approx(100 * 3 / 8)
     assert value(long, about[0], "gain over control", about[1])["value"] == pytest.approx(0)  # 3 of 8 in both seeds
     assert not long[long.backbone == SMALL].measure.str.contains("control").any()
+    assert "Beside RAG trained for 3 epochs it is +0.0" in sizes.tell(long)[1]
     assert facts(sizes.gather(bases | control))["1544M RAG trained for 3 epochs gain over control"] == "+0.0"
     fewer = {next(iter(control)): answers("RAG trained", {0}, n=4)}
     with pytest.raises(ValueError, match="asked different questions"):

@@ -219,10 +219,12 @@ def tell(long: pd.DataFrame) -> list[str]:
         beyond = [name for name in GAINS if means["gain", name].low > 0 or means["gain", name].high < 0]
         noise = f"beyond noise beside {' and '.join(beyond)}" if beyond else "both within noise"
         areas = [f"{name} {cells['AUROC', name]}" for name in JUDGES]
+        longer = [name for measure, name in means if measure == "gain over control"]
+        beside = f" Beside {longer[-1]} it is {cells['gain over control', longer[-1]]}." if longer else ""
         n = means["accuracy", "CoV-RAG"].n
         made.append(
             f"{backbone}: CoV-RAG answers {cells['accuracy', 'CoV-RAG']} % of {n} questions rightly, "
-            f"{' and '.join(gains)} ({noise}). AUROC: {', '.join(areas)}."
+            f"{' and '.join(gains)} ({noise}).{beside} AUROC: {', '.join(areas)}."
         )
     return made
 
@@ -246,6 +248,8 @@ def plot(long: pd.DataFrame, path: Path) -> "Figure":
         names = list(dict.fromkeys(rows.what))
         for number, what in enumerate(names):
             _draw_series(axes, rows[rows.what == what], 1.11 ** (number - (len(names) - 1) / 2))
+        if measure == "gain":
+            _draw_control(axes, long[long.measure == "gain over control"])
         _label_sizes(axes, long)
         axes.set(ylabel=label)
         columns = 2 if len(names) == 4 else 3
@@ -271,6 +275,15 @@ def _draw_series(axes: "Axes", rows: pd.DataFrame, shift: float) -> None:
     axes.errorbar(means.parameters * shift, means.value, span, **style)
     several = single[single.groupby("backbone").seed.transform("nunique") > 1]
     axes.plot(several.parameters * shift * 1.04, several.value, "o", ms=5, mfc="white", mec=colour, zorder=4)
+
+
+def _draw_control(axes: "Axes", rows: pd.DataFrame) -> None:
+    """CoV-RAG beside RAG trained for the most epochs, where that was recorded."""
+    if len(rows):
+        last = rows.sort_values("what").groupby("backbone").last()
+        span = [last.value - last.low, last.high - last.value]
+        style = dict(fmt="s", ms=9, mfc="white", elinewidth=2, capsize=4, color=DARK, label="RAG trained longer")
+        axes.errorbar(last.parameters * 1.25, last.value, span, **style)
 
 
 def _label_sizes(axes: "Axes", long: pd.DataFrame) -> None:

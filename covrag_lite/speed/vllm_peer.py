@@ -3,7 +3,8 @@
 vLLM reads a folder that is written here, with the adapter beside the weights or merged into them, and is told of the
 verdict's schema as a regular expression. All else is as it decides, but for the memory, of which our own network
 has a part. What it has read is forgotten before each stage that is timed: its cache of prompts knows the last stage's.
-It is no requirement of ours. `inference.benchmark` calls `against`:
+It is no requirement of ours: vLLM 0.27 to 0.29 want the torch that we pin, and 0.26, which was measured, wants torch
+2.11. `inference.benchmark` calls `against`:
 
     python -m covrag_lite.speed.inference --parts vllm --questions 400 --out vllm.json
 """
