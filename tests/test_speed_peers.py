@@ -272,3 +272,7 @@ def test_a_capped_process_has_only_what_the_cap_leaves(monkeypatch):
     for fraction, free in ((1.0, 96), (0.5, 46)):
         monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda fraction=fraction: fraction)
         assert serving.free_memory("cuda") == free
+
+
+def test_every_way_can_be_asked_for_by_its_name():
+    assert not [name for name in peers.WAYS if "," in name or name != name.strip()]

@@ -66,7 +66,7 @@ WAYS = {  # those worth most first: what does not fit into the time is left out
     "ours lean": Way("ours", given={"checkpointing": 2.0}),
     "ours leanest": Way("ours", given={"checkpointing": 2.0, "pack_tokens": 2048}),
     "ours away": Way("ours", given={"checkpointing": 3.0}),
-    "ours away, leanest": Way("ours", given={"checkpointing": 3.0, "pack_tokens": 2048}),
+    "ours away leanest": Way("ours", given={"checkpointing": 3.0, "pack_tokens": 2048}),
     "ours keeping all": Way("ours", given={"checkpointing": 0.0}),
     "ours unpacked": Way("ours", given={"unpack": "yes", "checkpointing": 0.0}),
     "plain": Way("plain"),
