@@ -11,7 +11,7 @@ from covrag_lite.config import Config, Data, Model, Retrieval, World
 from covrag_lite.model.local import load_model
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.speed import continuous, inference, replaying, scaling
-from covrag_lite.speed.rows import Rows
+from covrag_lite.speed.rows import Rows, known_rows
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
 
@@ -185,3 +185,13 @@ def test_continuous_batching_is_laid_out_for_all_prompts_though_its_first_round_
     monkeypatch.setattr(peer, "generate", generate, raising=False)
     row, texts = continuous.time_texts(peer, "answers", [f"prompt {n}" for n in range(100)], 5)
     assert rounds == [32, 100] and row["n"] == len(texts) == 100
+
+
+def test_a_broken_record_is_named_and_left_as_it_is(tmp_path):
+    out = tmp_path / "peers.json"
+    assert known_rows(out) == known_rows(None) == []
+    for content in ("{", "", "[]", "{}"):
+        out.write_text(content)
+        with pytest.raises(SystemExit, match="peers.json is no record of an earlier run"):
+            known_rows(out)
+        assert out.read_text() == content

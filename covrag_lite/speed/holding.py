@@ -26,7 +26,7 @@ import pandas as pd
 from covrag_lite.config import ROOT
 from covrag_lite.manifest import find_commit
 from covrag_lite.speed.options import numbers, some_of
-from covrag_lite.speed.rows import write_json
+from covrag_lite.speed.rows import known_rows, write_json
 from covrag_lite.speed.saying import last_words
 from covrag_lite.speed.shapes import SHAPES
 
@@ -50,8 +50,7 @@ class Table:
         self.lock = threading.Lock()
         self.folders = defaultdict(threading.Lock)  # by shapes: one process writes a shape's weights
         self.written: set[str] = set()
-        known = json.loads(out.read_text())["rows"] if out and out.exists() else []
-        self.rows = {(row["backbone"], row["card_gb"]): row for row in known}
+        self.rows = {(row["backbone"], row["card_gb"]): row for row in known_rows(out)}
 
     def known(self, shape: str, card: float, work: str) -> dict[int, float] | None:
         """What a card held in an earlier run, None where that is not known."""

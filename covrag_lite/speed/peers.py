@@ -26,7 +26,7 @@ import pandas as pd
 from covrag_lite.config import ROOT
 from covrag_lite.manifest import find_commit
 from covrag_lite.speed.options import pairs, some_of
-from covrag_lite.speed.rows import write_json
+from covrag_lite.speed.rows import known_rows, write_json
 from covrag_lite.speed.saying import last_words
 
 LOG = "log.txt"  # what a way printed
@@ -144,11 +144,6 @@ def benchmark(
                 with log.open("a") as lines:
                     lines.write(f"== {way}\n{(Path(folder) / LOG).read_text(errors='replace')}")
     return compare(list(rows.values()))
-
-
-def known_rows(out: Path | None) -> list[dict]:
-    """The rows of an earlier run."""
-    return json.loads(out.read_text())["rows"] if out and out.exists() else []
 
 
 def key_of(row: dict) -> tuple[str, str, str]:

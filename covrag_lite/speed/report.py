@@ -88,7 +88,7 @@ def load_frames(path: Path) -> tuple[dict[str, pd.DataFrame], str]:
 def without_details(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows and columns to read: without how often and how long the parts of a way took, which the record has."""
     parts = {"reads", "begins", "steps", "gaps", "recorded", "given_up"}
-    details = [name for name in frame if name in parts or name.endswith(("_s", "_ms"))]
+    details = [name for name in frame if name in parts or name.endswith(("_s", "_ms")) and name != "first_s"]
     shown = frame.drop(columns=details).dropna(how="all")
     return shown.astype({name: "Int64" for name in COUNTS if name in shown})
 

@@ -47,6 +47,18 @@ def ignore(_: object) -> None:
     """Where nobody asks for rows before all are there."""
 
 
+def known_rows(out: Path | None) -> list[dict]:
+    """The rows that an earlier run has left in a file; none where there is no file."""
+    if not (out and out.exists()):
+        return []
+    try:
+        return json.loads(out.read_text())["rows"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SystemExit(
+            f"{out} is no record of an earlier run ({error}); name another file, or move it away"
+        ) from None
+
+
 def write_json(path: Path, content: dict) -> None:
     """Write a record at once: whoever kills the run finds the old one or the new one, and no half."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
