@@ -5,6 +5,9 @@ import os
 # Before torch is imported, here and by the notebooks: several tests run at once, and their threads would wait for each
 # other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# They state facts to the last digit, which a GPU rounds otherwise; its own tests run where somebody asks for them.
+if not os.environ.get("COVRAG_CUDA_TESTS"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import pytest  # noqa: E402
 

@@ -65,6 +65,7 @@ TORCH = {
     "training.lora",
     "training.loss",
     "training.memory",
+    "training.optimizer",
     "training.packing",
     "training.recipe",
     "training.shelf",

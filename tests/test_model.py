@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from covrag_lite import config, prompts, records
-from covrag_lite.model import gaps
+from covrag_lite.model import decoding, gaps
 from covrag_lite.model.decoding import Writer
 from covrag_lite.model.local import load_model
 
@@ -235,3 +235,24 @@ def test_in_the_shared_layout_answer_and_verdict_are_what_their_prompts_alone_gi
     assert all(prompts.parse_verdict(text).parsed for text in verdicts)
     for one, (_, other) in zip(chances, alone):
         assert one == pytest.approx(other, abs=1e-4)
+
+
+def test_a_verification_prompt_that_begins_otherwise_gets_the_verdict_of_its_own(loaded, monkeypatch):
+    asked = [f"{prompt} It is said so, and here is more." for prompt in PROMPTS * 2]
+    asked = [f"{number} {prompt}" for number, prompt in enumerate(asked)]
+    examples = []
+
+    def make(number, prompt):
+        def then(answer):
+            examples.extend([number] * (answer == ""))
+            begun = prompt if number < decoding.EXAMPLES else prompt.upper()
+            return f"{begun} Right? {answer}"
+
+        return then
+
+    thens = [make(number, prompt) for number, prompt in enumerate(asked)]
+    made = loaded.generate_and_judge(asked, thens, 5)
+    alone = loaded.verify([then(answer) for then, (answer, _, _) in zip(thens, made)])
+    assert [verdict for _, verdict, _ in made] == alone
+    assert [answer for answer, _, _ in made] == loaded.generate(asked, 5)
+    assert set(examples) <= set(range(decoding.EXAMPLES))

@@ -23,6 +23,9 @@ from covrag_lite.prompts import VERDICT_ROOM
 if TYPE_CHECKING:
     from covrag_lite.model.local import LanguageModel
 
+EXAMPLES = 2  # prompts of a batch that are compared with their verification prompts
+SLACK = 2  # tokens before the place where examples part, where others may part already
+
 
 def write_answers(model: "LanguageModel", prompts: Sequence[str], limit: int) -> list[tuple[str, dict[str, float]]]:
     """What greedy decoding adds to each prompt of one batch, and how likely the model holds it."""
@@ -55,12 +58,9 @@ def write_both(
     verdict_room = VERDICT_ROOM + model.config.max_revised_tokens
     writer = Writer(model, prompts, limit + verdict_room)
     asked = model.encode(prompts, limit)
-    followed = model.encode([then("") for then in thens], 0)
-    alike = [len(os.path.commonprefix(pair)) for pair in zip(asked, followed)]
-
     own = writer.pending
     read_already = writer.mask.shape[1]  # what all prompts begin with
-    ends = [n - read_already for n in alike]
+    ends = [max(0, n - read_already) for n in find_alike(model, asked, thens)]
     writer.pending = [ids[:end] for ids, end in zip(own, ends)]
     writer.logits()
     beginning = writer.snapshot()
@@ -68,13 +68,30 @@ def write_both(
     writer.pending = [ids[end:] for ids, end in zip(own, ends)]
     answers = writer.write_answers(limit)
 
-    writer.go_back(beginning)
     verify_prompts = [then(answer) for then, answer in zip(thens, answers)]
     verify_ids = model.encode(verify_prompts, verdict_room)
-    writer.pending = [ids[n:] for ids, n in zip(verify_ids, alike)]
-    model.used["prompt_tokens"] += sum(map(len, writer.pending))
+    read = [ids[: read_already + end] for ids, end in zip(asked, ends)]
+    if all(ids[: len(begun)] == begun for ids, begun in zip(verify_ids, read)):
+        writer.go_back(beginning)
+        writer.pending = [ids[len(begun) :] for ids, begun in zip(verify_ids, read)]
+        model.used["prompt_tokens"] += sum(map(len, writer.pending))
+    else:  # some go on otherwise than the examples did
+        writer = Writer(model, verify_prompts, verdict_room)
     verdicts = writer.write_verdicts()
     return [(answer, text, chances) for answer, (text, chances) in zip(answers, verdicts)]
+
+
+def find_alike(
+    model: "LanguageModel", asked: Sequence[Sequence[int]], thens: Sequence[Callable[[str], str]]
+) -> list[int]:
+    """How many tokens of each prompt its verification prompt is taken to begin with.
+
+    All prompts end alike, so that a few examples tell where the two part: tokenising all of them takes longer than
+    reading a few tokens twice.
+    """
+    examples = model.encode([then("") for then in thens[:EXAMPLES]], 0)
+    apart = max(len(ids) - len(os.path.commonprefix([ids, other])) for ids, other in zip(asked, examples))
+    return [len(ids) - apart - SLACK for ids in asked]
 
 
 def continue_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:

@@ -27,7 +27,7 @@ from covrag_lite.model.linears import lean_linears
 
 # Tokens of a batch: more gives hardly any speed, and a batch is what a killed run loses.
 CPU_TOKENS = 16384
-CUDA_TOKENS = 2**18
+CUDA_TOKENS = 2**19
 ROOM = 96  # tokens behind the end of the cache: most answers, revised questions and guessed verdicts are shorter
 GROUPED = "grouped"  # the name under which transformers knows `attend`
 BLOCK = 64  # queries that `attend` takes at a time

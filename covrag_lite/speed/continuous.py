@@ -20,7 +20,7 @@ from covrag_lite.config import Config
 from covrag_lite.model.local import LanguageModel
 from covrag_lite.records import Question
 from covrag_lite.speed.rows import Made, Rows, ignore
-from covrag_lite.speed.stages import measured, time_stages
+from covrag_lite.speed.stages import measured, seconds_of, time_settled, time_stages
 
 SECONDS = 300.0  # after which no further row is begun
 FIRST = 32  # prompts of the round that is not timed
@@ -246,14 +246,14 @@ def two_rounds(
     config: Config, model: LanguageModel | Peer, search: Callable, questions: Sequence[Question]
 ) -> dict[str, float]:
     """Seconds of all stages of CoV-RAG in the paper's layout; ours records its steps in a first time, which is told."""
-    first = {}
     if isinstance(model, Peer):
         model.forget()
+        told, stages = {}, time_stages(config, model, search, questions)
     else:
-        first = {"first_s": sum(stage["seconds"] for stage in time_stages(config, model, search, questions).values())}
-    stages = time_stages(config, model, search, questions)
-    seconds = sum(stage["seconds"] for stage in stages.values())
-    return {"seconds": seconds, "per_second": len(questions) / seconds, "n": len(questions)} | first
+        first, stages = time_settled(config, model, search, questions)
+        told = {"first_s": first}
+    seconds = seconds_of(stages)
+    return {"seconds": seconds, "per_second": len(questions) / seconds, "n": len(questions)} | told
 
 
 def table(rows: Made) -> pd.DataFrame:

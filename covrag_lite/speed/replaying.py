@@ -23,7 +23,7 @@ from covrag_lite.model import decoding, stepping
 from covrag_lite.model.local import LanguageModel
 from covrag_lite.records import Question
 from covrag_lite.speed.rows import Made, Rows, ignore
-from covrag_lite.speed.stages import measured, time_stages
+from covrag_lite.speed.stages import measured, seconds_of, time_settled
 
 SECONDS = 150.0  # after which no further row is begun
 WAYS = {"eager": "eager", "graphs": "graph", "packed": "compiled+graph"}  # how each runs
@@ -154,12 +154,8 @@ def time_rounds(
     What a way records or compiles at a first time is told as `first_s`, and the second time counts.
     """
     own = replace(config, model=replace(config.model, layout=layout))
-    stages = time_stages(own, model, search, questions)
-    total = first = sum(stage["seconds"] for stage in stages.values())
-    if model.execution != "eager":
-        stages = time_stages(own, model, search, questions)
-        total = sum(stage["seconds"] for stage in stages.values())
-    row = {"seconds": total, "n": len(questions), "first_s": first}
+    first, stages = time_settled(own, model, search, questions)
+    row = {"seconds": seconds_of(stages), "n": len(questions), "first_s": first}
     made = {f"two rounds, {layout} layout, {way}": row | told(model)}
     if layout == "paper":
         one = stages["search"]["seconds"] + stages["answer"]["seconds"]

@@ -25,6 +25,7 @@ from covrag_lite.speed.saying import tell_root
 from covrag_lite.speed.shapes import PLAIN, SHAPES, VARIANTS, Variant, build_network, length_mix
 from covrag_lite.training import loop, lora, memory
 from covrag_lite.training.layers import ALL
+from covrag_lite.training.optimizer import optimizer_of
 from covrag_lite.training.packing import Encoded, lay_out, pack, shape_of
 
 WARM_UP = 2  # steps that are not timed: compilation, recording, the allocator's growth
@@ -94,8 +95,8 @@ def our_steps(
         for layer in network.get_decoder().layers:
             del layer.forward
             layer.gradient_checkpointing = layer.keep != ALL
-    master = lora.Master(adapted, network.dtype)
-    optimizer = torch.optim.AdamW([master.weights], fused=True)
+    master = lora.Master(adapted, network.dtype, lora.is_away(settings))
+    optimizer = optimizer_of(master)
     run = loop.runner(network, settings.execution)
     workers = PartialState(cpu=device == "cpu")
     rows = [row for step in steps for row in step]

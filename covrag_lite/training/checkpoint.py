@@ -65,9 +65,9 @@ def restore(out: Path, key: str, master: Master, optimizer: torch.optim.Optimize
                 f"choose another folder or delete this one"
             )
         master.weights.data.copy_(file.get_tensor("weights"))
-        state = {"step": torch.tensor(float(len(rows)), device=device)}
+        state = {"step": torch.tensor(float(len(rows)), device=master.grad.device)}
         for name in MOMENTS:
-            state[name] = file.get_tensor(name)
+            state[name] = master.place(file.get_tensor(name))
         optimizer.state[master.weights] = state
     master.publish()
     return rows

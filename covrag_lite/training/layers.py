@@ -21,7 +21,7 @@ from covrag_lite.training.attention import attend_packed_back
 
 ALL, SOME, INPUT, AWAY = "all", "some", "input", "away"  # what a layer keeps
 LEAN = (INPUT, AWAY)
-PART = 1024  # tokens that a lean layer's MLP computes at once
+PART = 2048  # tokens that a lean layer's MLP computes at once
 
 
 class Row(NamedTuple):
@@ -54,7 +54,7 @@ class Layer(torch.autograd.Function):
 
     `layer` carries two things that `lora` gives it: `elementwise`, the functions of that module, and `keep`, which says
     what is kept for the backward pass and not computed again there: with `ALL` everything, with `SOME` neither queries,
-    keys and values nor gate and up, with `INPUT` nothing but `hidden`, and with `AWAY` not even that: it lies on
+    keys and values nor gate and up, with `INPUT` nothing but `hidden`, and with `AWAY` the same as with `SOME`, but on
     `shelf`, under the layer's `number`. The MLP of the last two is computed part by part, because all of it at once
     would take most of what is saved.
     """
@@ -88,12 +88,12 @@ class Layer(torch.autograd.Function):
 
         if layer.keep != ALL:
             query = key = value = gate = up = None
-        if layer.keep in LEAN:
+        if layer.keep == INPUT:
             middle = attended = None
             flash_state = []
         if layer.keep == AWAY and goes_back:
-            layer.shelf.put(layer.number, hidden)
-            hidden = None
+            layer.shelf.put(layer.number, [hidden, middle, attended])
+            hidden = middle = attended = None
         ctx.save_for_backward(hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state)
         ctx.layer = layer
         ctx.longest = longest
@@ -106,7 +106,7 @@ class Layer(torch.autograd.Function):
         hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state = ctx.saved_tensors
         row = Row(cos, sin, ends, ctx.longest)
         if hidden is None:
-            hidden = layer.shelf.take(layer.number)
+            hidden, middle, attended = layer.shelf.take(layer.number)
         if middle is None:
             (query, key, value), attended, flash_state, middle = attention_block(layer, hidden, row)
 

@@ -24,6 +24,7 @@ from covrag_lite.records import Sample
 from covrag_lite.training import lora, memory
 from covrag_lite.training.checkpoint import restore, run_key, save, save_adapter
 from covrag_lite.training.loss import token_losses
+from covrag_lite.training.optimizer import optimizer_of
 from covrag_lite.training.packing import TASKS, Encoded, encode, lay_out, pack, shape_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def train(config: Config, model: "LanguageModel", samples: Sequence[Sample], out
     network = own_network(model)
     unpack = memory.check(network, settings, shape, model.device)
     adapted = lora.attach(network, settings, unpack, "compiled" in execution)
-    master = lora.Master(adapted, model.dtype)
-    optimizer = torch.optim.AdamW([master.weights], lr=settings.learning_rate, weight_decay=0.0, fused=True)
+    master = lora.Master(adapted, model.dtype, lora.is_away(settings))
+    optimizer = optimizer_of(master, lr=settings.learning_rate, weight_decay=0.0)
     key = run_key(settings, samples, model)
     rows = restore(out, key, master, optimizer)
     run = runner(network, execution)
@@ -194,20 +195,20 @@ def take_step(
     workers: PartialState,
 ) -> torch.Tensor:
     """One update from a step's rows; returns each task's weighted losses and their weights, summed: (2, tasks)."""
-    sums = torch.zeros(2, len(TASKS), device=master.weights.device)
-    every_task = torch.arange(len(TASKS), device=master.weights.device)[:, None]  # (tasks, 1)
+    sums = torch.zeros(2, len(TASKS), device=master.grad.device)
+    every_task = torch.arange(len(TASKS), device=master.grad.device)[:, None]  # (tasks, 1)
     for row in rows:
         losses = run(row)
         master.collect()
         weights = row["weights"] * (row["tasks"] == every_task)  # (tasks, targets)
         sums += torch.stack([(weights * losses).sum(1), weights.sum(1)])
     if workers.num_processes > 1:  # gradients are sums over samples, so workers' shares simply add up
-        torch.distributed.all_reduce(master.weights.grad)
+        torch.distributed.all_reduce(master.grad)
         torch.distributed.all_reduce(sums)
-    torch.nn.utils.clip_grad_norm_([master.weights], clip)
+    master.clip(clip)
     optimizer.param_groups[0]["lr"] = lr
     optimizer.step()
-    master.weights.grad.zero_()
+    master.grad.zero_()
     master.publish()
     return sums
 

@@ -18,6 +18,8 @@ from covrag_lite.training.attention import ATTENTION
 from covrag_lite.training.elementwise import elementwise
 from covrag_lite.training.shelf import Shelf
 
+PART = 2**22  # weights that come from the CPU at a time
+
 
 def attach(network: PreTrainedModel, settings: Training, unpack: bool, compiled: bool = False) -> PeftModel:
     """The network with fresh adapters on all its linear layers, ready for packed rows."""
@@ -60,6 +62,11 @@ def prepare_layers(network: PreTrainedModel, share: float, compiled: bool) -> No
             layer.compile(dynamic=False)
 
 
+def is_away(settings: Training) -> bool:
+    """Whether the CPU's memory takes what a GPU can do without for a while: layers' inputs, and the optimizer's."""
+    return settings.checkpointing > 2
+
+
 class Master:
     """The adapters' weights in fp32, in one flat tensor that the optimizer sees as a single parameter.
 
@@ -67,23 +74,39 @@ class Master:
     alone would stand still. Passes use a copy in the network's type; the adapters are views into it.
     """
 
-    def __init__(self, adapted: PeftModel, dtype: torch.dtype):
+    def __init__(self, adapted: PeftModel, dtype: torch.dtype, is_away: bool = False):
         parameters = [p for p in adapted.parameters() if p.requires_grad]
         flat = torch.cat([p.detach().float().flatten() for p in parameters])
-        self.weights = torch.nn.Parameter(flat)
-        self.weights.grad = torch.zeros_like(self.weights)
-        self.copy = self.weights.detach().to(dtype, copy=True)
+        self.is_away = is_away  # whether the weights lie in the CPU's memory; the gradient never does
+        self.grad = torch.zeros_like(flat)
+        self.copy = flat.to(dtype, copy=True)
         self.copy_grad = torch.zeros_like(self.copy)
+        self.weights = torch.nn.Parameter(self.place(flat))
+        if not is_away:
+            self.weights.grad = self.grad
         sizes = [p.numel() for p in parameters]
         for p, data, grad in zip(parameters, self.copy.split(sizes), self.copy_grad.split(sizes)):
             p.data = data.view(p.shape)
             p.grad = grad.view(p.shape)
 
+    def place(self, flat: torch.Tensor) -> torch.Tensor:
+        """These numbers where the weights lie; beside a GPU in memory that it can copy from by itself."""
+        if not self.is_away:
+            return flat
+        kept = torch.empty(flat.shape, dtype=flat.dtype, device="cpu", pin_memory=self.grad.is_cuda)
+        return kept.copy_(flat)
+
     def collect(self) -> None:
         """Add the gradients of one pass to those of the step."""
-        self.weights.grad += self.copy_grad
+        self.grad += self.copy_grad
         self.copy_grad.zero_()
+
+    def clip(self, limit: float) -> None:
+        """Shorten the step's gradient to this length, if it is longer."""
+        length = torch.linalg.vector_norm(self.grad)
+        self.grad.mul_((limit / (length + 1e-6)).clamp(max=1.0))
 
     def publish(self) -> None:
         """Copy the weights to where the passes read them."""
-        self.copy.copy_(self.weights.detach())
+        for part, new in zip(self.copy.split(PART), self.weights.detach().split(PART)):
+            part.copy_(new.to(part.device, non_blocking=True))

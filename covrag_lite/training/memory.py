@@ -13,6 +13,7 @@ from covrag_lite.config import Training
 from covrag_lite.model.packed import is_known
 from covrag_lite.model.serving import free_memory, unpacked_bytes
 from covrag_lite.training.layers import ALL, INPUT, PART, SOME
+from covrag_lite.training.lora import is_away
 from covrag_lite.training.loss import is_plain, rows_at_once
 from covrag_lite.training.packing import Shape
 
@@ -72,8 +73,8 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack:
     if unpack:
         weights += unpacked_bytes(network) - packed_bytes(network)
     adapters = settings.lora_rank * sum(layer.in_features + layer.out_features for layer in linears)
-    # Passes use a weight and a gradient; the optimizer has weight, gradient and two moments in fp32.
-    weights += adapters * (2 * size + 4 * 4)
+    # Passes use a weight and a gradient; the optimizer has a gradient, a weight and two moments in fp32.
+    weights += adapters * (2 * size + (4 if is_away(settings) else 4 * 4))
     # At the end of the forward pass: logits, in fp32 too, their softmax, and a gradient or both.
     logits = shape.targets * config.vocab_size * (2 * size + 3 * 4)
     if is_plain(network):
@@ -98,7 +99,7 @@ def activation_bytes(network: PreTrainedModel, checkpointing: float, tokens: int
     at_once = min(tokens, PART) if n_bare == config.num_hidden_layers else tokens  # of its MLP
     passing = (5 * at_once * config.intermediate_size + 6 * tokens * config.hidden_size) * network.dtype.itemsize
     total = (n_bare - n_away) * bare + (n_again - n_bare) * lean + n_kept * full + passing
-    total += min(n_away, 4) * bare  # two that leave, two that come back
+    total += min(n_away, 4) * lean  # two that leave, two that come back
     if n_again and not is_known(network.get_decoder().layers[0], config):
         total += full
     return total

@@ -1,74 +1,84 @@
-"""Layers' inputs between the forward pass and the way back: in the CPU's memory, copied there and back meanwhile.
+"""What layers keep between the forward pass and the way back: in the CPU's memory, copied there and back meanwhile.
 
-On CUDA copies run on a stream of their own, beside the arithmetic: an input leaves while its layer and the next one are
-computed, and comes back while the layer above it goes backwards. Two passes may not be under way at once. `layers` puts
-inputs here and takes them again.
+On CUDA copies run on a stream of their own, beside the arithmetic: a layer's tensors leave while the next one is
+computed, and come back while the layer above goes backwards. Two passes may not be under way at once. `layers` puts
+tensors here and takes them again.
 """
 
+from collections.abc import Sequence
+
 import torch
+
+Tensors = list[torch.Tensor]
 
 
 class Shelf:
     """What is away, by the numbers of layers; what was put last is taken first."""
 
     def __init__(self):
-        self.order: list[int] = []  # of the layers whose inputs are away, the lowest first
-        self.slots: dict[int, torch.Tensor] = {}  # on the CPU, by layer
-        self.leaving: tuple[int, torch.Tensor, torch.cuda.Event | None] | None = None  # the last one that was put
+        self.order: list[int] = []  # of the layers whose tensors are away, the lowest first
+        self.slots: dict[int, Tensors] = {}  # on the CPU, by layer
+        self.leaving: tuple[int, Tensors, torch.cuda.Event | None] | None = None  # the last ones that were put
         self.coming: dict[int, torch.cuda.Event | None] = {}  # copies that are under way, or done, by layer
-        self.places: dict[int, torch.Tensor] = {}  # where inputs come back to: two, in turn
+        self.places: dict[int, Tensors] = {}  # where tensors come back to: two layers', in turn
         self.stream: torch.cuda.Stream | None = None
 
-    def put(self, number: int, hidden: torch.Tensor) -> None:
-        """Send a layer's input away; until it has left, its memory is not given to anything else."""
+    def put(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Send a layer's tensors away; until they have left, their memory is not given to anything else."""
         self.order = [known for known in self.order if known < number] + [number]
-        slot = self.slots.get(number)
-        if slot is None or slot.shape != hidden.shape or slot.dtype != hidden.dtype:
-            slot = self.slots[number] = torch.empty(
-                hidden.shape, dtype=hidden.dtype, device="cpu", pin_memory=hidden.is_cuda
-            )
-        left = self.copy(slot, hidden)
+        if not are_alike(self.slots.get(number), tensors):
+            self.slots[number] = [
+                torch.empty(one.shape, dtype=one.dtype, device="cpu", pin_memory=one.is_cuda) for one in tensors
+            ]
+        left = self.copy(self.slots[number], tensors)
         if self.leaving is not None:
-            self.wait(self.leaving[2])  # then its memory may be used again
-        self.leaving = number, hidden, left
+            self.wait(self.leaving[2])  # then their memory may be used again
+        self.leaving = number, list(tensors), left
 
-    def take(self, number: int) -> torch.Tensor:
-        """A layer's input, and the one below begins to come back."""
+    def take(self, number: int) -> Tensors:
+        """A layer's tensors, and those of the one below begin to come back."""
         if not self.order or self.order.pop() != number:
-            raise RuntimeError(f"the input of layer {number} is not the one that was put away last")
+            raise RuntimeError(f"what layer {number} keeps is not what was put away last")
         if self.leaving is not None and self.leaving[0] == number:
-            _, hidden, event = self.leaving
+            _, tensors, event = self.leaving
             self.leaving = None
         else:
-            hidden, event = self.fetch(number, len(self.order)), self.coming.pop(number)
+            tensors, event = self.fetch(number, len(self.order)), self.coming.pop(number)
         self.wait(event)
         if self.order:
             self.fetch(self.order[-1], len(self.order) - 1)
-        return hidden
+        return tensors
 
-    def fetch(self, number: int, turn: int) -> torch.Tensor:
-        """Where a layer's input comes back to; it begins to, if it has not yet."""
-        slot = self.slots[number]
-        place = self.places.get(turn % 2)
-        if place is None or place.shape != slot.shape or place.dtype != slot.dtype:
-            device = "cuda" if slot.is_pinned() else "cpu"
-            place = self.places[turn % 2] = torch.empty(slot.shape, dtype=slot.dtype, device=device)
+    def fetch(self, number: int, turn: int) -> Tensors:
+        """Where a layer's tensors come back to; they begin to, if they have not yet."""
+        slots = self.slots[number]
+        if not are_alike(self.places.get(turn % 2), slots):
+            device = "cuda" if slots[0].is_pinned() else "cpu"
+            self.places[turn % 2] = [torch.empty(one.shape, dtype=one.dtype, device=device) for one in slots]
+        places = self.places[turn % 2]
         if number not in self.coming:
-            self.coming[number] = self.copy(place, slot)
-        return place
+            self.coming[number] = self.copy(places, slots)
+        return places
 
-    def copy(self, to: torch.Tensor, source: torch.Tensor) -> torch.cuda.Event | None:
-        """Begin a copy after all that is under way; the event is its end."""
-        if not (to.is_cuda or source.is_cuda):
-            to.copy_(source)
+    def copy(self, to: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> torch.cuda.Event | None:
+        """Begin to copy after all that is under way; the event is the end of it."""
+        if not (to[0].is_cuda or sources[0].is_cuda):
+            for place, source in zip(to, sources):
+                place.copy_(source)
             return None
         self.stream = self.stream or torch.cuda.Stream()
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            to.copy_(source, non_blocking=True)
+            for place, source in zip(to, sources):
+                place.copy_(source, non_blocking=True)
         return self.stream.record_event()
 
     def wait(self, event: torch.cuda.Event | None) -> None:
         """Let what is computed from now on wait for a copy."""
         if event is not None:
             torch.cuda.current_stream().wait_event(event)
+
+
+def are_alike(known: Sequence[torch.Tensor] | None, wanted: Sequence[torch.Tensor]) -> bool:
+    """Whether these tensors have room for those."""
+    return known is not None and [(x.shape, x.dtype) for x in known] == [(x.shape, x.dtype) for x in wanted]
