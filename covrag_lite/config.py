@@ -154,7 +154,8 @@ class Training:
     step_tokens: int = 16384  # tokens between two updates, about 26 samples
     pack_tokens: int = 4096  # tokens that go through the model together; the setting that decides the memory
     # Share of the layers that compute their activations again: less memory, more time. The share beyond 1.0 keeps
-    # nothing but its input, and of those beyond 2.0, up to 3.0, that lies in the CPU's memory (not yet run on a GPU).
+    # nothing but its input. Of those beyond 2.0, up to 3.0, all that is kept lies in the CPU's memory, as do the
+    # optimizer's weights and moments: least of the GPU's memory, and hardly slower than 1.0 where the bus is quick.
     checkpointing: float = 1.0
     unpack: str = (
         "auto"  # 4-bit weights unpacked once: "yes", "no", "auto" where they take under a tenth of what is free

@@ -57,6 +57,8 @@ def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
         "ours_faster": 1.24,
         "ours_memory": 0.5,
         "ours_faster_steady": 1.14,
+        "tokens_per_second": 9.0,
+        "peak_gb": 5.0,
         "losses": [2.0, 1.0],
         "step_seconds": [9.0, 3.0],
     }
@@ -78,6 +80,16 @@ def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
     (panel,) = figure.axes
     assert [line.get_ydata().tolist() for line in panel.lines] == [[2.0, 1.0]]
     assert report.load_peers(tmp_path / "nowhere").empty
+
+
+def test_beside_each_peer_stands_the_quickest_of_our_ways_that_takes_no_more_memory():
+    rows = [("7b", "ours", 10.0, 8.0), ("7b", "ours away", 9.0, 5.0), ("7b", "ours leanest", 6.0, 4.0)]
+    rows += [("7b", "trl", 5.0, 6.0), ("7b", "Unsloth", 3.0, 4.0), ("7b", "plain", 1.0, 3.0), ("13b", "trl", 1.0, 99.0)]
+    frame = pd.DataFrame(rows, columns=["shape", "way", "tokens_per_second", "peak_gb"])
+    told = report.with_as_lean(frame.assign(samples="our mix", steady=frame.tokens_per_second / 2)).set_index("way")
+    assert told.as_lean.tolist()[3:5] == ["ours away", "ours leanest"] and told.as_lean.notna().sum() == 2
+    assert told.as_lean_faster["Unsloth"] == told.as_lean_steady["Unsloth"] == 2.0
+    assert report.tell_peers(told).as_lean["plain"] == ""
 
 
 def test_what_cards_hold_is_told_with_dashes_and_reasons_where_nothing_was_measured():

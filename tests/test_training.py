@@ -275,6 +275,7 @@ def test_packs_are_full_hold_every_sample_once_and_mix_the_tasks():
 def test_what_cannot_fit_is_refused_with_the_setting_to_change(model, monkeypatch):
     shape = Shape(tokens=4096, sequences=8, targets=512, longest=800)
     all_kept = dataclasses.replace(SETTINGS, checkpointing=0.0)
+    monkeypatch.setattr(model.network.config, "num_hidden_layers", 16)  # of two layers too little can lie elsewhere
     needed = memory.estimate(model.network, SETTINGS, shape, False)
     needed_by_all_kept = memory.estimate(model.network, all_kept, shape, False)
 
@@ -283,10 +284,10 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(model, monkeypatc
         memory.check(model.network, settings, shape, "cpu")
 
     check(SETTINGS, 2 * needed)
-    with pytest.raises(MemoryError, match="set checkpointing = 2.0"):
+    with pytest.raises(MemoryError, match="set checkpointing = 3.0"):
         check(SETTINGS, 0.7 * needed)
     with pytest.raises(MemoryError, match="set pack_tokens = 1024|set pack_tokens = 2048"):
-        check(dataclasses.replace(SETTINGS, checkpointing=2.0), 0.4 * needed)
+        check(dataclasses.replace(SETTINGS, checkpointing=3.0, unpack="no"), 0.2 * needed)
     with pytest.raises(MemoryError, match="set checkpointing = 1.0"):
         check(all_kept, 0.9 * needed_by_all_kept)
     with pytest.raises(MemoryError, match="smaller model"):

@@ -25,12 +25,15 @@ USEFUL = 0.97  # of all computed tokens
 FORMS = {  # how prose writes a number of a column; one decimal where it is not named
     "memory_ratio": "{:.2f}",
     "ours_memory": "{:.2f}",
+    "as_lean_faster": "{:.2f}",
+    "as_lean_steady": "{:.2f}",
     "of_limit": "{:.2f}",
     "row": "{:,.0f}",
     "tokens_per_second": "{:,.0f}",
     "steady": "{:,.0f}",
     "per_second": "{:,.0f}",
     "same": "{:.0f}",
+    "parsed": "{:.0f}",
     "n": "{:.0f}",
     "batch": "{:,.0f}",
     "queries_per_second": "{:,.0f}",
@@ -123,7 +126,30 @@ def facts(folder: Path) -> dict[str, str]:
 def load_peers(folder: Path) -> pd.DataFrame:
     """What was recorded of training against what others use, none where nothing was."""
     file = folder / "peers.json"
-    return pd.DataFrame(json.loads(file.read_text())["rows"] if file.exists() else [])
+    return with_as_lean(pd.DataFrame(json.loads(file.read_text())["rows"] if file.exists() else []))
+
+
+def with_as_lean(frame: pd.DataFrame) -> pd.DataFrame:
+    """Beside each other way the quickest of ours that takes no more memory on the same samples, if one does.
+
+    `as_lean_faster` is its speed over the other's, `as_lean_steady` that of each one's fastest step.
+    """
+    if frame.empty:
+        return frame
+    columns = ["as_lean", "as_lean_faster", "as_lean_steady"]
+    made = pd.DataFrame(index=frame.index, columns=columns).astype({"as_lean_faster": float, "as_lean_steady": float})
+    is_ours = frame.way.str.startswith("ours")
+    for number, row in frame[~is_ours].iterrows():
+        beside = frame[is_ours & (frame["shape"] == row["shape"]) & (frame.samples == row.samples)]
+        lean = beside[beside.peak_gb <= row.peak_gb]
+        if len(lean):
+            ours = lean.loc[lean.tokens_per_second.astype(float).idxmax()]
+            ratios = [ours[name] / row[name] for name in ("tokens_per_second", "steady")]
+            made.loc[number] = [ours.way, *ratios]
+    place = list(frame).index("tokens_per_second")
+    for offset, name in enumerate(columns):
+        frame.insert(place + offset, name, made[name])
+    return frame
 
 
 def load_holding(folder: Path) -> pd.DataFrame:
@@ -135,7 +161,8 @@ def load_holding(folder: Path) -> pd.DataFrame:
 def tell_peers(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows to read: without the steps' losses and seconds, settings and versions."""
     shown = frame.drop(columns=LONG, errors="ignore").round(3)
-    return shown.assign(failure=shown.failure.fillna("")) if "failure" in shown else shown
+    words = [name for name in ("failure", "as_lean") if name in shown]
+    return shown.assign(**{name: shown[name].fillna("") for name in words})
 
 
 def tell_holding(frame: pd.DataFrame) -> pd.DataFrame:
