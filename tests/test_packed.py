@@ -43,10 +43,11 @@ class Both:
         self.cache = serving.roomy_cache(network.config)
         self.mask = torch.zeros(rows, 0, dtype=torch.long)
 
-    def read(self, ids, places=(-1,)):
+    def read(self, ids, places=(-1,), beginning=()):
         """One pass in both ways, compared wherever a row has that place."""
-        expected, mask = padded.read(self.reader.network, ids, self.mask, self.other, places)
-        made, self.mask = self.reader.read(ids, self.mask, self.cache, places)
+        past = padded.begin(self.reader.network, beginning, self.mask, self.other) if beginning else self.mask
+        expected, mask = padded.read(self.reader.network, ids, past, self.other, places)
+        made, self.mask = self.reader.read(ids, self.mask, self.cache, places, beginning)
         torch.testing.assert_close(self.mask, mask)
         has_place = torch.tensor([[len(row) + place >= 0 for place in places] for row in ids])
         torch.testing.assert_close(made[has_place], expected[has_place])
@@ -72,11 +73,15 @@ def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_
     both.read(MORE, (-12, -3, -2, -1))
 
 
-def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out():
-    both = Both(tiny_network("Qwen2", True), 1)
-    both.read([list(range(20))])
-    both.repeat(len(IDS))
-    both.read(IDS)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out(at_once):
+    both = Both(tiny_network("Qwen2", True), len(IDS) if at_once else 1)
+    if at_once:
+        both.read([[], *IDS[1:]], (-2, -1), beginning=list(range(20)))  # one row has nothing else yet
+    else:
+        both.read([list(range(20))])
+        both.repeat(len(IDS))
+        both.read(IDS)
     both.mask = both.mask.clone()
     both.mask[0, -4:] = 0  # guessed wrong, and read again otherwise
     both.mask[2, -1:] = 0
@@ -198,13 +203,30 @@ def test_layers_that_compute_something_else_are_found_out_before_they_read(model
     assert texts_of(made) == texts_of(write_everything(model))
 
 
+def test_what_all_prompts_begin_with_is_read_in_the_pass_over_the_rest_of_them(model, reader, monkeypatch):
+    read = []
+
+    def noted(ids, past, beginning=(), real=packed.lay_out):
+        made = real(ids, past, beginning)
+        read.append((len(ids), len(beginning), made.ids.shape[1]))
+        return made
+
+    reader.is_checked = True
+    monkeypatch.setattr(packed, "lay_out", noted)
+    model.generate(SHARED, 1)
+    lengths = [len(ids) for ids in model.encode(SHARED, 1)]
+    ((rows, begun, tokens),) = read
+    assert rows == len(SHARED) and begun >= reading.SHARED
+    assert tokens == begun + sum(length - begun for length in lengths)
+
+
 def test_a_batch_that_does_not_fit_is_halved_and_goes_on_packed(model, reader, monkeypatch):
     real = packed.lay_out
 
-    def full(ids, past):
+    def full(ids, *others):
         if len(ids) > 4:
             raise RuntimeError("CUDA out of memory")
-        return real(ids, past)
+        return real(ids, *others)
 
     monkeypatch.setattr(packed, "lay_out", full)
     assert len(model.generate(PROMPTS, 3)) == len(PROMPTS)

@@ -59,7 +59,7 @@ def write_both(
     writer = Writer(model, prompts, limit + verdict_room)
     asked = model.encode(prompts, limit)
     own = writer.pending
-    read_already = writer.mask.shape[1]  # what all prompts begin with
+    read_already = writer.n_common
     ends = [max(0, n - read_already) for n in find_alike(model, asked, thens)]
     writer.pending = [ids[:end] for ids, end in zip(own, ends)]
     writer.logits()

@@ -37,31 +37,50 @@ class Layout(NamedTuple):
     positions: torch.Tensor  # (1, tokens)
     where: torch.Tensor  # (rows, width), of each place in the padded batch its packed token; any one for padding
     mask: torch.Tensor  # (rows, tokens of the cache), the new ones with it
-    ends: torch.Tensor  # (rows + 1)
+    ends: torch.Tensor  # (texts + 1); a text is a row's new tokens, and the first one what all rows begin with, if any
     longest: int
+    row_ends: torch.Tensor  # (rows), where each row's new tokens end
+    picked: torch.Tensor | None  # (keys), of all keys their packed tokens, where the rows begin alike
     seen: tuple[torch.Tensor, torch.Tensor] | None  # rows and places in the cache of all keys; None: the new ones alone
-    key_ends: torch.Tensor  # (rows + 1)
+    key_ends: torch.Tensor  # (texts + 1)
     longest_key: int
 
 
-def lay_out(ids: Sequence[Sequence[int]], past: torch.Tensor) -> Layout:
-    """Rows of tokens one behind the other; `past` (rows, tokens of the cache) says what each row has read."""
+def lay_out(ids: Sequence[Sequence[int]], past: torch.Tensor, beginning: Sequence[int] = ()) -> Layout:
+    """Rows of tokens one behind the other; `past` (rows, tokens of the cache) says what each row has read.
+
+    Where nothing has been read yet, all rows may have a `beginning` in common, which is laid before them, once.
+    """
     device = past.device
     lengths = torch.tensor([len(row) for row in ids])
-    width = int(lengths.max())
+    width, begun = int(lengths.max()), len(beginning)
     real = torch.arange(width) >= width - lengths[:, None]  # (rows, width); rows are aligned at their ends
     rows, _ = real.nonzero(as_tuple=True)  # (tokens), of each its row
     places = (real.cumsum(1) - 1)[real]  # (tokens), among the new ones of its row
-    where = (real.flatten().cumsum(0) - 1).clamp(min=0).view_as(real)
+    where = begun + (real.flatten().cumsum(0) - 1).clamp(min=0).view_as(real)
     mask = torch.cat([past, real.to(past)], 1)
-    ends = ends_of(lengths).to(device)
-    seen, key_ends, longest_key = None, ends, width
-    if past.shape[1]:
-        seen = mask.nonzero(as_tuple=True)
-        key_ends, longest_key = ends_of(mask.sum(1)), mask.shape[1]
     positions = past.sum(1)[rows.to(device)] + places.to(device)
-    packed = torch.tensor([[token for row in ids for token in row]], device=device)
-    return Layout(packed, positions[None], where.to(device), mask, ends, width, seen, key_ends, longest_key)
+    texts = lengths
+    seen = picked = None
+    key_lengths, longest_key = lengths, width
+    if begun:
+        first = torch.arange(begun)
+        where = torch.cat([first.expand(len(ids), begun), where], 1)
+        mask = torch.cat([mask.new_ones(len(ids), begun), mask], 1)
+        positions = torch.cat([first.to(device), begun + positions])
+        is_key = torch.cat([torch.ones(len(ids), begun, dtype=torch.bool), real], 1)
+        picked = torch.cat([first, where[is_key]]).to(device)
+        texts = torch.cat([torch.tensor([begun]), lengths])
+        key_lengths, longest_key = torch.cat([texts[:1], begun + lengths]), begun + width
+    elif past.shape[1]:
+        seen = mask.nonzero(as_tuple=True)
+        key_lengths, longest_key = mask.sum(1), mask.shape[1]
+    packed = torch.tensor([[*beginning, *(token for row in ids for token in row)]], device=device)
+    ends = ends_of(texts).to(device)
+    key_ends = ends_of(key_lengths).to(device)
+    longest, row_ends = max(width, begun), ends[-len(ids) :]
+    layout = (packed, positions[None], where.to(device), mask, ends, longest, row_ends, picked, seen)
+    return Layout(*layout, key_ends, longest_key)
 
 
 def ends_of(lengths: torch.Tensor) -> torch.Tensor:
@@ -81,7 +100,9 @@ def attend(
     """Put keys and values into the cache, and let each row attend to its own: (tokens, heads, size) to the same."""
     new = [x[layout.where].transpose(1, 2) for x in (key, value)]  # each (rows, heads, width, size)
     everything = cache.update(*new, attention.layer_idx)
-    if layout.seen is not None:
+    if layout.picked is not None:
+        key, value = key[layout.picked], value[layout.picked]
+    elif layout.seen is not None:
         key, value = (x.transpose(1, 2)[layout.seen] for x in everything)
     lengths = (layout.ends, layout.longest, attention.scaling, layout.key_ends, layout.longest_key)
     return attend_packed(query, key, value, *lengths)[0]
@@ -157,7 +178,12 @@ class Reader:
         self.failure = "" if is_readable(network) else "this network is of another kind"  # why it does not read
 
     def read(
-        self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
+        self,
+        ids: Sequence[Sequence[int]],
+        past: torch.Tensor,
+        cache: DynamicCache,
+        places: Sequence[int],
+        beginning: Sequence[int] = (),
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """What `reading.Batch.read` returns; None, with the cache as it was, where reading so is given up."""
         if self.failure or not all(type(layer) is serving.Roomy for layer in cache.layers):
@@ -167,7 +193,7 @@ class Reader:
             if not self.is_checked:
                 self.check(max(ids, key=len), past)
                 self.is_checked = True
-            return self.compute(ids, past, cache, places)
+            return self.compute(ids, past, cache, places, beginning)
         except Exception as error:  # a compiler's or a kernel's, on machines that we do not know
             if serving.FULL.search(str(error)):
                 raise  # half of the batch may fit
@@ -178,12 +204,17 @@ class Reader:
 
     @torch.inference_mode()
     def compute(
-        self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
+        self,
+        ids: Sequence[Sequence[int]],
+        past: torch.Tensor,
+        cache: DynamicCache,
+        places: Sequence[int],
+        beginning: Sequence[int] = (),
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The logits of each row at these places, counted from its end, and the mask so far."""
-        layout = lay_out(ids, past)
+        layout = lay_out(ids, past, beginning)
         counted = torch.tensor(list(places), device=past.device)
-        wanted = (layout.ends[1:, None] + counted).clamp(min=0)  # (rows, places)
+        wanted = (layout.row_ends[:, None] + counted).clamp(min=0)  # (rows, places)
         with computed_by(self.network, self.functions, partial(attend, layout, cache)):
             out = self.network(
                 input_ids=layout.ids,
@@ -195,17 +226,19 @@ class Reader:
         return out.logits[0].unflatten(0, wanted.shape), layout.mask
 
     def check(self, row: Sequence[int], past: torch.Tensor) -> None:
-        """Refuse to read so where padding gives something else, for a text, for parts of it, and for more behind."""
+        """Refuse to read so where padding gives something else: for texts that begin alike, and for more behind."""
         check_kernel(past.device, self.network.dtype)
-        texts = ([row, row[: 1 + len(row) // 2], row[:1]], [row[:2], row[-3:], row[-1:]])
-        logs = []
-        for read in (self.compute, partial(padded.read, self.network)):
-            cache, mask = serving.roomy_cache(self.network.config), past.new_zeros(3, 0)
-            for ids in texts:
-                logits, mask = read(ids, mask, cache, (-1,))
-            logs.append(logits[:, -1].float().log_softmax(1))  # (rows, vocabulary)
-        likeliest = logs[1].argmax(1, keepdim=True)
-        far = (logs[0] - logs[1]).gather(1, likeliest).abs().mean().item()
+        begun, texts = row[:3], [row, row[: 1 + len(row) // 2], row[:1]]
+        more = [row[:2], row[-3:], row[-1:]]
+        nothing = past.new_zeros(3, 0)
+        ours, theirs = (serving.roomy_cache(self.network.config) for _ in range(2))
+        _, mask = self.compute(texts, nothing, ours, (-1,), begun)
+        made, _ = self.compute(more, mask, ours, (-1,))
+        _, mask = padded.read(self.network, [[*begun, *text] for text in texts], nothing, theirs, (-1,))
+        expected, _ = padded.read(self.network, more, mask, theirs, (-1,))
+        logs, wanted = (x[:, -1].float().log_softmax(1) for x in (made, expected))  # each (rows, vocabulary)
+        likeliest = wanted.argmax(1, keepdim=True)
+        far = (logs - wanted).gather(1, likeliest).abs().mean().item()
         if not far < NEAR:  # a NaN is not near
             raise RuntimeError(f"tokens are more or less likely by {far:.2g} than with padding")
 

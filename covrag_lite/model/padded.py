@@ -36,3 +36,10 @@ def read(
             logits_to_keep=torch.tensor([width + place for place in places], device=mask.device),
         )
     return out.logits, mask
+
+
+def begin(network: PreTrainedModel, beginning: Sequence[int], past: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
+    """Read in one row what all rows begin with, and give every row a copy; returns their mask. `past` is empty."""
+    read(network, [beginning], past[:1], cache, (-1,))
+    cache.batch_repeat_interleave(len(past))
+    return past.new_ones(len(past), len(beginning))

@@ -32,30 +32,34 @@ class Batch:
         self.reader = reader_of(model)
         self.cache = roomy_cache(self.network.config)
         self.mask = torch.zeros(len(prompts), 0, dtype=torch.long, device=model.device)  # (rows, tokens read)
-        self._read_common_beginning()
+        self.beginning = self._take_common_beginning()  # what all prompts begin with, until it is read
+        self.n_common = len(self.beginning)
 
-    def _read_common_beginning(self) -> None:
-        """Read what all prompts begin with in one row, and give every row a copy of it."""
-        n_prompts = len(self.pending)
+    def _take_common_beginning(self) -> list[int]:
+        """What all prompts begin with, and taken from them, where reading it once pays."""
         shortest = min(len(ids) for ids in self.pending)
         shared = min(len(os.path.commonprefix(self.pending)), shortest - 1)  # each prompt has a token left to read
-        if n_prompts > 1 and shared >= SHARED:
-            self.read([self.pending[0][:shared]], self.mask[:1])
-            self.cache.batch_repeat_interleave(n_prompts)
-            self.mask = self.mask.new_ones(n_prompts, shared)
-            self.pending = [ids[shared:] for ids in self.pending]
+        if len(self.pending) == 1 or shared < SHARED:
+            return []
+        beginning = list(self.pending[0][:shared])
+        self.pending = [ids[shared:] for ids in self.pending]
+        return beginning
 
     def read(
         self, ids: Sequence[Sequence[int]], mask: torch.Tensor, places: Sequence[int] = (-1,)
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The logits after one pass over these rows, (rows, places, vocabulary), and the mask so far.
 
-        Rows of different lengths are aligned at their ends, and `places` count from there: -1 is the last token.
+        Rows of different lengths are aligned at their ends, and `places` count from there: -1 is the last token. A
+        first pass also reads what all begin with, packed in the same one, or padded before it.
         """
+        beginning, self.beginning = self.beginning, []
         if self.reader is not None and max(map(len, ids)) > 1:
-            made = self.reader.read(ids, mask, self.cache, places)
+            made = self.reader.read(ids, mask, self.cache, places, beginning)
             if made is not None:
                 return made
+        if beginning:
+            mask = padded.begin(self.network, beginning, mask, self.cache)
         return padded.read(self.network, ids, mask, self.cache, places)
 
     def logits(self) -> torch.Tensor:

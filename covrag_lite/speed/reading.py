@@ -33,9 +33,17 @@ class PaddedReader(packed.Reader):
     """Compiled steps around the attention of padded rows: what compiling gives by itself."""
 
     def compute(
-        self, ids: Sequence[Sequence[int]], past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
+        self,
+        ids: Sequence[Sequence[int]],
+        past: torch.Tensor,
+        cache: DynamicCache,
+        places: Sequence[int],
+        beginning: Sequence[int] = (),
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The logits and the mask of `padded.read`."""
+        if beginning:
+            with packed.computed_by(self.network, self.functions, partial(packed.attend_rows, 1)):
+                past = padded.begin(self.network, beginning, past, cache)
         with packed.computed_by(self.network, self.functions, partial(packed.attend_rows, len(ids))):
             return padded.read(self.network, ids, past, cache, places)
 
