@@ -193,6 +193,28 @@ def test_a_batch_too_large_for_the_memory_takes_growing_steps(growing, fixed, mo
     assert not fixed.steps.known and not fixed.steps.is_given_up
 
 
+def test_the_next_step_begins_before_anybody_looks_at_the_last_and_none_after_the_limit(
+    growing, fixed, thinning, monkeypatch
+):
+    fixed.steps.recorder = SimpleNamespace(record=lambda step, rows: step.compute)
+    done, moves = [], []
+    for owner, name in ((steps.Step, "launch"), (steps.Step, "collect"), (stepping.Course, "move")):
+        real = getattr(owner, name)
+
+        def noted(self, *given, name=name, real=real):
+            (moves if name == "move" else done).append(name)
+            return real(self, *given)
+
+        monkeypatch.setattr(owner, name, noted)
+    assert fixed.answer(thinning, LIMIT) == growing.answer(thinning, LIMIT)
+    assert moves and done[:4] == ["launch", "collect", "launch", "collect"]
+    before = len(done)
+    end, growing.end_id, fixed.end_id = fixed.end_id, -1, -1  # nothing ends
+    assert fixed.answer(thinning, LIMIT) == growing.answer(thinning, LIMIT)
+    assert done[before:].count("launch") == done[before:].count("collect") == LIMIT - 1
+    growing.end_id = fixed.end_id = end
+
+
 def refusing(after):
     """A recorder that records a number of steps, and then refuses."""
 

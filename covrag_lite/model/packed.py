@@ -11,9 +11,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
@@ -75,7 +77,7 @@ def lay_out(ids: Sequence[Sequence[int]], past: torch.Tensor, beginning: Sequenc
     elif past.shape[1]:
         seen = mask.nonzero(as_tuple=True)
         key_lengths, longest_key = mask.sum(1), mask.shape[1]
-    packed = torch.tensor([[*beginning, *(token for row in ids for token in row)]], device=device)
+    packed = torch.from_numpy(np.fromiter(chain(beginning, *ids), np.int64))[None].to(device)
     ends = ends_of(texts).to(device)
     key_ends = ends_of(key_lengths).to(device)
     longest, row_ends = max(width, begun), ends[-len(ids) :]

@@ -134,7 +134,10 @@ class Steps:
 
 
 class Course:
-    """The steps of one batch: rows that are done stay in it until few are left, which then move to a smaller shape."""
+    """The steps of one batch: rows that are done stay in it until few are left, which then move to a smaller shape.
+
+    A recorded step needs nothing of the CPU, so the next one is begun before anybody has looked at the last.
+    """
 
     def __init__(self, steps: Steps, adapter: object, step: Step, rows: int, used: int, limit: int):
         self.steps = steps
@@ -143,12 +146,29 @@ class Course:
         self.places = list(range(rows))  # where the batch's rows stand, in their order
         self.used = used
         self.left = limit
+        self.is_ahead = False  # whether the next step has begun
+        self.known: tuple[list[int], list[float]] | None = None  # its tokens, where rows have moved since
 
     def take(self) -> tuple[list[int], list[float]]:
         """The next token of each row that is still there, and its logarithmic probability."""
-        tokens, logs = self.step.take()
-        self.used += 1
+        if self.known is None and not self.is_ahead:
+            self.launch()
+        made, self.known = self.known or self.collect(), None
         self.left -= 1
+        if self.step.replay is not None and self.left > 0:
+            self.launch()
+        return made
+
+    def launch(self) -> None:
+        """Begin the next step."""
+        self.step.launch()
+        self.used += 1
+        self.is_ahead = True
+
+    def collect(self) -> tuple[list[int], list[float]]:
+        """What the step that has begun makes of the rows that are still there."""
+        tokens, logs = self.step.collect()
+        self.is_ahead = False
         return [int(tokens[place]) for place in self.places], [logs[place] for place in self.places]
 
     def keep(self, kept: Sequence[int]) -> None:
@@ -160,6 +180,8 @@ class Course:
             return
         new = self.steps.find(self.adapter, rows, self.step.shape.room, ())
         if new is not None and new.shape.rows < self.step.shape.rows:
+            if self.is_ahead:
+                self.known = self.collect()
             self.move(new)
 
     @torch.inference_mode()

@@ -78,6 +78,9 @@ class Step:
         self.cache = DynamicCache(config=network.config)
         self.cache.layers = [Placed(*views, self.place) for views in store.views(shape)]
         self.replay = None  # of the recorded step
+        on_gpu = self.result.is_cuda
+        self.arrived = torch.zeros(2, shape.rows, dtype=torch.double, pin_memory=on_gpu)  # the result, on the CPU
+        self.arrival = torch.cuda.Event() if on_gpu else None
 
     def load(
         self, past: Past, seen: torch.Tensor, tokens: torch.Tensor, positions: torch.Tensor, forbidden: torch.Tensor
@@ -123,10 +126,19 @@ class Step:
         self.positions.add_(1)
         self.place.add_(1)
 
-    def take(self) -> tuple[list[float], list[float]]:
-        """The next token of each row, and its logarithmic probability."""
+    @torch.inference_mode()
+    def launch(self) -> None:
+        """Begin the next step; its result will be on its way to the CPU."""
         (self.replay or self.compute)()
-        tokens, logs = self.result.tolist()
+        self.arrived.copy_(self.result, non_blocking=True)
+        if self.arrival is not None:
+            self.arrival.record()
+
+    def collect(self) -> tuple[list[float], list[float]]:
+        """The next token of each row, and its logarithmic probability, as the last step has left them."""
+        if self.arrival is not None:
+            self.arrival.synchronize()
+        tokens, logs = self.arrived.tolist()
         return tokens, logs
 
 
