@@ -31,7 +31,8 @@ def tasks(monkeypatch):
 
 
 def measure(shapes=("7b",), cards=(1.0, 8.0), **given):
-    return holding.measure(shapes, cards, "cpu", rows=SIZES, batches=SIZES, **given)
+    works = {"works": ("training", "answering")}
+    return holding.measure(shapes, cards, "cpu", rows=SIZES, batches=SIZES, **works | given)
 
 
 def test_the_largest_size_that_fits_is_looked_for_upwards_and_from_above():
@@ -66,7 +67,8 @@ def test_what_a_card_holds_is_measured_for_training_and_answering(tmp_path, monk
     monkeypatch.setattr(holding, "run_child", run_here)
     out = tmp_path / "holding.json"
     frame = holding.measure(["tiny"], [12], "cpu", out=out, rows=(1024,), batches=(2, 4))
-    assert frame[["backbone", "card_gb", "row", "batch"]].to_numpy().tolist() == [["tiny", 12, 1024, 4]]
+    held = frame[["backbone", "card_gb", "row", "away_row", "batch"]]
+    assert held.to_numpy().tolist() == [["tiny", 12, 1024, 1024, 4]]
     assert json.loads(out.read_text())["rows"][0]["batch"] == 4
 
 
@@ -187,15 +189,23 @@ def test_training_is_measured_with_weights_loaded_from_4_bits_and_not_built_with
     monkeypatch.setattr(folders, "load_four_bit", lambda *given: loaded.append(given) or load(*given))
     monkeypatch.setattr(training, "build_network", None)
     folders.write_folder("tiny", tmp_path, "cpu")
-    attempt = card.train_once({"shape": "tiny", "device": "cpu", "folder": str(tmp_path)})
+    attempt = card.train_once({"work": "training", "shape": "tiny", "device": "cpu", "folder": str(tmp_path)})
     assert attempt(1024) == 0.0
     assert loaded == [(tmp_path / "tiny", "cpu")]
+
+
+@pytest.mark.parametrize("work, share", [("training", 1.0), ("away", 3.0)])
+def test_away_is_measured_with_what_layers_keep_on_the_cpu(work, share, monkeypatch, tmp_path):
+    given = []
+    monkeypatch.setattr(training, "measure", lambda *all: given.append(all[1]) or {"peak_gb": 2.0})
+    attempt = card.train_once({"work": work, "shape": "tiny", "device": "cpu", "folder": str(tmp_path)})
+    assert attempt(1024) == 2.0 and given[0].checkpointing == share
 
 
 def test_only_a_shortage_of_memory_means_that_a_size_does_not_fit(monkeypatch, tmp_path):
     said = {"failure": "RuntimeError: Triton Error: no kernel image"}
     monkeypatch.setattr(training, "measure", lambda *_: said)
-    attempt = card.train_once({"shape": "tiny", "device": "cpu", "folder": str(tmp_path)})
+    attempt = card.train_once({"work": "training", "shape": "tiny", "device": "cpu", "folder": str(tmp_path)})
     with pytest.raises(RuntimeError, match="no kernel image"):
         attempt(1024)
     said["failure"] = "OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB."

@@ -99,6 +99,7 @@ def test_what_cards_hold_is_told_with_dashes_and_reasons_where_nothing_was_measu
     ]
     frame = pd.DataFrame(rows).assign(answering_peak_gb=[17.55, None])
     told = report.tell_holding(frame)
-    assert told.loc["7b"].tolist() == ["24 GB", "8,192", "12.2 GB", "32", "17.6 GB", "", ""]
-    assert told.loc["13b"].tolist() == ["12 GB", "does not fit", "–", "–", "–", "", "left out"]
+    assert told.loc["7b"].tolist() == ["24 GB", "8,192", "12.2 GB", "–", "–", "32", "17.6 GB", ""]
+    assert told.loc["13b"].tolist() == ["12 GB", "does not fit", "–", "–", "–", "–", "–", "left out"]
+    assert list(told)[-1] == "why no answering"
     assert report.tell_holding(pd.DataFrame()).empty

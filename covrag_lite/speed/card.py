@@ -43,7 +43,7 @@ def work(task: dict) -> dict:
     tried = {int(size): peak for size, peak in task["tried"].items()}
     before = {int(size): peak for size, peak in task["before"].items()}
     try:
-        attempt = train_once(task) if task["work"] == "training" else answer_once(load(task))
+        attempt = answer_once(load(task)) if task["work"] == "answering" else train_once(task)
     except RuntimeError as error:  # the weights alone may be too many
         if not FULL.search(str(error)):
             raise
@@ -117,11 +117,12 @@ def train_once(task: dict) -> Attempt:
     """A function that trains three steps on rows of so many tokens, each time with weights loaded anew."""
     shape, device = task["shape"], task["device"]
     execution = "compiled+graph" if device == "cuda" else "eager"
+    share = 3.0 if task["work"] == "away" else 1.0
     place = folder_of(task)
 
     def attempt(tokens: int) -> float | None:
         samples = length_mix(8 * tokens // 600 + 16, SHAPES[shape].vocabulary)
-        variant = Variant("ours", tokens, execution)
+        variant = Variant("ours", tokens, execution, share)
         settings = Training(step_tokens=tokens)
         row = training.measure(shape, variant, samples, settings, device, 1, partial(folders.load_four_bit, place))
         if "failure" not in row:

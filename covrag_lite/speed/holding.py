@@ -32,7 +32,8 @@ from covrag_lite.speed.shapes import SHAPES
 
 ROWS = (1024, 2048, 4096, 8192, 16384)  # tokens of a row
 BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # prompts that are answered together
-SIZE = {"training": "row", "answering": "batch"}  # the column of what a work holds
+# The column of what a work holds; "away" is training with what can wait in the CPU's memory (`checkpointing` 3.0).
+SIZE = {"training": "row", "away": "away_row", "answering": "batch"}
 NOTHING = "does not fit"
 LATE = "left out: the time is up"
 GRACE = 180  # seconds beyond the time after which a process is stopped, whatever it does
@@ -81,15 +82,16 @@ def measure(
     rows: Sequence[int] = ROWS,
     batches: Sequence[int] = BATCHES,
     workers: int = 1,
+    works: Sequence[str] = tuple(SIZE),
 ) -> pd.DataFrame:
-    """The table: backbone, card, the longest row with its peak, the largest batch with its peak."""
+    """The table: backbone, card, the longest rows with their peaks, the largest batch with its peak."""
     until = time.monotonic() + seconds
     table = Table(out)
-    sizes = {"training": rows, "answering": batches}
+    sizes = {"training": rows, "away": rows, "answering": batches}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
         jobs = []
         for shape in shapes:
-            for work in SIZE:
+            for work in works:
                 task = {"work": work, "shape": shape, "device": device, "sizes": sizes[work], "folder": folder}
                 jobs.append(pool.submit(measure_cards, table, task, sorted(cards, reverse=True), until))
         try:
@@ -171,12 +173,14 @@ def main() -> None:
     usual = ["smollm2", "1.5b", "7b", "13b"] if has_cuda else ["tiny"]
     parser.add_argument("--shapes", type=some_of(SHAPES), default=usual)
     parser.add_argument("--cards", type=numbers(float), default=[12.0, 24.0], help="GiB of each card")
+    parser.add_argument("--works", type=some_of(SIZE), default=list(SIZE))
     parser.add_argument("--workers", type=int, default=1, help="processes side by side, where the GPU has room")
     parser.add_argument("--seconds", type=float, default=240, help="after which no further card is begun")
     parser.add_argument("--out", type=Path, help="a JSON file for the table")
     given = parser.parse_args()
     device = "cuda" if has_cuda else "cpu"
-    frame = measure(given.shapes, given.cards, device, given.seconds, given.out, workers=given.workers)
+    side = {"workers": given.workers, "works": given.works}
+    frame = measure(given.shapes, given.cards, device, given.seconds, given.out, **side)
     print(frame.to_string(index=False))
 
 

@@ -29,6 +29,7 @@ FORMS = {  # how prose writes a number of a column; one decimal where it is not 
     "as_lean_steady": "{:.2f}",
     "of_limit": "{:.2f}",
     "row": "{:,.0f}",
+    "away_row": "{:,.0f}",
     "tokens_per_second": "{:,.0f}",
     "steady": "{:,.0f}",
     "per_second": "{:,.0f}",
@@ -109,7 +110,7 @@ def facts(folder: Path) -> dict[str, str]:
     for row in load_peers(folder).to_dict("records"):
         rows[f"{row['shape']}, {row['samples']}, {row['way']}"] = row
     for row in load_holding(folder).to_dict("records"):
-        sizes = {name: float(row[name]) for name in ("row", "batch") if isinstance(row.get(name), int)}
+        sizes = {name: float(row[name]) for name in ("row", "away_row", "batch") if is_size(row.get(name))}
         rows[f"{row['backbone']} in {row['card_gb']:g} GB"] = row | sizes
     for frames, _ in map(load_frames, find_frames(folder)):
         for part, frame in frames.items():
@@ -121,6 +122,11 @@ def facts(folder: Path) -> dict[str, str]:
             if isinstance(value, float) and pd.notna(value):
                 told[f"{name} {column}".replace(".", "-")] = FORMS.get(column, "{:.1f}").format(value)
     return told
+
+
+def is_size(value: object) -> bool:
+    """Whether it is a number of tokens or prompts, and no word; pandas makes it a float where others are missing."""
+    return isinstance(value, int | float) and pd.notna(value)
 
 
 def load_peers(folder: Path) -> pd.DataFrame:
@@ -169,18 +175,17 @@ def tell_holding(frame: pd.DataFrame) -> pd.DataFrame:
     """What cards hold as a table to read; what was not measured has a dash, and says why."""
     if frame.empty:
         return frame
-    said = frame.reindex(columns=["training_failure", "answering_failure"]).astype(object).fillna("")
-    cells = {
-        "card": frame.card_gb.map("{:g} GB".format),
-        "rows to train on": frame.row,
-        "their peak": frame.training_peak_gb.map("{:.1f} GB".format, na_action="ignore"),
-        "prompts to answer": frame.batch,
-        "the peak of these": frame.answering_peak_gb.map("{:.1f} GB".format, na_action="ignore"),
-        "training": said.training_failure,
-        "answering": said.answering_failure,
-    }
-    for name in ("rows to train on", "prompts to answer"):
-        cells[name] = cells[name].map(lambda value: value if isinstance(value, str) else f"{value:,.0f}", "ignore")
+    cells = {"card": frame.card_gb.map("{:g} GB".format)}
+    works = {"training": ("row", "rows to train on"), "away": ("away_row", "rows, away")}
+    works |= {"answering": ("batch", "prompts to answer")}
+    for work, (size, heading) in works.items():
+        held = frame.get(size, pd.Series(index=frame.index, dtype=object))
+        peaks = frame.get(f"{work}_peak_gb", pd.Series(index=frame.index, dtype=float))
+        cells[heading] = held.map(lambda value: value if isinstance(value, str) else f"{value:,.0f}", "ignore")
+        cells[f"peak of {work}"] = peaks.map("{:.1f} GB".format, na_action="ignore")
+    for work in works:
+        if f"{work}_failure" in frame:
+            cells[f"why no {work}"] = frame[f"{work}_failure"].astype(object).fillna("")
     return pd.DataFrame(cells).set_axis(pd.Index(frame.backbone, name="backbone")).fillna("–")
 
 
