@@ -59,6 +59,15 @@ def test_two_rounds_are_taken_apart_by_stage_in_both_layouts(loaded, settings, q
     assert passes["answer, shared layout"] + passes["verify, shared layout"] == 0  # journaled by then
 
 
+def test_the_shared_layout_is_measured_with_an_adapter_of_its_own_where_there_is_one(loaded, settings, monkeypatch):
+    asked = []
+    monkeypatch.setattr(stages, "find_adapter", lambda model, name, _: asked.append(model.layout) or "a folder")
+    views = [stages.view_in(replace(settings.model, layout=layout), loaded) for layout in ("paper", "shared")]
+    assert [view.adapter for view in views] == [None, "a folder"] and asked == ["shared"]
+    monkeypatch.setattr(stages, "find_adapter", lambda *_: None)
+    assert stages.view_in(replace(settings.model, layout="shared"), loaded).adapter is None
+
+
 def test_our_own_work_and_the_index_are_measured(settings):
     frame = scaling.overhead(settings, (20, 40))
     assert list(frame.index) == ["20 questions", "40 questions"]

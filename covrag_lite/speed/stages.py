@@ -15,13 +15,14 @@ import pandas as pd
 import torch
 
 from covrag_lite import prompts
-from covrag_lite.config import Config
+from covrag_lite.config import Config, Model
 from covrag_lite.journal import Journal
 from covrag_lite.model.author import Author
 from covrag_lite.model.local import LanguageModel
 from covrag_lite.records import Question
 from covrag_lite.systems.chain import cov_rag
 from covrag_lite.systems.tools import Tools
+from covrag_lite.weights import find_adapter
 
 
 @contextmanager
@@ -80,12 +81,23 @@ def seconds_of(stages: dict[str, dict]) -> float:
     return sum(stage["seconds"] for stage in stages.values())
 
 
+def view_in(settings: Model, model: LanguageModel) -> LanguageModel:
+    """The model with the adapter that was trained in this layout, where one is shipped; else with its own.
+
+    What another one writes is worth little, and costs more: verdicts that it never learnt are guessed wrong.
+    """
+    view = copy.copy(model.with_adapter("cov"))
+    view.config = settings
+    if settings.adapters == "auto" and settings.layout != "paper":
+        view.adapter = find_adapter(settings, "cov", model.base.weights_hash) or view.adapter
+    return view
+
+
 def time_stages(
     config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question]
 ) -> dict[str, dict]:
     """Seconds, passes and questions of each stage of CoV-RAG in the configured layout."""
-    view = copy.copy(model.with_adapter("cov"))  # the model's own: one trained in the other layout costs the same
-    view.config = config.model
+    view = view_in(config.model, model)
     stages: dict[str, dict] = {}
 
     def timed(name: str, work: Callable) -> Callable:
