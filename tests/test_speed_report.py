@@ -74,8 +74,10 @@ def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
     assert not any("Unsloth" in name for name in told)
     frame = report.load_peers(tmp_path)
     assert told["7b, our mix, trl ours_faster_steady"] == "1.1"
-    assert not {"losses", "step_seconds"} & set(report.tell_peers(frame))
-    assert report.tell_peers(frame).failure.tolist()[1] == "ImportError: no"
+    shown = report.tell_peers(frame)
+    assert not {"losses", "step_seconds"} & set(shown)
+    assert shown.loc[("7b", "our mix", "Unsloth"), ["peak", "failure"]].tolist() == ["–", "ImportError: no"]
+    assert shown.loc[("7b", "our mix", "trl"), ["peak", "ours_faster", "failure"]].tolist() == ["5.00 GB", "1.24", ""]
     figure = report.plot_losses(frame, tmp_path / "losses.png")
     (panel,) = figure.axes
     assert [line.get_ydata().tolist() for line in panel.lines] == [[2.0, 1.0]]
@@ -86,10 +88,14 @@ def test_beside_each_peer_stands_the_quickest_of_our_ways_that_takes_no_more_mem
     rows = [("7b", "ours", 10.0, 8.0), ("7b", "ours away", 9.0, 5.0), ("7b", "ours leanest", 6.0, 4.0)]
     rows += [("7b", "trl", 5.0, 6.0), ("7b", "Unsloth", 3.0, 4.0), ("7b", "plain", 1.0, 3.0), ("13b", "trl", 1.0, 99.0)]
     frame = pd.DataFrame(rows, columns=["shape", "way", "tokens_per_second", "peak_gb"])
-    told = report.with_as_lean(frame.assign(samples="our mix", steady=frame.tokens_per_second / 2)).set_index("way")
+    made = report.with_as_lean(frame.assign(samples="our mix", steady=frame.tokens_per_second / 2))
+    told = made.set_index("way")
     assert told.as_lean.tolist()[3:5] == ["ours away", "ours leanest"] and told.as_lean.notna().sum() == 2
     assert told.as_lean_faster["Unsloth"] == told.as_lean_steady["Unsloth"] == 2.0
-    assert report.tell_peers(told).as_lean["plain"] == ""
+    shown = report.tell_peers(made.sample(frac=1, random_state=0)).as_lean
+    assert shown["7b", "our mix", "plain"] == "–" and shown["7b", "our mix", "trl"] == "ours away"
+    shapes = shown.index.get_level_values("shape").tolist()
+    assert sorted(shapes) == shapes or sorted(shapes, reverse=True) == shapes  # those on the same samples are together
 
 
 def test_what_cards_hold_is_told_with_dashes_and_reasons_where_nothing_was_measured():

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from covrag_lite.report.pictures import save_picture
-from covrag_lite.speed.peers import LONG
 from covrag_lite.systems import palette
 
 if TYPE_CHECKING:
@@ -165,10 +164,31 @@ def load_holding(folder: Path) -> pd.DataFrame:
 
 
 def tell_peers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows to read: without the steps' losses and seconds, settings and versions."""
-    shown = frame.drop(columns=LONG, errors="ignore").round(3)
-    words = [name for name in ("failure", "as_lean") if name in shown]
-    return shown.assign(**{name: shown[name].fillna("") for name in words})
+    """The ways as a table to read, those on the same samples together; what is not known has a dash."""
+    if frame.empty:
+        return frame
+    groups = frame.groupby(["shape", "samples"], sort=False).ngroup()
+    rows = frame.loc[groups.sort_values(kind="stable").index]
+    forms = {
+        "tokens_per_second": ("tokens a second", "{:,.0f}"),
+        "steady": ("fastest step", "{:,.0f}"),
+        "peak_gb": ("peak", "{:.2f} GB"),
+        "of_limit": ("of the limit", "{:.2f}"),
+        "ours_faster": ("ours_faster", "{:.2f}"),
+        "ours_memory": ("ours_memory", "{:.2f}"),
+        "as_lean": ("as_lean", "{}"),
+        "as_lean_faster": ("as_lean_faster", "{:.2f}"),
+        "last_loss": ("last loss", "{:.3f}"),
+    }
+    cells = {
+        heading: rows[name].map(form.format, na_action="ignore").astype(object)
+        for name, (heading, form) in forms.items()
+        if name in rows
+    }
+    table = pd.DataFrame(cells, index=rows.index).fillna("–")
+    if "failure" in rows and rows.failure.notna().any():
+        table["failure"] = rows.failure.astype(object).fillna("")
+    return table.set_index(pd.MultiIndex.from_frame(rows[["shape", "samples", "way"]]))
 
 
 def tell_holding(frame: pd.DataFrame) -> pd.DataFrame:
