@@ -294,6 +294,29 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(model, monkeypatc
         check(SETTINGS, 0.0)
 
 
+def test_what_the_cpu_has_no_room_for_stays_on_the_gpu(model, monkeypatch):
+    shape = Shape(tokens=4096, sequences=8, targets=512, longest=800)
+    monkeypatch.setattr(model.network.config, "num_hidden_layers", 16)
+    away = dataclasses.replace(SETTINGS, checkpointing=3.0, unpack="no")
+    aside = memory.away_bytes(model.network, away, shape)
+    weights = 12 * memory.adapter_weights(model.network, away)  # with two moments, in fp32
+    assert aside == 16 * memory.layer_bytes(model.network, 4096, layers.SOME) + weights
+    assert memory.away_bytes(model.network, SETTINGS, shape) == 0
+
+    def check(settings, on_the_gpu, on_the_cpu):
+        free = {"cuda": on_the_gpu, "cpu": on_the_cpu}
+        monkeypatch.setattr(memory, "free_memory", free.__getitem__)
+        memory.check(model.network, settings, shape, "cuda")
+
+    check(away, 1e9, 1.1 * aside)
+    with pytest.raises(MemoryError, match=r"puts about .* GB into the CPU's memory, .* set checkpointing = 2.0"):
+        check(away, 1e9, 0.9 * aside)
+    needed = memory.estimate(model.network, SETTINGS, shape, False) * 1e9
+    for room, advice in ((1.1, "set checkpointing = 3.0"), (0.9, "set checkpointing = 2.0")):
+        with pytest.raises(MemoryError, match=advice):
+            check(dataclasses.replace(SETTINGS, unpack="no"), 0.7 * needed, room * aside)
+
+
 @pytest.mark.parametrize("share, keep", [(0.0, layers.ALL), (1.0, layers.SOME), (2.0, layers.INPUT)])
 def test_the_estimate_counts_what_a_layer_keeps(model, share, keep):
     network = adapt(model, checkpointing=share)[0].get_base_model()

@@ -37,6 +37,12 @@ def check(network: PreTrainedModel, settings: Training, shape: Shape, device: st
     if needed * 1e9 - held > free:
         advice = cure(network, settings, shape, unpack, free + held)
         raise MemoryError(f"training needs about {needed:.1f} GB and {(free + held) / 1e9:.1f} GB can be had; {advice}")
+    if device == "cuda" and not has_room_away(network, settings, shape):
+        aside, there = away_bytes(network, settings, shape) / 1e9, free_memory("cpu") / 1e9
+        raise MemoryError(
+            f"checkpointing = {settings.checkpointing} puts about {aside:.1f} GB into the CPU's memory, of which "
+            f"{there:.1f} GB are free; set checkpointing = 2.0, or a smaller pack_tokens"
+        )
     return unpack
 
 
@@ -49,7 +55,8 @@ def cure(network: PreTrainedModel, settings: Training, shape: Shape, unpack: boo
     if unpack and fits(settings, shape):
         return "set unpack = 'no'"
     and_packed = " and unpack = 'no'" if unpack else ""
-    for leaner in (1.0, 3.0):  # 2.0 is slower than 3.0 and takes more of the GPU, but little of the CPU's memory
+    away = replace(settings, checkpointing=3.0)  # quicker than 2.0 and leaner on the GPU, if the CPU has room
+    for leaner in (1.0, 3.0 if has_room_away(network, away, shape) else 2.0):
         lean = replace(settings, checkpointing=leaner)
         is_lean = settings.checkpointing >= leaner
         if not is_lean and fits(lean, shape):
@@ -64,6 +71,23 @@ def cure(network: PreTrainedModel, settings: Training, shape: Shape, unpack: boo
     return "no setting of training makes it fit: choose a smaller model"
 
 
+def has_room_away(network: PreTrainedModel, settings: Training, shape: Shape) -> bool:
+    """Whether the CPU's memory has room for what these settings put there."""
+    return away_bytes(network, settings, shape) < free_memory("cpu")
+
+
+def away_bytes(network: PreTrainedModel, settings: Training, shape: Shape) -> int:
+    """What lies in the CPU's memory: what layers keep, and the optimizer's weights and moments."""
+    n_away = round(network.config.num_hidden_layers * max(0.0, settings.checkpointing - 2))
+    optimizer = 3 * 4 * adapter_weights(network, settings) if is_away(settings) else 0
+    return n_away * layer_bytes(network, shape.tokens, SOME) + optimizer
+
+
+def adapter_weights(network: PreTrainedModel, settings: Training) -> int:
+    """How many weights the adapters have."""
+    return settings.lora_rank * sum(layer.in_features + layer.out_features for layer in adapted_linears(network))
+
+
 def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack: bool) -> float:
     """The peak of a training step in GB: the sum of weights, adapters, activations, logits and unpacked weights."""
     config = network.config
@@ -72,7 +96,7 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack:
     weights = base_bytes(network)
     if unpack:
         weights += unpacked_bytes(network) - packed_bytes(network)
-    adapters = settings.lora_rank * sum(layer.in_features + layer.out_features for layer in linears)
+    adapters = adapter_weights(network, settings)
     # Passes use a weight and a gradient; the optimizer has a gradient, a weight and two moments in fp32.
     weights += adapters * (2 * size + (4 if is_away(settings) else 4 * 4))
     # At the end of the forward pass: logits, in fp32 too, their softmax, and a gradient or both.
