@@ -87,6 +87,22 @@ def test_the_schema_as_a_regular_expression_is_what_forced_verdicts_are(settings
     assert not re.fullmatch(expression, VERDICT.replace("false", "maybe"))
 
 
+@pytest.mark.parametrize("question", ["", "who?", "where was the author of the copper lanterns born, and when?"])
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_revised_question_ends_where_ours_must(settings, question, is_finished):
+    model = load_model(settings.model)
+    limit = model.config.max_revised_tokens
+    ids = model.tokenizer(question, add_special_tokens=False).input_ids
+    assert (len(ids) > limit) == (len(question) > 20)
+    whole = prompts.render_verdict([0.5] * 6, "false", question)
+    text = whole if is_finished else whole.removesuffix('" }')
+    cut = vllm_peer.Vllm(model, is_merged=True).cut(text)
+    if len(ids) > limit:
+        assert cut == prompts.render_verdict([0.5] * 6, "false", model.tokenizer.decode(ids[:limit]))
+    else:
+        assert cut == text
+
+
 @pytest.mark.parametrize("is_merged", [True, False])
 def test_the_folder_holds_what_our_network_computes_with(settings, tmp_path, is_merged):
     model = load_model(settings.model).with_adapter("cov")

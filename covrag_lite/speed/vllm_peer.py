@@ -112,7 +112,19 @@ class Vllm(Peer):
     def judge(self, prompts: Sequence[str]) -> list[tuple[str, None]]:
         """Verdicts held to the schema."""
         room = tasks.VERDICT_ROOM + self.model.config.max_revised_tokens
-        return [(text, None) for text in self.write(prompts, room, regex_of(self.model.schema))]
+        return [(self.cut(text), None) for text in self.write(prompts, room, regex_of(self.model.schema))]
+
+    def cut(self, text: str) -> str:
+        """A verdict whose revised question is no longer than ours may be: an expression cannot count its tokens."""
+        before, closing = f'{self.model.schema[-3]} "', self.model.schema[-1]
+        begun, is_there, rest = text.rpartition(before)
+        revised = rest.removesuffix(closing).removesuffix('"')
+        ids = self.model.tokenizer(revised, add_special_tokens=False).input_ids
+        limit = self.model.config.max_revised_tokens
+        if not is_there or len(ids) <= limit:
+            return text
+        kept = self.model.tokenizer.decode(ids[:limit], skip_special_tokens=True)
+        return f'{begun}{before}{kept}"{closing}'
 
     def write(self, prompts: Sequence[str], max_tokens: int, regex: str | None = None) -> list[str]:
         """Texts of at most so many tokens, held to a regular expression if there is one."""
