@@ -32,6 +32,9 @@ NEAR = 0.2  # how far the likeliest tokens' logarithmic probabilities may be fro
 MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster, and what is between takes memory
 
 
+Ids = Sequence[Sequence[int]]  # tokens of each row
+
+
 class Layout(NamedTuple):
     """Where the tokens of one pass lie, packed and in the cache."""
 
@@ -48,7 +51,7 @@ class Layout(NamedTuple):
     longest_key: int
 
 
-def lay_out(ids: Sequence[Sequence[int]], past: torch.Tensor, beginning: Sequence[int] = ()) -> Layout:
+def lay_out(ids: Ids, past: torch.Tensor, beginning: Sequence[int] = ()) -> Layout:
     """Rows of tokens one behind the other; `past` (rows, tokens of the cache) says what each row has read.
 
     Where nothing has been read yet, all rows may have a `beginning` in common, which is laid before them, once.
@@ -180,12 +183,7 @@ class Reader:
         self.failure = "" if is_readable(network) else "this network is of another kind"  # why it does not read
 
     def read(
-        self,
-        ids: Sequence[Sequence[int]],
-        past: torch.Tensor,
-        cache: DynamicCache,
-        places: Sequence[int],
-        beginning: Sequence[int] = (),
+        self, ids: Ids, past: torch.Tensor, cache: DynamicCache, places: Sequence[int], beginning: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """What `reading.Batch.read` returns; None, with the cache as it was, where reading so is given up."""
         if self.failure or not all(type(layer) is serving.Roomy for layer in cache.layers):
@@ -206,12 +204,7 @@ class Reader:
 
     @torch.inference_mode()
     def compute(
-        self,
-        ids: Sequence[Sequence[int]],
-        past: torch.Tensor,
-        cache: DynamicCache,
-        places: Sequence[int],
-        beginning: Sequence[int] = (),
+        self, ids: Ids, past: torch.Tensor, cache: DynamicCache, places: Sequence[int], beginning: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The logits of each row at these places, counted from its end, and the mask so far."""
         layout = lay_out(ids, past, beginning)

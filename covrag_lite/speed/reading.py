@@ -34,7 +34,7 @@ class PaddedReader(packed.Reader):
 
     def compute(
         self,
-        ids: Sequence[Sequence[int]],
+        ids: packed.Ids,
         past: torch.Tensor,
         cache: DynamicCache,
         places: Sequence[int],
