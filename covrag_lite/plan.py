@@ -90,9 +90,18 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     strange = sorted(set(neighbours) - set(NEIGHBOURLY))
     if strange:
         raise ValueError(f"{SETTINGS.name}, neighbours: {', '.join(strange)} would change other stages too; move it up")
-    config = from_notebook(settings["parameters"] | own | {k: v for k, v in given.items() if k not in NEIGHBOURLY})
+    chosen = {name: value for name, value in given.items() if name not in NEIGHBOURLY and name not in plan}
+    plan |= {name: like(plan[name], value) for name, value in given.items() if name in plan}
+    config = from_notebook(settings["parameters"] | own | chosen)
     related = from_notebook(neighbours).related
     return [Plan(backbone, config, plan, seed, related) for seed in seeds or plan["seeds"]]
+
+
+def like(known: object, given: object) -> object:
+    """A value of [plan] from the command line: a list where the settings have one."""
+    if not isinstance(known, list) or isinstance(given, list):
+        return given
+    return [read_value(one.strip()) for one in str(given).split(",")]
 
 
 def hold_to(plan: Plan) -> None:

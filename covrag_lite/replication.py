@@ -4,8 +4,8 @@
 
 makes the training data, trains the adapters of three seeds, fits σ on validation questions and makes Tables 2, 4, 5
 and 6, all under runs/<backbone>/. `--stages` and `--seeds` choose a part; what is done already is not done again, and
-other parameters than those it was begun with are refused. replication.toml holds the settings. The embedded world is
-`smollm2-135m-world`, which needs no data.
+other parameters than those it was begun with are refused. replication.toml holds the settings, those of its [plan]
+too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded world is `smollm2-135m-world`, which needs no data.
 
 CoV-RAG's neighbours run only where they are asked for, with the first seed: together they cost about as much as three
 Tables 2 and a training.

@@ -57,16 +57,15 @@ def masked_greedy(loaded, prompt):
         return word
 
     def write_question():
-        opening, empty, end = writer.ids(' "')[0], writer.ids(' ""')[0], writer.ids('"')[0]
+        opening, empty = writer.ids(' "')[0], writer.ids(' ""')[0]
         first = best([opening, empty])
-        allowed = (~writer.forbidden(end)).nonzero().flatten().tolist()
+        allowed = (~writer.quoted.forbidden).nonzero().flatten().tolist()
         written = []
         while (first == opening or opening == empty) and len(written) < 6:
-            token = best(allowed)
-            if token == end:
+            written.append(best(allowed))
+            if loaded.tokenizer.decode(written[-1:]).endswith('"'):
                 break
-            written.append(token)
-        return ' "' + loaded.tokenizer.decode(written) + '"'
+        return ' "' + loaded.tokenizer.decode(written).removesuffix('"') + '"'
 
     writes = {"score": write_score, "judgment": write_judgment, "text": write_question}
     text = ""
@@ -85,6 +84,31 @@ def test_a_forced_verdict_is_what_masked_greedy_decoding_writes(loaded):
     for prompt, text in zip(PROMPTS, texts):
         assert text == masked_greedy(loaded, prompt)[0]
         assert prompts.parse_verdict(text).parsed
+
+
+def test_a_revised_question_may_end_with_the_last_letters_of_a_token(loaded, monkeypatch):
+    """Left to itself a model writes `?"` as one token: where that is forbidden, it has no end that it knows."""
+    doubted = gaps.TYPICAL[1]
+    wanted = loaded.tokenizer("Who was it", add_special_tokens=False).input_ids
+    wanted += loaded.tokenizer('?"', add_special_tokens=False).input_ids
+    assert loaded.tokenizer.decode(wanted[-1:]) == '?"'
+    coming = iter(wanted)
+
+    def logits(writer):
+        return torch.nn.functional.one_hot(torch.tensor([next(coming)]), len(loaded.tokenizer)).float()
+
+    monkeypatch.setattr(Writer, "write_gaps", lambda writer, _: {0: gaps.Filled(list(doubted), [])})
+    monkeypatch.setattr(Writer, "logits", logits)
+    (text,) = loaded.verify(PROMPTS[:1])
+    assert prompts.parse_verdict(text).revised_question == "Who was it?"
+    assert not list(coming)
+
+
+@pytest.mark.parametrize(
+    "text, ends", {'"': True, '?"': True, ' "': True, '""': False, '\\"': False, "?": False}.items()
+)
+def test_which_tokens_end_a_string(text, ends):
+    assert decoding.ends_string(text) == ends
 
 
 def test_a_forced_verdict_keeps_the_probabilities_behind_it(loaded):

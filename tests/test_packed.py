@@ -206,8 +206,8 @@ def test_layers_that_compute_something_else_are_found_out_before_they_read(model
 def test_what_all_prompts_begin_with_is_read_in_the_pass_over_the_rest_of_them(model, reader, monkeypatch):
     read = []
 
-    def noted(ids, past, beginning=(), real=packed.lay_out):
-        made = real(ids, past, beginning)
+    def noted(ids, past, beginning, n_last, real=packed.lay_out):
+        made = real(ids, past, beginning, n_last)
         read.append((len(ids), len(beginning), made.ids.shape[1]))
         return made
 
@@ -218,6 +218,19 @@ def test_what_all_prompts_begin_with_is_read_in_the_pass_over_the_rest_of_them(m
     ((rows, begun, tokens),) = read
     assert rows == len(SHARED) and begun >= reading.SHARED
     assert tokens == begun + sum(length - begun for length in lengths)
+
+
+@pytest.mark.parametrize("places", [(-1,), (-4, -1)])
+def test_the_last_layer_computes_the_tokens_that_are_asked_for(places):
+    network = tiny_network("Qwen2")
+    computed = []
+    for layer in network.get_decoder().layers:
+        layer.mlp.down_proj.register_forward_pre_hook(lambda _, given: computed.append(len(given[0])))
+    cache = serving.roomy_cache(network.config)
+    reader = packed.Reader(network, compiled=False)
+    reader.is_checked = True
+    reader.read(IDS, torch.zeros(len(IDS), 0, dtype=torch.long), cache, places, [1, 2])
+    assert computed == [2 + sum(map(len, IDS)), sum(min(len(row), -places[0]) for row in IDS)]
 
 
 def test_a_batch_that_does_not_fit_is_halved_and_goes_on_packed(model, reader, monkeypatch):

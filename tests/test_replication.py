@@ -74,6 +74,13 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
         replication.load_plans("gpt", {})
 
 
+def test_the_command_also_chooses_what_the_plan_has():
+    given = {"table2": "RAG trained, CoV-RAG", "seeds": "4,5", "validation": 7}
+    plans = replication.load_plans("qwen2.5-coder-1.5b", given)
+    assert [plan.seed for plan in plans] == [4, 5]
+    assert plans[0].settings["table2"] == ["RAG trained", "CoV-RAG"] and plans[0].settings["validation"] == 7
+
+
 def test_data_without_any_of_the_sets_is_named(tmp_path):
     (tmp_path / "mine.jsonl").write_text('{"id": "1", "question": "who?", "answers": ["a"]}\n')
     plan = replication.load_plans("smollm2-135m", {"data": str(tmp_path)})[0]

@@ -47,7 +47,7 @@ def fixed(tiny_folder, adapters, request):
 
 def spread_ends(model):
     """Let the model's turn end with a token that many rows write; returns prompts that end, and when."""
-    written = Writer(model, PROMPTS, LIMIT).write_free(range(len(PROMPTS)), -1, LIMIT)
+    written = Writer(model, PROMPTS, LIMIT).write_free(range(len(PROMPTS)), (), LIMIT)
 
     def ends(token):
         return {PROMPTS[row]: ids.index(token) for row, ids in written.items() if token in ids}
@@ -90,13 +90,13 @@ def test_fixed_steps_write_the_verdicts_of_growing_ones(growing, fixed, name):
 
 def test_a_writer_goes_on_after_fixed_steps_where_growing_ones_would(growing, fixed):
     spread_ends(growing)
-    end = growing.end_id
+    ends = {growing.end_id}
     made = []
     for model in (growing, fixed):
         writer = Writer(model, PROMPTS, 40)
-        first = writer.write_free(range(12), end, 10)
+        first = writer.write_free(range(12), ends, 10)
         left = list(writer.rows)
-        made.append((first, left, writer.write_free(left, end, 10)))
+        made.append((first, left, writer.write_free(left, ends, 10)))
     assert made[0] == made[1]
     assert 0 < len(made[0][1]) < 12
 

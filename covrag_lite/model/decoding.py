@@ -8,7 +8,7 @@ where each token would cost one, and none comes out differently. `local` calls t
 """
 
 import os.path
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -38,7 +38,7 @@ def write_answers(model: "LanguageModel", prompts: Sequence[str], limit: int) ->
 def write_samples(model: "LanguageModel", prompts: Sequence[str], limit: int, number: int) -> list[str]:
     """One sample of what may follow each prompt; another number gives another sample."""
     writer = Writer(model, prompts, limit)
-    written = writer.write_free(writer.rows, model.end_id, limit, pick=Dice(prompts, number))
+    written = writer.write_free(writer.rows, {model.end_id}, limit, pick=Dice(prompts, number))
     return [writer.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in written.values()]
 
 
@@ -111,6 +111,13 @@ class Tail(NamedTuple):
     guessed: Sequence[str]  # what each gap is guessed to hold
 
 
+class Quoted(NamedTuple):
+    """Which tokens may be written in a JSON string."""
+
+    ends: Collection[int]  # those that end it, by themselves or with the last letters before its quotation mark
+    forbidden: torch.Tensor  # whether each would break out of it otherwise, (vocabulary)
+
+
 class Writer(Batch):
     """Completes a batch of prompts."""
 
@@ -123,29 +130,38 @@ class Writer(Batch):
 
     def write_answers(self, limit: int) -> list[str]:
         """Free text of every row, up to the end of the model's turn."""
-        written = self.write_free(self.rows, self.model.end_id, limit)
+        written = self.write_free(self.rows, {self.model.end_id}, limit)
         return [self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in written.values()]
 
     def write_verdicts(self) -> list[tuple[str, dict[str, float]]]:
         """Each row's verdict and the probabilities behind it: the gaps first, then the revised questions they begin."""
         gaps, closing = gaps_of(self.model.schema)
         made = self.write_gaps(gaps)
-        quote = self.ids('"')[0]
         limit = self.model.config.max_revised_tokens
-        revised = self.write_free(self.rows, quote, limit, self.forbidden(quote))
+        revised = self.write_free(self.rows, self.quoted.ends, limit, self.quoted.forbidden)
         verdicts = []
         for row, filled in made.items():
             text = "".join(gap.before + choice for gap, choice in zip(gaps, filled.path))
             if row in revised:
-                text += self.tokenizer.decode(revised[row], skip_special_tokens=True) + '"'
+                ids = revised[row] + self.ended.get(row, [])
+                text += self.tokenizer.decode(ids, skip_special_tokens=True).removesuffix('"') + '"'
             verdicts.append((text + closing, probabilities_of(gaps, filled.chances)))
         return verdicts
 
     def write_free(
-        self, rows: Sequence[int], end: int, limit: int, forbidden: torch.Tensor | None = None, pick: Pick = greedily
+        self,
+        rows: Sequence[int],
+        ends: Collection[int],
+        limit: int,
+        forbidden: torch.Tensor | None = None,
+        pick: Pick = greedily,
     ) -> dict[int, list[int]]:
-        """Tokens of these rows until `end` or the limit; a row that is done leaves the batch, as do all others."""
+        """Tokens of these rows until one of `ends` or the limit; a row that is done leaves the batch, as do all others.
+
+        What has ended a row is kept in `ended`.
+        """
         written = {row: [] for row in rows}
+        self.ended = {}
         self.logs = {row: [] for row in rows}  # of each token written, its logarithmic probability
         self.keep(rows)
         active = list(rows)
@@ -154,9 +170,11 @@ class Writer(Batch):
             if not active:
                 break
             tokens, logs = course.take() if course else self.next_tokens(forbidden, pick)
-            going = [place for place, token in enumerate(tokens) if token != end]
-            for row, log in zip(active, logs):
+            going = [place for place, token in enumerate(tokens) if token not in ends]
+            for row, token, log in zip(active, tokens, logs):
                 self.logs[row].append(log)
+                if token in ends:
+                    self.ended[row] = [token]
             for place in going:
                 self.pending[active[place]].append(tokens[place])
                 written[active[place]].append(tokens[place])
@@ -188,18 +206,20 @@ class Writer(Batch):
         tokens = [self.pending[row][-1] for row in self.rows]
         return self.model.steps.begin(self.model.adapter, self.cache, self.mask, tokens, limit, forbidden)
 
-    def forbidden(self, end: int) -> torch.Tensor:
-        """Which tokens would break out of a JSON string, (vocabulary): quotation marks, backslashes and the like."""
+    @property
+    def quoted(self) -> Quoted:
+        """What may be written in a JSON string; it is found out once."""
         base = self.model.base  # one for all adapters
-        if not hasattr(base, "_forbidden"):
+        if not hasattr(base, "_quoted"):
             size = self.network.config.vocab_size
             texts = self.tokenizer.batch_decode([[token] for token in range(size)])
-            mask = torch.tensor([breaks_string(text) for text in texts])
-            special = [token for token in self.tokenizer.all_special_ids if token < size]
-            mask[special] = True
-            mask[end] = False
-            base._forbidden = mask.to(self.mask.device)
-        return base._forbidden
+            special = set(self.tokenizer.all_special_ids)
+            ends = {token for token, text in enumerate(texts) if token not in special and ends_string(text)}
+            allowed = [
+                token in ends or not (token in special or breaks_string(text)) for token, text in enumerate(texts)
+            ]
+            base._quoted = Quoted(ends, ~torch.tensor(allowed, device=self.mask.device))
+        return base._quoted
 
     def write_gaps(self, gaps: Sequence[Gap]) -> dict[int, Filled]:
         """Each row's choices and their chances; rows with an empty revision leave the batch."""
@@ -267,6 +287,11 @@ def fill(filled: Filled, gaps: Sequence[Gap], choices: Choices, tail: Tail, logi
         if choice != guessed:
             break
     return last
+
+
+def ends_string(text: str) -> bool:
+    """Whether a token's text ends a JSON string: its last letter does, and those before it belong to the string."""
+    return text == '"' or text.endswith('"') and not breaks_string(text[:-1])
 
 
 def breaks_string(text: str) -> bool:

@@ -35,6 +35,14 @@ MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster
 Ids = Sequence[Sequence[int]]  # tokens of each row
 
 
+class Last(NamedTuple):
+    """The last tokens of each row: what the last layer makes of the others is never read."""
+
+    tokens: torch.Tensor  # (kept), of each its packed token
+    ends: torch.Tensor  # (texts + 1), where each text's end among them
+    longest: int
+
+
 class Layout(NamedTuple):
     """Where the tokens of one pass lie, packed and in the cache."""
 
@@ -44,17 +52,18 @@ class Layout(NamedTuple):
     mask: torch.Tensor  # (rows, tokens of the cache), the new ones with it
     ends: torch.Tensor  # (texts + 1); a text is a row's new tokens, and the first one what all rows begin with, if any
     longest: int
-    row_ends: torch.Tensor  # (rows), where each row's new tokens end
+    tail: Last
     picked: torch.Tensor | None  # (keys), of all keys their packed tokens, where the rows begin alike
     seen: tuple[torch.Tensor, torch.Tensor] | None  # rows and places in the cache of all keys; None: the new ones alone
     key_ends: torch.Tensor  # (texts + 1)
     longest_key: int
 
 
-def lay_out(ids: Ids, past: torch.Tensor, beginning: Sequence[int] = ()) -> Layout:
+def lay_out(ids: Ids, past: torch.Tensor, beginning: Sequence[int] = (), n_last: int = 1) -> Layout:
     """Rows of tokens one behind the other; `past` (rows, tokens of the cache) says what each row has read.
 
-    Where nothing has been read yet, all rows may have a `beginning` in common, which is laid before them, once.
+    Where nothing has been read yet, all rows may have a `beginning` in common, which is laid before them, once. The
+    tail has the last `n_last` tokens of each row.
     """
     device = past.device
     lengths = torch.tensor([len(row) for row in ids])
@@ -63,9 +72,10 @@ def lay_out(ids: Ids, past: torch.Tensor, beginning: Sequence[int] = ()) -> Layo
     rows, _ = real.nonzero(as_tuple=True)  # (tokens), of each its row
     places = (real.cumsum(1) - 1)[real]  # (tokens), among the new ones of its row
     where = begun + (real.flatten().cumsum(0) - 1).clamp(min=0).view_as(real)
+    last = where[:, -n_last:][real[:, -n_last:]]  # (kept)
     mask = torch.cat([past, real.to(past)], 1)
     positions = past.sum(1)[rows.to(device)] + places.to(device)
-    texts = lengths
+    texts, last_texts = lengths, lengths.clamp(max=n_last)
     seen = picked = None
     key_lengths, longest_key = lengths, width
     if begun:
@@ -75,7 +85,7 @@ def lay_out(ids: Ids, past: torch.Tensor, beginning: Sequence[int] = ()) -> Layo
         positions = torch.cat([first.to(device), begun + positions])
         is_key = torch.cat([torch.ones(len(ids), begun, dtype=torch.bool), real], 1)
         picked = torch.cat([first, where[is_key]]).to(device)
-        texts = torch.cat([torch.tensor([begun]), lengths])
+        texts, last_texts = torch.cat([torch.tensor([begun]), lengths]), torch.cat([torch.tensor([0]), last_texts])
         key_lengths, longest_key = torch.cat([texts[:1], begun + lengths]), begun + width
     elif past.shape[1]:
         seen = mask.nonzero(as_tuple=True)
@@ -83,8 +93,8 @@ def lay_out(ids: Ids, past: torch.Tensor, beginning: Sequence[int] = ()) -> Layo
     packed = torch.from_numpy(np.fromiter(chain(beginning, *ids), np.int64))[None].to(device)
     ends = ends_of(texts).to(device)
     key_ends = ends_of(key_lengths).to(device)
-    longest, row_ends = max(width, begun), ends[-len(ids) :]
-    layout = (packed, positions[None], where.to(device), mask, ends, longest, row_ends, picked, seen)
+    tail = Last(last.to(device), ends_of(last_texts).to(device), min(width, n_last))
+    layout = (packed, positions[None], where.to(device), mask, ends, max(width, begun), tail, picked, seen)
     return Layout(*layout, key_ends, longest_key)
 
 
@@ -102,14 +112,20 @@ def attend(
     value: torch.Tensor,
     **_,
 ) -> torch.Tensor:
-    """Put keys and values into the cache, and let each row attend to its own: (tokens, heads, size) to the same."""
+    """Put keys and values into the cache, and let each row attend to its own: (tokens, heads, size) to the same.
+
+    In the last layer only the tail's tokens do, and what comes back is theirs.
+    """
     new = [x[layout.where].transpose(1, 2) for x in (key, value)]  # each (rows, heads, width, size)
     everything = cache.update(*new, attention.layer_idx)
     if layout.picked is not None:
         key, value = key[layout.picked], value[layout.picked]
     elif layout.seen is not None:
         key, value = (x.transpose(1, 2)[layout.seen] for x in everything)
-    lengths = (layout.ends, layout.longest, attention.scaling, layout.key_ends, layout.longest_key)
+    ends, longest = layout.ends, layout.longest
+    if attention.layer_idx == len(cache.layers) - 1:
+        query, ends, longest = query[layout.tail.tokens], layout.tail.ends, layout.tail.longest
+    lengths = (ends, longest, attention.scaling, layout.key_ends, layout.longest_key)
     return attend_packed(query, key, value, *lengths)[0]
 
 
@@ -132,12 +148,16 @@ def forward(
     layer: torch.nn.Module,
     functions: SimpleNamespace,
     attend: Callable,
+    kept: torch.Tensor | None,
     hidden_states: torch.Tensor,
     *_,
     position_embeddings: tuple[torch.Tensor, torch.Tensor],
     **others,
 ) -> torch.Tensor:
-    """The forward of a decoder layer as transformers calls it: (rows, tokens, width) to the same."""
+    """The forward of a decoder layer as transformers calls it: (rows, tokens, width) to the same.
+
+    Where only some tokens are `kept`, what comes back is theirs.
+    """
     attention, mlp = layer.self_attn, layer.mlp
     hidden = hidden_states.flatten(0, 1)
     cos, sin = (x.flatten(0, 1)[:, None] for x in position_embeddings)  # each (tokens, 1, head size)
@@ -147,6 +167,8 @@ def forward(
     query, key, value = (part.unflatten(1, (-1, attention.head_dim)) for part in flat)
     query, key = functions.both_rotated(query, key, cos, sin)
     attended = attend(attention, query, key, value, **others)
+    if kept is not None:
+        hidden = hidden[kept]
     out = attention.o_proj(attended.flatten(1))
     hidden, x = functions.summed(hidden, out, *norm_of(layer.post_attention_layernorm))
 
@@ -154,17 +176,19 @@ def forward(
     for sums, part in zip(hidden.chunk(n_parts), x.chunk(n_parts)):
         gate, up = mlp.gate_proj(part), mlp.up_proj(part)
         sums += mlp.down_proj(functions.gated(gate, up))
-    return hidden.view_as(hidden_states)
+    return hidden.unflatten(0, (len(hidden_states), -1))
 
 
 @contextmanager
-def computed_by(network: PreTrainedModel, functions: SimpleNamespace, attend: Callable) -> Iterator[None]:
-    """Let the network's layers compute by `forward` for a while."""
+def computed_by(
+    network: PreTrainedModel, functions: SimpleNamespace, attend: Callable, kept: torch.Tensor | None = None
+) -> Iterator[None]:
+    """Let the network's layers compute by `forward` for a while, the last one for the tokens that are kept."""
     layers = network.get_decoder().layers
     own = [layer.__dict__.get("forward") for layer in layers]
     try:
         for layer in layers:
-            layer.forward = partial(forward, layer, functions, attend)
+            layer.forward = partial(forward, layer, functions, attend, kept if layer is layers[-1] else None)
         yield
     finally:
         for layer, before in zip(layers, own):
@@ -207,10 +231,11 @@ class Reader:
         self, ids: Ids, past: torch.Tensor, cache: DynamicCache, places: Sequence[int], beginning: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The logits of each row at these places, counted from its end, and the mask so far."""
-        layout = lay_out(ids, past, beginning)
+        layout = lay_out(ids, past, beginning, -min(places))
         counted = torch.tensor(list(places), device=past.device)
-        wanted = (layout.row_ends[:, None] + counted).clamp(min=0)  # (rows, places)
-        with computed_by(self.network, self.functions, partial(attend, layout, cache)):
+        row_ends = layout.tail.ends[-len(ids) :]
+        wanted = (row_ends[:, None] + counted).clamp(min=0)  # (rows, places)
+        with computed_by(self.network, self.functions, partial(attend, layout, cache), layout.tail.tokens):
             out = self.network(
                 input_ids=layout.ids,
                 attention_mask=past.new_ones(1, 1, 1, 1),  # of this shape it is taken for a mask that is built already

@@ -43,13 +43,12 @@ def walk_text(model: "LanguageModel", writer: "Writer") -> Generator[Sequence[in
     """A text in quotes as a grammar; an empty one may be a single token."""
     opening = writer.ids(' "')[0]
     empty = writer.ids(' ""')[0]
-    end = writer.ids('"')[0]
-    free = (~writer.forbidden(end)).nonzero().flatten()
+    free = (~writer.quoted.forbidden).nonzero().flatten()
     begun = yield [opening, empty]
     if begun != opening:
         return
     for _ in range(model.config.max_revised_tokens):
         token = yield free
-        if token == end:
+        if token in writer.quoted.ends:
             return
-    yield [end]
+    yield writer.ids('"')

@@ -178,8 +178,9 @@ def record(network: PreTrainedModel, row: dict) -> dict:
             one_pass(network, row)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    # Errors of this thread alone count: a notebook's other threads may free their memory meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    # On the same stream, which has its workspace for matrix products already. Errors of this thread alone count: a
+    # notebook's other threads may free their memory meanwhile.
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
         losses = one_pass(network, row)
     torch._foreach_zero_(grads)
     return {"graph": graph, "row": row, "losses": losses}
