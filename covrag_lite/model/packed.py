@@ -93,7 +93,8 @@ def lay_out(ids: Ids, past: torch.Tensor, beginning: Sequence[int] = (), n_last:
     packed = torch.from_numpy(np.fromiter(chain(beginning, *ids), np.int64))[None].to(device)
     ends = ends_of(texts).to(device)
     key_ends = ends_of(key_lengths).to(device)
-    tail = Last(last.to(device), ends_of(last_texts).to(device), min(width, n_last))
+    # Told that none is longer than 1, PyTorch's flash kernel takes it that each has 1, but a beginning has none here.
+    tail = Last(last.to(device), ends_of(last_texts).to(device), max(2, n_last))
     layout = (packed, positions[None], where.to(device), mask, ends, max(width, begun), tail, picked, seen)
     return Layout(*layout, key_ends, longest_key)
 
