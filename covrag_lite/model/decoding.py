@@ -9,6 +9,7 @@ where each token would cost one, and none comes out differently. `local` calls t
 
 import os.path
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -109,6 +110,24 @@ class Tail(NamedTuple):
     ids: list[int]  # its tokens up to the last gap
     places: list[int]  # of each gap, where the token before it stands; counted from the end, so the last is -1
     guessed: Sequence[str]  # what each gap is guessed to hold
+
+
+class Chances:
+    """The probabilities of the choices at some places of every row, from the logits there: (rows, places, vocabulary).
+
+    Only those that are asked for become numbers of Python's.
+    """
+
+    def __init__(self, logits: torch.Tensor, choices: Choices, places: Sequence[int]):
+        first_tokens = logits[..., choices.tokens].cpu().double()
+        self.tables = {}  # of each tuple of choices: (rows, places, choices)
+        for one, columns in choices.columns.items():
+            self.tables[one] = first_tokens[..., columns].softmax(-1).numpy()
+        self.numbers = {place: number for number, place in enumerate(places)}
+
+    def at(self, row: int, gap: Gap, place: int) -> list[float]:
+        """Of the choices at a gap that stands at this place of a row."""
+        return self.tables[gap.choices][row, self.numbers[place]].tolist()
 
 
 class Quoted(NamedTuple):
@@ -248,13 +267,11 @@ class Writer(Batch):
             fed.append(self.pending[row] + tail.ids if tail.places else [])  # a row without gaps left waits
         places = sorted({place for tail in tails.values() for place in tail.places})
         logits, self.mask = self.read(fed, self.mask, places)
-        choice_logits = logits[..., choices.tokens].float().tolist()  # (rows, places, first tokens of choices)
-
+        chances = Chances(logits, choices, places)
         last_places = []
-        for row, row_logits in zip(self.rows, choice_logits):
+        for number, row in enumerate(self.rows):
             path = made[row].path
-            logits_at = dict(zip(places, row_logits))
-            last_places.append(fill(made[row], gaps, choices, tails[begun[row]], logits_at))
+            last_places.append(fill(made[row], gaps, choices, tails[begun[row]], partial(chances.at, number)))
             if len(path) > len(begun[row]):
                 self.pending[row] = list(self.ids(path[-1]))
                 guesses.add(path)
@@ -275,12 +292,14 @@ class Writer(Batch):
         return Tail(ids, places, guessed[len(path) : len(gaps)])
 
 
-def fill(filled: Filled, gaps: Sequence[Gap], choices: Choices, tail: Tail, logits_at: dict[int, list[float]]) -> int:
+def fill(
+    filled: Filled, gaps: Sequence[Gap], choices: Choices, tail: Tail, chances_at: Callable[[Gap, int], list[float]]
+) -> int:
     """Fill a verdict's next gaps up to the first that was guessed wrong; returns the place of the last choice."""
     last = -1  # where no gap is left
     for place, guessed in zip(tail.places, tail.guessed):
         gap = gaps[len(filled.path)]
-        choice, chances = choices.choose(gap, filled.path, logits_at[place])
+        choice, chances = choices.choose(gap, filled.path, chances_at(gap, place))
         filled.path.append(choice)
         filled.chances.append(chances)
         last = place

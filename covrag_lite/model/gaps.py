@@ -3,7 +3,6 @@
 This is bookkeeping over `prompts.SCHEMA` (the paper's Table 7) and knows no network; `decoding` asks the model.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,14 +79,13 @@ class Choices:
         for choices, tokens in first_tokens.items():
             self.columns[choices] = [self.tokens.index(token) for token in tokens]
 
-    def choose(self, gap: Gap, path: Sequence[str], logits: Sequence[float]) -> tuple[str, list[float]]:
-        """The likeliest choice at a gap and the probabilities of all; `logits` are those of `self.tokens`."""
+    def choose(self, gap: Gap, path: Sequence[str], chances: Sequence[float]) -> tuple[str, Sequence[float]]:
+        """The likeliest choice at a gap and the probabilities of all, which are none where only one is left."""
         only = fixed(gap, path)
         if gap.choices == QUOTES and not self.tells_empty:
             only = QUOTES[0]
         if only:
             return only, []
-        chances = softmax([logits[column] for column in self.columns[gap.choices]])
         likeliest = chances.index(max(chances))
         return gap.choices[likeliest], chances
 
@@ -110,12 +108,6 @@ def probabilities_of(gaps: Sequence[Gap], chances: Sequence[Sequence[float]]) ->
             digit_mean = sum(digit * p for digit, p in enumerate(chance))
             made[gap.name] += leading_zero * 0.1**gap.digit * digit_mean
     return {name: float(f"{value:.6g}") for name, value in made.items()}
-
-
-def softmax(values: Sequence[float]) -> list[float]:
-    """The probabilities that belong to these logits."""
-    powers = [math.exp(value - max(values)) for value in values]
-    return [power / sum(powers) for power in powers]
 
 
 class Guesses:
