@@ -69,7 +69,10 @@ def random_weights(shape: str, device: str) -> tuple[PreTrainedModel, PreTrained
 def own_weights(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model's own weights, quantised as our loader does it."""
     model = load_model(configs.Model(model=name, adapters="none", device=device))
-    return model.network, model.tokenizer
+    tokenizer = model.tokenizer
+    if tokenizer.pad_token_id == tokenizer.eos_token_id:  # Unsloth wants a pad of its own
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(1)
+    return model.network, tokenizer
 
 
 def save_four_bit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
