@@ -75,6 +75,7 @@ def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_aft
         return both(*given)
 
     whole = run("whole")
+    assert all(prediction.rounds[0].likelihood is not None for prediction in whole)
     monkeypatch.setattr(LanguageModel, "generate_and_judge", stop_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         run("stopped")

@@ -252,8 +252,10 @@ def test_in_the_shared_layout_answer_and_verdict_are_what_their_prompts_alone_gi
     pairs = [(question.question, passages[i : i + 2]) for i, question in enumerate(questions)]
     asked = [prompts.build_answer(*pair, "shared") for pair in pairs]
     thens = [partial(prompts.build_verify, *pair, layout="shared") for pair in pairs]
-    answers, verdicts, chances = zip(*loaded.generate_and_judge(asked, thens, 5))
+    answers, likelihoods, verdicts, chances = zip(*loaded.generate_and_judge(asked, thens, 5))
     assert list(answers) == loaded.generate(asked, 5)
+    for one, (_, other) in zip(likelihoods, loaded.answer(asked, 5)):
+        assert one == pytest.approx(other, abs=1e-3)
     alone = loaded.judge([then(answer) for then, answer in zip(thens, answers)])
     assert list(verdicts) == [text for text, _ in alone]
     assert all(prompts.parse_verdict(text).parsed for text in verdicts)
@@ -276,7 +278,7 @@ def test_a_verification_prompt_that_begins_otherwise_gets_the_verdict_of_its_own
 
     thens = [make(number, prompt) for number, prompt in enumerate(asked)]
     made = loaded.generate_and_judge(asked, thens, 5)
-    alone = loaded.verify([then(answer) for then, (answer, _, _) in zip(thens, made)])
-    assert [verdict for _, verdict, _ in made] == alone
-    assert [answer for answer, _, _ in made] == loaded.generate(asked, 5)
+    alone = loaded.verify([then(answer) for then, (answer, *_) in zip(thens, made)])
+    assert [verdict for _, _, verdict, _ in made] == alone
+    assert [answer for answer, *_ in made] == loaded.generate(asked, 5)
     assert set(examples) <= set(range(decoding.EXAMPLES))

@@ -139,8 +139,8 @@ def complete_both(
     left = [batch for batch in batches if not is_known(batch)]
     for batch in track(left, "answer and verify", "batch", total=len(left)):
         made = model.generate_and_judge(batch, [then[text] for text in batch], limit)
-        answers, verdicts, chances = zip(*made)
-        journal.add("answer", {keys[text]: answer for text, answer in zip(batch, answers)})
+        answers, likelihoods, verdicts, chances = zip(*made)
+        journal.add("answer", with_chances([keys[text] for text in batch], answers, likelihoods))
         journal.add("verify", with_chances(verdict_keys(batch, answers), verdicts, chances))
 
 

@@ -30,10 +30,7 @@ SLACK = 2  # tokens before the place where examples part, where others may part 
 
 def write_answers(model: "LanguageModel", prompts: Sequence[str], limit: int) -> list[tuple[str, dict[str, float]]]:
     """What greedy decoding adds to each prompt of one batch, and how likely the model holds it."""
-    writer = Writer(model, prompts, limit)
-    texts = writer.write_answers(limit)
-    means = [sum(chances) / len(chances) if chances else 0.0 for chances in writer.logs.values()]
-    return [(text, {"likelihood": float(f"{mean:.5g}")}) for text, mean in zip(texts, means)]
+    return Writer(model, prompts, limit).write_answers(limit)
 
 
 def write_samples(model: "LanguageModel", prompts: Sequence[str], limit: int, number: int) -> list[str]:
@@ -51,8 +48,8 @@ def write_verdicts(model: "LanguageModel", prompts: Sequence[str]) -> list[tuple
 
 def write_both(
     model: "LanguageModel", prompts: Sequence[str], thens: Sequence[Callable[[str], str]], limit: int
-) -> list[tuple[str, str, dict[str, float]]]:
-    """Answers, and the verdicts on them with the probabilities behind; `thens` make the verification prompts.
+) -> list[tuple[str, dict[str, float], str, dict[str, float]]]:
+    """Answers, and the verdicts on them, each with the probabilities behind; `thens` make the verification prompts.
 
     A verification prompt begins like the prompt of its answer, and this beginning is read once for both.
     """
@@ -69,7 +66,7 @@ def write_both(
     writer.pending = [ids[end:] for ids, end in zip(own, ends)]
     answers = writer.write_answers(limit)
 
-    verify_prompts = [then(answer) for then, answer in zip(thens, answers)]
+    verify_prompts = [then(answer) for then, (answer, _) in zip(thens, answers)]
     verify_ids = model.encode(verify_prompts, verdict_room)
     read = [ids[: read_already + end] for ids, end in zip(asked, ends)]
     if all(ids[: len(begun)] == begun for ids, begun in zip(verify_ids, read)):
@@ -79,7 +76,7 @@ def write_both(
     else:  # some go on otherwise than the examples did
         writer = Writer(model, verify_prompts, verdict_room)
     verdicts = writer.write_verdicts()
-    return [(answer, text, chances) for answer, (text, chances) in zip(answers, verdicts)]
+    return [(*answer, *verdict) for answer, verdict in zip(answers, verdicts)]
 
 
 def find_alike(
@@ -147,10 +144,12 @@ class Writer(Batch):
             known[text] = continue_ids(self.tokenizer, text)
         return known[text]
 
-    def write_answers(self, limit: int) -> list[str]:
-        """Free text of every row, up to the end of the model's turn."""
+    def write_answers(self, limit: int) -> list[tuple[str, dict[str, float]]]:
+        """Free text of every row, up to the end of the model's turn, and how likely the model holds it."""
         written = self.write_free(self.rows, {self.model.end_id}, limit)
-        return [self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in written.values()]
+        texts = [self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in written.values()]
+        means = [sum(logs) / len(logs) if logs else 0.0 for logs in self.logs.values()]
+        return [(text, {"likelihood": float(f"{mean:.5g}")}) for text, mean in zip(texts, means)]
 
     def write_verdicts(self) -> list[tuple[str, dict[str, float]]]:
         """Each row's verdict and the probabilities behind it: the gaps first, then the revised questions they begin."""

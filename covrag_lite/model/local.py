@@ -259,13 +259,13 @@ class LanguageModel:
 
     def generate_and_judge(
         self, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], max_tokens: int
-    ) -> list[tuple[str, str, dict[str, float]]]:
-        """One batch of answers and forced verdicts on them; each of `thens` makes an answer's verification prompt."""
+    ) -> list[tuple[str, dict[str, float], str, dict[str, float]]]:
+        """What `answer` and `judge` make of a batch, in one go; each of `thens` makes an answer's verification prompt."""
         from covrag_lite.model import decoding, serving
 
         then = dict(zip(prompts, thens))
 
-        def write(some: Sequence[str]) -> list[tuple[str, str, dict[str, float]]]:
+        def write(some: Sequence[str]) -> list[tuple[str, dict[str, float], str, dict[str, float]]]:
             return decoding.write_both(self, some, [then[prompt] for prompt in some], max_tokens)
 
         return self._counted(serving.fit(write, prompts))
