@@ -260,7 +260,7 @@ class LanguageModel:
     def generate_and_judge(
         self, prompts: Sequence[str], thens: Sequence[Callable[[str], str]], max_tokens: int
     ) -> list[tuple[str, dict[str, float], str, dict[str, float]]]:
-        """What `answer` and `judge` make of a batch, in one go; each of `thens` makes an answer's verification prompt."""
+        """What `answer` and `judge` make of a batch, in one go; `thens` make the answers' verification prompts."""
         from covrag_lite.model import decoding, serving
 
         then = dict(zip(prompts, thens))
