@@ -10,7 +10,14 @@ from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Round
 from covrag_lite.systems.baselines import closed_book, rag, start_revise
 from covrag_lite.systems.chain import cov_rag
-from covrag_lite.systems.controls import shuffle_revisions, shuffled, verify_only
+from covrag_lite.systems.controls import (
+    hand_on,
+    judge_other_answers,
+    judge_other_references,
+    shuffle_revisions,
+    shuffled,
+    verify_only,
+)
 from covrag_lite.systems.tools import Tools, by_doubt, by_revision, by_thresholds, keep_likelier, never
 
 WRITER, BIRTHPLACE = "who wrote the copper lanterns", "wher was edit marow born"
@@ -188,6 +195,32 @@ def test_to_verify_only_is_to_search_once(two, script):
     assert script.stages().count("verify") == 1
     assert [len(p.rounds) for p in made] == [1, 1]
     assert [p.rounds[0].verdict for p in made] == [TRUE, FALSE]
+
+
+def test_the_judge_of_other_references_sees_its_own_answers_beside_the_next_questions_passages(two, script):
+    seen = []
+
+    def verify(x, k, y):
+        seen.append(k)
+        return script.verify(x, k, y)
+
+    tools = replace(script.tools(), verify=verify)
+    first, second = judge_other_references(two, tools)
+    assert seen == [[list(second.rounds[0].passages), list(first.rounds[0].passages)]]
+    assert script.log[-1][2] == [first.answer, second.answer] == script.answer([WRITER, BIRTHPLACE], seen[0][::-1])
+    assert len(first.rounds) == len(second.rounds) == 1
+
+
+def test_the_judge_of_other_answers_is_shown_answers_to_other_questions_of_the_set(questions, script):
+    two = [replace(question, dataset="one") for question in questions[:2]]
+    made = judge_other_answers(two, replace(script.tools(), likelihoods=lambda x, k: [-1.0] * len(x)))
+    own = script.answer([WRITER, BIRTHPLACE], [p.rounds[0].passages for p in made])
+    assert [p.answer for p in made] == own[::-1]
+    assert [p.rounds[0].likelihood for p in made] == [None, None]  # the model has written neither here
+
+
+def test_an_answer_is_handed_on_within_its_set_and_to_a_question_that_has_another():
+    assert hand_on(["a", "a", "b", "x"], ["one", "one", "one", "two"]) == ["b", "b", "a", "x"]
 
 
 def test_algorithm_1_fits_on_one_screen():

@@ -13,7 +13,7 @@ from covrag_lite.records import Prediction, Question
 from covrag_lite.systems.a2r import a2r
 from covrag_lite.systems.baselines import closed_book, rag, start_revise
 from covrag_lite.systems.chain import cov_rag
-from covrag_lite.systems.controls import shuffled, verify_only
+from covrag_lite.systems.controls import judge_other_answers, judge_other_references, shuffled, verify_only
 from covrag_lite.systems.crag import crag
 from covrag_lite.systems.fave import chain_of_queries, fave, union_of_queries
 from covrag_lite.systems.tools import Tools
@@ -85,6 +85,8 @@ ENTRIES = (
     System("CoQ", chain_of_queries, "rag", colour="#e7a6b8", needs=("evaluator",)),
     System("UoQ", union_of_queries, "rag", colour="#c774c9", needs=("evaluator",)),
     System("FaVe", fave, "rag", colour="#8c1c55", needs=("evaluator",)),
+    System("judge of other references", judge_other_references, "cov"),
+    System("judge of other answers", judge_other_answers, "cov"),
     System("CoV-RAG free", verify_only, "cov", settings={"verdicts": "free"}),
     System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
 )
