@@ -207,7 +207,8 @@ def test_the_judge_of_other_references_sees_its_own_answers_beside_the_next_ques
     tools = replace(script.tools(), verify=verify)
     first, second = judge_other_references(two, tools)
     assert seen == [[second.rounds[0].passages, first.rounds[0].passages]]
-    assert script.log[-1][2] == [first.answer, second.answer] == script.answer([WRITER, BIRTHPLACE], seen[0][::-1])
+    assert script.log[2] == ("verify", [WRITER, BIRTHPLACE], [first.answer, second.answer])
+    assert [first.answer, second.answer] == script.answer([WRITER, BIRTHPLACE], seen[0][::-1])
     assert len(first.rounds) == len(second.rounds) == 1
 
 
