@@ -24,6 +24,8 @@ from covrag_lite.systems.chain import cov_rag
 from covrag_lite.systems.tools import Tools
 from covrag_lite.weights import find_adapter
 
+LATER = 3  # times that are timed after a first one, where that records and compiles
+
 
 @contextmanager
 def measured(model: LanguageModel, network: torch.nn.Module | None = None) -> Iterator[dict]:
@@ -68,11 +70,15 @@ def rounds(config: Config, model: LanguageModel, search: Callable, questions: Se
 def time_settled(
     config: Config, model: LanguageModel, search: Callable, questions: Sequence[Question]
 ) -> tuple[float, dict[str, dict]]:
-    """The seconds of a first time, and the stages; where steps are recorded or compiled, those of a second time."""
+    """The seconds of a first time, and the stages; where steps are recorded or compiled, those of a later time.
+
+    A second time may still make room for what a first one left, so that the middle one of three counts.
+    """
     stages = time_stages(config, model, search, questions)
     first = seconds_of(stages)
     if model.execution != "eager":
-        stages = time_stages(config, model, search, questions)
+        later = [time_stages(config, model, search, questions) for _ in range(LATER)]
+        stages = sorted(later, key=seconds_of)[LATER // 2]
     return first, stages
 
 
