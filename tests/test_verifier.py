@@ -38,6 +38,16 @@ def test_the_answers_likelihood_stands_beside_the_judge(speller):
     assert set(unknown.likelihood) == set(unknown.both) == {"–"}
 
 
+def test_a_judge_that_looks_at_the_passages_alone_trusts_whatever_is_answered_from_good_ones():
+    found = [True, True, True, False, False]
+    said = ["true" if one else "false" for one in found]
+    right = [True, False, False, False, True]
+    frame = make_frame([("well put", one, word, 0.5, -1.0) for one, word in zip(right, said)])
+    table = verifier.trust_table(frame.assign(gold_first=found)).set_index("passages")
+    assert table.loc["a gold passage", ["right", "n right", "wrong", "n wrong"]].tolist() == [100.0, 1, 100.0, 2]
+    assert table.loc["no gold passage", ["right", "wrong"]].tolist() == [0.0, 0.0]
+
+
 def test_reliability_holds_what_was_expected_against_what_came(speller):
     curve = verifier.reliability(speller)
     assert curve.n.tolist() == [5, 5] and curve.value.tolist() == [20.0, 80.0]

@@ -157,6 +157,10 @@ def facts_of_verdicts(frame: pd.DataFrame) -> dict[str, str]:
             made |= {f"{name} judge": row.judge, f"{name} wording": row.wording, f"{name} AUROC": row.AUROC}
             made |= {f"{name} caught": row.caught, f"{name} doubted": row.doubted, f"{name} likelihood": row.likelihood}
             made |= {f"{name} both": row.both, f"{name} fitted": row.fitted, f"{name} unverified": row.unverified}
+        for row in verifier.trust_table(frame, system).to_dict("records"):
+            for answer in ("right", "wrong"):
+                name = f"{system} trusted {row['passages']} {answer}"
+                made |= {name: f"{row[answer]:.1f}", f"{name} n": str(row[f"n {answer}"])}
         for row in failures.failure_table(frame, system).to_dict("records"):
             name = f"{system} kind {row.pop('questions')}"
             made |= {f"{name} {column.removeprefix('95 % ')}": minus(str(value)) for column, value in row.items()}

@@ -93,6 +93,23 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
     return pd.DataFrame(made)
 
 
+def trust_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """How often an answer is held for true, by whether it is right and whether a gold passage was found, in %.
+
+    A judge of answers differs between right and wrong, a judge of passages between the rows.
+    """
+    rows = judged_rows(frame, system)
+    rows = rows[rows.gold_first.notna()]
+    made = []
+    for passages, found in (("a gold passage", True), ("no gold passage", False)):
+        row = {"passages": passages}
+        for answer, right in (("right", True), ("wrong", False)):
+            part = rows[(rows.gold_first.astype(bool) == found) & (rows.right == right)]
+            row |= {answer: 100 * (part.judgment == "true").mean(), f"n {answer}": len(part)}
+        made.append(row)
+    return pd.DataFrame(made)
+
+
 def _share(said: pd.Series, right: pd.Series) -> str:
     """How often what was said is right, in %, with its interval; a dash where nothing was said."""
     agreed = said.dropna().astype(bool) == right[said.notna()]
