@@ -156,7 +156,8 @@ def title(table: str, config: Config, long: pd.DataFrame, sample: pd.DataFrame |
     """What stands over the picture of an accuracy table, or of a recorded one with a sample answered live on it."""
     data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
-    name = f"{told}: {config.model.short} on {data}"
+    layout = "" if config.model.layout == "paper" else f", {config.model.layout} layout,"
+    name = f"{told}: {config.model.short}{layout} on {data}"
     if sample is None:
         return f"{name}, n = {tell_sizes(long)}"
     return f"{name}\nbars: recorded, n = {tell_sizes(long)}; circles: a sample, live, n = {tell_sizes(sample)}"

@@ -85,8 +85,8 @@ ENTRIES = (
     System("CoQ", chain_of_queries, "rag", colour="#e7a6b8", needs=("evaluator",)),
     System("UoQ", union_of_queries, "rag", colour="#c774c9", needs=("evaluator",)),
     System("FaVe", fave, "rag", colour="#8c1c55", needs=("evaluator",)),
-    System("judge of other references", judge_other_references, "cov"),
-    System("judge of other answers", judge_other_answers, "cov"),
+    System("judge of other references", judge_other_references, "cov", colour="#555555"),
+    System("judge of other answers", judge_other_answers, "cov", colour="#d9b38c"),
     System("CoV-RAG free", verify_only, "cov", settings={"verdicts": "free"}),
     System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
 )
