@@ -208,6 +208,22 @@ def test_continuous_batching_is_laid_out_for_all_prompts_though_its_first_round_
     assert rounds == [32, 100] and row["n"] == len(texts) == 100
 
 
+def test_no_engine_is_timed_on_prompts_that_it_has_read_before(monkeypatch, loaded):
+    peer = continuous.Continuous(loaded)
+    read = []
+
+    def generate(prompts, limit):
+        read.append(set(prompts))
+        return ["so"] * len(prompts)
+
+    monkeypatch.setattr(peer, "generate", generate, raising=False)
+    given = [f"prompt {n} of many" for n in range(5)]
+    continuous.time_texts(peer, "answers", given, 5)
+    warm_up, timed = read
+    assert timed == set(given) and not warm_up & timed
+    assert sorted(map(len, warm_up)) == sorted(map(len, timed))
+
+
 def test_a_broken_record_is_named_and_left_as_it_is(tmp_path):
     out = tmp_path / "peers.json"
     assert known_rows(out) == known_rows(None) == []
