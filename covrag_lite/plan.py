@@ -9,6 +9,7 @@ from pathlib import Path
 from covrag_lite.config import ALL, Config, Related, from_notebook, resolve
 from covrag_lite.data import kind_of
 from covrag_lite.manifest import save_manifest
+from covrag_lite.systems import find_system
 
 SETTINGS = Path(__file__).with_name("replication.toml")
 NEIGHBOURLY = [f.name for f in fields(Related)]  # parameters of the stages learners and related, and of no other
@@ -91,17 +92,22 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     if strange:
         raise ValueError(f"{SETTINGS.name}, neighbours: {', '.join(strange)} would change other stages too; move it up")
     chosen = {name: value for name, value in given.items() if name not in NEIGHBOURLY and name not in plan}
-    plan |= {name: like(plan[name], value) for name, value in given.items() if name in plan}
+    plan |= {name: like(name, plan[name], value) for name, value in given.items() if name in plan}
+    for system in plan["table2"]:
+        find_system(system)  # a slip of the pen is named before hours of training, and not after
     config = from_notebook(settings["parameters"] | own | chosen)
     related = from_notebook(neighbours).related
     return [Plan(backbone, config, plan, seed, related) for seed in seeds or plan["seeds"]]
 
 
-def like(known: object, given: object) -> object:
-    """A value of [plan] from the command line: a list where the settings have one."""
-    if not isinstance(known, list) or isinstance(given, list):
-        return given
-    return [read_value(one.strip()) for one in str(given).split(",")]
+def like(name: str, known: object, given: object) -> object:
+    """A value of [plan] from the command line: a list where the settings have one, of what they have in it."""
+    is_list = isinstance(known, list)
+    made = [read_value(one.strip()) for one in str(given).split(",")] if is_list else given
+    kind = type(known[0]) if is_list else type(known)
+    if not all(isinstance(one, kind) for one in (made if is_list else [made])):
+        raise ValueError(f"{name} is {given!r}, but must be {'some of ' if is_list else ''}{kind.__name__}")
+    return made
 
 
 def hold_to(plan: Plan) -> None:

@@ -81,6 +81,16 @@ def test_the_command_also_chooses_what_the_plan_has():
     assert plans[0].settings["table2"] == ["RAG trained", "CoV-RAG"] and plans[0].settings["validation"] == 7
 
 
+@pytest.mark.parametrize(
+    "given, said",
+    [({"table2": "RAG traned"}, "system 'RAG traned' is not known"), ({"seeds": "1,x"}, "seeds is '1,x'"),
+     ({"validation": "many"}, "validation is 'many', but must be int")],
+)  # fmt: skip
+def test_a_slip_in_the_plan_is_named_before_anything_runs(given, said):
+    with pytest.raises(ValueError, match=said):
+        replication.load_plans("qwen2.5-coder-1.5b", given)
+
+
 def test_data_without_any_of_the_sets_is_named(tmp_path):
     (tmp_path / "mine.jsonl").write_text('{"id": "1", "question": "who?", "answers": ["a"]}\n')
     plan = replication.load_plans("smollm2-135m", {"data": str(tmp_path)})[0]
