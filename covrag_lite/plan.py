@@ -8,7 +8,7 @@ from pathlib import Path
 
 from covrag_lite.config import ALL, Config, Related, from_notebook, resolve
 from covrag_lite.data import kind_of
-from covrag_lite.manifest import save_manifest
+from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.systems import find_system
 
 SETTINGS = Path(__file__).with_name("replication.toml")

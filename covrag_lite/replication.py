@@ -26,20 +26,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import evaluation
-from covrag_lite.aiding import LEARNERS, lacks
+from covrag_lite import evaluate, recipe, synthesis
 from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import ROOT, Config, resolve
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.plan import Plan, hold_to, hold_to_neighbours, load_plans, read_value
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, pictures, related, retrieval, seeds
-from covrag_lite.report.recorded import Recorded, find_under
+from covrag_lite.related import learners
+from covrag_lite.related import table as related
+from covrag_lite.related.tools import LEARNERS, lacks
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.runs.recorded import Recorded, find_under
+from covrag_lite.samples import load_samples, save_samples
+from covrag_lite.sources import load_sources
 from covrag_lite.systems import find_system
-from covrag_lite.training import learners, recipe, sigma, synthesis
-from covrag_lite.training.samples import load_samples, save_samples
-from covrag_lite.training.sources import load_sources
+from covrag_lite.tables import pictures, seeds, sigma
+from covrag_lite.tables import table5 as ablation
+from covrag_lite.tables import table6 as retrieval
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
 STAGES = ("data", *METHODS, "sigma", "table2", "table4", "table5", "table6")
@@ -87,10 +90,10 @@ def fit_sigma(plan: Plan) -> None:
     config = plan.testing(**changes).change(datasets=plan.choose("train"))
     start = time.perf_counter()
     questions, passages = load_questions(config), load_passages(config)
-    resources = evaluation.load_resources(config, passages)
-    made = evaluation.run(config, resources, questions)
+    resources = evaluate.load_resources(config, passages)
+    made = evaluate.run(config, resources, questions)
     seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
-    evaluation.record(plan.results, "sigma", {"": made}, config, resources.model, seconds, data)
+    evaluate.record(plan.results, "sigma", {"": made}, config, resources.model, seconds, data)
     rules = sigma.fit(config, made)
     sigma.save_rules(plan.results, rules)
     print(rules.to_string())
@@ -120,10 +123,10 @@ def record(config: Config, plan: Plan, table: str, free: Sequence[str] = ()) -> 
     """Run a table's systems, those that write freely on some questions only, and record what came of it."""
     start = time.perf_counter()
     questions, passages = load_questions(config), load_passages(config)
-    resources = evaluation.load_resources(config, passages)
+    resources = evaluate.load_resources(config, passages)
     forced = tuple(name for name in config.chain.systems if name not in free)
-    made = evaluation.run(config.change(systems=forced), resources, questions)
-    made += evaluation.run(config.change(systems=tuple(free)), resources, questions[:: config.chain.free_every])
+    made = evaluate.run(config.change(systems=forced), resources, questions)
+    made += evaluate.run(config.change(systems=tuple(free)), resources, questions[:: config.chain.free_every])
     data = {"questions": questions, "passages": passages}
     save(plan, table, {"": made}, config, resources, time.perf_counter() - start, data)
 
@@ -134,11 +137,11 @@ def run_table6(plan: Plan) -> None:
     config = plan.testing(systems=("CoV-RAG",))
     passages, every = load_passages(config), load_questions(config.change(n_questions=0))
     questions = [one for one in load_questions(config) if one.dataset in config.retrieval.retrieval_datasets]
-    resources = evaluation.load_resources(config, passages)
+    resources = evaluate.load_resources(config, passages)
     parts = {}
     for name in config.retrieval.retrievers:
         search = load_retriever(replace(config.retrieval, retriever=name), passages)
-        own = evaluation.run_system("CoV-RAG", config, replace(resources, search=search), questions)
+        own = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), questions)
         parts[name] = own + retrieval.search_twice(every, search)
     data = {"questions": questions, "every": every, "passages": passages}
     save(plan, "table6", parts, config, resources, time.perf_counter() - start, data)
@@ -175,12 +178,12 @@ def save(
     table: str,
     parts: Mapping[str, Sequence[Prediction]],
     config: Config,
-    resources: evaluation.Resources,
+    resources: evaluate.Resources,
     seconds: float,
     data: Mapping[str, Sequence],
 ) -> None:
     """The record of a run, and the table and picture made from it."""
-    manifest = evaluation.record(plan.results, table, parts, config, resources.model, seconds, data)
+    manifest = evaluate.record(plan.results, table, parts, config, resources.model, seconds, data)
     run = Recorded(plan.results, table, json.loads(json.dumps(manifest)))
     MAKE[table](run, load_basis(run, ROOT), plan.results)
     print((plan.results / f"{table}.md").read_text())

@@ -3,14 +3,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.config import Config
-from covrag_lite.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions
+from covrag_lite.method import cov_rag
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.report import ablation
-from covrag_lite.systems.chain import cov_rag
-from covrag_lite.systems.tools import Tools
+from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions
+from covrag_lite.tables import table5 as ablation
+from covrag_lite.tools import Tools
 
 GOLD, OTHER = Passage("gold", "", "Stonebridge"), Passage("other", "", "nothing")
 
@@ -152,11 +152,11 @@ def asked(tmp_path, passages, questions, scripted):
             return super().verify(prompts)
 
     config = Config().change(k=2, runs=str(tmp_path))
-    resources = evaluation.load_resources(config, passages, Noting())
+    resources = evaluate.load_resources(config, passages, Noting())
 
     def run(system):
         seen.clear()
-        made = evaluation.run_system(system, config, resources, questions[:3])
+        made = evaluate.run_system(system, config, resources, questions[:3])
         return made, list(seen)
 
     return run
@@ -179,6 +179,6 @@ def test_free_verdicts_are_free_for_their_system_alone(asked):
 
 def test_a_model_that_decodes_freely_once_is_itself_unchanged(tmp_path, passages, questions, scripted):
     config = Config().change(k=2, runs=str(tmp_path))
-    resources = evaluation.load_resources(config, passages, scripted)
-    evaluation.run_system("CoV-RAG free", config, resources, questions)
+    resources = evaluate.load_resources(config, passages, scripted)
+    evaluate.run_system("CoV-RAG free", config, resources, questions)
     assert scripted.config.verdicts == "forced"

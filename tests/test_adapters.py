@@ -10,7 +10,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from covrag_lite import config
-from covrag_lite.model.local import load_model
+from covrag_lite.engine.local import load_model
 
 PROMPT = ["who wrote it?"]
 

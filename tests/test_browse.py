@@ -8,10 +8,11 @@ import pytest
 from toy_project import find
 
 from covrag_lite.config import Config
-from covrag_lite.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.report import browse, tables, verifier
+from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import browse, verifier
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'><!--"
 RIGHT, WRONG = "Stonebridge[1]", "Aldermere[1]"

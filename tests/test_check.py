@@ -14,8 +14,11 @@ from covrag_lite.check import check
 from covrag_lite.check.facts import facts
 from covrag_lite.check.remake import load_larger
 from covrag_lite.data import load_questions
-from covrag_lite.outcomes import to_frame
-from covrag_lite.report import ablation, recorded, sizes, tables
+from covrag_lite.runs import recorded
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import figure4 as sizes
+from covrag_lite.tables import table5 as ablation
 
 
 @pytest.fixture(autouse=True)

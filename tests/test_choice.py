@@ -3,7 +3,7 @@
 import pytest
 from toy_project import find
 
-from covrag_lite.report.choice import choose, tell
+from covrag_lite.runs.choice import choose, tell
 
 
 @pytest.fixture

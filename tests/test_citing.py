@@ -2,7 +2,7 @@
 
 import pytest
 
-from covrag_lite.systems.citing import assess, read_statements
+from covrag_lite.related.citing import assess, read_statements
 
 
 def quality(passages, answer, entailed):

@@ -3,7 +3,7 @@ from dataclasses import fields
 import pytest
 
 from covrag_lite.config import ROOT, Config, from_manifest, from_notebook
-from covrag_lite.report import recorded
+from covrag_lite.runs import recorded
 
 
 def test_no_two_concerns_share_a_parameter_name():

@@ -5,9 +5,10 @@ from collections import Counter
 import pytest
 from conftest import ScriptedModel
 
-from covrag_lite import config, cost
-from covrag_lite.journal import Journal
-from covrag_lite.model.local import load_model
+from covrag_lite import config
+from covrag_lite.engine.local import load_model
+from covrag_lite.runs import cost
+from covrag_lite.runs.journal import Journal
 
 
 class Counting(ScriptedModel):

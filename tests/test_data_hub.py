@@ -18,7 +18,7 @@ from covrag_lite.data import hub
 from covrag_lite.data.fetch import Source, fetch, parse_source
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.training.sources import load_sources
+from covrag_lite.sources import load_sources
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 

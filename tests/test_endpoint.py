@@ -15,14 +15,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from covrag_lite import config, evaluation, prompts
-from covrag_lite.journal import Journal
-from covrag_lite.manifest import build_manifest
-from covrag_lite.model.completion import complete
-from covrag_lite.model.endpoint import Endpoint, EndpointError, json_schema
-from covrag_lite.model.local import load_model
+from covrag_lite import config, evaluate, prompts, synthesis, teacher
+from covrag_lite.completion import complete
+from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
+from covrag_lite.engine.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.training import synthesis, teacher
+from covrag_lite.runs.journal import Journal
+from covrag_lite.runs.manifest import build_manifest
 
 KEY = "sk-secret-0123456789abcdef"
 TRUE = prompts.render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "Needless?")
@@ -172,8 +171,8 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
         retrieval=config.Retrieval(k=2),
         run=config.Run(runs=str(tmp_path)),
     )
-    resources = evaluation.load_resources(settings, passages)
-    predictions = evaluation.run_system("CoV-RAG", settings, resources, questions[:2])
+    resources = evaluate.load_resources(settings, passages)
+    predictions = evaluate.run_system("CoV-RAG", settings, resources, questions[:2])
     assert isinstance(resources.model, Endpoint)
     assert [prediction.answer for prediction in predictions] == ["Edith Marrow[1]"] * 2
     first, second = predictions[0].rounds

@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from covrag_lite import config, weights
+from covrag_lite import config
 from covrag_lite.config import Retrieval
+from covrag_lite.engine import weights
 from covrag_lite.records import Passage
 from covrag_lite.retrieval import engine, lance, load_retriever
 

@@ -4,15 +4,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
+from covrag_lite.completion import complete
 from covrag_lite.config import Config
-from covrag_lite.model.completion import complete
-from covrag_lite.model.local import LanguageModel
-from covrag_lite.outcomes import to_frame
+from covrag_lite.engine.local import LanguageModel
 from covrag_lite.records import Prediction, Round
-from covrag_lite.report import tables
+from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.systems import SYSTEMS, System
-from covrag_lite.systems.tools import by_revision, by_thresholds
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tools import by_revision, by_thresholds
 
 
 @pytest.fixture
@@ -22,19 +22,19 @@ def config(tmp_path):
 
 @pytest.fixture
 def resources(config, passages, scripted):
-    return evaluation.load_resources(config, passages, scripted)
+    return evaluate.load_resources(config, passages, scripted)
 
 
 def test_systems_that_share_their_first_round_compute_it_once(config, resources, questions, scripted):
-    evaluation.run(config.change(systems=("RAG", "CoV-RAG-S", "CoV-RAG")), resources, questions)
+    evaluate.run(config.change(systems=("RAG", "CoV-RAG-S", "CoV-RAG")), resources, questions)
     # 4 first answers and 4 verdicts; the one second search finds the same passages, so its prompt was answered already
     assert len(scripted.asked) == len(set(scripted.asked)) == 8
 
 
 def test_a_second_run_asks_the_model_nothing(config, passages, resources, questions, scripted):
-    first = evaluation.run(config, resources, questions)
+    first = evaluate.run(config, resources, questions)
     asked = len(scripted.asked)
-    again = evaluation.run(config, evaluation.load_resources(config, passages, scripted), questions)
+    again = evaluate.run(config, evaluate.load_resources(config, passages, scripted), questions)
     assert len(scripted.asked) == asked
     assert again == first
 
@@ -63,7 +63,7 @@ def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_aft
 
     def run(name):
         own = shared.change(name=name)
-        return evaluation.run(own, evaluation.load_resources(own, passages), questions)
+        return evaluate.run(own, evaluate.load_resources(own, passages), questions)
 
     both = LanguageModel.generate_and_judge
     calls = []
@@ -82,7 +82,7 @@ def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_aft
     monkeypatch.setattr(LanguageModel, "generate_and_judge", both)
     assert run("stopped") == whole
     assert len(calls) == 1
-    monkeypatch.setattr(evaluation, "foresee", lambda *_: None)
+    monkeypatch.setattr(evaluate, "foresee", lambda *_: None)
     assert texts_of(run("apart")) == texts_of(whole)
 
 
@@ -96,43 +96,43 @@ def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
 
 def test_unknown_names_are_named(config, resources, questions):
     with pytest.raises(ValueError, match="system 'GPT-9' is not known"):
-        evaluation.run_system("GPT-9", config, resources, questions)
+        evaluate.run_system("GPT-9", config, resources, questions)
     with pytest.raises(ValueError, match="max_rounds is 0"):
-        evaluation.run(config.change(max_rounds=0), resources, questions)
+        evaluate.run(config.change(max_rounds=0), resources, questions)
     with pytest.raises(ValueError, match="sigma 'luck' is not known"):
-        evaluation.run(config.change(sigma="luck"), resources, questions)
+        evaluate.run(config.change(sigma="luck"), resources, questions)
     with pytest.raises(ValueError, match="keep 'mine' is not known"):
-        evaluation.run(config.change(keep="mine"), resources, questions)
+        evaluate.run(config.change(keep="mine"), resources, questions)
 
 
 def test_a_systems_own_settings_stand_above_those_of_the_run(config, resources):
-    free = evaluation.bind(SYSTEMS["CoV-RAG free"], config, resources)
+    free = evaluate.bind(SYSTEMS["CoV-RAG free"], config, resources)
     assert free.verify.__self__.settings.verdicts == "free"
     assert config.model.verdicts == "forced"
-    plain = evaluation.bind(SYSTEMS["CoV-RAG"], config, resources)
+    plain = evaluate.bind(SYSTEMS["CoV-RAG"], config, resources)
     assert plain.sigma is by_revision
-    assert evaluation.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma is not by_revision
+    assert evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma is not by_revision
 
 
 def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):
     verdict = scripted.verify(["wher was edit marow born"])[0]
-    one = Round("", (), "", evaluation.prompts.parse_verdict(verdict))
+    one = Round("", (), "", evaluate.prompts.parse_verdict(verdict))
     assert by_thresholds()(one)
     scripted.adapter = tmp_path / "cov"
     scripted.adapter.mkdir()
     own = {"reference": 0.05, "correctness": 0.9, "likelihood": 0.01}
     (scripted.adapter / "sigma.json").write_text(json.dumps(own))
-    sigma = evaluation.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma
+    sigma = evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma
     (scripted.adapter / "sigma.json").write_text('{"bias": 0.7}')
     with pytest.raises(ValueError, match="sigma.json is broken or of an earlier version; fit σ again"):
-        evaluation.bind(SYSTEMS["CoV-RAG thresholds"], config, resources)
+        evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources)
     assert not sigma(one)  # its reference_correctness of 0.1 is not below 0.05
 
 
 def test_the_estimate_speaks_of_what_is_left(config, resources, questions):
-    assert "4 of 4 questions to do: at most" in evaluation.estimate(config, resources, questions)
-    evaluation.run(config, resources, questions)
-    assert "are journaled" in evaluation.estimate(config, resources, questions)
+    assert "4 of 4 questions to do: at most" in evaluate.estimate(config, resources, questions)
+    evaluate.run(config, resources, questions)
+    assert "are journaled" in evaluate.estimate(config, resources, questions)
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_the_estimate_speaks_of_what_is_left(config, resources, questions):
     ],
 )
 def test_the_estimate_counts_what_the_systems_write_at_worst(config, systems, rounds, answers):
-    assert evaluation.count_answers(config.change(systems=systems, max_rounds=rounds)) == answers
+    assert evaluate.count_answers(config.change(systems=systems, max_rounds=rounds)) == answers
 
 
 def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources, questions, passages, tmp_path):
-    predictions = evaluation.run(config, resources, questions)
+    predictions = evaluate.run(config, resources, questions)
     data = {"questions": questions, "passages": passages}
-    made = evaluation.record(tmp_path / "toy", "table2", {"": predictions}, config, resources.model, 1.0, data)
+    made = evaluate.record(tmp_path / "toy", "table2", {"": predictions}, config, resources.model, 1.0, data)
     assert {file.name for file in (tmp_path / "toy").iterdir()} == {
         "table2.manifest.json",
         "table2.predictions.jsonl.gz",
@@ -169,7 +169,7 @@ def repeat(questions, tools):
 
 def test_a_further_system_is_one_entry(config, resources, questions, monkeypatch):
     monkeypatch.setitem(SYSTEMS, "parrot", System("parrot", repeat, colour="#123456"))
-    predictions = evaluation.run(config.change(systems=("parrot", "RAG")), resources, questions)
+    predictions = evaluate.run(config.change(systems=("parrot", "RAG")), resources, questions)
     assert [p.answer for p in predictions[:4]] == [q.question for q in questions]
     assert {p.backbone for p in predictions} == {"smollm2-135m"}
     long = tables.accuracy_table(to_frame(predictions), "table2")
@@ -180,7 +180,7 @@ def test_a_further_system_is_one_entry(config, resources, questions, monkeypatch
 
 
 def test_no_system_is_known_by_its_name_where_systems_are_run():
-    text = Path(evaluation.__file__).read_text()
+    text = Path(evaluate.__file__).read_text()
     assert [name for name in SYSTEMS if f'"{name}"' in text or f"'{name}'" in text] == []
 
 
@@ -193,7 +193,7 @@ def test_tables_know_systems_by_name_only_where_two_are_compared():
 
 
 def test_the_frame_of_a_run_tells_what_revision_did(config, resources, questions):
-    frame = to_frame(evaluation.run(config, resources, questions))
+    frame = to_frame(evaluate.run(config, resources, questions))
     cov = frame[frame.system == "CoV-RAG"].set_index("id")
     assert list(frame.groupby("system", sort=False).size()) == [4] * len(config.chain.systems)
     assert cov.revised.to_dict() == {"q1": False, "q2": True, "q3": False, "q4": False}

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.config import Config
-from covrag_lite.outcomes import failure_of, load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
 from covrag_lite.records import Question
-from covrag_lite.report import recorded
-from covrag_lite.report.failures import failure_table
-from covrag_lite.report.wording import form_rule, majority, word_rule
+from covrag_lite.runs import recorded
+from covrag_lite.runs.outcomes import failure_of, load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
+from covrag_lite.tables.failures import failure_table
+from covrag_lite.tables.wording import form_rule, majority, word_rule
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_verdict_that_did_not_parse_catches_and_doubts_nothing():
 def test_the_kind_is_in_the_frame_and_in_no_prompt(passages, questions, scripted, tmp_path):
     config = Config().change(k=2, runs=str(tmp_path))
     marked = [replace(question, kind="author/namesake") for question in questions]
-    resources = evaluation.load_resources(config, passages, scripted)
-    predictions = evaluation.run_system("CoV-RAG", config, resources, marked)
+    resources = evaluate.load_resources(config, passages, scripted)
+    predictions = evaluate.run_system("CoV-RAG", config, resources, marked)
     frame = to_frame(predictions)
     assert set(frame.failure) == {"namesake"}
     assert scripted.asked and not any("namesake" in prompt for prompt in scripted.asked)

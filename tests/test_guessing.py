@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from covrag_lite import config, prompts
-from covrag_lite.model import decoding, gaps
-from covrag_lite.model.local import load_model
+from covrag_lite.engine import decoding
+from covrag_lite.engine import slots as gaps
+from covrag_lite.engine.local import load_model
 
 EMPTY = 60  # a token
 

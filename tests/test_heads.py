@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covrag_lite import aiding
 from covrag_lite.config import Config
-from covrag_lite.model import pairs
-from covrag_lite.model.pairs import FEATURES, Pair
 from covrag_lite.records import Passage, Question
+from covrag_lite.related import heads
+from covrag_lite.related import relevance as pairs
+from covrag_lite.related import tools as aiding
+from covrag_lite.related.relevance import FEATURES, Pair
 from covrag_lite.systems import find_system
-from covrag_lite.training import heads
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages)
 
 
 def test_the_whole_encoder_can_be_tuned_instead(config, tmp_path, monkeypatch):
-    from covrag_lite.training import tuning
+    from covrag_lite.related import tuning
 
     monkeypatch.setattr(tuning, "LEARNING_RATE", 3e-3)  # for a network of a few thousand weights
     monkeypatch.setattr(tuning, "EPOCHS", 10)
@@ -223,7 +223,7 @@ def test_the_whole_encoder_can_be_tuned_instead(config, tmp_path, monkeypatch):
 
 
 def test_rare_pairs_weigh_as_much_as_frequent_ones_when_an_encoder_is_tuned(config, tmp_path, monkeypatch):
-    from covrag_lite.training import tuning
+    from covrag_lite.related import tuning
 
     monkeypatch.setattr(tuning, "LEARNING_RATE", 3e-3)
     monkeypatch.setattr(tuning, "EPOCHS", 10)

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from covrag_lite.config import Config, Data, Model, Run
-from covrag_lite.journal import Journal, key_of
+from covrag_lite.runs.journal import Journal, key_of
 
 
 def test_what_was_added_is_there_after_reopening(tmp_path):
@@ -87,18 +87,18 @@ def slowly(write):
 
 def run_systems(out, model):
     """All systems of Table 2 with a tiny model, in a process of its own."""
-    from covrag_lite import evaluation
+    from covrag_lite import evaluate
     from covrag_lite.data import load_passages, load_questions
-    from covrag_lite.model.local import LanguageModel
-    from covrag_lite.outcomes import to_frame
-    from covrag_lite.report import tables
+    from covrag_lite.engine.local import LanguageModel
+    from covrag_lite.runs.outcomes import to_frame
+    from covrag_lite.tables import accuracy as tables
 
     LanguageModel.generate = slowly(LanguageModel.generate)
     LanguageModel.judge = slowly(LanguageModel.judge)
     small = Model(model=str(model), batch_tokens=4096, max_answer_tokens=8, max_revised_tokens=6)
     config = Config(data=Data(n_questions=3), model=small, run=Run(runs=str(out)))
-    resources = evaluation.load_resources(config, load_passages(config))
-    frame = to_frame(evaluation.run(config, resources, load_questions(config)))
+    resources = evaluate.load_resources(config, load_passages(config))
+    frame = to_frame(evaluate.run(config, resources, load_questions(config)))
     tables.save_table(out, "table2", tables.accuracy_table(frame, "table2"), tables.compare(frame), [])
     frame.to_csv(out / "frame.csv")
 
@@ -111,7 +111,7 @@ from covrag_lite.data import load_passages, load_questions
 
 config = from_notebook({given!r})
 questions = load_questions(config)
-made = evaluation.run(config, evaluation.load_resources(config, load_passages(config)), questions)
+made = evaluate.run(config, evaluate.load_resources(config, load_passages(config)), questions)
 loaded = {{"torch", "transformers", "peft"}} & set(sys.modules)
 assert len(made) == len(config.chain.systems) * len(questions)
 assert bool(loaded) == {loads}, loaded
@@ -137,7 +137,7 @@ def test_a_run_whose_texts_are_all_journaled_loads_neither_torch_nor_weights(tmp
 def test_a_run_killed_three_times_ends_with_the_bytes_of_an_unbroken_one(tmp_path, tiny_folder):
     processes = multiprocessing.get_context("forkserver")
     # Loading torch takes longer than a run: it is loaded once, and every run is forked from there.
-    processes.set_forkserver_preload(["covrag_lite.evaluation", "covrag_lite.model.decoding"])
+    processes.set_forkserver_preload(["covrag_lite.evaluate", "covrag_lite.engine.decoding"])
 
     def start(out):
         process = processes.Process(target=run_systems, args=(out, tiny_folder))
@@ -172,7 +172,7 @@ def test_a_run_killed_three_times_ends_with_the_bytes_of_an_unbroken_one(tmp_pat
 
 
 def test_a_text_is_written_after_the_probabilities_behind_it():
-    from covrag_lite.model.completion import beside, with_chances
+    from covrag_lite.completion import beside, with_chances
 
     made = list(with_chances(["a", "b"], ["text a", "text b"], [{"likelihood": -1.0}, None]))
     assert made == [beside("a"), "a", "b"]  # so a line torn at the end never costs a text its probabilities

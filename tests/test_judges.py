@@ -9,12 +9,12 @@ from test_endpoint import KEY, connect, server  # noqa: F401  the server that fa
 
 from covrag_lite import prompts
 from covrag_lite.config import ROOT, Config, from_notebook
-from covrag_lite.journal import Journal
+from covrag_lite.engine.endpoint import EndpointError
 from covrag_lite.judging import ballots, judges, ranking, revisions
 from covrag_lite.judging.answers import Answers, Recorded, load_answers
-from covrag_lite.model.endpoint import EndpointError
 from covrag_lite.records import Prediction, Round
-from covrag_lite.report import paper
+from covrag_lite.runs.journal import Journal
+from covrag_lite.tables import paper
 
 SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")
 TASTE = {"Edith Marrow[1]": 1.0, "Stonebridge[1]": 1.0, "Stonebridge[2]": 0.6, "Aldermere[1]": 0.5}

@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from covrag_lite.model import linears
+from covrag_lite.engine import linears
 
 X = torch.randn(3, 5, 32, generator=torch.Generator().manual_seed(2))
 IDS = torch.arange(12).view(2, 6)

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from toy_project import find
 
-from covrag_lite.outcomes import to_frame
-from covrag_lite.report import live, pictures, recorded, tables
+from covrag_lite.runs import recorded
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import live, pictures
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import json
 
 from covrag_lite.config import Config
-from covrag_lite.manifest import build_manifest, save_manifest
+from covrag_lite.runs.manifest import build_manifest, save_manifest
 
 
 def test_a_manifest_names_code_data_and_machine(questions, passages, scripted, tmp_path):

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from covrag_lite import config, prompts, records
-from covrag_lite.model import decoding, gaps
-from covrag_lite.model.decoding import Writer
-from covrag_lite.model.local import load_model
+from covrag_lite.engine import decoding
+from covrag_lite.engine import slots as gaps
+from covrag_lite.engine.decoding import Writer
+from covrag_lite.engine.local import load_model
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
 

@@ -4,13 +4,13 @@ import inspect
 
 import pytest
 
+from covrag_lite.baselines import start_revise
 from covrag_lite.records import Passage
-from covrag_lite.systems.a2r import a2r
-from covrag_lite.systems.aids import Aids
-from covrag_lite.systems.baselines import start_revise
-from covrag_lite.systems.crag import AMBIGUOUS, CORRECT, INCORRECT, choose_action, crag, recompose, refine, split
-from covrag_lite.systems.fave import chain_of_queries, fave, rate, union_of_queries
-from covrag_lite.systems.tools import Tools
+from covrag_lite.related.a2r import a2r
+from covrag_lite.related.aids import Aids
+from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, choose_action, crag, recompose, refine, split
+from covrag_lite.related.fave import chain_of_queries, fave, rate, union_of_queries
+from covrag_lite.tools import Tools
 
 WRITER, BORN, LONG = "who wrote the copper lanterns", "wher was edit marow born", "how long is the River Stell?"
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.config import Config
-from covrag_lite.outcomes import (
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Prediction, Question, Round
+from covrag_lite.runs.outcomes import (
     check_frame,
     load_outcomes,
     load_outputs,
@@ -17,9 +19,7 @@ from covrag_lite.outcomes import (
     save_predictions,
     to_frame,
 )
-from covrag_lite.prompts import parse_verdict, render_verdict
-from covrag_lite.records import Prediction, Question, Round
-from covrag_lite.report import tables
+from covrag_lite.tables import accuracy as tables
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def config(tmp_path):
 
 @pytest.fixture
 def predictions(config, passages, questions, scripted):
-    return evaluation.run(config, evaluation.load_resources(config, passages, scripted), questions)
+    return evaluate.run(config, evaluate.load_resources(config, passages, scripted), questions)
 
 
 def read(file):
@@ -83,8 +83,8 @@ def test_probabilities_survive_the_journal_and_the_predictions_file(config, pass
         return [(text, {"true": 0.25, "bias": 0.8}) for text in scripted.verify(batch)]
 
     def run():
-        resources = evaluation.load_resources(config, passages, scripted)
-        return evaluation.run_system("CoV-RAG", config, resources, questions)
+        resources = evaluate.load_resources(config, passages, scripted)
+        return evaluate.run_system("CoV-RAG", config, resources, questions)
 
     scripted.judge = judge
     first, again = run(), run()

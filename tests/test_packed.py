@@ -9,8 +9,12 @@ import transformers
 from peft import LoraConfig, get_peft_model
 
 from covrag_lite import config
-from covrag_lite.model import attending, elementwise, execution, packed, padded, reading, serving
-from covrag_lite.model.local import load_model
+from covrag_lite.engine import elementwise, execution, padded
+from covrag_lite.engine import prefill as reading
+from covrag_lite.engine import prepare as serving
+from covrag_lite.engine import varlen_attention as attending
+from covrag_lite.engine import varlen_prefill as packed
+from covrag_lite.engine.local import load_model
 
 IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
 MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others

@@ -3,8 +3,8 @@
 import pytest
 
 from covrag_lite import metrics
-from covrag_lite.report import paper
 from covrag_lite.systems import SYSTEMS
+from covrag_lite.tables import paper
 
 FOUR = ("nq", "webq", "mintaka", "triviaqa")
 WORLD = ("search", "entity", "complex", "quiz")

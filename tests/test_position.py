@@ -1,5 +1,5 @@
 from covrag_lite.records import Prediction, Round
-from covrag_lite.report import position
+from covrag_lite.tables import table4 as position
 
 
 def rewritten(questions, *queries):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from covrag_lite import progress
-from covrag_lite.progress import track
+from covrag_lite.runs import progress
+from covrag_lite.runs.progress import track
 
 
 class Terminal(io.StringIO):

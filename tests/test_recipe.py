@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from covrag_lite import recipe, synthesis
 from covrag_lite.config import Config
 from covrag_lite.records import Passage, Question
-from covrag_lite.training import recipe, synthesis
-from covrag_lite.training.sources import Source, load_searches
+from covrag_lite.sources import Source, load_searches
 
 CONFIG = Config().change(k=1)
 

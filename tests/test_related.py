@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from covrag_lite import aiding, evaluation, related
+from covrag_lite import evaluate
 from covrag_lite.check import check
 from covrag_lite.check.facts import facts
 from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import Config
-from covrag_lite.model.metering import Meter
-from covrag_lite.outcomes import load_predictions, save_predictions, to_frame
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.report import related as report
-from covrag_lite.report.recorded import Recorded
+from covrag_lite.related import run as related
+from covrag_lite.related import table as report
+from covrag_lite.related import tools as aiding
+from covrag_lite.related.metering import Meter
+from covrag_lite.runs.outcomes import load_predictions, save_predictions, to_frame
+from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import find_system
 
 
@@ -59,7 +61,7 @@ def test_a_system_without_what_it_needs_is_left_out_with_the_command_that_trains
     assert "-p learners evaluator -p data mine" in told["CRAG"]
     assert "-p learners entailment -p data mine" in told["A²R"]
     with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'mine'"):
-        evaluation.run_system("CRAG", empty, resources, [])
+        evaluate.run_system("CRAG", empty, resources, [])
 
 
 def test_every_neighbour_runs_over_the_same_parts_and_is_counted(config, resources, questions, heads, scripted):
@@ -78,7 +80,7 @@ def test_every_neighbour_runs_over_the_same_parts_and_is_counted(config, resourc
 
 
 def test_no_question_waits_for_another_in_any_system(config, resources, questions, heads, monkeypatch):
-    from covrag_lite.model import author
+    from covrag_lite import task_model as author
 
     calls = []
     real = author.complete
@@ -104,7 +106,7 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
 
 
 def test_seconds_that_the_journal_does_not_know_are_not_told(config, resources, questions):
-    evaluation.run_system("RAG trained", config, resources, questions)  # written without a meter
+    evaluate.run_system("RAG trained", config, resources, questions)  # written without a meter
     _, costs = related.run(config.change(systems=("RAG trained",)), resources, questions)
     assert costs.seconds.isna().all()
 
@@ -222,7 +224,7 @@ def test_a_recorded_table_is_made_anew_without_a_model(tmp_path, scripted, heads
 
 
 def test_a_meter_leaves_tools_as_they_are(config, resources):
-    plain = evaluation.bind(find_system("RAG trained"), config, resources)
+    plain = evaluate.bind(find_system("RAG trained"), config, resources)
     watched = Meter().watch(plain)
     asked = ["who wrote the copper lanterns"]
     assert watched.search(asked) == plain.search(asked)
@@ -250,10 +252,10 @@ def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_qua
 
 def test_a_neighbour_runs_in_any_table(config, passages, questions, scripted, heads):
     own = config.change(systems=("RAG trained", "CRAG"))
-    resources = evaluation.load_resources(own, passages, scripted)
-    predictions = evaluation.run(own, resources, questions)
+    resources = evaluate.load_resources(own, passages, scripted)
+    predictions = evaluate.run(own, resources, questions)
     assert [p.system for p in predictions] == ["RAG trained"] * 4 + ["CRAG"] * 4
-    assert evaluation.load_resources(config, passages, scripted).wider is None  # who needs none loads none
+    assert evaluate.load_resources(config, passages, scripted).wider is None  # who needs none loads none
 
 
 def test_costs_are_told_with_four_digits_as_they_are_recorded():

@@ -5,10 +5,10 @@ import json
 import pandas as pd
 import pytest
 
-from covrag_lite.outcomes import save_predictions
+from benchmarks import rental
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
-from covrag_lite.speed import rental
+from covrag_lite.runs.outcomes import save_predictions
 
 
 def write(path, content):

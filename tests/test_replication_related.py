@@ -7,15 +7,14 @@ import shutil
 import pytest
 import toy_project
 
+from covrag_lite import completion, replication
 from covrag_lite import plan as plan_file
-from covrag_lite import replication
 from covrag_lite.check import check
-from covrag_lite.model import completion
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Sample
-from covrag_lite.report import related
-from covrag_lite.report.recorded import find
-from covrag_lite.training import heads, rewards
+from covrag_lite.related import heads, rewards
+from covrag_lite.related import table as related
+from covrag_lite.runs.recorded import find
 
 TOWNS = ("Aldermere", "Stonebridge", "Harrow", "Stell", "Marrow", "Kettering", "Ostwick", "Penfold", "Ravens", "Sallow")
 SMALL = {

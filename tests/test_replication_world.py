@@ -3,15 +3,14 @@
 import pytest
 import toy_project
 
-from covrag_lite import replication
+from covrag_lite import recipe, replication
 from covrag_lite.check.remake import load_basis
 from covrag_lite.config import Config, World
 from covrag_lite.data.world import generation
-from covrag_lite.model.author import Author
-from covrag_lite.report.choice import OTHERWISE_ALIKE
-from covrag_lite.report.recorded import find
-from covrag_lite.report.reproduction import changed_parameters
-from covrag_lite.training import recipe
+from covrag_lite.runs.choice import OTHERWISE_ALIKE
+from covrag_lite.runs.recorded import find
+from covrag_lite.tables.reproduction import changed_parameters
+from covrag_lite.task_model import TaskModel
 
 WORLD = {"n_passages": 1000, "n_test": 8, "n_train": 20, "n_validation": 8}
 SMALL = {
@@ -27,7 +26,7 @@ SMALL = {
 }
 
 
-class Knowing(Author):
+class Knowing(TaskModel):
     """A seed model that is right about every other question, as no random one is."""
 
     def answer(self, x, k):

@@ -1,16 +1,17 @@
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.config import Config
-from covrag_lite.outcomes import to_frame
-from covrag_lite.report import pictures, tables, verifier
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import pictures, verifier
 
 
 @pytest.fixture
 def frame(tmp_path, passages, questions, scripted):
     config = Config().change(k=2, runs=str(tmp_path))
-    return to_frame(evaluation.run(config, evaluation.load_resources(config, passages, scripted), questions))
+    return to_frame(evaluate.run(config, evaluate.load_resources(config, passages, scripted), questions))
 
 
 def test_the_long_table_has_n_interval_and_the_papers_value_in_every_row(frame):

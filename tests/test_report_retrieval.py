@@ -5,21 +5,23 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.check.remake import load_basis, make_retrieval
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.outcomes import to_frame
-from covrag_lite.report import pictures, recorded, retrieval
-from covrag_lite.report.retrieval import WORDINGS, join_retrievers, retrieval_table, search_twice, wide
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.runs import recorded
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.tables import pictures
+from covrag_lite.tables import table6 as retrieval
+from covrag_lite.tables.table6 import WORDINGS, join_retrievers, retrieval_table, search_twice, wide
 
 
 @pytest.fixture
 def frame(tmp_path, passages, questions, scripted):
     config = Config().change(k=1, runs=str(tmp_path))
-    resources = evaluation.load_resources(config, passages, scripted)
-    made = evaluation.run_system("CoV-RAG", config, resources, questions)
+    resources = evaluate.load_resources(config, passages, scripted)
+    made = evaluate.run_system("CoV-RAG", config, resources, questions)
     return join_retrievers({"one": made, "two": made})
 
 
@@ -108,10 +110,10 @@ def run(tmp_path, passages, questions, scripted):
     changes = {"data": str(folder), "retrievers": ("bm25",), "retrieval_datasets": ("nq", "webq"), "k": 1}
     config = Config().change(runs=str(tmp_path), n_questions=2, systems=("CoV-RAG",), **changes)
     asked, corpus = load_questions(config), load_passages(config)
-    resources = evaluation.load_resources(config, corpus, scripted)
-    made = evaluation.run(config, resources, asked) + search_twice(asked, resources.search)
+    resources = evaluate.load_resources(config, corpus, scripted)
+    made = evaluate.run(config, resources, asked) + search_twice(asked, resources.search)
     data = {"questions": asked, "every": asked, "passages": corpus}
-    manifest = evaluation.record(tmp_path, "table6", {"bm25": made}, config, scripted, 1.0, data)
+    manifest = evaluate.record(tmp_path, "table6", {"bm25": made}, config, scripted, 1.0, data)
     return recorded.Recorded(tmp_path, "table6", json.loads(json.dumps(manifest)), tmp_path)
 
 

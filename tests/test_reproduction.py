@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 from toy_project import find
 
-from covrag_lite.outcomes import to_frame
-from covrag_lite.report import recorded, tables
-from covrag_lite.report.reproduction import changed, reproduction
+from covrag_lite.runs import recorded
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables.reproduction import changed, reproduction
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from covrag_lite import retrieval, weights
+from covrag_lite import retrieval
 from covrag_lite.config import Config, Retrieval
-from covrag_lite.evaluation import load_resources
+from covrag_lite.engine import weights
+from covrag_lite.evaluate import load_resources
 from covrag_lite.records import Passage
 from covrag_lite.retrieval import dense as by_meaning
 from covrag_lite.retrieval import load_retriever

@@ -4,8 +4,8 @@ import bm25s
 import numpy as np
 import pytest
 
-from covrag_lite import weights
 from covrag_lite.config import Retrieval
+from covrag_lite.engine import weights
 from covrag_lite.records import Passage
 from covrag_lite.retrieval import bm25, load_retriever
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from covrag_lite import revisions
 from covrag_lite.config import Retrieval
+from covrag_lite.oracle import Example
 from covrag_lite.records import Question
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.training import revisions
-from covrag_lite.training.oracle import Example
 
 CLEAN = "Who wrote The Copper Lanterns?"
 MISSPELT = Question("q", "nq", "hoo rote teh coper lnterns?", ("Edith Marrow",), ("p0",), CLEAN, "author+misspelt")

@@ -5,8 +5,8 @@ import pytest
 from covrag_lite import prompts
 from covrag_lite.config import Config
 from covrag_lite.records import Question
-from covrag_lite.training import rewards
-from covrag_lite.training.sources import Source
+from covrag_lite.related import rewards
+from covrag_lite.sources import Source
 
 
 class Writer:
@@ -100,7 +100,7 @@ def test_all_sets_are_rewritten_searched_and_read_together_each_in_its_own_passa
 
 
 def test_a_thousand_rewrites_are_many_steps(monkeypatch):
-    from covrag_lite.training import recipe
+    from covrag_lite import recipe
 
     asked = []
     monkeypatch.setattr(recipe, "train_adapter", lambda config, name, samples: asked.append((config.training, name)))

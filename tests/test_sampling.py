@@ -3,8 +3,8 @@
 import torch
 
 from covrag_lite.config import Model
-from covrag_lite.model.local import load_model
-from covrag_lite.model.sampling import Dice, greedily
+from covrag_lite.engine.local import load_model
+from covrag_lite.engine.sampling import Dice, greedily
 
 
 def test_a_draw_depends_on_prompt_and_number_and_on_no_other_row():

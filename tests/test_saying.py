@@ -2,7 +2,7 @@
 
 import pytest
 
-from covrag_lite.speed.saying import tell_failure
+from benchmarks.saying import tell_failure
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from covrag_lite.check.facts import facts
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.report import seeds
+from covrag_lite.tables import seeds
 
 HELD, OTHER = (Passage("gold", "", "Stonebridge"),), (Passage("other", "", "nothing"),)
 

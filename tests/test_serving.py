@@ -9,10 +9,10 @@ from peft import LoraConfig, get_peft_model
 from transformers import DynamicCache, LlamaConfig
 
 from covrag_lite import config
-from covrag_lite.model import serving
-from covrag_lite.model.decoding import Writer
-from covrag_lite.model.local import load_model
-from covrag_lite.training.loop import own_network
+from covrag_lite.engine import prepare as serving
+from covrag_lite.engine.decoding import Writer
+from covrag_lite.engine.local import load_model
+from covrag_lite.qlora import own_network
 
 PROMPTS = [
     "who wrote it?",

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.check.compare import compare_file
 from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import Config
-from covrag_lite.outcomes import save_outcomes, save_predictions
-from covrag_lite.report.recorded import Recorded
-from covrag_lite.training import sigma
+from covrag_lite.runs.outcomes import save_outcomes, save_predictions
+from covrag_lite.runs.recorded import Recorded
+from covrag_lite.tables import sigma
 
 
 def test_a_setting_is_not_chosen_on_the_fold_that_it_is_scored_on():
@@ -27,7 +27,7 @@ def test_one_fold_chooses_for_the_others_whatever_it_holds_itself():
 
 def run(passages, questions, scripted, tmp_path):
     config = Config().change(k=2, runs=str(tmp_path))
-    return evaluation.run_system("CoV-RAG", config, evaluation.load_resources(config, passages, scripted), questions)
+    return evaluate.run_system("CoV-RAG", config, evaluate.load_resources(config, passages, scripted), questions)
 
 
 def test_the_rules_are_compared_on_the_questions_that_can_be_scored(passages, questions, scripted, tmp_path):

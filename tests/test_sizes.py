@@ -12,7 +12,8 @@ from covrag_lite.check import gather_sizes
 from covrag_lite.check.facts import facts
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
-from covrag_lite.report import seeds, sizes
+from covrag_lite.tables import figure4 as sizes
+from covrag_lite.tables import seeds
 
 SMALL, LARGE = "smollm2-135m", "qwen2.5-coder-1.5b"
 

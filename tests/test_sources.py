@@ -7,8 +7,8 @@ import pytest
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.metrics import normalise
-from covrag_lite.training.sources import load_searches, load_sources
-from covrag_lite.training.synthesis import answer_samples
+from covrag_lite.sources import load_searches, load_sources
+from covrag_lite.synthesis import answer_samples
 
 CITED = {"question": "who?", "answer": "Edith wrote it [1].", "references": ["Edith wrote it.", "Nobody knows."]}
 PLAIN = {"id": "0", "question": "who wrote it?", "answers": ["Edith"]}

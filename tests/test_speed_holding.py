@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import torch
 
-from covrag_lite.speed import card, folders, holding, training
-from covrag_lite.speed.saying import last_words, tell_root
+from benchmarks import card, folders, holding, training
+from benchmarks.saying import last_words, tell_root
 
 SIZES = (10, 20, 40, 80, 160)
 
@@ -61,7 +61,7 @@ def test_what_a_card_holds_is_measured_for_training_and_answering(tmp_path, monk
         monkeypatch.setattr(sys, "argv", ["card", json.dumps(task)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the module is imported already
-            runpy.run_module("covrag_lite.speed.card", run_name="__main__")
+            runpy.run_module("benchmarks.card", run_name="__main__")
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 
     monkeypatch.setattr(holding, "run_child", run_here)
@@ -241,7 +241,7 @@ def test_a_process_is_told_by_its_last_line():
 
 
 def test_old_records_and_new_ones_are_read_alike(tmp_path):
-    from covrag_lite.speed import report
+    from benchmarks import report
 
     rows = [
         {"backbone": "7b", "card_gb": 24.0, "row": 8192, "training_peak_gb": 12.8, "batch": 16},

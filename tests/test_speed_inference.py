@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 from peft import LoraConfig, get_peft_model
 
+from benchmarks import continuous, inference, replaying, scaling, stages
+from benchmarks.rows import Rows, known_rows
 from covrag_lite.config import Config, Data, Model, Retrieval, World
-from covrag_lite.model.local import load_model
+from covrag_lite.engine.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import continuous, inference, replaying, scaling, stages
-from covrag_lite.speed.rows import Rows, known_rows
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
 

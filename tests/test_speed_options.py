@@ -21,7 +21,7 @@ SLIPS = [
 
 @pytest.mark.parametrize("module, words, sentence", SLIPS)
 def test_a_slip_is_told_in_a_sentence(module, words, sentence, monkeypatch, capsys):
-    main = importlib.import_module(f"covrag_lite.speed.{module}").main
+    main = importlib.import_module(f"benchmarks.{module}").main
     monkeypatch.setattr(sys, "argv", [module, *words])
     with pytest.raises(SystemExit) as end:
         main()
@@ -30,7 +30,7 @@ def test_a_slip_is_told_in_a_sentence(module, words, sentence, monkeypatch, caps
 
 
 def test_lists_are_read_as_they_are_meant():
-    from covrag_lite.speed import options
+    from benchmarks import options
 
     assert options.some_of(["a b", "c"], ";")("c; a b") == ["c", "a b"]
     assert options.numbers(int)("10,1000") == [10, 1000]

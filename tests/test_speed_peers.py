@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from benchmarks import continuous, folders, peer, peers, sft
+from benchmarks.shapes import build_network, full_rows, length_mix
 from covrag_lite.config import Config, Data, Model, Retrieval, World
-from covrag_lite.model import serving
-from covrag_lite.model.local import load_model
+from covrag_lite.engine import prepare as serving
+from covrag_lite.engine.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import continuous, folders, peer, peers, sft
-from covrag_lite.speed.shapes import build_network, full_rows, length_mix
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why", "who wrote it?" * 9]
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from benchmarks import profiling, reading
 from covrag_lite.config import Config, Model, Retrieval
-from covrag_lite.model import packed
-from covrag_lite.model.local import load_model
+from covrag_lite.engine import varlen_prefill as packed
+from covrag_lite.engine.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import profiling, reading
 
 
 @pytest.fixture(scope="module")

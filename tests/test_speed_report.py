@@ -2,7 +2,7 @@ import json
 
 import pandas as pd
 
-from covrag_lite.speed import report
+from benchmarks import report
 
 
 def test_the_best_way_to_train_is_the_quickest_within_the_memory():

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks import corpus, report, retrieving, served
+from benchmarks.engines import K
+from benchmarks.retrieving import ENGINES
 from covrag_lite.config import Config
-from covrag_lite.speed import corpus, report, retrieving, served
-from covrag_lite.speed.engines import K
-from covrag_lite.speed.retrieving import ENGINES
 
 
 @pytest.fixture(scope="module")

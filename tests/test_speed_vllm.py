@@ -10,11 +10,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
+from benchmarks import vllm_peer
 from covrag_lite import prompts
 from covrag_lite.config import Config, Model, Retrieval
-from covrag_lite.model.local import load_model
+from covrag_lite.engine.local import load_model
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.speed import vllm_peer
 
 VERDICT = prompts.render_verdict([0.5] * 6, "false", "Who wrote it?")
 

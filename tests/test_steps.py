@@ -11,9 +11,11 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from covrag_lite import config
-from covrag_lite.model import recording, stepping, steps
-from covrag_lite.model.decoding import Writer
-from covrag_lite.model.local import load_model
+from covrag_lite.engine import cuda_graphs as recording
+from covrag_lite.engine import decode_session as stepping
+from covrag_lite.engine import decode_step as steps
+from covrag_lite.engine.decoding import Writer
+from covrag_lite.engine.local import load_model
 
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from covrag_lite import synthesis
 from covrag_lite.config import Config
+from covrag_lite.corruption import break_question, is_repetitive, move_citations, repeat_words
 from covrag_lite.metrics import holds_answer
+from covrag_lite.oracle import Example, annotate, judge
 from covrag_lite.prompts import parse_verdict
 from covrag_lite.records import CITATION, Passage, Question
-from covrag_lite.training import synthesis
-from covrag_lite.training.oracle import Example, annotate, judge
-from covrag_lite.training.sources import Source, load_searches
-from covrag_lite.training.spoiling import break_question, is_repetitive, move_citations, repeat_words
+from covrag_lite.sources import Source, load_searches
 
 CONFIG = Config().change(k=2)
 CLEAN = "Who wrote The Copper Lanterns?"

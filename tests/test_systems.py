@@ -6,11 +6,8 @@ from dataclasses import replace
 import pytest
 
 from covrag_lite import systems
-from covrag_lite.prompts import parse_verdict, render_verdict
-from covrag_lite.records import Round
-from covrag_lite.systems.baselines import closed_book, rag, start_revise
-from covrag_lite.systems.chain import cov_rag
-from covrag_lite.systems.controls import (
+from covrag_lite.baselines import closed_book, rag, start_revise
+from covrag_lite.controls import (
     hand_on,
     judge_other_answers,
     judge_other_references,
@@ -18,7 +15,10 @@ from covrag_lite.systems.controls import (
     shuffled,
     verify_only,
 )
-from covrag_lite.systems.tools import Tools, by_doubt, by_revision, by_thresholds, keep_likelier, never
+from covrag_lite.method import cov_rag
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Round
+from covrag_lite.tools import Tools, by_doubt, by_revision, by_thresholds, keep_likelier, never
 
 WRITER, BIRTHPLACE = "who wrote the copper lanterns", "wher was edit marow born"
 REVISED = "Where was Edith Marrow born?"

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from covrag_lite import tasks
 from covrag_lite.config import Model
-from covrag_lite.journal import Journal
-from covrag_lite.model import asking
-from covrag_lite.model.author import Author
+from covrag_lite.related import asking
+from covrag_lite.related import prompts as tasks
+from covrag_lite.runs.journal import Journal
+from covrag_lite.task_model import TaskModel
 
 
 def test_a_plan_is_its_numbered_lines():
@@ -55,7 +55,7 @@ def test_feedback_is_asked_for_by_the_scores(passages):
 
 @pytest.fixture
 def author(scripted, tmp_path):
-    return Author(Model(), scripted, Journal(tmp_path / "journal.jsonl"))
+    return TaskModel(Model(), scripted, Journal(tmp_path / "journal.jsonl"))
 
 
 def test_several_sessions_are_samples_and_one_is_the_likeliest(author, scripted):
@@ -80,7 +80,7 @@ def test_each_task_goes_through_the_model_with_its_own_prompt(author, scripted, 
 
 
 def test_an_endpoint_is_asked_for_another_sample_by_a_seed(monkeypatch):
-    from covrag_lite.model.endpoint import Endpoint
+    from covrag_lite.engine.endpoint import Endpoint
 
     monkeypatch.setenv("OPENAI_API_KEY", "any")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")

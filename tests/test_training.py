@@ -11,16 +11,17 @@ import pytest
 import torch
 import transformers
 
+from benchmarks import training as speed
 from covrag_lite import config
-from covrag_lite.model.decoding import continue_ids
-from covrag_lite.model.local import load_model
-from covrag_lite.model.packed import is_known
+from covrag_lite import qlora as loop
+from covrag_lite.engine import layers, lora, loss, memory, optimizer
+from covrag_lite.engine.decoding import continue_ids
+from covrag_lite.engine.local import load_model
+from covrag_lite.engine.offload import Shelf
+from covrag_lite.engine.varlen_prefill import is_known
+from covrag_lite.packing import Encoded, Shape, encode, lay_out, pack, shape_of
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.records import Sample
-from covrag_lite.speed import training as speed
-from covrag_lite.training import layers, loop, lora, loss, memory, optimizer
-from covrag_lite.training.packing import Encoded, Shape, encode, lay_out, pack, shape_of
-from covrag_lite.training.shelf import Shelf
 
 RECORDED = [17.02075, 16.76861, 15.73309]  # of the first three steps, on CPU
 SETTINGS = config.Training(

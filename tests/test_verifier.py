@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from covrag_lite.report import verifier
-from covrag_lite.report.bounds import bounds, count_found, error_classes
+from covrag_lite.tables import verifier
+from covrag_lite.tables.bounds import bounds, count_found, error_classes
 
 
 def make_frame(rows):

@@ -7,16 +7,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from toy_web import QUICK, free_port, page, reply, searxng, serve
 
-from covrag_lite import evaluation, weights
+from covrag_lite import evaluate
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.report import recorded, retrieval
-from covrag_lite.report.reproduction import changed
+from covrag_lite.engine import weights
 from covrag_lite.retrieval import load_retriever, web
 from covrag_lite.retrieval.web import live, providers, snapshot, visiting
 from covrag_lite.retrieval.web.errors import SearchError
 from covrag_lite.retrieval.web.providers import Hit
 from covrag_lite.retrieval.web.snapshot import Page, Result
+from covrag_lite.runs import recorded
+from covrag_lite.tables import table6 as retrieval
+from covrag_lite.tables.reproduction import changed
 
 FACTS = {
     "/novel": "The Copper Lanterns is a novel by Edith Marrow, published in 1893 and never printed again.",
@@ -122,10 +124,10 @@ def test_live_search_is_off_unless_allowed(settings, site):
 def record_run(folder, live, settings, scripted, questions):
     """CoV-RAG over the web, recorded as a table is."""
     config = Config().change(**vars(settings) | {"live": live, "runs": str(folder / "runs"), "data": "a folder"})
-    resources = evaluation.load_resources(config, [], scripted)
-    made = evaluation.run_system("CoV-RAG", config, resources, questions[:3])
+    resources = evaluate.load_resources(config, [], scripted)
+    made = evaluate.run_system("CoV-RAG", config, resources, questions[:3])
     data = {"questions": questions[:3], "passages": []}
-    return made, evaluation.record(folder / "out", "table2", {"": made}, config, scripted, 1.0, data)
+    return made, evaluate.record(folder / "out", "table2", {"": made}, config, scripted, 1.0, data)
 
 
 def test_a_run_with_the_server_gone_ends_with_the_same_bytes(settings, site, scripted, questions, tmp_path):

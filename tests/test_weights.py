@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import transformers
 
-from covrag_lite import weights
+from covrag_lite.engine import weights
 
 
 @pytest.fixture

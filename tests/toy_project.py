@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 from conftest import ScriptedModel
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.check import check, remake
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.judging import judges
 from covrag_lite.judging.answers import load_answers
 from covrag_lite.judging.ballots import CRITERIA
-from covrag_lite.report import recorded
-from covrag_lite.report.retrieval import search_twice
+from covrag_lite.runs import recorded
+from covrag_lite.tables.table6 import search_twice
 
 CLAIMS = "CoV-RAG answers {CoV-RAG average} % of {CoV-RAG average n}, {CoV-RAG-S → CoV-RAG points} points more.\n"
 README = "# Toy\n\n<!-- made from results/toy/table2.claims.md -->\n<!-- end -->\n\nAnd 12 more.\n"
@@ -44,7 +44,7 @@ def build(root):
     questions, passages = load_questions(config), load_passages(config)
     model = Guesser(config.model)
     model.guesses = [question.answers[0] for question in questions]
-    resources = evaluation.load_resources(config, passages, model)
+    resources = evaluate.load_resources(config, passages, model)
     answer_questions(root, config, resources, questions, passages)
     judge_answers(root)
     search_passages(root, config, resources, questions, passages)
@@ -55,13 +55,13 @@ def build(root):
 def record(root, table, config, model, parts, **data):
     """A recorded run without its table yet."""
     folder = root / "results" / "toy"
-    manifest = evaluation.record(folder, table, parts, config, model, 1.0, data)
+    manifest = evaluate.record(folder, table, parts, config, model, 1.0, data)
     return recorded.Recorded(folder, table, manifest)
 
 
 def answer_questions(root, config, resources, questions, passages):
     """A recorded Table 2."""
-    predictions = evaluation.run(config, resources, questions)
+    predictions = evaluate.run(config, resources, questions)
     run = record(root, "table2", config, resources.model, {"": predictions}, questions=questions, passages=passages)
     remake.make_accuracy(run, predictions, run.folder)
     run.file("claims.md").write_text(CLAIMS)
@@ -94,10 +94,10 @@ def search_passages(root, config, resources, questions, passages):
     asked = [question for question in questions if question.dataset in ("search", "entity")]
     made = {}
     for name, search in {"bm25": resources.search, "backwards": backwards}.items():
-        answered = evaluation.run_system("CoV-RAG", config, replace(resources, search=search), asked)
+        answered = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), asked)
         made[name] = answered + search_twice(every, search)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "hash_encoder", lambda encoder: "none")
+        patch.setattr(evaluate, "hash_encoder", lambda encoder: "none")
         data = {"questions": asked, "every": every, "passages": passages}
         run = record(root, "table6", config, resources.model, made, **data)
     remake.make_retrieval(run, made, run.folder)

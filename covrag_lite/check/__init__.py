@@ -14,9 +14,10 @@ from covrag_lite.check.claims import check_documents
 from covrag_lite.check.compare import compare_file
 from covrag_lite.check.remake import FIGURES, MAKE, load_basis
 from covrag_lite.config import ROOT
-from covrag_lite.report import seeds, sizes
-from covrag_lite.report.recorded import Recorded, find
-from covrag_lite.report.sizes import Sizes
+from covrag_lite.runs.recorded import Recorded, find
+from covrag_lite.tables import figure4 as sizes
+from covrag_lite.tables import seeds
+from covrag_lite.tables.figure4 import Sizes
 
 
 def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]:

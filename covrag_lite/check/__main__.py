@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from covrag_lite.check import check
-from covrag_lite.report.recorded import find
+from covrag_lite.runs.recorded import find
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.report.reproduction import KEY
+from covrag_lite.tables.reproduction import KEY
 
 
 def compare_file(recorded: Path, made: Path) -> tuple[list[str], list[str]]:

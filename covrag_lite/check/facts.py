@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.outcomes import to_frame
+from benchmarks import rental, report
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, bounds, failures, position, related, retrieval, seeds, sizes, tables, verifier
-from covrag_lite.report.seeds import Seeds
-from covrag_lite.report.sizes import Sizes
-from covrag_lite.speed import rental, report
+from covrag_lite.related import table as related
+from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.systems import palette
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import bounds, failures, seeds, verifier
+from covrag_lite.tables import figure4 as sizes
+from covrag_lite.tables import table4 as position
+from covrag_lite.tables import table5 as ablation
+from covrag_lite.tables import table6 as retrieval
+from covrag_lite.tables.figure4 import Sizes
+from covrag_lite.tables.seeds import Seeds
 
 # What a run's numbers come from: predictions, the neighbours' frame, predictions by retriever, by training seed or by
 # the backbone's size, measured speed.

@@ -5,18 +5,22 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks import report
 from covrag_lite import config
-from covrag_lite.aiding import wider_passages
 from covrag_lite.judging import judges, ranking
 from covrag_lite.judging.answers import Answers, load_answers
-from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report import ablation, live, pictures, related, retrieval, sizes, tables
-from covrag_lite.report.choice import choose
-from covrag_lite.report.recorded import Recorded, check_data, load_or_outcomes, load_searches
-from covrag_lite.report.world import knob_effects
-from covrag_lite.speed import report
-from covrag_lite.training import sigma
+from covrag_lite.related import table as related
+from covrag_lite.related.tools import wider_passages
+from covrag_lite.runs.choice import choose
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import Recorded, check_data, load_or_outcomes, load_searches
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import figure4 as sizes
+from covrag_lite.tables import live, pictures, sigma
+from covrag_lite.tables import table5 as ablation
+from covrag_lite.tables import table6 as retrieval
+from covrag_lite.tables.world import knob_effects
 
 
 def load_basis(run: Recorded, root: Path) -> object:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.config import ROOT, Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Passage, Prediction, Question
-from covrag_lite.report import recorded
+from covrag_lite.runs import recorded
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def _run_anew(config: Config) -> Answers:
     """New answers of the ranked systems."""
     questions = load_questions(config)
     passages = load_passages(config)
-    resources = evaluation.load_resources(config, passages)
-    predictions = evaluation.run(config.change(systems=config.judging.ranked), resources, questions)
+    resources = evaluate.load_resources(config, passages)
+    predictions = evaluate.run(config.change(systems=config.judging.ranked), resources, questions)
     return Answers(predictions, questions, passages, resources.model)
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from covrag_lite import prompts
-from covrag_lite.journal import Journal
-from covrag_lite.model.completion import complete
-from covrag_lite.model.endpoint import Endpoint, EndpointError
+from covrag_lite.completion import complete
+from covrag_lite.engine.endpoint import Endpoint, EndpointError
 from covrag_lite.records import Passage, Prediction, Question
-from covrag_lite.training.teacher import AGAIN
+from covrag_lite.runs.journal import Journal
+from covrag_lite.teacher import AGAIN
 
 if TYPE_CHECKING:
     from covrag_lite.judging.answers import Answers

@@ -13,12 +13,12 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite.config import Config
-from covrag_lite.journal import Journal
+from covrag_lite.engine.endpoint import PREFIX, Endpoint
 from covrag_lite.judging.answers import Answers
 from covrag_lite.judging.ballots import by_endpoint
 from covrag_lite.judging.rubric import rubric
-from covrag_lite.model.endpoint import PREFIX, Endpoint
 from covrag_lite.records import Passage, Question
+from covrag_lite.runs.journal import Journal
 
 PROXY = "rubric (proxy)"  # its name wherever its numbers are shown
 COLUMNS = ["judge", "order", "dataset", "id", "system", "criterion", "score", "ranked"]

@@ -15,8 +15,8 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.judging.judges import Answers
-from covrag_lite.report.paper import find_values
-from covrag_lite.report.tables import PAIRS, in_order, to_markdown
+from covrag_lite.tables.accuracy import PAIRS, in_order, to_markdown
+from covrag_lite.tables.paper import find_values
 
 MEASURES = {
     "rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",

@@ -14,12 +14,12 @@ import pandas as pd
 
 from covrag_lite import metrics, prompts
 from covrag_lite.config import Config
-from covrag_lite.journal import Journal
+from covrag_lite.engine.endpoint import PREFIX, Endpoint
 from covrag_lite.judging.ballots import ask
-from covrag_lite.model.endpoint import PREFIX, Endpoint
-from covrag_lite.outcomes import to_frame
 from covrag_lite.records import Prediction
-from covrag_lite.report.ablation import CHAINS, cut, revisions
+from covrag_lite.runs.journal import Journal
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.tables.table5 import CHAINS, cut, revisions
 
 COLUMNS = ["system", "judge", "n", "right", "low", "high", "unreadable", "counted", "same", "κ"]
 

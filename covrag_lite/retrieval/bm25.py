@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from covrag_lite import config, weights
+from covrag_lite import config
 from covrag_lite.data import digest
+from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 
 if TYPE_CHECKING:

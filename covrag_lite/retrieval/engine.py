@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from covrag_lite import config, weights
+from covrag_lite import config
+from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import bm25, lance
 

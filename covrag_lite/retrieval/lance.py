@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from covrag_lite.data import digest
-from covrag_lite.progress import track
 from covrag_lite.records import Passage
 from covrag_lite.retrieval import bm25
+from covrag_lite.runs.progress import track
 
 if TYPE_CHECKING:
     from lancedb import DBConnection

@@ -14,18 +14,8 @@ from dataclasses import dataclass
 from random import Random
 
 from covrag_lite import config
-from covrag_lite.data.world.entities import (
-    KINDS,
-    VOCABULARY,
-    WORDS,
-    Entity,
-    fill,
-    name_slots,
-    namesake,
-    rng_for,
-    twin,
-)
-from covrag_lite.data.world.telling import claim, describe, mistake
+from covrag_lite.data.world.entities import KINDS, VOCABULARY, WORDS, Entity, fill, name_slots, namesake, rng_for, twin
+from covrag_lite.data.world.verbalize import claim, describe, mistake
 
 # Kind of trap -> the parameter with its share of questions, what a kind of entity needs for it, and how many entities
 # of a district have one for a share of 1: the first two kinds concern all that can be asked of an entity.

@@ -7,7 +7,8 @@ lets through, `extraction` and `pages` make passages of them. The dense retrieve
 
 from collections.abc import Sequence
 
-from covrag_lite import config, weights
+from covrag_lite import config
+from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
 from covrag_lite.retrieval.web.errors import SearchError, show

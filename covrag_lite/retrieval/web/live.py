@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 from covrag_lite import config
-from covrag_lite.progress import track
 from covrag_lite.retrieval.web.connection import Reply
 from covrag_lite.retrieval.web.errors import PageError, SearchError
 from covrag_lite.retrieval.web.extraction import Extractor
@@ -13,6 +12,7 @@ from covrag_lite.retrieval.web.pages import TITLE, clean, read_page
 from covrag_lite.retrieval.web.providers import PROVIDERS, Hit
 from covrag_lite.retrieval.web.snapshot import Page, Result, Snapshot, now
 from covrag_lite.retrieval.web.visiting import Visitor
+from covrag_lite.runs.progress import track
 
 HOSTS = 8  # asked at once; the pages of one host come one after the other
 EMPTY = 5  # queries in a row without a single passage: then it is not the queries

@@ -1,0 +1,103 @@
+"""Model folders with the weights in 4 bits already: what every way of training reads, so that all have the same base.
+
+A shape of `shapes` has random weights; a folder or a GGUF file has its own, which are quantised once. `peers`
+and `holding` let a process of its own call `write_folder` before they measure.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from benchmarks.shapes import SHAPES, build_network
+from covrag_lite import config as configs
+from covrag_lite.engine.local import load_model
+
+END = "<end>"  # the one token that a tokenizer of random weights must know
+
+
+def quantization(dtype: torch.dtype) -> BitsAndBytesConfig:
+    """NF4 with double quantisation, as everywhere in this project."""
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+
+
+def write_folder(name: str, folder: Path, device: str) -> Path:
+    """The 4-bit folder of a shape, of a model's folder or of its GGUF file, written once under `folder`."""
+    place = folder / Path(name).name.replace(".", "-")
+    if not (place / "config.json").exists():
+        network, tokenizer = random_weights(name, device) if name in SHAPES else own_weights(name, device)
+        making = place.with_name(f"{place.name}.{os.getpid()}")
+        save_four_bit(network, tokenizer, making)
+        try:
+            making.rename(place)
+        except OSError:  # another process was faster
+            shutil.rmtree(making)
+    return place
+
+
+def random_weights(shape: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A network of this shape, and a tokenizer whose tokens are written as numbers: "<12> <7>"."""
+    network = build_network(shape, device)
+    words = {END: 0} | {f"<{i}>": i for i in range(1, SHAPES[shape].vocabulary)}
+    raw = Tokenizer(models.WordLevel(words, unk_token=END))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {
+        "bos_token": END,
+        "eos_token": END,
+        "pad_token": "<1>",
+        "unk_token": END,
+    }  # Unsloth wants a pad of its own
+    return network, PreTrainedTokenizerFast(tokenizer_object=raw, **special)
+
+
+def own_weights(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model's own weights, quantised as our loader does it."""
+    model = load_model(configs.Model(model=name, adapters="none", device=device))
+    tokenizer = model.tokenizer
+    if tokenizer.pad_token_id == tokenizer.eos_token_id:  # Unsloth wants a pad of its own
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(1)
+    return model.network, tokenizer
+
+
+def save_four_bit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a network with its 4-bit weights as they are, and its tokenizer."""
+    folder.mkdir(parents=True)
+    tokenizer.save_pretrained(folder)
+    tensors = dict(network.state_dict())
+    if network.config.tie_word_embeddings:
+        tensors.pop("lm_head.weight", None)
+    save_file(
+        {name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
+    network.config.quantization_config = quantization(network.dtype)
+    network.config.architectures = [type(network).__name__]
+    network.config.save_pretrained(folder)
+
+
+def load_four_bit(folder: Path, device: str, attention: str = "sdpa") -> PreTrainedModel:
+    """The network of such a folder, as transformers loads it."""
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, device_map=device, use_safetensors=True, attn_implementation=attention
+    )
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of such a folder."""
+    return AutoTokenizer.from_pretrained(folder)

@@ -1,0 +1,137 @@
+"""Training with what others use instead: trl's SFTTrainer, with Liger's kernels or without, and Unsloth.
+
+Each way gets the very rows that ours gets, packed already, in the same order, and takes one update a step. `peers`
+calls this in a process of each way's own, because Liger and Unsloth change transformers' code where they are imported.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from peft import LoraConfig
+from transformers import PreTrainedModel, TrainerCallback
+
+from benchmarks.folders import load_four_bit, load_tokenizer
+from benchmarks.training import Step
+from covrag_lite.config import Training
+from covrag_lite.packing import Encoded
+
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+class Clock(TrainerCallback):
+    """Each step's seconds and loss."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.losses: list[float] = []
+
+    def on_step_begin(self, *_: object, **__: object) -> None:
+        if not self.seconds:
+            self.last = time.perf_counter()
+
+    def on_log(self, *_: object, logs: dict, **__: object) -> None:
+        """Called after every step with its loss, for which the device had to be done."""
+        if "loss" in logs:
+            now = time.perf_counter()
+            self.seconds.append(now - self.last)
+            self.losses.append(logs["loss"])
+            self.last = now
+
+
+def to_row(samples: Sequence[Encoded]) -> dict[str, list[int]]:
+    """One packed row as trl's own packing leaves it: tokens, labels, and the lengths of its samples."""
+    ids, labels = [], []
+    for one in samples:
+        ids += one.ids
+        labels += [-100] * one.start + list(one.ids[one.start :])
+    return {"input_ids": ids, "labels": labels, "seq_lengths": [len(one.ids) for one in samples]}
+
+
+def arguments(steps: Sequence[Step], settings: Training, out: Path, device: str, given: dict) -> dict:
+    """What every way's SFTConfig has: our samples a step, our rate and clip, bf16, no evaluation, no checkpoints."""
+    return {
+        "output_dir": str(out),
+        "max_steps": len(steps),
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": len(steps[0]),
+        "max_length": settings.pack_tokens,
+        "packing": True,
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "train_sampling_strategy": "sequential",
+        "learning_rate": 1e-4,
+        "lr_scheduler_type": "constant",
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "bf16": device == "cuda",
+        "use_cpu": device == "cpu",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "seed": settings.training_seed,
+    } | given
+
+
+def run_trl(
+    folder: Path, steps: Sequence[Step], settings: Training, device: str, out: Path, given: dict, attention: str
+) -> Clock:
+    """trl on the 4-bit folder; `given` are the settings that make this way of using it."""
+    network = load_four_bit(folder, device, attention)
+    adapters = LoraConfig(
+        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=LINEARS, task_type="CAUSAL_LM"
+    )
+    torch.manual_seed(settings.training_seed)
+    return fit(network, folder, steps, arguments(steps, settings, out, device, given), device, adapters)
+
+
+def run_unsloth(
+    folder: Path, steps: Sequence[Step], settings: Training, device: str, out: Path, given: dict, checkpointing: str
+) -> Clock:
+    """Unsloth on the 4-bit folder, with the settings of its guides."""
+    from unsloth import FastLanguageModel
+
+    network, _ = FastLanguageModel.from_pretrained(
+        model_name=str(folder), max_seq_length=settings.pack_tokens, dtype=None, load_in_4bit=True
+    )
+    adapted = FastLanguageModel.get_peft_model(
+        network,
+        r=settings.lora_rank,
+        lora_alpha=settings.lora_alpha,
+        lora_dropout=0,
+        bias="none",
+        target_modules=LINEARS,
+        use_gradient_checkpointing=checkpointing,
+        random_state=settings.training_seed,
+    )
+    return fit(adapted, folder, steps, arguments(steps, settings, out, device, given), device)
+
+
+def fit(
+    network: PreTrainedModel,
+    folder: Path,
+    steps: Sequence[Step],
+    given: dict,
+    device: str,
+    adapters: LoraConfig | None = None,
+) -> Clock:
+    """Train by SFTTrainer, as it is or as Unsloth has changed it."""
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    clock = Clock()
+    trainer = SFTTrainer(
+        model=network,
+        args=SFTConfig(**given),
+        train_dataset=Dataset.from_list([to_row(row) for step in steps for row in step]),
+        processing_class=load_tokenizer(folder),
+        peft_config=adapters,
+        callbacks=[clock],
+    )
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    trainer.train()
+    return clock

@@ -1,0 +1,178 @@
+"""What the speed of training is measured on: Llamas with random weights, samples, and the ways to train.
+
+Networks are quantised layer by layer on the device, so that 13B needs no more of the host than of the GPU. `training`
+times the ways to train, and `inference` answers with a random network.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from bitsandbytes.nn import Linear4bit, Params4bit
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from covrag_lite.packing import Encoded
+
+
+class Shape(NamedTuple):
+    """The sizes of a Llama."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    vocabulary: int
+    tied: bool  # one matrix for embedding and logits
+
+
+SHAPES = {
+    "tiny": Shape(64, 192, 2, 4, 2, 512, True),
+    "smollm2": Shape(576, 1536, 30, 9, 3, 49152, True),
+    "1.5b": Shape(1536, 8960, 28, 12, 2, 151936, True),  # of Qwen2.5
+    "7b": Shape(4096, 11008, 32, 32, 32, 32000, False),
+    "13b": Shape(5120, 13824, 40, 40, 40, 32000, False),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to train: the plain one, or ours with these settings."""
+
+    name: str
+    pack_tokens: int = 0  # 0 is the plain way
+    execution: str = "compiled+graph"
+    checkpointing: float = 1.0
+    unpack: str = "no"
+    own_layers: bool = True  # or transformers' and peft's, packed all the same
+    prepared: bool = False  # the plain way as peft's guide has it: what is not in 4 bits is turned into fp32
+
+
+PLAIN = Variant("plain")
+PREPARED = Variant("plain, prepared by peft", prepared=True)
+AGAIN = Variant("plain, once more")  # at the end: what has drifted since the first
+VARIANTS = {  # the likeliest winners first: what does not fit into the time is left out
+    "tiny": [
+        PLAIN,
+        PREPARED,
+        Variant("ours, 1k", 1024, "eager"),
+        Variant("ours, unpacked, all kept, 1k", 1024, "eager", 0.0, "yes"),
+    ],
+    "smollm2": [
+        PLAIN,
+        Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"),
+        PREPARED,
+        Variant("ours, unpacked, all kept, 16k", 16384, checkpointing=0.0, unpack="yes"),
+        Variant("ours, 8k", 8192),
+        Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", 0.0, "yes"),
+        Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", 0.0, "yes"),
+        Variant("packed alone, 8k", 8192, "eager", own_layers=False),
+        AGAIN,
+    ],
+    "1.5b": [
+        PLAIN,
+        Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"),
+        Variant("ours, 8k", 8192),
+        Variant("ours, 4k", 4096),
+        AGAIN,
+    ],
+    "7b": [
+        PLAIN,
+        Variant("ours, 4k", 4096),
+        Variant("ours, 2k", 2048),
+        PREPARED,
+        Variant("ours, 8k", 8192),
+        Variant("ours, quarter kept, 4k", 4096, checkpointing=0.75),
+        Variant("ours, 4k, not compiled", 4096, "graph"),
+        Variant("ours, 4k, no graph", 4096, "eager"),
+        Variant("packed alone, 4k", 4096, "eager", own_layers=False),
+        AGAIN,
+    ],
+    "13b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), AGAIN, PREPARED, Variant("ours, 8k", 8192)],
+}
+
+
+def build_network(shape: str, device: str) -> LlamaForCausalLM:
+    """A Llama of this shape with random weights, its linear layers quantised one by one on the device."""
+    sizes = SHAPES[shape]
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    config = LlamaConfig(
+        hidden_size=sizes.hidden,
+        intermediate_size=sizes.intermediate,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.key_value_heads,
+        vocab_size=sizes.vocabulary,
+        tie_word_embeddings=sizes.tied,
+        max_position_embeddings=4096,
+        dtype=dtype,
+    )
+    with torch.device("meta"):
+        network = LlamaForCausalLM(config).to(dtype)
+    fill_with_random_weights(network, device, dtype)
+    network.model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
+    if sizes.tied:
+        network.lm_head.weight = network.model.embed_tokens.weight
+    network.is_loaded_in_4bit = True  # what peft looks at to choose its 4-bit layer
+    return network
+
+
+def fill_with_random_weights(network: torch.nn.Module, device: str, dtype: torch.dtype) -> None:
+    """Give a network without weights random ones, in 4 bits where a layer is linear and does not make the logits."""
+    generator = torch.Generator(device).manual_seed(0)
+
+    def draw(weight: torch.Tensor) -> torch.Tensor:
+        return torch.randn(weight.shape, generator=generator, device=device, dtype=dtype) * 0.02
+
+    for parent in list(network.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, torch.nn.Linear) and name != "lm_head":
+                setattr(parent, name, quantised(layer, draw(layer.weight), dtype))
+        for name, weight in list(parent.named_parameters(recurse=False)):
+            if weight.is_meta:
+                is_matrix = weight.dim() > 1  # all else scales a norm
+                value = draw(weight) if is_matrix else torch.ones(weight.shape, device=device, dtype=dtype)
+                setattr(parent, name, torch.nn.Parameter(value, requires_grad=False))
+
+
+def quantised(layer: torch.nn.Linear, weight: torch.Tensor, dtype: torch.dtype) -> Linear4bit:
+    """A linear layer with these weights in NF4 with double quantisation."""
+    new = Linear4bit(
+        layer.in_features, layer.out_features, bias=False, compute_dtype=dtype, quant_type="nf4", device="meta"
+    )
+    packed = Params4bit(weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=new)
+    new.weight = packed.to(weight.device)  # moving it quantises it
+    return new
+
+
+def length_mix(n: int, vocabulary: int, seed: int = 0, text: Sequence[int] = ()) -> list[Encoded]:
+    """Samples of our training data's lengths: answers of some 500 tokens with 15 to learn, verdicts of 750 with 110.
+
+    Their tokens are drawn one by one, or are pieces of a text's.
+    """
+    generator = random.Random(seed)
+    samples = []
+    for i in range(n):
+        task = i % 2
+        low, high, targets = ((450, 550, 15), (700, 800, 110))[task]
+        length = generator.randint(low, high)
+        samples.append(Encoded(task, draw_ids(length, vocabulary, generator, text), length - targets))
+    return generator.sample(samples, n)
+
+
+def full_rows(n: int, vocabulary: int, length: int, seed: int = 0, text: Sequence[int] = ()) -> list[Encoded]:
+    """Samples that each fill a row of their own, with 110 tokens to learn."""
+    generator = random.Random(seed)
+    targets = min(110, length // 2)
+    return [Encoded(1, draw_ids(length, vocabulary, generator, text), length - targets) for _ in range(n)]
+
+
+def draw_ids(length: int, vocabulary: int, generator: random.Random, text: Sequence[int] = ()) -> tuple[int, ...]:
+    """So many tokens, drawn one by one, or a piece of the text where there is one."""
+    if text:
+        begin = generator.randrange(len(text) - length)
+        return tuple(text[begin : begin + length])
+    return tuple(generator.randrange(vocabulary) for _ in range(length))

@@ -1,0 +1,198 @@
+"""Which decoding steps of fixed shapes a network has, and how a batch goes through them.
+
+`decoding` begins a course of steps once a batch has read its prompts. Where steps do not fit into memory, do not pay
+or cannot be recorded, it goes on without.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from covrag_lite.engine.cuda_graphs import Recorder
+from covrag_lite.engine.decode_step import Shape, Step, Store, rounded
+from covrag_lite.engine.elementwise import reading_functions
+from covrag_lite.engine.execution import choose_layers
+from covrag_lite.engine.prepare import Roomy, free_memory
+from covrag_lite.engine.varlen_prefill import is_readable
+
+WORTH = 6  # steps from which recording one pays
+FEWER = 4  # rows move to a smaller shape when this part of them is left
+SPARE = 1.25  # of the store over what a first batch takes: later ones are of other shapes
+
+
+def steps_of(network: PreTrainedModel, device: str, execution: str = "graph") -> "Steps":
+    """The steps of a network that runs so, kept beside it and gone with it."""
+    known = network.__dict__.setdefault("steps", {})
+    way = choose_layers(execution)
+    if way not in known:
+        known[way] = Steps(network, device, way)
+    return known[way]
+
+
+class Steps:
+    """All the steps of a network, by adapter and shape."""
+
+    def __init__(self, network: PreTrainedModel, device: str, layers: str = ""):
+        self.network = network
+        self.device = device
+        compiled = layers == "compiled" and device == "cuda"
+        self.functions = reading_functions(compiled) if layers and is_readable(network) else None
+        self.store = None
+        self.known: dict[tuple[object, Shape], Step] = {}
+        self.recorder = Recorder() if device == "cuda" else None
+        self.is_given_up = False  # after a step that could not be recorded
+
+    @torch.inference_mode()
+    def begin(
+        self,
+        adapter: object,
+        cache: DynamicCache,
+        seen: torch.Tensor,
+        tokens: Sequence[int],
+        limit: int,
+        forbidden: torch.Tensor | None,
+    ) -> "Course | None":
+        """Steps that go on from what a batch has read, at most `limit`; None where they do not fit or do not pay."""
+        is_known = all(isinstance(layer, Roomy) for layer in cache.layers)
+        if self.is_given_up or not is_known or limit < WORTH:
+            return None
+        past = [(layer.keys, layer.values) for layer in cache.layers]
+        rows, used = seen.shape
+        try:
+            step = self.find(adapter, rows, used + limit, past)
+            if step is None:
+                return None
+            if forbidden is None:
+                forbidden = torch.zeros_like(step.forbidden)
+            tokens = torch.tensor(tokens, device=seen.device)
+            step.load(past, seen.bool(), tokens, seen.sum(1), forbidden)
+        except Exception as error:  # whatever it is, the batch has all it needs to go on without
+            self.give_up(error)
+            return None
+        self.record(step, rows)
+        if self.is_given_up:
+            return None
+        return Course(self, adapter, step, rows, used, limit)
+
+    def find(self, adapter: object, rows: int, room: int, past: Sequence[tuple]) -> Step | None:
+        """A step with this much room: one that is there, if it is not much too large, or a new one."""
+        fitting = [
+            shape
+            for owner, shape in self.known
+            if owner == adapter and shape.holds(rows, room) and shape.rows * shape.room <= 2 * rows * room
+        ]
+        if fitting:
+            return self.known[adapter, min(fitting, key=lambda shape: shape.rows * shape.room)]
+        shape = Shape(rounded(rows, 1), rounded(room, 64))
+        needed = shape.rows * shape.room
+        if self.store is None or self.store.tokens < needed:
+            self.known.clear()  # they write to the old one
+            self.store = None
+            tokens = self.fitting(needed, past)
+            if not tokens:
+                return None
+            self.store = Store(past, tokens)
+        step = Step(self.network, shape, self.store, self.functions)
+        self.known[adapter, shape] = step
+        return step
+
+    def fitting(self, needed: int, past: Sequence[tuple]) -> int:
+        """How many tokens a new store shall hold: some to spare where memory allows; 0 where it is too little."""
+        token_bytes = sum(part[0, :, :1].nbytes for pair in past for part in pair)
+        free = free_memory(self.device) / 2
+        for tokens in (int(SPARE * needed), needed):
+            if tokens * token_bytes <= free:
+                return tokens
+        return 0
+
+    def record(self, step: Step, rows: int) -> None:
+        """Record a loaded step, if it is not yet; one that cannot be recorded stays as it is loaded."""
+        if self.recorder is None or step.replay is not None or self.is_given_up:
+            return
+        try:
+            step.replay = self.recorder.record(step, rows)
+        except Exception as error:  # CUDA's, a compiler's, or that of a network of another kind
+            if step.functions is None:
+                self.give_up(error)
+                return
+            self.functions = step.functions = None  # it may be these
+            self.record(step, rows)
+
+    def give_up(self, error: Exception) -> None:
+        """Say that steps will be taken one kernel after another from now on."""
+        self.is_given_up = True
+        self.known.clear()
+        self.store = None
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        warnings.warn(
+            f"decoding steps are not recorded as CUDA graphs, because {said}; they run kernel by kernel, which takes "
+            f"longer and writes the same texts (execution = 'eager' asks for that)",
+            stacklevel=2,
+        )
+
+
+class Course:
+    """The steps of one batch: rows that are done stay in it until few are left, which then move to a smaller shape.
+
+    A recorded step needs nothing of the CPU, so the next one is begun before anybody has looked at the last.
+    """
+
+    def __init__(self, steps: Steps, adapter: object, step: Step, rows: int, used: int, limit: int):
+        self.steps = steps
+        self.adapter = adapter
+        self.step = step
+        self.places = list(range(rows))  # where the batch's rows stand, in their order
+        self.used = used
+        self.left = limit
+        self.is_ahead = False  # whether the next step has begun
+        self.known: tuple[list[int], list[float]] | None = None  # its tokens, where rows have moved since
+
+    def take(self) -> tuple[list[int], list[float]]:
+        """The next token of each row that is still there, and its logarithmic probability."""
+        if self.known is None and not self.is_ahead:
+            self.launch()
+        made, self.known = self.known or self.collect(), None
+        self.left -= 1
+        if self.step.replay is not None and self.left > 0:
+            self.launch()
+        return made
+
+    def launch(self) -> None:
+        """Begin the next step."""
+        self.step.launch()
+        self.used += 1
+        self.is_ahead = True
+
+    def collect(self) -> tuple[list[int], list[float]]:
+        """What the step that has begun makes of the rows that are still there."""
+        tokens, logs = self.step.collect()
+        self.is_ahead = False
+        return [int(tokens[place]) for place in self.places], [logs[place] for place in self.places]
+
+    def keep(self, kept: Sequence[int]) -> None:
+        """Go on with these of the rows alone, counted from 0."""
+        self.places = [self.places[one] for one in kept]
+        rows = len(self.places)
+        is_large = self.step.shape.rows >= FEWER * rows
+        if not rows or not is_large or self.left < WORTH or self.steps.is_given_up:
+            return
+        new = self.steps.find(self.adapter, rows, self.step.shape.room, ())
+        if new is not None and new.shape.rows < self.step.shape.rows:
+            if self.is_ahead:
+                self.known = self.collect()
+            self.move(new)
+
+    @torch.inference_mode()
+    def move(self, new: Step) -> None:
+        """Let the rows that are left go on in another step."""
+        old = self.step
+        places = torch.tensor(self.places, device=old.tokens.device)
+        # One layer after another: both steps lie over the same memory.
+        past = ((one.keys[places], one.values[places]) for one in old.cache.layers)
+        seen = old.mask[places, 0, 0, : self.used] == 0
+        new.load(past, seen, old.tokens[places, 0], old.positions[places, 0], old.forbidden)
+        self.steps.record(new, len(places))
+        self.step = new
+        self.places = list(range(len(places)))

@@ -1,0 +1,164 @@
+"""Greedy decoding steps of fixed shapes, which CUDA records once and replays.
+
+A step of one token a row is a thousand small kernels, and starting them one by one from Python takes several times as
+long as they run. So that a recorded step serves for every token, all it reads and writes stays in its place: tokens,
+positions, mask, and keys and values with room for what is still to be written. Rows and room are rounded up, so that
+few shapes occur. Elsewhere than on CUDA the same steps run unrecorded. `stepping` makes and keeps them, `recording`
+records them.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import torch
+from torch.nn.attention import sdpa_kernel
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+from covrag_lite.engine.padded import KERNELS
+from covrag_lite.engine.varlen_prefill import attend_rows, computed_by
+
+Past = Iterable[tuple[torch.Tensor, torch.Tensor]]  # of each layer keys and values, (rows, heads, tokens, size)
+
+
+class Shape(NamedTuple):
+    """How much a step has room for."""
+
+    rows: int
+    room: int  # tokens of a row, read and written
+
+    def holds(self, rows: int, room: int) -> bool:
+        return self.rows >= rows and self.room >= room
+
+
+def rounded(number: int, least: int) -> int:
+    """The number rounded up to a quarter of the power of two below it, or to a multiple of `least`."""
+    quarter = max(least, 1 << max(0, number.bit_length() - 3))
+    return -(-number // quarter) * quarter
+
+
+class Placed(DynamicLayer):
+    """A layer of the cache whose keys and values stay where they are; a new token is written to its place."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, place: torch.Tensor):
+        super().__init__()
+        self.keys = keys
+        self.values = values
+        self.place = place
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write one token's keys and values, and return the whole room: the mask hides what is not written yet."""
+        self.keys.index_copy_(2, self.place, key_states)
+        self.values.index_copy_(2, self.place, value_states)
+        return self.keys, self.values
+
+
+class Step:
+    """One decoding step of a fixed shape; with `functions` its layers are those of `packed`."""
+
+    def __init__(
+        self, network: PreTrainedModel, shape: Shape, store: "Store", functions: SimpleNamespace | None = None
+    ):
+        self.network = network
+        self.functions = functions
+        self.shape = shape
+        device = network.device
+        self.tokens = torch.zeros(shape.rows, 1, dtype=torch.long, device=device)
+        self.positions = torch.zeros_like(self.tokens)
+        self.mask = torch.zeros(shape.rows, 1, 1, shape.room, dtype=network.dtype, device=device)  # added to scores
+        self.place = torch.zeros(1, dtype=torch.long, device=device)  # of the next token in the room
+        self.forbidden = torch.zeros(network.config.vocab_size, dtype=torch.bool, device=device)
+        self.result = torch.zeros(2, shape.rows, dtype=torch.double, device=device)  # tokens, and how likely each was
+        self.cache = DynamicCache(config=network.config)
+        self.cache.layers = [Placed(*views, self.place) for views in store.views(shape)]
+        self.replay = None  # of the recorded step
+        on_gpu = self.result.is_cuda
+        self.arrived = torch.zeros(2, shape.rows, dtype=torch.double, pin_memory=on_gpu)  # the result, on the CPU
+        self.arrival = torch.cuda.Event() if on_gpu else None
+
+    def load(
+        self, past: Past, seen: torch.Tensor, tokens: torch.Tensor, positions: torch.Tensor, forbidden: torch.Tensor
+    ) -> None:
+        """Take over what rows have read, `seen` (rows, tokens) of it, and the token that each row reads next."""
+        rows, used = seen.shape
+        for layer, (keys, values) in zip(self.cache.layers, past):
+            for whole, part in ((layer.keys, keys), (layer.values, values)):
+                whole.zero_()  # hidden values count nothing, but they must be numbers
+                whole[:rows, :, :used] = part[:, :, :used]
+        self.mask.fill_(float("-inf"))
+        self.mask[:rows, 0, 0, :used].masked_fill_(seen, 0.0)
+        self.tokens.zero_()
+        self.tokens[:rows, 0] = tokens
+        self.positions.zero_()
+        self.positions[:rows, 0] = positions
+        self.place.fill_(used)
+        self.forbidden.copy_(forbidden)
+
+    @torch.inference_mode()
+    def compute(self, plain: bool = False) -> None:
+        """Read each row's token and put the likeliest next one in its place; nothing here waits for the device.
+
+        `plain` is by transformers' own layers, whatever the step has.
+        """
+        self.mask.index_fill_(3, self.place, 0.0)
+        layers = nullcontext()
+        if self.functions is not None and not plain:
+            layers = computed_by(self.network, self.functions, partial(attend_rows, self.shape.rows))
+        with sdpa_kernel(KERNELS), layers:
+            out = self.network(
+                input_ids=self.tokens,
+                attention_mask=self.mask,
+                position_ids=self.positions,
+                past_key_values=self.cache,
+                use_cache=True,
+            )
+        logits = out.logits[:, -1].float().masked_fill(self.forbidden, float("-inf"))  # (rows, vocabulary)
+        picked, tokens = logits.max(1)
+        self.result[0].copy_(tokens)
+        self.result[1].copy_(picked - logits.logsumexp(1))
+        self.tokens.copy_(tokens[:, None])
+        self.positions.add_(1)
+        self.place.add_(1)
+
+    @torch.inference_mode()
+    def launch(self) -> None:
+        """Begin the next step; its result will be on its way to the CPU."""
+        (self.replay or self.compute)()
+        self.arrived.copy_(self.result, non_blocking=True)
+        if self.arrival is not None:
+            self.arrival.record()
+
+    def collect(self) -> tuple[list[float], list[float]]:
+        """The next token of each row, and its logarithmic probability, as the last step has left them."""
+        if self.arrival is not None:
+            self.arrival.synchronize()
+        tokens, logs = self.arrived.tolist()
+        return tokens, logs
+
+
+class Store:
+    """The memory for keys and values that steps of all shapes share: one stretch for each layer's keys, and values."""
+
+    def __init__(self, past: Sequence[tuple[torch.Tensor, torch.Tensor]], tokens: int):
+        self.tokens = tokens
+        self.sizes = []  # of each layer's keys and values: heads, size of a head
+        self.stretches = []
+        for pair in past:
+            for part in pair:
+                _, heads, _, size = part.shape
+                self.sizes.append((heads, size))
+                self.stretches.append(torch.zeros(tokens * heads * size, dtype=part.dtype, device=part.device))
+
+    def views(self, shape: Shape) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of each layer, (rows, heads, room, size), laid over the stretches."""
+        made = []
+        for stretch, (heads, size) in zip(self.stretches, self.sizes):
+            count = shape.rows * heads * shape.room * size
+            made.append(stretch[:count].view(shape.rows, heads, shape.room, size))
+        return list(zip(made[::2], made[1::2]))

@@ -1,0 +1,253 @@
+"""A model behind any OpenAI-compatible server, with the two calls of `local.LanguageModel`: `generate` and `verify`.
+
+`load_model` returns it for model="endpoint:<name>"; `teacher` and `judging` ask it too. Server and key come from the
+environment alone (OPENAI_BASE_URL, OPENAI_API_KEY); the key stays inside the client and reaches no journal, no manifest
+and no error. ENDPOINT_PRICES, if set, says what a million prompt and a million completion tokens cost, as in
+"0.15,0.60".
+"""
+
+import copy
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import openai
+from openai.types import CompletionUsage
+from openai.types.chat import ChatCompletion
+
+from covrag_lite import config as configs
+from covrag_lite.prompts import DIRECT, JUDGMENTS, SCHEMA, fill
+from covrag_lite.records import SCORES
+from covrag_lite.runs.journal import key_of
+
+PREFIX = "endpoint:"
+RETRIES = 6  # the client waits 0.5 s, twice as long each time up to 8 s, or what Retry-After says: half a minute in all
+# Seconds without a byte: two verdicts at once took 76 on two CPU cores, and giving up early has them written twice.
+TIMEOUT = 180.0
+VERDICT_TOKENS = 200  # a verdict without its revised question takes about 100; some servers indent their JSON
+MAY_MEAN_NO_SCHEMA = (openai.BadRequestError, openai.UnprocessableEntityError)  # 400 and 422 refuse a field
+REFUSED_KEY = (openai.AuthenticationError, openai.PermissionDeniedError)
+
+
+def read_prices() -> tuple[float, float] | None:
+    """What a million prompt and a million completion tokens cost, from ENDPOINT_PRICES; None where it is not set."""
+    prices = os.environ.get("ENDPOINT_PRICES")
+    if not prices:
+        return None
+    try:
+        prompt_price, completion_price = map(float, prices.split(","))
+    except ValueError:
+        raise ValueError(f"ENDPOINT_PRICES is {prices!r}, but must be two numbers, such as '0.15,0.60'") from None
+    return prompt_price, completion_price
+
+
+def price_of(used: Mapping[str, float], prompt_price: float, completion_price: float) -> float:
+    """What so many prompt and completion tokens cost, from the prices of a million."""
+    return (used["prompt_tokens"] * prompt_price + used["completion_tokens"] * completion_price) / 1e6
+
+
+class EndpointError(RuntimeError):
+    """The server did not answer, after every retry; what it had answered before is not lost."""
+
+
+class Endpoint:
+    """A served model; `config.requests` is the number of requests under way at once."""
+
+    device = "endpoint"
+    adapter = None
+
+    def __init__(self, config: configs.Model, retries: int = RETRIES, timeout: float = TIMEOUT):
+        self.config = config
+        self.name = config.model.removeprefix(PREFIX)
+        self.schema = SCHEMA
+        if not self.name:
+            raise ValueError(
+                f"model {config.model!r} names no model; write '{PREFIX}' and the name the server knows it by"
+            )
+        if config.requests < 1:
+            raise ValueError(f"requests is {config.requests}; at least one must be under way at once")
+        if not os.environ.get("OPENAI_API_KEY"):
+            raise ValueError(
+                f"model {config.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
+                f"own that asks for none takes any word), and the server's address in OPENAI_BASE_URL"
+            )
+        self.client = openai.OpenAI(max_retries=retries, timeout=timeout)
+        url = self.client.base_url
+        if url.scheme not in ("http", "https"):
+            raise ValueError(
+                "OPENAI_BASE_URL is not the address of a server; "
+                "it starts with http:// or https:// and mostly ends with /v1"
+            )
+        # Without user, password and query, because a key may stand there.
+        self.server = f"{url.netloc.decode()}{url.path}".rstrip("/")
+        # Requests answered, prompt and completion tokens, and answers whose tokens were not reported.
+        self.used = Counter()
+        self.counting = threading.Lock()
+        self.refuses_schema = threading.Event()
+
+    @property
+    def base(self) -> "Endpoint":
+        """Itself: what `local.LanguageModel` calls the model without its adapter."""
+        return self
+
+    @property
+    def weights_hash(self) -> str:
+        """What a manifest says of weights that it cannot see."""
+        return self.fingerprint
+
+    def with_adapter(self, name: str) -> "Endpoint":
+        """The same model, because a server has no adapters of ours, with or without the chain in its verdicts."""
+        view = copy.copy(self)  # the client, the counts and what is known of the server stay shared
+        view.schema = DIRECT if name == "cov-direct" else SCHEMA
+        return view
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the server's address and the model's name, which stand for weights that cannot be seen."""
+        return key_of(server=self.server, model=self.name)[:16]
+
+    def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
+        """Each prompt completed as one user's turn, in the prompts' order."""
+        return self._ask_all(prompts, max_tokens=max_tokens)
+
+    def sample(self, prompts: Sequence[str], max_tokens: int, number: int) -> list[str]:
+        """Each prompt completed by chance; servers that know no seed draw anew, but what is journaled stays."""
+        return self._ask_all(prompts, max_tokens=max_tokens, temperature=1, seed=number)
+
+    def verify(self, prompts: Sequence[str]) -> list[str]:
+        """Each verification prompt completed to what should be a verdict; `parse_verdict` says whether it is one."""
+        limit = VERDICT_TOKENS + self.config.max_revised_tokens
+        if self.config.verdicts == "free":
+            return self.generate(prompts, limit)
+        return self.write_verdicts(prompts, limit)
+
+    def write_verdicts(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
+        """Verdicts in the schema's JSON where the server can force it, in the model's own words where it cannot."""
+        wanted = {
+            "type": "json_schema",
+            "json_schema": {"name": "verdict", "strict": True, "schema": json_schema(self.schema)},
+        }
+        return self._ask_all(prompts, max_tokens=max_tokens, response_format=wanted)
+
+    def cost(self, prompt_price: float, completion_price: float) -> float:
+        """What this process has spent so far, from the server's prices of a million tokens."""
+        return price_of(self.used, prompt_price, completion_price)
+
+    def bill(self) -> str:
+        """A sentence on what this process has used so far, with its cost where ENDPOINT_PRICES gives prices."""
+        used = self.used
+        said = (
+            f"{self.name}: {used['requests']} requests, "
+            f"{used['prompt_tokens']:,} prompt and {used['completion_tokens']:,} completion tokens"
+        )
+        if used["unreported"]:
+            said += f" ({used['unreported']} answers came without a count)"
+        prices = read_prices()
+        return f"{said}, at these prices {self.cost(*prices):.4f}" if prices else said
+
+    def _ask_all(self, prompts: Sequence[str], **options) -> list[str]:
+        """Every prompt's text, with several requests under way at once."""
+        with ThreadPoolExecutor(self.config.requests) as pool:
+            return list(pool.map(partial(self._ask, **options), prompts))
+
+    def _ask(self, prompt: str, **options) -> str:
+        """One prompt's text."""
+        if self.refuses_schema.is_set():
+            options.pop("response_format", None)
+        trouble = None
+        try:
+            text = text_of(self._request(prompt, options))
+            if text is None:
+                trouble = "it answered with something that is no chat completion"
+        except openai.APIError as error:
+            trouble = self._describe(error)
+        except json.JSONDecodeError:
+            trouble = "it answered with something that is not JSON"
+        # Raised outside of `except`, because the client's own error holds the request, key and all.
+        if trouble:
+            raise EndpointError(f"{self.name!r} at {self.server}: {trouble}")
+        return text
+
+    def _request(self, prompt: str, options: dict) -> ChatCompletion:
+        """The reply to one request, repeated by the client while that may help.
+
+        Where the schema may be to blame for a refusal, the request is repeated once without it.
+        """
+        # `max_tokens` rather than its successor: vLLM, llama.cpp and `transformers serve` all know it.
+        create = partial(
+            self.client.chat.completions.create,
+            model=self.name,
+            temperature=0,
+            messages=[{"role": "user", "content": prompt}],
+        )
+        try:
+            reply = create(**options)
+        except MAY_MEAN_NO_SCHEMA:
+            if "response_format" not in options:
+                raise
+            reply = create(max_tokens=options["max_tokens"])
+            self.refuses_schema.set()  # only now: the request itself was good
+        self._count(getattr(reply, "usage", None))
+        return reply
+
+    def _count(self, usage: CompletionUsage | None) -> None:
+        """Add one answered request to what was used."""
+        tokens = {"unreported": 1}
+        if usage:
+            tokens = {"prompt_tokens": usage.prompt_tokens or 0, "completion_tokens": usage.completion_tokens or 0}
+        with self.counting:
+            self.used.update(requests=1, **tokens)
+
+    def _describe(self, error: openai.APIError) -> str:
+        """What happened, in words without the key: a server may quote it back, whole or in part."""
+        if isinstance(error, REFUSED_KEY):
+            return f"it refused the key in OPENAI_API_KEY (status {error.status_code})"
+        if isinstance(error, openai.APIStatusError):
+            said = " ".join(error.response.text.split())
+            said = said.replace(self.client.api_key, "…")[:200]
+            what = f"status {error.status_code}, {said}" if said else f"status {error.status_code}"
+        elif isinstance(error, openai.APITimeoutError):
+            what = f"no answer within {self.client.timeout} s"
+        else:
+            what = "the connection failed or broke off"
+        times = int(error.request.headers.get("x-stainless-retry-count", 0)) + 1
+        plural = "s" if times > 1 else ""
+        return f"{what} (asked {times} time{plural})"
+
+
+def text_of(reply: ChatCompletion) -> str | None:
+    """What the model wrote, a refusal included; None where the reply is no chat completion."""
+    choices = getattr(reply, "choices", None)
+    message = getattr(choices[0], "message", None) if choices else None
+    if message is None:
+        return None
+    text = message.content or message.refusal or ""
+    return text.strip() if isinstance(text, str) else None
+
+
+def json_schema(schema: Sequence[str | tuple[str, str]]) -> dict:
+    """The verdict as a JSON schema, read off an example, so that there is one description of it and not two."""
+    example = "".join(fill(schema, [0.5] * len(SCORES), JUDGMENTS[0], ""))
+    return _schema_of(json.loads(example))
+
+
+def _schema_of(value: dict | float | str) -> dict:
+    """The JSON schema of one value of the example."""
+    match value:
+        case dict():
+            return {
+                "type": "object",
+                "properties": {key: _schema_of(part) for key, part in value.items()},
+                "required": list(value),
+                "additionalProperties": False,
+            }
+        case float():
+            return {"type": "number", "minimum": 0, "maximum": 1}
+        case str() if value in JUDGMENTS:
+            return {"type": "string", "enum": list(JUDGMENTS)}
+        case _:
+            return {"type": "string"}

@@ -1,0 +1,62 @@
+"""Each target token's loss without the logits of all of them: they are made a part at a time, with their gradient.
+
+A vocabulary is fifty times as wide as a layer and more, so the logits of a row's targets, their softmax and both
+gradients would be the largest tensors of a pass. `loop` calls `token_losses`.
+"""
+
+import torch
+from torch.autograd.function import FunctionCtx
+from transformers import PreTrainedModel
+
+from covrag_lite.engine.varlen_prefill import is_known
+
+AT_ONCE = 2**25  # logits that are there at a time
+
+
+def rows_at_once(vocabulary: int) -> int:
+    """How many target tokens' logits are there at a time."""
+    return max(1, AT_ONCE // vocabulary)
+
+
+def is_plain(network: PreTrainedModel) -> bool:
+    """Whether the logits are one product with the last layer's output, and nothing else."""
+    head = network.get_output_embeddings()
+    known = is_known(network.get_decoder().layers[0], network.config)
+    return known and type(head) is torch.nn.Linear and head.bias is None
+
+
+class TokenLosses(torch.autograd.Function):
+    """Cross-entropy of softmax(hidden W') with the labels, token by token; W stays as it is."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """(targets, width) to (targets); the gradient is made here already, while the logits are there."""
+        losses = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+        grads = torch.empty_like(hidden)
+        size = rows_at_once(len(weight))
+        for first in range(0, len(hidden), size):
+            part = slice(first, first + size)
+            logits = (hidden[part] @ weight.t()).float()  # (part, vocabulary)
+            losses[part] = torch.nn.functional.cross_entropy(logits, labels[part], reduction="none")
+            likely = torch.softmax(logits, 1)
+            likely.scatter_add_(1, labels[part, None], likely.new_full((1, 1), -1.0).expand(len(likely), 1))
+            grads[part] = likely.to(weight.dtype) @ weight
+        ctx.save_for_backward(grads)
+        return losses
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        """The gradient of `hidden`."""
+        (grads,) = ctx.saved_tensors
+        return (grads * grad[:, None]).to(grads.dtype), None, None
+
+
+def token_losses(network: PreTrainedModel, row: dict) -> torch.Tensor:
+    """Each target token's loss over one packed row: (targets)."""
+    given = {"input_ids": row["input_ids"], "position_ids": row["position_ids"], "use_cache": False}
+    given |= {"cu_seq_lens_q": row["ends"], "max_length_q": row["longest"]}
+    if is_plain(network):
+        hidden = network.get_decoder()(**given).last_hidden_state[0]  # (tokens, width)
+        return TokenLosses.apply(hidden[row["where"]], network.get_output_embeddings().weight, row["labels"])
+    logits = network(**given, logits_to_keep=row["where"]).logits[0]  # (targets, vocabulary)
+    return torch.nn.functional.cross_entropy(logits.float(), row["labels"], reduction="none")

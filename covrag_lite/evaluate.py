@@ -1,0 +1,189 @@
+"""Running systems over questions: retriever, model and journal are shared, each system is bound to its adapters.
+
+No system is known here by its name: `systems` has an entry for each. The notebooks call `load_resources` and `run`.
+"""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from covrag_lite import prompts
+from covrag_lite.baselines import closed_book, rag
+from covrag_lite.config import Config
+from covrag_lite.engine.weights import hash_encoder
+from covrag_lite.records import Passage, Prediction, Question, Search
+from covrag_lite.related.metering import Meter
+from covrag_lite.related.tools import bind_aids, load_wider
+from covrag_lite.retrieval import describe_snapshots, load_retriever
+from covrag_lite.runs import cost
+from covrag_lite.runs.journal import Journal
+from covrag_lite.runs.manifest import build_manifest, save_manifest
+from covrag_lite.runs.outcomes import save_outcomes, save_predictions
+from covrag_lite.systems import System, find_system
+from covrag_lite.task_model import TaskModel
+from covrag_lite.tools import Sigma, Tools, by_doubt, by_revision, by_thresholds, keep_last, keep_likelier
+
+if TYPE_CHECKING:
+    from covrag_lite.engine.endpoint import Endpoint
+    from covrag_lite.engine.local import LanguageModel
+
+KEEPS = {"last": keep_last, "likelier": keep_likelier}  # which of a question's answers counts
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What all systems of a run share."""
+
+    search: Search
+    model: "LanguageModel | Endpoint"  # the bare model; a system takes a view of it with its adapter
+    journal: Journal
+    wider: Search | None = None  # the search elsewhere, for the neighbours that have one
+    meter: Meter | None = None  # counts what one system costs, where somebody wants to know
+
+
+def load_resources(
+    config: Config, passages: Sequence[Passage], model: "LanguageModel | Endpoint | None" = None
+) -> Resources:
+    """Retriever, model and journal of a run; a test hands in a scripted model."""
+    from covrag_lite.engine.local import load_model
+
+    search = load_retriever(config.retrieval, passages)
+    needed = any(find_system(name).needs for name in config.chain.systems)
+    wider = load_wider(config, passages) if needed else None
+    model = model or load_model(config.model, config.training.execution)
+    return Resources(search, model, Journal(config.journal()), wider)
+
+
+def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskModel:
+    """The model with this adapter, writing under this run's settings."""
+    model = resources.model.with_adapter(adapter)
+    if model.config.verdicts != config.model.verdicts:
+        model = copy.copy(model)
+        model.config = replace(model.config, verdicts=config.model.verdicts)
+    return TaskModel(config.model, model, resources.journal, resources.meter)
+
+
+def bind(system: System, config: Config, resources: Resources) -> Tools:
+    """A system's tools: its adapters behind the functions that it may call."""
+    own = config.change(**system.settings)
+    if own.chain.keep not in KEEPS:
+        raise ValueError(f"keep {own.chain.keep!r} is not known; use one of {', '.join(KEEPS)}")
+    if own.chain.max_rounds < 1:
+        raise ValueError(f"max_rounds is {own.chain.max_rounds}; 1 answers once, 2 is the paper's")
+    author = load_task_model(own, resources, system.adapter)
+    rewriter = load_task_model(own, resources, system.rewriter)
+    tools = Tools(
+        name=system.name,
+        search=resources.search,
+        answer=author.answer,
+        verify=author.verify,
+        rewrite=rewriter.rewrite,
+        recall=author.recall,
+        likelihoods=author.likelihoods,
+        sigma=choose_sigma(own.chain.sigma, author),
+        keep=KEEPS[own.chain.keep],
+        max_rounds=own.chain.max_rounds,
+        aids=bind_aids(system, own, resources.wider, author, rewriter) if system.needs else None,
+    )
+    return resources.meter.watch(tools) if resources.meter else tools
+
+
+def choose_sigma(rule: str, author: TaskModel) -> Sigma:
+    """σ by its name; thresholds are those fitted for the adapter, on expected scores and likelihood, or the paper's."""
+    if rule == "revision":
+        return by_revision
+    if rule != "thresholds":
+        raise ValueError(f"sigma {rule!r} is not known; use 'revision' or 'thresholds'")
+    adapter = author.model.adapter
+    if adapter and (adapter / "sigma.json").exists():
+        try:
+            return by_doubt(**json.loads((adapter / "sigma.json").read_text()))
+        except (ValueError, TypeError):
+            raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
+    return by_thresholds()
+
+
+def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
+    """One system over the questions."""
+    system = find_system(name)
+    made = system.run(questions, bind(system, config, resources))
+    author = load_task_model(config.change(**system.settings), resources, system.adapter)
+    has_adapter = bool(system.adapter and author.model.adapter)
+    backbone = f"{config.model.model}+{system.adapter}" if has_adapter else config.model.model
+    return [replace(prediction, backbone=backbone) for prediction in made]
+
+
+def run(config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
+    """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
+    chosen = [find_system(name) for name in config.chain.systems]
+    for adapter in dict.fromkeys(system.adapter for system in chosen if system.verifies):
+        foresee(config, resources, adapter, questions)
+    made = []
+    for system in chosen:
+        made += run_system(system.name, config, resources, questions)
+    return made
+
+
+def foresee(config: Config, resources: Resources, adapter: str, questions: Sequence[Question]) -> None:
+    """First answers and the verdicts on them in one go, where the prompts' layout allows it."""
+    author = load_task_model(config, resources, adapter)
+    settings = config.model
+    if settings.layout != "shared" or settings.verdicts == "free" or author.model.device == "endpoint":
+        return
+    if config.chain.max_rounds > 1:
+        x = [question.question for question in questions]
+        author.foresee(x, resources.search(x))
+
+
+def record(
+    folder: Path,
+    table: str,
+    predictions: Mapping[str, Sequence[Prediction]],
+    config: Config,
+    model: "LanguageModel | Endpoint",
+    seconds: float,
+    data: Mapping[str, Sequence],
+) -> dict:
+    """Write what a table was made from: `<table>.<part>.predictions.jsonl.gz` of each part, and the run's manifest.
+
+    Prints what the run has cost.
+    """
+    searched = {config.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
+    snapshots = describe_snapshots(config.retrieval, searched)
+    for part, made in predictions.items():
+        name = f"{table}.{part}" if part else table
+        save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
+        if config.data.data != "world" or snapshots:  # whoever checks the record may not have the data
+            save_outcomes(folder / f"{name}.outcomes.csv.gz", made)
+    print(cost.tell_spent(model, seconds))
+    manifest = build_manifest(config, model, seconds, **data)
+    if snapshots:
+        manifest["snapshots"] = snapshots
+    if searched - {"bm25"}:
+        manifest["encoder_sha256"] = hash_encoder(config.retrieval.encoder)
+    save_manifest(folder / f"{table}.manifest.json", manifest)
+    return manifest
+
+
+def estimate(config: Config, resources: Resources, questions: Sequence[Question]) -> str:
+    """A sentence on what `run` will cost: seconds, tokens, memory, and money where a server asks for it."""
+    x = [question.question for question in questions]
+    asked = [prompts.build_answer(*one, config.model.layout) for one in zip(x, resources.search(x))]
+    return cost.estimate(config.model, asked, count_answers(config), resources.model, resources.journal)
+
+
+def count_answers(config: Config) -> int:
+    """How many answers' time a question takes at worst; a verdict takes that of two, equal prompts that of one."""
+    chosen = [find_system(name) for name in config.chain.systems]
+    verifying = {system.adapter for system in chosen if system.verifies}
+    total = 0
+    for system in chosen:
+        rounds = config.change(**system.settings).chain.max_rounds
+        if system.verifies:
+            total += rounds + 2 * (rounds - 1)
+        elif system.run is not rag or system.adapter not in verifying:  # else its answers are the verified ones
+            total += 1 if system.run in (rag, closed_book) else 2
+    return total

@@ -1,0 +1,247 @@
+"""Does a passage fit a question, does it entail an answer: pairs of texts, scored from 0 to 1 by a small encoder.
+
+Either a linear head on a frozen sentence encoder, made by `training.heads` and small enough to ship, or a whole network
+with a classifier on top: one that was tuned here, or an entailment model by its hub id or folder. `aiding` hands both
+to the systems.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from covrag_lite.engine import weights
+from covrag_lite.metrics import normalise
+from covrag_lite.records import Passage
+from covrag_lite.related.crag import SENTENCE_END
+from covrag_lite.retrieval.dense import load_encoder
+
+if TYPE_CHECKING:
+    from covrag_lite.related.aids import Entail, Score
+
+ABOUT = "head.json"  # what a folder trained here tells of itself; of a head also the weights
+BATCH = 32
+GPU_BATCH = 256  # a GPU takes hardly longer for it than for a few
+LONGEST = 512  # tokens of a pair that a classifier reads
+LABELS = ("entailment", "entailed", "relevant", "true", "1")  # how a classifier may call what is asked for
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A question and a passage, and for entailment what an answer says."""
+
+    question: str
+    passage: Passage
+    said: str = ""
+
+    @property
+    def asked(self) -> str:
+        """The question or, as ALCE puts a short answer's claim, the question with the answer behind it."""
+        return f"{self.question} {self.said}".strip()
+
+    @property
+    def evidence(self) -> str:
+        return f"{self.passage.title} {self.passage.text}".strip()
+
+
+Rate = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> scores from 0 to 1
+
+
+FEATURES = (
+    "cosine",  # of question and passage
+    "cosine of the title",
+    "letters of the title",  # its runs of three letters in the question: names may be misspelt
+    "words of the title",  # in the question
+    "words of the question",  # in the passage
+    "words of the answer",  # in the passage, as are the next two
+    "new words",  # of the answer, that the question does not have
+    "answer",  # as it stands
+    "answer and cosine",  # their product
+    "cosine of its sentence",  # with the question: the sentence in which the answer stands
+    "claim and sentence",  # the same with the answer behind the question
+)
+
+
+class Features:
+    """Pairs as a few numbers: likeness of an encoder's vectors, and which words and letters both texts share."""
+
+    def __init__(self, encoder: str):
+        self.encoder = encoder
+        self.vectors: dict[str, np.ndarray] = {}  # passages and questions come again and again
+
+    def embed(self, texts: Sequence[str]) -> None:
+        """Make these texts' unit vectors known."""
+        missing = [text for text in dict.fromkeys(texts) if text not in self.vectors]
+        if missing:
+            network = load_encoder(weights.find_encoder(self.encoder))
+            made = network.encode(missing, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
+            self.vectors.update(zip(missing, made))
+
+    def __call__(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """The features, (pairs, FEATURES)."""
+        sentences = [find_sentence(one) for one in pairs]
+        texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
+        with_answer = [one.asked for one, sentence in zip(pairs, sentences) if sentence]
+        self.embed([*texts, *filter(None, sentences), *with_answer])
+        rows = [self.describe(one, sentence) for one, sentence in zip(pairs, sentences)]
+        return np.array(rows, np.float32).reshape(len(pairs), len(FEATURES))
+
+    def describe(self, pair: Pair, sentence: str) -> list[float]:
+        """One pair's features."""
+        question, evidence = self.vectors[pair.question], self.vectors[pair.evidence]
+        cosine = question @ evidence
+        near = near_claim = 0.0
+        if sentence:
+            near = question @ self.vectors[sentence]
+            near_claim = self.vectors[pair.asked] @ self.vectors[sentence]
+        shared = overlaps(pair)
+        stands = shared[-1]
+        return [cosine, question @ self.vectors[pair.passage.title], *shared, stands * cosine, near, near_claim]
+
+
+def overlaps(pair: Pair) -> list[float]:
+    """Shares of letters and words that two texts have in common, and whether the answer stands in the passage."""
+    asked, said = set(normalise(pair.question).split()), normalise(pair.said)
+    title, text = set(normalise(pair.passage.title).split()), normalise(pair.evidence)
+    words = set(text.split())
+    letters = letters_of(pair.passage.title)
+    new = set(said.split()) - asked  # what the answer adds to the question
+    return [
+        len(letters & letters_of(pair.question)) / max(1, len(letters)),
+        len(title & asked) / max(1, len(title)),
+        len(asked & words) / max(1, len(asked)),
+        len(set(said.split()) & words) / max(1, len(set(said.split()))),
+        len(new & words) / max(1, len(new)),
+        float(stands_in(said, text)),
+    ]
+
+
+def letters_of(text: str) -> set[str]:
+    """All runs of three letters."""
+    spaced = f" {normalise(text)} "
+    return {spaced[place : place + 3] for place in range(len(spaced) - 2)}
+
+
+def stands_in(said: str, text: str) -> bool:
+    """Whether a normalised answer stands in a normalised text, in whole words."""
+    return bool(said) and f" {said} " in f" {text} "
+
+
+def find_sentence(pair: Pair) -> str:
+    """The first sentence of the passage in which the answer stands, if one does."""
+    said = normalise(pair.said)
+    sentences = SENTENCE_END.split(pair.passage.text) if said else []
+    return next((one for one in sentences if stands_in(said, normalise(one))), "")
+
+
+@cache
+def features_of(encoder: str) -> Features:
+    """The encoder's features, one for all that use it."""
+    return Features(encoder)
+
+
+def load_head(folder: Path) -> Rate:
+    """A linear head on the encoder that it was made for."""
+    about = read_about(folder)
+    encoder, head = about["encoder"], about["head"]
+    if weights.hash_encoder(encoder) != about["encoder_sha256"]:
+        raise ValueError(f"the head {folder} was trained on other weights of the encoder {encoder!r}")
+    slopes = np.array([head[name] for name in FEATURES])
+
+    def rate(pairs: Sequence[Pair]) -> np.ndarray:
+        return 1 / (1 + np.exp(-(features_of(encoder)(pairs) @ slopes + head["bias"])))
+
+    return rate
+
+
+def read_about(folder: Path) -> dict:
+    """What is known of a head or a tuned encoder; nothing of a model from elsewhere."""
+    file = folder / ABOUT
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def load_classifier(folder: Path, premise_first: bool) -> Rate:
+    """A whole network over pairs; entailment models read the passage first, relevance models the question."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    network = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True).to(device).eval()
+    label = find_label(network.config.id2label, folder)
+
+    def rate_batch(batch: Sequence[Pair]) -> list[float]:
+        texts = [[one.asked for one in batch], [one.evidence for one in batch]]
+        read = tokenizer(
+            *(texts[::-1] if premise_first else texts),
+            truncation="only_first" if premise_first else "only_second",
+            max_length=min(LONGEST, tokenizer.model_max_length),
+            padding=True,
+            return_tensors="pt",
+        )
+        with torch.inference_mode():
+            logits = network(**read.to(device)).logits.float()  # (pairs, labels)
+        return (logits.sigmoid()[:, 0] if label is None else logits.softmax(1)[:, label]).tolist()
+
+    def rate(pairs: Sequence[Pair]) -> np.ndarray:
+        different = sorted(dict.fromkeys(pairs), key=lambda pair: len(pair.evidence))  # equal ones once, little padding
+        known: dict[Pair, float] = {}
+        size = GPU_BATCH if device == "cuda" else BATCH
+        for start in range(0, len(different), size):
+            batch = different[start : start + size]
+            known.update(zip(batch, rate_batch(batch)))
+        return np.array([known[pair] for pair in pairs], float)
+
+    return rate
+
+
+def find_label(labels: dict[int, str], folder: Path) -> int | None:
+    """Which of a classifier's labels is asked for; None where it has one score only."""
+    if len(labels) == 1:
+        return None
+    for place, name in labels.items():
+        if name.lower() in LABELS:
+            return place
+    raise ValueError(f"the model {folder} has the labels {', '.join(labels.values())}, and none of {', '.join(LABELS)}")
+
+
+@cache
+def load_rate(folder: Path, premise_first: bool) -> Rate:
+    """The scores of a folder: its head's, or its whole network's."""
+    return load_head(folder) if is_head(folder) else load_classifier(folder, premise_first)
+
+
+def is_head(folder: Path) -> bool:
+    """Is it a head of ours, and not a whole network?"""
+    return "head" in read_about(folder)
+
+
+def as_score(rate: Rate) -> "Score":
+    """Each passage's relevance to its question, as CRAG and FaVe ask for it."""
+
+    def score(x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[list[float]]:
+        values = iter(rate([Pair(question, passage) for question, own in zip(x, k) for passage in own]).tolist())
+        return [[next(values) for _ in own] for own in k]
+
+    return score
+
+
+def as_entail(rate: Rate, one_by_one: bool) -> "Entail":
+    """Whether passages entail a statement: by all of them as one text or, for those trained here, by the best one."""
+
+    def entail(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[float]:
+        groups = k if one_by_one else [[join(own)] for own in k]
+        pairs = [Pair(question, passage, said) for question, own, said in zip(x, groups, y) for passage in own]
+        values = iter(rate(pairs).tolist())
+        return [max((next(values) for _ in own), default=0.0) for own in groups]
+
+    return entail
+
+
+def join(passages: Sequence[Passage]) -> Passage:
+    """Several passages as one."""
+    return Passage("", "", " ".join(f"{passage.title} {passage.text}" for passage in passages))

@@ -1,0 +1,243 @@
+"""CoV-RAG beside its neighbours: accuracy, citation quality as in ALCE, and cost, in one table and one picture.
+
+Made from the tidy frame with the columns that `add_quality` puts beside it, and from the costs that
+`covrag_lite.related.run` counts; both are recorded, so that `check` can make the table anew without a model.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.config import ROOT, Config
+from covrag_lite.data import load_passages, load_questions
+from covrag_lite.records import CITATION, Passage, Prediction, Question
+from covrag_lite.related import run as related
+from covrag_lite.related.aids import Entail, Score
+from covrag_lite.related.citing import ENTAILED, STATEMENT_END, assess
+from covrag_lite.related.tools import wider_passages
+from covrag_lite.runs.outcomes import check_frame, to_frame
+from covrag_lite.runs.recorded import find, load_or_outcomes
+from covrag_lite.systems import palette
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import pictures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Columns beside the frame's own, and what they are called where people read them.
+QUALITY = {
+    "support": "supported",
+    "citation_recall": "citation recall",
+    "citation_precision": "citation precision",
+    "claim_recall": "claim recall",
+}
+LONG_ANSWER = 12  # words from which on a gold answer is several claims, one a sentence
+COSTS = ("steps", "searches", "passages", "tokens read", "tokens written", "seconds")
+
+
+def add_quality(
+    frame: pd.DataFrame, predictions: Sequence[Prediction], entail: Entail | None, score: Score | None
+) -> pd.DataFrame:
+    """The frame with citation quality, claim recall, length and, for CoV-RAG, what CRAG's evaluator would have said."""
+    x = [p.question.question for p in predictions]
+    k = [p.rounds[p.kept].passages for p in predictions]
+    y = [p.answer for p in predictions]
+    made = frame.assign(words=[len(CITATION.sub(" ", answer).split()) for answer in y])
+    made = made.assign(citations=[len(CITATION.findall(answer)) for answer in y])
+    qualities = assess(x, k, y, entail) if entail else [None] * len(y)
+    made = made.assign(
+        support=[one and one.support for one in qualities],
+        citation_recall=[one and one.recall for one in qualities],
+        citation_precision=[one and one.precision for one in qualities],
+        claim_recall=claim_recall([p.question for p in predictions], y, entail),
+    )
+    own = [p.system == "CoV-RAG" and score is not None for p in predictions]
+    first = [p.rounds[0].passages for p, is_own in zip(predictions, own) if is_own]
+    best = iter([max(one) for one in score([q for q, is_own in zip(x, own) if is_own], first)] if any(own) else [])
+    return made.assign(evaluator=[next(best) if is_own else None for is_own in own])
+
+
+def claim_recall(questions: Sequence[Question], y: Sequence[str], entail: Entail | None) -> list[float | None]:
+    """Which share of the gold claims an answer makes: a short gold answer is one claim, of a long one each sentence."""
+    golds = [" ".join(CITATION.sub(" ", question.answers[0]).split()) for question in questions]
+    long = [i for i, gold in enumerate(golds) if len(gold.split()) > LONG_ANSWER]
+    asked = [(i, claim) for i in long for claim in STATEMENT_END.split(golds[i])]
+    made: list[float | None] = []
+    for question, answer in zip(questions, y):
+        right = metrics.score(answer, question.answers, "whole")
+        made.append(None if right is None else float(right))
+    x, said = [questions[i].question for i, _ in asked], [(Passage("", "", y[i]),) for i, _ in asked]
+    values = entail(x, said, [claim for _, claim in asked]) if entail and asked else []  # all in one call
+    held: dict[int, list[bool]] = {i: [] for i in long}
+    for (i, _), value in zip(asked, values):
+        held[i].append(value >= ENTAILED)
+    for i, own in held.items():
+        made[i] = sum(own) / len(own) if own else None
+    return made
+
+
+def long_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Accuracies by set, then each quality over all questions, as rows of the same long table."""
+    accuracy = tables.accuracy_table(frame, "related")
+    rows = []
+    for system in tables.in_order(frame.system.unique()):
+        own = frame[frame.system == system]
+        for column, metric in QUALITY.items():
+            known = own[column].dropna().astype(float)
+            if len(known):
+                shares = [100 * value for value in metrics.mean_bootstrap(known.tolist())]
+                rows.append(("related", "average", system, own.backbone.iloc[0], metric, len(known), *shares, None))
+    quality = pd.DataFrame(rows, columns=tables.COLUMNS)
+    return pd.concat([accuracy, quality], ignore_index=True) if len(quality) else accuracy
+
+
+def summary(long: pd.DataFrame, frame: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
+    """One row a system: accuracy and citations with their intervals, length, and what a question costs."""
+    average = long[long.dataset == "average"].set_index(["system", "metric"])
+    made = []
+    for system in tables.in_order(frame.system.unique()):
+        row: dict[str, object] = {"system": system}
+        for metric in ("normalised", *QUALITY.values()):
+            cell = average.loc[(system, metric)] if (system, metric) in average.index else None
+            name = "accuracy" if metric == "normalised" else metric
+            row[name] = "–" if cell is None else f"{cell.value:.1f} [{cell.low:.0f}–{cell.high:.0f}]"
+        own = frame[frame.system == system]
+        row |= {"cites": f"{100 * (own.citations > 0).mean():.0f} %", "words": f"{own.words.mean():.1f}"}
+        spent = costs[costs.system == system].iloc[0]
+        row |= {name: "–" if pd.isna(spent[name]) else f"{spent[name]:.3g}" for name in COSTS if "tokens" not in name}
+        row |= {name: "–" if pd.isna(spent[name]) else f"{spent[name]:.0f}" for name in COSTS if "tokens" in name}
+        made.append(row)
+    return pd.DataFrame(made)
+
+
+def compare(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every neighbour against CoV-RAG on the same questions, and against RAG trained, which asks once."""
+    there = tables.in_order(frame.system.unique())
+    pairs = [(name, "CoV-RAG") for name in there if name != "CoV-RAG"]
+    if "RAG trained" in there:
+        pairs += [("RAG trained", name) for name in there if name not in ("RAG trained", "CoV-RAG")]
+    return tables.compare(frame, pairs)
+
+
+def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
+    """CRAG's evaluator and our judge's expected reference score on the same passages: was an answer found?"""
+    own = frame[frame.system == "CoV-RAG"]
+    truth = own.gold_first.where(own.gold_first.notna(), own.found_first)
+    rows = []
+    for name, column in (("CRAG's evaluator", "evaluator"), ("our judge's reference score", "expected_reference")):
+        known = own[column].notna() & truth.notna()
+        if known.any():
+            found, values = truth[known].astype(bool), own[column][known].astype(float)
+            right = 100 * ((values >= 0.5) == found).mean()
+            rows.append((name, int(known.sum()), 100 * found.mean(), right, *metrics.auroc(values, found)))
+    return pd.DataFrame(rows, columns=["score", "n", "found (%)", "right (%)", "AUROC", "low", "high"]).round(2)
+
+
+def notes(frame: pd.DataFrame, missing: Sequence[str], entailment: str) -> list[str]:
+    """What must stand under the table."""
+    lines = tables.notes(frame)
+    lines.append(f"Citations are the marks that an answer writes; entailment is told by {entailment}.")
+    lines.append("Seconds are a text's share of its batch when it was written, and searching and scoring.")
+    return [*lines, *missing]
+
+
+def side_by_side(predictions: Sequence[Prediction], identity: str = "") -> pd.DataFrame:
+    """One question on its way through every system, a row a round; by default the first that not all have right."""
+    if not identity:
+        scores: dict[str, set] = {}
+        for p in predictions:
+            scores.setdefault(p.question.id, set()).add(metrics.score(p.answer, p.question.answers, "normalised"))
+        mixed = [one for one, values in scores.items() if len(values) > 1]
+        identity = (mixed or list(scores))[0]
+    rows = []
+    for p in predictions:
+        for number, one in enumerate(p.rounds, 1) if p.question.id == identity else ():
+            gold = p.question.gold_passages
+            read = "; ".join(f"{passage.title}{' ✓' if passage.id in gold else ''}" for passage in one.passages)
+            said = one.verdict and f"judged {one.verdict.judgment or 'unreadable'}"
+            note = "; ".join(filter(None, (one.note, said)))
+            rows.append((p.system, number, one.query, read, one.answer, note))
+    return pd.DataFrame(rows, columns=["system", "round", "searched for", "passages (✓ gold)", "answer", "noted"])
+
+
+def plot_costs(long: pd.DataFrame, costs: pd.DataFrame, title: str, path: Path) -> "Figure":
+    """Accuracy with its interval against what a question costs: tokens read and written, and seconds."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+    from matplotlib.ticker import LogLocator
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    rows = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system")
+    spent = costs.set_index("system").reindex(rows.index)
+    figure, panels = plt.subplots(1, 2, figsize=(15, 6), sharey=True, layout="constrained")
+    axes_of = {"tokens read and written": spent["tokens read"] + spent["tokens written"], "seconds": spent.seconds}
+    for axes, (name, values) in zip(panels, axes_of.items()):
+        for system, x in values.dropna().astype(float).items():
+            row = rows.loc[[system]]
+            pictures.draw_intervals(axes, [x], row)
+            axes.plot(x, row.value.iloc[0], "o", ms=12, color=palette()[system], label=system)
+        axes.set(xlabel=f"{name} a question", ylim=(-3, 100))
+        if values.notna().any():
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
+    panels[0].set_ylabel("accuracy, normalised (%)")
+    panels[1].legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    figure.suptitle(title)
+    return pictures.save_picture(figure, path)
+
+
+def save(folder: Path, frame: pd.DataFrame, costs: pd.DataFrame, lines: Sequence[str]) -> str:
+    """Write related.csv and, readable, related.md; returns the latter's text."""
+    long = long_table(frame)
+    parts = {
+        "Accuracy and citations in %, ours [95 % interval], and costs a question": summary(long, frame, costs),
+        "Accuracy in %, normalised, by set": tables.wide(long).reset_index(),
+        "Each system against CoV-RAG, and against RAG trained, on the same questions": compare(frame),
+        "Was an answer found? AUROC of two that judge the passages": evaluators(frame),
+    }
+    return tables.write_table(folder, "related", long, parts, lines)
+
+
+def load_frame(folder: Path, predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """The predictions' frame with the qualities that were recorded of them."""
+    recorded = pd.read_csv(folder / "related.qualities.csv.gz", dtype={"id": str})
+    return to_frame(predictions).merge(recorded, on=["system", "id"], validate="one_to_one")
+
+
+def recorded_summary(root: Path = ROOT) -> pd.DataFrame:
+    """The recorded run with the most questions, one row a system, made anew from what it recorded."""
+    runs = [run for run in find(root) if run.table == "related"]
+    if not runs:
+        print(f"no run of the neighbours is recorded in {root / 'results'}")
+        return pd.DataFrame()
+    run = max(runs, key=lambda run: run.n)
+    frame = load_frame(run.folder, load_or_outcomes(run, wider_passages))
+    long = long_table(frame)
+    print(f"{tables.title('related', run.config, long)}; recorded in {run.folder.relative_to(root)}")
+    return summary(long, frame, pd.read_csv(run.file("costs.csv")))
+
+
+def make(config: Config, folder: Path, model: object = None) -> dict:
+    """All of notebooks/related.ipynb without its explanations: run, count, record; returns the manifest."""
+    questions, passages = load_questions(config), load_passages(config)
+    resources = related.load_resources(config, passages, model)
+    config, missing = related.choose(config, resources)
+    start = time.perf_counter()
+    predictions, costs = related.run(config, resources, questions)
+    seconds = time.perf_counter() - start
+    entail, score, told = related.load_judges(config)
+    frame = add_quality(to_frame(predictions), predictions, entail, score)
+    check_frame(frame, len(questions), config.model.verdicts)
+    lines = notes(frame, missing, told)
+    data = {"questions": questions, "passages": passages}
+    manifest = related.record(folder, predictions, frame, costs, config, resources.model, seconds, data, lines)
+    long = long_table(frame)
+    plot_costs(long, costs, tables.title("related", config, long), folder / "related.png")
+    save(folder, frame, costs, lines)  # at last: who finds the table takes all for done
+    return manifest

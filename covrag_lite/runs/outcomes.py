@@ -1,0 +1,224 @@
+"""Predictions as outcomes: the tidy frame that every table is made from, and the files in which they are recorded.
+
+A recorded prediction holds ids and what our models wrote, none of the data's own text.
+"""
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import metrics, prompts
+from covrag_lite.runs.redaction import Index, core, hide, index_questions, show
+from covrag_lite.records import Outcome, Passage, Prediction, Question, Round, Verdict
+from covrag_lite.systems import adapter_of
+from covrag_lite.tools import expect
+
+_WORDS = {"True": True, "False": False, "": None}
+
+
+def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """One row a question and system."""
+    return pd.DataFrame([_describe(prediction) for prediction in predictions])
+
+
+def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
+    """What came of a round: scored where the data is at hand, else as it was recorded."""
+    one, asked = prediction.rounds[number], prediction.question
+    if one.outcome:
+        return one.outcome
+    return Outcome(
+        *(metrics.score(one.answer, asked.answers, metric) for metric in metrics.METRICS),
+        metrics.holds_gold(one.passages, asked.gold_passages),
+        metrics.holds_answer(one.passages, asked.answers),
+        metrics.holds_answer(one.passages, asked.answers, "whole"),
+        one.verdict.parsed if one.verdict else None,
+    )
+
+
+def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
+    """Write what came of every round, without any text: with the predictions it gives every table without the data."""
+    rows = []
+    for p in predictions:
+        for number in range(len(p.rounds)):
+            keys = {"system": p.system, "id": p.question.id, "kind": p.question.kind, "round": number}
+            rows.append(keys | asdict(outcome_of(p, number)))
+    text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
+    """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
+    table = pd.read_csv(io.StringIO(read_gzip(path)), keep_default_na=False, dtype=str).set_index(
+        ["system", "id", "round"]
+    )
+    known, made = table.to_dict("index"), []
+    for p in outputs:
+        rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
+        outcomes = [Outcome(*(_WORDS[row[one.name]] for one in fields(Outcome))) for row in rows]
+        rounds = tuple(_with_outcome(one, outcome) for one, outcome in zip(p.rounds, outcomes))
+        made.append(replace(p, question=replace(p.question, kind=rows[0]["kind"]), rounds=rounds))
+    return made
+
+
+def _with_outcome(one: Round, outcome: Outcome) -> Round:
+    """The round with its outcome; a verdict that was not readable with the question in it is not without it either."""
+    if outcome.parsed is False:
+        one = replace(one, verdict=replace(prompts.parse_verdict(""), text=one.verdict.text))
+    return replace(one, outcome=outcome)
+
+
+def _describe(p: Prediction) -> dict:
+    """A prediction's row of the frame."""
+    first, last = p.rounds[0], p.final
+    before = outcome_of(p)
+    after = outcome_of(p, p.kept) if p.revised else before
+    verdicts = [one.verdict for one in p.rounds if one.verdict]
+    return dict(
+        system=p.system,
+        backbone=p.backbone,
+        dataset=p.question.dataset,
+        id=p.question.id,
+        kind=p.question.kind,
+        form=form_of(p.question.kind),
+        failure=failure_of(p.question.kind),
+        answer=p.answer,
+        raw=after.raw,
+        normalised=after.normalised,
+        whole=after.whole,
+        first_normalised=before.normalised,
+        first_whole=before.whole,
+        gold_first=before.gold,
+        gold_last=after.gold,
+        found_first=before.found,
+        found_last=after.found,
+        words_first=before.words,
+        words_last=after.words,
+        verdicts=len(verdicts),
+        unparsed=sum(not verdict.parsed for verdict in verdicts),
+        judgment=verdicts[0].judgment if verdicts else None,
+        expected_correctness=_expected(verdicts, "correctness"),
+        expected_reference=_expected(verdicts, "reference_correctness"),
+        likelihood=first.likelihood,
+        revised=p.revised,
+        searched=bool(last.query or last.passages),
+        query=last.query,
+    )
+
+
+def _expected(verdicts: Sequence[Verdict], score: str) -> float | None:
+    """The first verdict's expectation of a score, else the score itself."""
+    return expect(verdicts[0], score) if verdicts and verdicts[0].parsed else None
+
+
+def form_of(kind: str) -> str:
+    """How a question is put: with broken wording, in two hops, or well."""
+    if "+" in kind:
+        return "broken wording"
+    return "two-hop" if kind == "two-hop" else "well put"
+
+
+def failure_of(kind: str) -> str:
+    """What may make a question fail: a trap of the world around it, how it is put, or nothing."""
+    form = form_of(kind)
+    return form if form != "well put" else kind.partition("/")[2] or "none"
+
+
+def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
+    """Write predictions as gzipped JSONL, one line a question and system; the same predictions give the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines, others = [], index_questions({p.question.id: p.question for p in predictions}.values())
+    for p in predictions:
+        rounds = [_to_json(one, p.question, others) for one in p.rounds]
+        row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
+        if p.kept != -1:
+            row["kept"] = p.kept
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+
+
+def _to_json(one: Round, question: Question, others: Index) -> dict:
+    """A round without the data's own text: a passage by its id, a question by a mark, also within what we wrote."""
+    row = {
+        "query": one.query if one.query != question.question else None,
+        "passages": [passage.id for passage in one.passages],
+        "answer": one.answer,
+        "verdict": one.verdict.text if one.verdict else None,
+    }
+    if one.note:
+        row["note"] = one.note
+    for name in ("query", "answer", "verdict", "note"):
+        if row.get(name):
+            row[name] = hide(row[name], core(question.question), others)
+    if one.verdict and one.verdict.probabilities:
+        row["probabilities"] = one.verdict.probabilities
+    if one.likelihood is not None:
+        row["likelihood"] = one.likelihood
+    return row
+
+
+def load_outputs(path: Path, backbone: str = "") -> list[Prediction]:
+    """Recorded predictions where the data is not at hand: ids and what our models wrote, every other text empty."""
+    questions, passages = {}, {}
+    for row in read_rows(path):
+        questions[row["id"]] = Question(row["id"], row["dataset"], "", ())
+        for identity in [identity for one in row["rounds"] for identity in one["passages"]]:
+            passages[identity] = Passage(identity, "", "")
+    return load_predictions(path, list(questions.values()), list(passages.values()), backbone)
+
+
+def read_gzip(path: Path) -> str:
+    """A gzipped file's text; a sentence where it is torn."""
+    try:
+        return gzip.decompress(path.read_bytes()).decode()
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is damaged: {error}") from None
+
+
+def read_rows(path: Path) -> list[dict]:
+    """Recorded predictions as they were written."""
+    return [json.loads(line) for line in read_gzip(path).splitlines()]
+
+
+def load_predictions(
+    path: Path, questions: Sequence[Question], passages: Sequence[Passage], backbone: str = ""
+) -> list[Prediction]:
+    """Recorded predictions with their questions and passages put back, to be scored again without a model."""
+    asked = {question.id: question for question in questions}
+    known = {passage.id: passage for passage in passages}
+    made = []
+    for row in read_rows(path):
+        question = asked[row["id"]]
+        adapter = adapter_of(row["system"])
+        rounds = tuple(_from_json(one, question, asked, known, adapter) for one in row["rounds"])
+        named = f"{backbone}+{adapter}" if adapter else backbone
+        made.append(Prediction(question, row["system"], rounds, named, row.get("kept", -1)))
+    return made
+
+
+def _from_json(
+    one: dict, question: Question, asked: Mapping[str, Question], known: Mapping[str, Passage], adapter: str
+) -> Round:
+    """The round that was written, with its texts put back."""
+    own, names = core(question.question), ("query", "answer", "verdict", "note")
+    texts = {name: show(one.get(name) or "", own, asked) for name in names}
+    query = question.question if one["query"] is None else texts["query"]
+    passages = tuple(known[identity] for identity in one["passages"])
+    verdict = None
+    if one["verdict"]:
+        schema = prompts.DIRECT if adapter == "cov-direct" else prompts.SCHEMA
+        verdict = prompts.parse_verdict(texts["verdict"], schema, one.get("probabilities"))
+    return Round(query, passages, texts["answer"], verdict, one.get("likelihood"), texts["note"])
+
+
+def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:
+    """An error where a group of the frame does not hold each of n questions once, or a forced verdict did not parse."""
+    sizes = frame.groupby(by).id.agg(["size", "nunique"])
+    assert (sizes["size"] == n).all(), f"a question is missing or counted twice: {sizes['size'].to_dict()}, not {n}"
+    assert (sizes["nunique"] == n).all(), f"a question stands twice: {sizes['nunique'].to_dict()}, not {n}"
+    assert verdicts == "free" or frame.unparsed.sum() == 0, "a forced verdict did not parse"

@@ -1,0 +1,219 @@
+"""The recorded runs under results/ and figures/: find them, and load what they are made from.
+
+A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its picture, and what these are made from:
+`<table>.predictions.jsonl.gz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Beside the
+predictions on real data lie their `outcomes.csv.gz`, from which every table can be made without the data.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import config
+from covrag_lite.data import digest, kind_of, load_passages, load_questions
+from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions
+from covrag_lite.records import Passage, Prediction
+from covrag_lite.retrieval import describe_snapshots, find_passages
+from covrag_lite.systems import adapter_of
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One recorded run of one table."""
+
+    folder: Path
+    table: str
+    manifest: dict
+    root: Path = config.ROOT  # of the project that it lies in
+
+    def file(self, end: str) -> Path:
+        """One of the run's files."""
+        return self.folder / f"{self.table}.{end}"
+
+    @property
+    def has_predictions(self) -> bool:
+        """Are its predictions there, to be scored again?"""
+        return self.file("predictions.jsonl.gz").exists()
+
+    @cached_property
+    def config(self) -> config.Config:
+        """Its parameters, read once."""
+        return config.from_manifest(self.manifest["parameters"])
+
+    @property
+    def n(self) -> int:
+        """How many questions it asked."""
+        return self.manifest["data"]["questions"]["n"]
+
+
+def find(root: Path = config.ROOT) -> list[Recorded]:
+    """Every recorded run under results/ and figures/, but for figures/custom, which every other run overwrites."""
+    made = [run for place in ("results", "figures") for run in find_under(root / place, root)]
+    return [run for run in made if run.folder.name != "custom"]
+
+
+def find_under(folder: Path, root: Path = config.ROOT) -> list[Recorded]:
+    """Every recorded run in a folder, or in one under it."""
+    files = sorted(folder.glob("**/*.manifest.json"))
+    names = [file.name.removesuffix(".manifest.json") for file in files]
+    return [Recorded(file.parent, name, json.loads(file.read_text()), root) for file, name in zip(files, names)]
+
+
+def load(run: Recorded, asked: config.Config | None = None, every: Sequence[Passage] = ()) -> list[Prediction]:
+    """The run's predictions, with the questions and passages of its configuration, or of another one, put back.
+
+    `every` holds the passages where they are more than those of the configuration.
+    """
+    asked = asked or run.config
+    questions, passages = load_questions(asked), load_passages(asked)
+    check_data(run, questions=questions, passages=passages)
+    check_snapshot(run, asked.retrieval)
+    found = every or find_passages(asked.retrieval, passages)
+    made = load_predictions(run.file("predictions.jsonl.gz"), questions, found, asked.model.model)
+    return [name_backbone(prediction, run) for prediction in made]
+
+
+def load_or_outcomes(
+    run: Recorded, find_every: Callable[[config.Config], Sequence[Passage]] | None = None
+) -> list[Prediction]:
+    """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand.
+
+    `find_every` finds the passages where they are more than those of the configuration.
+    """
+    try:
+        return load(run, every=find_every(run.config) if find_every else ())
+    except FileNotFoundError as error:
+        if error.filename or not run.file("outcomes.csv.gz").exists():
+            raise
+    return load_part(run)
+
+
+def load_part(run: Recorded, part: str = "") -> list[Prediction]:
+    """The run's predictions, or those of one of its parts (`bm25.`), with their outcomes and without the data."""
+    outputs = load_outputs(run.file(f"{part}predictions.jsonl.gz"), run.config.model.model)
+    return [name_backbone(one, run) for one in load_outcomes(run.file(f"{part}outcomes.csv.gz"), outputs)]
+
+
+def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
+    """The prediction with its backbone's name; a system whose adapter was not there ran on the bare model."""
+    adapters = run.manifest.get("adapters")
+    if adapters is None or adapter_of(prediction.system) in adapters:
+        return prediction
+    return replace(prediction, backbone=run.config.model.model)
+
+
+def load_searches(run: Recorded) -> dict[str, list[Prediction]]:
+    """Table 6's predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
+
+    Where the data is not at hand, they have what came of them instead of the data's texts.
+    """
+    parts = {name: f"{name}." for name in run.config.retrieval.retrievers}
+    try:
+        return score_searches(run)
+    except FileNotFoundError as error:
+        if error.filename or not all(run.file(f"{part}outcomes.csv.gz").exists() for part in parts.values()):
+            raise
+    return {name: load_part(run, part) for name, part in parts.items()}
+
+
+def score_searches(run: Recorded) -> dict[str, list[Prediction]]:
+    """Table 6's predictions by their retriever, with the questions and passages put back."""
+    asked = run.config
+    every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
+    questions = [one for one in load_questions(asked) if one.dataset in asked.retrieval.retrieval_datasets]
+    check_data(run, questions=questions, every=every, passages=passages)
+    made = {}
+    for name in asked.retrieval.retrievers:
+        settings = replace(asked.retrieval, retriever=name)
+        check_snapshot(run, settings)
+        file = run.file(f"{name}.predictions.jsonl.gz")
+        made[name] = load_predictions(file, every, find_passages(settings, passages), asked.model.model)
+    return made
+
+
+def check_snapshot(run: Recorded, settings: config.Retrieval) -> None:
+    """An error where a web retriever's frozen results are not at hand, or no longer those that the run was made on."""
+    for name, now in describe_snapshots(settings, [settings.retriever]).items():
+        if not now["queries"]:
+            raise FileNotFoundError(f"the snapshot {settings.snapshot} of {name} is not at hand")
+        was = run.manifest.get("snapshots", {}).get(name, {}).get("sha256")
+        if now["sha256"] != was:
+            raise ValueError(
+                f"the snapshot of {name} is no longer that of the run: recorded {was}, now {now['sha256']}"
+            )
+
+
+def check_data(run: Recorded, **data: Sequence) -> None:
+    """An error where the data of the run's configuration are no longer those that it was made on."""
+    for name, rows in data.items():
+        was = run.manifest["data"][name]["sha256"]
+        now = digest(rows)
+        if now != was:
+            raise ValueError(
+                f"the {name} of this configuration are no longer those of the run: recorded {was}, now {now}"
+            )
+
+
+def is_current(run: Recorded) -> bool:
+    """Are the questions of the run's configuration still those that it asked?"""
+    asked = run.config
+    known = {*config.ALL, *kind_of(asked).sets(asked, asked.data.split)}
+    if not set(asked.data.datasets) <= known:
+        return False
+    return digest(load_questions(asked)) == run.manifest["data"]["questions"]["sha256"]
+
+
+def listing(root: Path = config.ROOT) -> pd.DataFrame:
+    """The recorded runs: what was run on what, and how long it took."""
+    rows = []
+    for run in find(root):
+        hardware = run.manifest["hardware"]
+        rows.append(
+            {
+                "folder": str(run.folder.relative_to(root)),
+                "table": run.table,
+                "backbone": backbone(run),
+                "questions": run.n,
+                "machine": hardware["gpu"] or hardware["machine"],
+                "commit": run.manifest["commit"][:7],
+                "seconds": run.manifest["wall_seconds"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def backbone(run: Recorded) -> str:
+    """The model's name, with its precision where that is not 4 bits and its layout where that is not the paper's."""
+    asked = run.config.model
+    weights = {"nf4": "", "none": ", unquantised"}.get(asked.quantize, f", {asked.quantize}")
+    layout = "" if asked.layout == "paper" else f", {asked.layout} layout"
+    return asked.short + weights + layout
+
+
+def largest(*systems: str, root: Path = config.ROOT) -> dict[str, Recorded]:
+    """Of each backbone the recorded run of these systems on the world's test questions that has the most of them."""
+    best: dict[str, Recorded] = {}
+    for run in find(root):
+        asked = run.config.data
+        ran = set(run.manifest["parameters"]["systems"])
+        if not run.has_predictions or not set(systems) <= ran or (asked.data, asked.split) != ("world", "test"):
+            continue
+        name = backbone(run)
+        if (name not in best or run.n > best[name].n) and is_current(run):
+            best[name] = run
+    return best
+
+
+def load_largest(
+    *systems: str, otherwise: tuple[config.Config, Sequence[Prediction]]
+) -> tuple[str, config.Config, Sequence[Prediction]]:
+    """Name, parameters and predictions of the largest recorded run of these systems; others where there is none yet."""
+    runs = largest(*systems).values()
+    if not runs:
+        return "this run, as none is recorded", *otherwise
+    run = max(runs, key=lambda one: one.n)
+    return run.folder.name, run.config, load(run)

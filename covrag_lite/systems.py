@@ -1,0 +1,110 @@
+"""Every system of the tables, one entry each: its function, the adapters it wants, its colour, the paper's row.
+
+A further system is one function over `tools.Tools` and one entry here. No file of this room loads a model.
+CoV-RAG's neighbours (CRAG, A²R, FaVe) stand at the end. Self-RAG is not among them: its reflection tokens are new words
+that the whole generator learns from a critic's annotations, and are weighed while it decodes; our base stays frozen in
+4 bits, and our verdict asks the same things in words.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from covrag_lite.baselines import closed_book, rag, start_revise
+from covrag_lite.controls import judge_other_answers, judge_other_references, shuffled, verify_only
+from covrag_lite.method import cov_rag
+from covrag_lite.records import Prediction, Question
+from covrag_lite.related.a2r import a2r
+from covrag_lite.related.crag import crag
+from covrag_lite.related.fave import chain_of_queries, fave, union_of_queries
+from covrag_lite.tools import Tools
+
+
+@dataclass(frozen=True)
+class System:
+    """One system, with everything that the rest of the project has to know of it."""
+
+    name: str
+    run: Callable[[Sequence[Question], Tools], list[Prediction]]
+    adapter: str = ""  # the trained adapter that answers and verifies; "" is the bare model
+    rewriter: str = ""  # the adapter that rewrites the question before retrieval, and writes all that is no answer
+    settings: Mapping[str, object] = field(default_factory=dict)  # parameters that it fixes, whatever the run says
+    verifies: bool = False  # its first answers get a forced verdict, so both may be computed in one go
+    colour: str = ""  # in every picture; "" is never drawn nor a row of a table
+    paper: Mapping[str, str] = field(default_factory=dict)  # a table of the paper -> the row to compare with
+    needs: tuple[str, ...] = ()  # adapters, "evaluator", "entailment": without one of these it does not run at all
+
+    @property
+    def adapters(self) -> set[str]:
+        """Every adapter it runs with."""
+        return {self.adapter, self.rewriter} - {""}
+
+
+# In the order of a table's rows. Colours: grey without retrieval, blues for plain retrieval, orange for rewriting
+# first, greens for CoV-RAG, reds and violets for its neighbours.
+ENTRIES = (
+    System("closed-book", closed_book, colour="#9a9a9a", paper={"table2": "GPT3 text-davinci-003"}),
+    System("RAG", rag, colour="#5b8fd0", paper={"table2": "ChatGPT gpt-3.5-turbo-0125", "table3": "WebGLM-10b"}),
+    System("Start-Revise", start_revise, colour="#e0893a", paper={"table2": "RRR gpt-4-1106-preview"}),
+    System("CoV-RAG untrained", cov_rag, colour="#c9b458", verifies=True),
+    System(
+        "RAG trained",
+        rag,
+        "rag",
+        colour="#28559a",
+        paper={"table2": "WebGLM Llama2-13b", "table3": "WebGLM-13b"},
+    ),
+    System(
+        "CoV-RAG w/o chain",
+        cov_rag,
+        "cov-direct",
+        verifies=True,
+        colour="#b07aa1",
+        paper={"table5": "w/o Chain"},
+    ),
+    System("CoV-RAG-S", rag, "cov", colour="#8fca8f", paper={"table3": "CoV-RAG-S", "table4": "No-Revise"}),
+    System("Start-Revise trained", start_revise, "cov", "rewrite", colour="#b5651d", paper={"table4": "Start-Revise"}),
+    System("CoV-RAG thresholds", cov_rag, "cov", settings={"sigma": "thresholds"}, verifies=True, colour="#1b5e3b"),
+    System("CoV-RAG shuffled", shuffled, "cov", verifies=True, colour="#c0504d"),
+    System(
+        "CoV-RAG",
+        cov_rag,
+        "cov",
+        verifies=True,
+        colour="#2e8b57",
+        paper={
+            "table2": "CoV-RAG Llama2-13b",
+            "table3": "CoV-RAG",
+            "table4": "End-Revise",
+            "table5": "w/ Chain",
+        },
+    ),
+    System("CoV-RAG surer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
+    System("RRR", start_revise, "rag", "rewrite-reward", colour="#f2b705", needs=("rewrite-reward",)),
+    System("CRAG", crag, "rag", colour="#d1495b", needs=("evaluator",)),
+    System("A²R", a2r, "rag", colour="#7b4fa3", needs=("entailment",)),
+    System("CoQ", chain_of_queries, "rag", colour="#e7a6b8", needs=("evaluator",)),
+    System("UoQ", union_of_queries, "rag", colour="#c774c9", needs=("evaluator",)),
+    System("FaVe", fave, "rag", colour="#8c1c55", needs=("evaluator",)),
+    System("judge of other references", judge_other_references, "cov", colour="#555555"),
+    System("judge of other answers", judge_other_answers, "cov", colour="#d9b38c"),
+    System("CoV-RAG free", verify_only, "cov", settings={"verdicts": "free"}),
+    System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
+)
+SYSTEMS = {system.name: system for system in ENTRIES}
+
+
+def find_system(name: str) -> System:
+    """The entry of that name."""
+    if name not in SYSTEMS:
+        raise ValueError(f"system {name!r} is not known; use some of {', '.join(SYSTEMS)}")
+    return SYSTEMS[name]
+
+
+def palette() -> dict[str, str]:
+    """The colour of every system that may be a row of a table, in the order of rows."""
+    return {system.name: system.colour for system in SYSTEMS.values() if system.colour}
+
+
+def adapter_of(name: str) -> str:
+    """The adapter that a system answers with; "" also for what is no system, such as a search without a model."""
+    return SYSTEMS[name].adapter if name in SYSTEMS else ""

@@ -1,0 +1,204 @@
+"""Accuracy tables (the paper's Tables 2 and 4): long tables, paired comparisons, and what must stand under them.
+
+Everything is made from the tidy frame of `outcomes.to_frame`; percentages throughout, as in the paper.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.config import Config
+from covrag_lite.systems import SYSTEMS, palette
+from covrag_lite.tables import paper
+
+# How a set is called where people read it.
+NAMES = {
+    "search": "search queries",
+    "entity": "entity questions",
+    "complex": "complex questions",
+    "quiz": "quiz questions",
+    "nq": "NQ",
+    "webq": "WebQ",
+    "mintaka": "Mintaka",
+    "triviaqa": "TriviaQA",
+    "average": "Average",
+}
+COLUMNS = ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
+# Systems that are compared question by question, the one expected to be worse first.
+PAIRS = (
+    ("closed-book", "RAG"),
+    ("RAG", "Start-Revise"),
+    ("RAG", "RAG trained"),
+    ("RAG trained", "CoV-RAG-S"),
+    ("RAG trained", "CoV-RAG"),
+    ("CoV-RAG-S", "CoV-RAG"),
+    ("RAG trained", "CoV-RAG surer"),
+    ("CoV-RAG-S", "CoV-RAG surer"),
+    ("CoV-RAG-S", "Start-Revise trained"),
+    ("Start-Revise trained", "CoV-RAG"),
+    ("CoV-RAG w/o chain", "CoV-RAG"),
+    ("CoV-RAG shuffled", "CoV-RAG"),
+)
+
+
+def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    """The long form of an accuracy table: one row a system, set and metric, with n, interval and the paper's value."""
+    rows = []
+    for metric in metrics.METRICS:
+        scored = frame[frame[metric].notna()]
+        for system in in_order(scored.system.unique()):
+            group = scored[scored.system == system]
+            known = paper.find_values(table, system, group.dataset.unique())
+            backbone = group.backbone.iloc[0]
+            for dataset, n, *shares in _cells(group, metric):
+                percents = [100 * share for share in shares]
+                rows.append((table, dataset, system, backbone, metric, n, *percents, known.get(dataset)))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _cells(group: pd.DataFrame, metric: str) -> list[tuple]:
+    """One system's cells: set, n, share and its interval, then the same for the average of the sets."""
+    cells, counts = [], []
+    for dataset, one in group.groupby("dataset", sort=False):
+        right, n = int(one[metric].sum()), len(one)
+        counts.append((right, n))
+        cells.append((dataset, n, right / n, *metrics.wilson(right, n)))
+    return [*cells, ("average", len(group), *metrics.mean_interval(counts))]
+
+
+def in_order(systems: Sequence[str]) -> list[str]:
+    """Systems in the order of a table's rows."""
+    names = [*palette(), *SYSTEMS]
+    return sorted(systems, key=names.index)
+
+
+def wide(long: pd.DataFrame, metric: str | None = "normalised") -> pd.DataFrame:
+    """The table as a person reads it: a row a system, a column a set; for None a column a metric."""
+    rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
+    cells = [_cell(row) for row in rows.itertuples()]
+    table = rows.assign(cell=cells, dataset=rows.dataset.map(name_of))
+    systems = list(dict.fromkeys(table.system))
+    columns = list(dict.fromkeys(table.dataset))
+    return table.pivot(index="system", columns="dataset", values="cell").loc[systems, columns].fillna("–")
+
+
+def _cell(row: tuple) -> str:
+    """`ours [low–high] (paper)`"""
+    known = "" if pd.isna(row.paper) else f" ({row.paper:.1f})"
+    return f"{row.value:.1f} [{row.low:.0f}–{row.high:.0f}]{known}"
+
+
+def name_of(dataset: str) -> str:
+    """How a set is called where people read it."""
+    return NAMES.get(dataset, dataset)
+
+
+def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
+    """Systems two by two on the same questions: difference with its interval, gained, lost, McNemar's exact p."""
+    rows = []
+    for metric in metrics.METRICS:
+        right = frame[frame[metric].notna()].pivot(index="id", columns="system", values=metric)
+        for a, b in pairs:
+            if a in right and b in right:
+                x, y = right[a].astype(bool).tolist(), right[b].astype(bool).tolist()
+                difference = format_difference(*metrics.paired_bootstrap(x, y))
+                gained, lost, p = metrics.mcnemar(x, y)
+                rows.append((f"{a} → {b}", metric, len(x), *difference, gained, lost, f"{p:.3f}"))
+    columns = ["comparison", "metric", "n", "difference", "95 % interval", "gained", "lost", "McNemar p"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def format_difference(value: float, low: float, high: float) -> tuple[str, str]:
+    """A difference of shares in points, and its interval."""
+    return f"{100 * value:+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def count_changes(rows: pd.DataFrame) -> tuple[int, int, int]:
+    """Of one system's rows: how many were revised and can be scored, how many that helped, how many it hurt."""
+    changed = rows[rows.revised & rows.normalised.notna()]
+    before = changed.first_normalised.astype(bool)
+    after = changed.normalised.astype(bool)
+    return len(changed), int((after & ~before).sum()), int((before & ~after).sum())
+
+
+def notes(frame: pd.DataFrame) -> list[str]:
+    """What must stand under an accuracy table: what did not parse, what cannot be scored, what the revision did."""
+    one = frame[frame.system == frame.system.iloc[0]]
+    lines = [
+        f"{int(one.normalised.isna().sum())} of {len(one)} questions have gold answers that normalise to nothing; "
+        f"they count in raw only."
+    ]
+    for system, rows in frame.groupby("system", sort=False):
+        if rows.verdicts.sum():
+            lines += [f"{system}: {line}" for line in _verdict_notes(rows)]
+        if rows.found_first.notna().any() and rows.searched.any():
+            found = f"{100 * rows.found_last.dropna().mean():.0f} % of the questions"
+            if rows.gold_last.notna().any():
+                found += f", a gold passage for {100 * rows.gold_last.dropna().mean():.0f} %"
+            lines.append(f"{system}: the last retrieval holds an answer for {found}.")
+    return lines
+
+
+def _verdict_notes(rows: pd.DataFrame) -> list[str]:
+    """What one system's verdicts said, and what its revisions did."""
+    judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
+    changed, helped, hurt = count_changes(rows)
+    return [
+        f"{rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}.",
+        f"{int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} "
+        f"and left {changed - helped - hurt} as they were.",
+    ]
+
+
+def title(table: str, config: Config, long: pd.DataFrame, sample: pd.DataFrame | None = None) -> str:
+    """What stands over the picture of an accuracy table, or of a recorded one with a sample answered live on it."""
+    data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
+    told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
+    layout = "" if config.model.layout == "paper" else f", {config.model.layout} layout,"
+    name = f"{told}: {config.model.short}{layout} on {data}"
+    if sample is None:
+        return f"{name}, n = {tell_sizes(long)}"
+    return f"{name}\nbars: recorded, n = {tell_sizes(long)}; circles: a sample, live, n = {tell_sizes(sample)}"
+
+
+def tell_sizes(long: pd.DataFrame) -> str:
+    """How many questions the sets of an accuracy table have."""
+    sizes = long[long.dataset != "average"].n
+    return f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
+
+
+def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:
+    """Write `<table>.csv` and, readable, `<table>.md`; returns the latter's text."""
+    parts = {f"Accuracy in %, {metric}: {legend(long)}": wide(long, metric).reset_index() for metric in metrics.METRICS}
+    parts["Paired comparisons on the same questions"] = comparison
+    return write_table(folder, table, long, parts, lines)
+
+
+def legend(long: pd.DataFrame) -> str:
+    """What a cell holds."""
+    return "ours [95 % interval]" + (" (the paper)" if long.paper.notna().any() else "")
+
+
+def write_table(
+    folder: Path, table: str, long: pd.DataFrame, parts: dict[str, pd.DataFrame], lines: Sequence[str], digits: int = 2
+) -> str:
+    """Write the long table as CSV, and its parts with their headings and notes as Markdown; returns the latter."""
+    folder.mkdir(parents=True, exist_ok=True)
+    long.to_csv(folder / f"{table}.csv", index=False, float_format=f"%.{digits}f", lineterminator="\n")
+    texts = [f"{heading}\n\n{to_markdown(part)}" for heading, part in parts.items()]
+    texts.append("\n".join(f"- {line}" for line in lines))
+    text = "\n\n".join(texts) + "\n"
+    (folder / f"{table}.md").write_text(text)
+    return text
+
+
+def to_markdown(frame: pd.DataFrame) -> str:
+    """A frame as an aligned Markdown table."""
+    cells = [[str(name) for name in frame.columns]]
+    cells += [[str(value) for value in row] for row in frame.itertuples(index=False)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])

@@ -1,0 +1,170 @@
+"""Seeing what the verifier did: recorded predictions as one page, to be filtered by what came of the verdict.
+
+The page is HTML with its own script and data (browse.js, browse.css). It works as a cell's output in JupyterLab and,
+once the notebook is saved as HTML, in a browser without a kernel. Texts travel as data and are only ever set as text,
+so that nothing in a title or an answer can become markup. Called by notebooks/browse.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.config import Config
+from covrag_lite.records import SCORES, Passage, Prediction, Question, Round, Verdict
+from covrag_lite.runs import recorded
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.redaction import MARK
+from covrag_lite.systems import palette
+from covrag_lite.tables.accuracy import in_order, name_of
+
+# What can come of a verdict; a question may be of several kinds, or of none.
+OUTCOMES = {
+    "helped": "wrong before the revision, right after it",
+    "hurt": "right before the revision, wrong after it",
+    "wrongly doubted": "the first answer is right and judged “false”",
+    "wrongly trusted": "the first answer is wrong and judged “true”",
+}
+UNDRAWN = "The predictions are drawn by a script: run this cell, or trust the notebook."
+HERE = Path(__file__).parent
+
+
+def load_ways(run: recorded.Recorded | None, asked: Config) -> tuple[list[Prediction], pd.DataFrame]:
+    """A recorded run's predictions and their outcomes, with the data's texts where these are at hand.
+
+    The parameter `data` says where; the embedded world always is. Without them there are ids, what our models wrote,
+    and the outcomes that were recorded.
+    """
+    if run is None:
+        raise ValueError("there is no recorded run of this model and data; set record to a folder of results/")
+    place = run.config
+    if asked.data.data != "world":
+        given = {name: getattr(asked.data, name) for name in ("data", "corpus", "corpus_columns")}
+        place = place.change(**given)
+    try:
+        predictions = recorded.load(run, place)
+    except FileNotFoundError:
+        if asked.data.data != "world":  # that is not where the data is
+            raise
+        predictions = recorded.load_or_outcomes(run)
+    return predictions, to_frame(predictions)
+
+
+def mark_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with a column for each of OUTCOMES: is the question of that kind?"""
+    known = frame.normalised.notna() & frame.first_normalised.notna()
+    before = known & frame.first_normalised.eq(True)
+    after = known & frame.normalised.eq(True)
+    kinds = {
+        "helped": frame.revised & known & ~before & after,
+        "hurt": frame.revised & known & before & ~after,
+        "wrongly doubted": before & frame.judgment.eq("false"),
+        "wrongly trusted": known & ~before & frame.judgment.eq("true"),
+    }
+    return frame.assign(**{name: kinds[name].astype(bool) for name in OUTCOMES})
+
+
+def count_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
+    """How many questions of each system are of each kind."""
+    groups = mark_outcomes(frame).groupby("system")
+    table = groups[list(OUTCOMES)].sum().assign(judged=groups.verdicts.agg(lambda n: (n > 0).sum()))
+    table.insert(0, "questions", groups.size())
+    return table.loc[in_order(table.index), ["questions", "judged", *OUTCOMES]]
+
+
+def page(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str) -> str:
+    """The page, with everything that it shows inside it."""
+    data = json.dumps(describe(predictions, frame, title), ensure_ascii=False, separators=(",", ":"))
+    data = data.replace("<", "\\u003c")  # so that no text can end the script element that holds the data
+    style, script = ((HERE / f"browse.{end}").read_text() for end in ("css", "js"))
+    name = "ways-" + hashlib.sha256(data.encode()).hexdigest()[:12]  # several pages may stand in one notebook
+    return (
+        # The attribute keeps JupyterLab from taking what is typed into the page for its own shortcuts.
+        f'<div id="{name}" data-lm-suppress-shortcuts="true"><p>{UNDRAWN}</p></div>\n'
+        f'<script type="application/json" id="{name}-data">{data}</script>\n'
+        f'<script>\n{script}\nshowWays("{name}", {json.dumps(style)});\n</script>'
+    )
+
+
+def describe(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str) -> dict:
+    """What the page shows: each question and passage once, and a way for each prediction."""
+    marked = mark_outcomes(frame).set_index(["system", "id"])
+    rows = {key: marked.loc[key] for key in marked.index}
+    questions = {p.question.id: p.question for p in predictions}
+    passages = {passage.id: passage for p in predictions for one in p.rounds for passage in one.passages}
+    systems = in_order({p.system for p in predictions})
+    return {
+        "title": title,
+        "texts": any(question.question for question in questions.values()),
+        "outcomes": OUTCOMES,
+        "scores": [name.replace("_", " ") for name in SCORES],
+        "systems": {name: palette()[name] for name in systems},
+        "sets": {name: name_of(name) for name in dict.fromkeys(p.question.dataset for p in predictions)},
+        "questions": {identity: _question(question) for identity, question in questions.items()},
+        "passages": {identity: [passage.title, passage.text] for identity, passage in passages.items()},
+        "ways": [_way(p, rows[p.system, p.question.id]) for p in predictions],
+    }
+
+
+def _question(question: Question) -> dict:
+    return {
+        "set": question.dataset,
+        "text": question.question,
+        "answers": list(question.answers),
+        "gold": list(question.gold_passages),
+        "kind": question.kind,
+    }
+
+
+def _way(p: Prediction, row: pd.Series) -> dict:
+    """One prediction: what came of it, and its rounds."""
+    right = [_word(row.first_normalised), *[None] * (len(p.rounds) - 2), _word(row.normalised)]
+    return {
+        "system": p.system,
+        "id": p.question.id,
+        "outcomes": [name for name in OUTCOMES if row[name]],
+        "rounds": [_round(one, p.question, word) for one, word in zip(p.rounds, right[-len(p.rounds) :])],
+    }
+
+
+def _word(value: object) -> str | None:
+    """Right or wrong; None where the gold answers cannot be scored."""
+    return None if pd.isna(value) else "right" if value else "wrong"
+
+
+def _round(one: Round, question: Question, right: str | None) -> dict:
+    made = {
+        "query": _shown(one.query),
+        "passages": [passage.id for passage in one.passages],
+        "holds": [i for i, passage in enumerate(one.passages) if _holds(passage, question)],
+        "answer": _shown(one.answer),
+        "right": right,
+    }
+    if one.verdict:
+        made["verdict"] = _verdict(one.verdict)
+    return made
+
+
+def _holds(passage: Passage, question: Question) -> bool:
+    """Does an answer stand in the passage? It cannot be told where the texts are not at hand."""
+    return bool(question.answers) and bool(metrics.holds_answer([passage], question.answers))
+
+
+def _verdict(verdict: Verdict) -> dict:
+    chances = verdict.probabilities or {}
+    return {
+        "parsed": verdict.parsed,
+        "text": "" if verdict.parsed else _shown(verdict.text),
+        "judgment": verdict.judgment,
+        "revised": _shown(verdict.revised_question),
+        "scores": [getattr(verdict, name) for name in SCORES],
+        "expected": [chances.get(name) for name in SCORES],
+    }
+
+
+def _shown(text: str) -> str:
+    """The text, with words in the place of a question that is not at hand."""
+    return MARK.sub("⟨the question⟩", text)

@@ -1,0 +1,302 @@
+"""Figure 4: accuracy, the judge and what the method gains, against the size of the backbone.
+
+Made from Table 2 of results/real/<backbone>/seed-<n>; notebooks/figure4.ipynb and `check` call it. How many parameters
+a backbone has stands in backbones.toml. Questions are what is resampled: the intervals tell of other questions, the
+spread between seeds of other trainings. Beside them, as a control, RAG trained for longer, where it was recorded
+(results/real/<backbone>/longer-<epochs>): CoV-RAG takes more steps than RAG, because it learns to verify as well.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from covrag_lite import config, metrics
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import Recorded, find_under, load_or_outcomes
+from covrag_lite.systems import palette
+from covrag_lite.tables import verifier
+from covrag_lite.tables.pictures import DARK, OTHER, save_picture
+from covrag_lite.tables.seeds import MEAN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+REAL = Path("results", "real")
+PLACE = REAL / "sizes"  # where prose about the figure lies: sizes.claims.md
+SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # the first may be missing
+GAINS = {"its first round": "CoV-RAG-S", "RAG trained": "RAG trained"}  # what CoV-RAG is compared with
+# What may tell right answers from wrong ones: the verifier's expected correctness, the answer's likelihood, both ranks.
+JUDGES = {"judge": "expected_correctness", "likelihood": "likelihood", "both": "both"}
+PANELS = {
+    "accuracy": "answers that are right (%)",
+    "AUROC": "AUROC, right above wrong answers",
+    "gain": "CoV-RAG minus the other (points)",
+}
+FORMS = {"accuracy": "{:.1f}", "AUROC": "{:.2f}", "gain": "{:+.1f}"}  # how values are written, by measure
+FORMS |= {"control": "{:.1f}", "gain over control": "{:+.1f}"}
+COLUMNS = ("backbone", "parameters", "measure", "what", "seed", "n", "value", "low", "high")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The frames of Table 2 by backbone, the smallest first, and by training seed; RAG trained longer by its epochs."""
+
+    frames: Mapping[str, Mapping[str, pd.DataFrame]]
+    longer: Mapping[str, Mapping[str, pd.DataFrame]] = field(default_factory=dict)
+
+
+@cache
+def load_backbones() -> dict[str, dict]:
+    """What is known of every backbone: its label, its hub id, its number of parameters."""
+    return tomllib.loads(Path(__file__).with_name("backbones.toml").read_text(encoding="utf-8"))
+
+
+def count_parameters(backbone: str) -> int:
+    """How many parameters a backbone has."""
+    if backbone not in load_backbones():
+        raise ValueError(f"{REAL / backbone}: add the backbone and its number of parameters to report/backbones.toml")
+    return load_backbones()[backbone]["parameters"]
+
+
+def load(root: Path = config.ROOT) -> Sizes:
+    """The recorded runs on real questions; the data need not be at hand."""
+    runs = find(root) | find(root, "longer")
+    return gather({place: load_or_outcomes(run) for place, run in runs.items()})
+
+
+def find(root: Path, kind: str = "seed") -> dict[Path, Recorded]:
+    """The recorded runs that the figure is made from, or those of the control, "longer", by their place."""
+    runs = {run.folder.relative_to(root) / run.table: run for run in find_under(root / REAL, root)}
+    return {place: run for place, run in runs.items() if is_of_figure(place, kind)}
+
+
+def is_of_figure(place: Path, kind: str = "seed") -> bool:
+    """Is this results/real/<backbone>/seed-<n>/table2, or of the other kind?"""
+    return place.match(str(REAL / "*" / f"{kind}-*" / "table2"))
+
+
+def gather(bases: Mapping[Path, object]) -> Sizes:
+    """Of all predictions by their place those that the figure is made from; all must have asked the same questions."""
+    found = {}
+    for place, predictions in bases.items():
+        if is_of_figure(place):
+            frame = to_frame(predictions)
+            if set(SYSTEMS[1:]) <= set(frame.system):
+                seed = place.parent.name.removeprefix("seed-")
+                found.setdefault(place.parent.parent.name, {})[seed] = frame
+    longer = {}
+    for place, predictions in bases.items():
+        if is_of_figure(place, "longer") and place.parent.parent.name in found:
+            epochs = place.parent.name.removeprefix("longer-")
+            longer.setdefault(place.parent.parent.name, {})[epochs] = to_frame(predictions)
+    asked = {}
+    for name, frames in found.items():
+        asked[name] = {frozenset(frame.id) for frame in (*frames.values(), *longer.get(name, {}).values())}
+    if len(set().union(*asked.values())) > 1:
+        raise ValueError(f"the runs of {', '.join(asked)} asked different questions; Figure 4 needs the same ones")
+    return Sizes({name: found[name] for name in sorted(found, key=count_parameters)}, longer)
+
+
+def size_table(sizes: Sizes) -> pd.DataFrame:
+    """The long form: a row a backbone, measure, what is measured and seed, and one for the mean of the seeds."""
+    rows = []
+    for backbone, frames in sizes.frames.items():
+        about = (backbone, count_parameters(backbone))
+        controls = _controls(frames, sizes.longer.get(backbone, {}))
+        rows += [(*about, *row) for row in (*_shares(frames), *_areas(frames), *controls)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _shares(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple]:
+    """One backbone's accuracies and gains over all questions together, in % and points."""
+    right = {seed: _right(frame) for seed, frame in frames.items()}
+    for system in SYSTEMS:
+        if all(system in table for table in right.values()):
+            yield from _by_seed("accuracy", system, {seed: table[system] for seed, table in right.items()})
+    for name, other in GAINS.items():
+        gained = {seed: table["CoV-RAG"] - table[other] for seed, table in right.items()}
+        yield from _by_seed("gain", name, gained)
+
+
+def _right(frame: pd.DataFrame) -> pd.DataFrame:
+    """Whether each system (a column) answers each question (a row) rightly."""
+    known = frame[frame.normalised.notna()]
+    return known.pivot(index="id", columns="system", values="normalised").astype(float)
+
+
+def _controls(frames: Mapping[str, pd.DataFrame], longer: Mapping[str, pd.DataFrame]) -> Iterator[tuple]:
+    """RAG trained for more epochs, and CoV-RAG, the mean of its seeds, beside it."""
+    cov = pd.DataFrame({seed: _right(frame)["CoV-RAG"] for seed, frame in frames.items()}).dropna().mean(axis=1)
+    for epochs, frame in sorted(longer.items()):
+        rag = _right(frame)["RAG trained"]
+        name = f"RAG trained for {epochs} epochs"
+        yield "control", name, MEAN, len(rag), *(100 * value for value in metrics.mean_bootstrap(rag))
+        gained = (cov - rag).dropna()
+        yield "gain over control", name, MEAN, len(gained), *(100 * v for v in metrics.mean_bootstrap(gained))
+
+
+def _by_seed(measure: str, what: str, values: Mapping[str, pd.Series]) -> Iterator[tuple]:
+    """Values a question as means with their intervals: of every seed, and of the questions' means over the seeds."""
+    together = pd.DataFrame(values).dropna().mean(axis=1)
+    for seed, one in {**values, MEAN: together}.items():
+        yield measure, what, seed, len(one), *(100 * value for value in metrics.mean_bootstrap(one))
+
+
+def _areas(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple]:
+    """How well one backbone's judge, and what it is measured against, tell right first answers from wrong ones."""
+    judged = {}
+    for seed, frame in frames.items():
+        rows = verifier.judged_rows(frame, "CoV-RAG").set_index("id")
+        judged[seed] = rows.assign(both=rows.expected_correctness.rank() + rows.likelihood.rank())
+    for what, column in JUDGES.items():
+        known = {seed: rows[rows[column].notna()] for seed, rows in judged.items()}
+        for seed, rows in known.items():
+            yield "AUROC", what, seed, len(rows), *metrics.auroc(rows[column], rows.right)
+        shared = [rows.loc[_shared(known)] for rows in known.values()]
+        area = metrics.mean_auroc([rows[column] for rows in shared], [rows.right for rows in shared])
+        yield "AUROC", what, MEAN, len(shared[0]), *area
+
+
+def _shared(judged: Mapping[str, pd.DataFrame]) -> list[str]:
+    """The questions that every seed has."""
+    first, *others = judged.values()
+    return [one for one in first.index if all(one in rows.index for rows in others)]
+
+
+def describe(root: Path = config.ROOT) -> pd.DataFrame:
+    """What each backbone is: what a user would take, which weights were run, and how often."""
+    by_backbone: dict[str, list[Recorded]] = {}
+    for run in find(root).values():
+        by_backbone.setdefault(run.folder.parent.name, []).append(run)
+    rows = []
+    for name in sorted(by_backbone, key=count_parameters):
+        runs = by_backbone[name]
+        weights = {(run.manifest.get("weights") or "its own").partition(";")[0] for run in runs}
+        data = {" over ".join(one["sha256"] for one in run.manifest["data"].values()) for run in runs}
+        rows.append(
+            {
+                "backbone": name,
+                "on the hub": load_backbones()[name]["hub"],
+                "parameters": f"{count_parameters(name):,}",
+                "weights": "; ".join(sorted(weights)),
+                "sha256": "; ".join(sorted({run.manifest["model_sha256"] for run in runs})),
+                "seeds": len(runs),
+                "questions": max(run.n for run in runs),
+                "data": "; ".join(sorted(data)),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def wide(long: pd.DataFrame) -> pd.DataFrame:
+    """The means of the seeds as a person reads them: a row a value, a column a backbone."""
+    rows = long[long.seed == MEAN]
+    cells = [format_cell(row) for row in rows.itertuples()]
+    table = rows.assign(cell=cells).pivot(index=["measure", "what"], columns="backbone", values="cell")
+    order = rows[["measure", "what"]].drop_duplicates().itertuples(index=False, name=None)
+    return table.loc[list(order), list(dict.fromkeys(rows.backbone))].fillna("–")
+
+
+def format_cell(row: tuple) -> str:
+    """A value with its interval, as its measure is written."""
+    form = FORMS[row.measure]
+    return f"{form} [{form}, {form}]".format(row.value, row.low, row.high)
+
+
+def tell(long: pd.DataFrame) -> list[str]:
+    """A sentence or two on each backbone: what it answers, what the method gains, how well it judges."""
+    made = []
+    for backbone, rows in long.groupby("backbone", sort=False):
+        means = {(row.measure, row.what): row for row in rows[rows.seed == MEAN].itertuples()}
+        cells = {key: format_cell(row) for key, row in means.items()}
+        gains = [f"{cells['gain', name]} points beside {name}" for name in GAINS]
+        beyond = [name for name in GAINS if means["gain", name].low > 0 or means["gain", name].high < 0]
+        noise = f"beyond noise beside {' and '.join(beyond)}" if beyond else "both within noise"
+        areas = [f"{name} {cells['AUROC', name]}" for name in JUDGES]
+        longer = [name for measure, name in means if measure == "gain over control"]
+        beside = f" Beside {longer[-1]} it is {cells['gain over control', longer[-1]]}." if longer else ""
+        n = means["accuracy", "CoV-RAG"].n
+        made.append(
+            f"{backbone}: CoV-RAG answers {cells['accuracy', 'CoV-RAG']} % of {n} questions rightly, "
+            f"{' and '.join(gains)} ({noise}).{beside} AUROC: {', '.join(areas)}."
+        )
+    return made
+
+
+def save(folder: Path, long: pd.DataFrame) -> "Figure":
+    """Write `figure4.csv` and the picture, `figure4.png`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    long.to_csv(folder / "figure4.csv", index=False, float_format="%.3f", lineterminator="\n")
+    return plot(long, folder / "figure4.png")
+
+
+def plot(long: pd.DataFrame, path: Path) -> "Figure":
+    """A panel a measure: the mean of the seeds with its interval against the number of parameters, each seed a dot."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    figure, panels = plt.subplots(1, len(PANELS), figsize=(18, 6.6), layout="constrained")
+    for axes, (measure, label) in zip(panels, PANELS.items()):
+        rows = long[long.measure == measure]
+        names = list(dict.fromkeys(rows.what))
+        for number, what in enumerate(names):
+            _draw_series(axes, rows[rows.what == what], 1.11 ** (number - (len(names) - 1) / 2))
+        if measure == "gain":
+            _draw_control(axes, long[long.measure == "gain over control"])
+        _label_sizes(axes, long)
+        axes.set(ylabel=label)
+        columns = 2 if len(names) == 4 else 3
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncol=columns, frameon=False)
+    panels[0].set(title="Accuracy", ylim=(0, None))
+    panels[1].set(title="The judge, beside the answer's likelihood")
+    panels[2].set(title="What CoV-RAG gains over")
+    panels[1].axhline(0.5, color=OTHER, ls="--", lw=1.5)
+    panels[1].annotate("chance", (0.99, 0.5), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+    panels[2].axhline(0, color=OTHER, ls="--", lw=1.5)
+    sizes = long[long.measure == "accuracy"].n
+    figure.suptitle(f"Figure 4: one recipe, by the size of the backbone; real questions, n = {sizes.max()}")
+    return save_picture(figure, path)
+
+
+def _draw_series(axes: "Axes", rows: pd.DataFrame, shift: float) -> None:
+    """One system, judge or gain: a line through the means, and the seeds where there are several."""
+    what = rows.what.iloc[0]
+    colour = palette().get(GAINS.get(what, what)) or {"judge": palette()["CoV-RAG"], "both": DARK}.get(what, OTHER)
+    means, single = rows[rows.seed == MEAN], rows[rows.seed != MEAN]
+    span = [means.value - means.low, means.high - means.value]
+    style = dict(marker="o", ms=9, lw=1.5, elinewidth=2, capsize=4, color=colour, label=what)
+    axes.errorbar(means.parameters * shift, means.value, span, **style)
+    several = single[single.groupby("backbone").seed.transform("nunique") > 1]
+    axes.plot(several.parameters * shift * 1.04, several.value, "o", ms=5, mfc="white", mec=colour, zorder=4)
+
+
+def _draw_control(axes: "Axes", rows: pd.DataFrame) -> None:
+    """CoV-RAG beside RAG trained for the most epochs, where that was recorded."""
+    if len(rows):
+        last = rows.sort_values("what").groupby("backbone").last()
+        span = [last.value - last.low, last.high - last.value]
+        style = dict(fmt="s", ms=9, mfc="white", elinewidth=2, capsize=4, color=DARK, label="RAG trained longer")
+        axes.errorbar(last.parameters * 1.25, last.value, span, **style)
+
+
+def _label_sizes(axes: "Axes", long: pd.DataFrame) -> None:
+    """Backbones along a logarithmic axis, with how many seeds each was trained."""
+    from matplotlib.ticker import NullLocator
+
+    places, labels = [], []
+    for backbone, rows in long.groupby("backbone", sort=False):
+        n = rows[rows.seed != MEAN].seed.nunique()
+        places.append(rows.parameters.iloc[0])
+        labels.append(f"{load_backbones()[backbone]['label']}\n{n} seed{'s' * (n > 1)}")
+    axes.set_xscale("log")
+    axes.set_xticks(places, labels)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(min(places) / 1.6, max(places) * 1.6)
+    axes.grid(axis="x", visible=False)

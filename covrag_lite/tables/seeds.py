@@ -1,0 +1,168 @@
+"""What several training seeds of one backbone agree on: the same tables' comparisons, seed by seed and on average.
+
+Made by `python -m covrag_lite.replication` and, for recorded runs, by `check`. Questions are what is resampled: the
+intervals tell of other questions, the spread between seeds of other trainings.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.records import Prediction
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import verifier
+from covrag_lite.tables.table5 import CHAINS, cut
+
+PAIRS = (
+    ("RAG trained", "CoV-RAG-S"),
+    ("RAG trained", "CoV-RAG"),
+    ("CoV-RAG-S", "CoV-RAG"),
+    ("RAG trained", "CoV-RAG surer"),
+    ("CoV-RAG-S", "CoV-RAG surer"),
+)
+MEAN = "mean"  # in the place of a seed
+COLUMNS = ("what", "seed", "n", "value", "low", "high", "gained", "lost", "p")
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The predictions of one backbone's training seeds: of Table 2, and of Table 5 where it was run."""
+
+    table2: Mapping[str, Sequence[Prediction]]
+    table5: Mapping[str, Sequence[Prediction]]
+
+
+def gather(bases: Mapping[Path, object]) -> dict[Path, Seeds]:
+    """Predictions by <folder>/seed-<n>/<table>, as one for each folder that holds Table 2 of at least two seeds."""
+    found = {}
+    for place, predictions in bases.items():
+        name, _, seed = place.parent.name.partition("-")
+        if name == "seed" and place.name in ("table2", "table5"):
+            tables_of = found.setdefault(place.parent.parent, {"table2": {}, "table5": {}})
+            tables_of[place.name][seed] = predictions
+    return {folder: Seeds(**by_table) for folder, by_table in found.items() if len(by_table["table2"]) > 1}
+
+
+def comparisons(seeds: Seeds) -> pd.DataFrame:
+    """Every comparison, in points: a row a seed, and one for their mean on the questions that all of them have."""
+    made = []
+    for what, by_seed in compared(seeds):
+        for seed, (a, b) in by_seed.items():
+            points = [100 * value for value in metrics.paired_bootstrap(a.tolist(), b.tolist())]
+            made.append((what, seed, len(a), *points, *metrics.mcnemar(a.tolist(), b.tolist())))
+        if len(by_seed) > 1:
+            difference = pd.DataFrame({seed: b.astype(float) - a.astype(float) for seed, (a, b) in by_seed.items()})
+            means = difference.dropna().mean(axis=1)
+            points = [100 * value for value in metrics.paired_bootstrap(np.zeros(len(means)), means.tolist())]
+            made.append((what, MEAN, len(means), *points, None, None, None))
+    return pd.DataFrame(made, columns=COLUMNS).astype({"gained": "Int64", "lost": "Int64"})
+
+
+def compared(seeds: Seeds) -> Iterator[tuple[str, dict[str, tuple[pd.Series, pd.Series]]]]:
+    """What is compared, and for each seed both sides as a value a question."""
+    frames = {seed: to_frame(made) for seed, made in seeds.table2.items()}
+    for pair in PAIRS:
+        by_seed = {seed: sides(frame, pair, "normalised") for seed, frame in frames.items()}
+        if all(by_seed.values()):
+            yield f"answer right: {pair[0]} → {pair[1]}", by_seed
+    by_seed = {seed: own_sides(frame, "found_first", "found_last") for seed, frame in frames.items()}
+    yield "an answer in the top 5: first → second search", by_seed
+    by_seed = {seed: own_sides(frame, "gold_first", "gold_last") for seed, frame in frames.items()}
+    if all(len(a) for a, _ in by_seed.values()):
+        yield "a gold passage in the top 5: first → second search", by_seed
+    chains = {seed: to_frame([cut(p, 2) for p in made]) for seed, made in seeds.table5.items()}
+    for name, column in (("first answer", "first_normalised"), ("last answer", "normalised"), ("judgment", "judged")):
+        judged = {seed: judge(frame) for seed, frame in chains.items()}
+        by_seed = {seed: sides(frame, CHAINS, column) for seed, frame in judged.items()}
+        if by_seed and all(by_seed.values()):
+            yield f"{name} right: {CHAINS[0]} → {CHAINS[1]}", by_seed
+
+
+def judge(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with a column that says where the judgment is right."""
+    known = frame.first_normalised.notna() & frame.judgment.fillna("").ne("")
+    right = frame.judgment.eq("true") == frame.first_normalised.eq(True)
+    return frame.assign(judged=right.where(known, None))
+
+
+def sides(frame: pd.DataFrame, pair: Sequence[str], column: str) -> tuple[pd.Series, pd.Series] | None:
+    """Two systems' values of one column on the same questions; None where one of them was not run."""
+    table = frame[frame.system.isin(pair)].pivot(index="id", columns="system", values=column).dropna()
+    return (table[pair[0]].astype(bool), table[pair[1]].astype(bool)) if set(pair) <= set(table) else None
+
+
+def own_sides(frame: pd.DataFrame, first: str, last: str, system: str = "CoV-RAG") -> tuple[pd.Series, pd.Series]:
+    """CoV-RAG's values of two columns."""
+    rows = frame[(frame.system == system) & frame.normalised.notna() & frame[first].notna()].set_index("id")
+    return rows[first].astype(bool), rows[last].astype(bool)
+
+
+def accuracies(seeds: Seeds) -> pd.DataFrame:
+    """Every system's accuracy by seed, over all questions together, their mean, and how far the seeds lie apart."""
+    frames = {seed: to_frame(made) for seed, made in seeds.table2.items()}
+    columns = {}
+    for seed, frame in frames.items():
+        known = frame[frame.normalised.notna()]
+        columns[f"seed {seed}"] = 100 * known.groupby("system", sort=False).normalised.apply(lambda one: one.mean())
+    table = pd.DataFrame(columns).astype(float)
+    return table.assign(mean=table.mean(axis=1), spread=table.max(axis=1) - table.min(axis=1)).round(1)
+
+
+def judges(seeds: Seeds) -> pd.DataFrame:
+    """CoV-RAG's judge by seed and set."""
+    made = []
+    for seed, predictions in seeds.table2.items():
+        frame = to_frame(predictions)
+        for groups in (verifier.by_form, verifier.by_set):
+            table = verifier.judge_table(frame, groups=groups)
+            made.append(table[~table.questions.isin(verifier.FORMS[1:])].assign(seed=seed))
+    shown = pd.concat(made).drop(columns=["right", "wording"])  # no real question is known to be badly put
+    shown = shown.set_index(["questions", "seed"]).reset_index()
+    return shown.sort_values("questions", kind="stable").reset_index(drop=True)
+
+
+def unrevised(seeds: Seeds) -> pd.DataFrame:
+    """How well the chance that no question is revised, the one score both have, orders first answers in Table 5."""
+    rows = []
+    for seed, predictions in seeds.table5.items():
+        for system in CHAINS:
+            own = [p for p in predictions if p.system == system and p.rounds[0].verdict is not None]
+            right = {row.id: row.first_normalised for row in to_frame(own).itertuples()}
+            chances = {p.question.id: (p.rounds[0].verdict.probabilities or {}).get("empty") for p in own}
+            known = [one for one in right if right[one] is not None and chances[one] is not None]
+            if known:
+                values = pd.Series([chances[one] for one in known])
+                area = metrics.auroc(values, pd.Series([bool(right[one]) for one in known]))
+                rows.append((system, seed, len(known), "{:.2f} [{:.2f}, {:.2f}]".format(*area)))
+    return pd.DataFrame(rows, columns=["system", "seed", "n", "AUROC"])
+
+
+def save(folder: Path, seeds: Seeds) -> str:
+    """Write seeds.csv and, readable, seeds.md; returns the latter's text."""
+    long = comparisons(seeds)
+    shown = pd.DataFrame(
+        {
+            "what": long.what,
+            "seed": long.seed,
+            "n": long.n,
+            "difference": [f"{value:+.1f}" for value in long.value],
+            "95 % interval": [f"[{low:+.1f}, {high:+.1f}]" for low, high in zip(long.low, long.high)],
+            "gained": long.gained.astype(object).fillna(""),
+            "lost": long.lost.astype(object).fillna(""),
+            "McNemar p": ["" if pd.isna(p) else f"{p:.3f}" for p in long.p],
+        }
+    )
+    parts = {
+        "Accuracy in %, normalised, all questions together": accuracies(seeds).reset_index(),
+        "Comparisons on the same questions, in points": shown,
+        "CoV-RAG's judge": judges(seeds),
+    }
+    alike = unrevised(seeds)
+    if len(alike):
+        parts["Right first answers above wrong ones by the chance that no question is revised"] = alike
+    return tables.write_table(folder, "seeds", long, parts, [])

@@ -1,0 +1,220 @@
+"""Table 5: what the chain and the revision are worth (Section 4.3 of the paper), and rules that it does not have.
+
+Pure functions over predictions, called by notebooks/table5.ipynb and, for recorded predictions, by `check`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.records import Prediction
+from covrag_lite.runs.outcomes import outcome_of, to_frame
+from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import paper
+from covrag_lite.tables.failures import failure_table
+from covrag_lite.tables.verifier import judge_table
+from covrag_lite.tools import by_thresholds, keep_likelier
+
+CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
+RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
+
+
+def cut(prediction: Prediction, max_rounds: int) -> Prediction:
+    """The prediction as it would be under a smaller `max_rounds`, whose last answer is never verified."""
+    kept = prediction.rounds[:max_rounds]
+    if len(kept) == max_rounds:
+        kept = (*kept[:-1], replace(kept[-1], verdict=None))
+    return replace(prediction, rounds=kept)
+
+
+def chain_table(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """Table 5 in long form, with and without the chain.
+
+    judge   the judgment is "true" exactly where the first answer is right
+    revise  of the questions that were revised or called for it (answer wrong, no gold passage found), those that were
+            revised, called for it, and found a gold passage with the revised question
+    format  free-running verdicts that parse
+    single, multi   the first and the last answer is right
+    delta   questions with a gold passage after re-retrieval minus before
+    Where the data names no gold passage, one that holds a gold answer counts.
+    """
+    frame = to_frame([cut(p, 2) for p in predictions])
+    rows = []
+    for system in CHAINS:
+        own = frame[(frame.system == system) & frame.normalised.notna()]
+        free = frame[frame.system == f"{system} free"]
+        if own.empty:
+            continue
+        known = paper.find_values("table5", system, own.dataset.unique())
+        for metric, n, *shares in _chain_cells(own, free):
+            percents = [100 * share for share in shares]
+            rows.append(("table5", "all", system, own.backbone.iloc[0], metric, n, *percents, known.get(metric)))
+    return pd.DataFrame(rows, columns=tables.COLUMNS)
+
+
+def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> list[tuple]:
+    """One system's cells: metric, n, value and its interval."""
+    right = own.first_normalised.astype(bool)
+    judged = own.judgment.fillna("") != ""
+    shares = {
+        "judge": ((own.judgment == "true") == right)[judged],
+        "revise": revisions(own).good,
+        "format": free.unparsed[free.verdicts > 0] == 0,
+        "single": right,
+        "multi": own.normalised.astype(bool),
+    }
+    cells = []
+    for metric, part in shares.items():
+        if len(part):
+            cells.append((metric, len(part), part.mean(), *metrics.wilson(int(part.sum()), len(part))))
+    delta = metrics.paired_bootstrap(held(own, "first").tolist(), held(own, "last").tolist())
+    return [*cells, ("delta", len(own), *delta)]
+
+
+def calls_for_revision(own: pd.DataFrame) -> pd.Series:
+    """Where a revision is called for: the first answer is wrong, and no gold passage was found for it."""
+    return ~own.first_normalised.astype(bool) & ~held(own, "first")
+
+
+def revisions(own: pd.DataFrame) -> pd.DataFrame:
+    """One system's rows that were revised or called for it; `good` is: called for, done, and a gold passage found."""
+    called = calls_for_revision(own)
+    return own.assign(good=called & own.revised & held(own, "last"))[called | own.revised]
+
+
+def held(frame: pd.DataFrame, when: str) -> pd.Series:
+    """Did the first or last retrieval hold a gold passage or, where the data names none, an answer?"""
+    gold = frame[f"gold_{when}"]
+    return gold.where(gold.notna(), frame[f"found_{when}"]).astype(bool)
+
+
+def chain_notes(predictions: Sequence[Prediction]) -> list[str]:
+    """The counts behind Table 5's shares."""
+    frame = to_frame([cut(p, 2) for p in predictions])
+    lines = []
+    for system, own in frame[frame.normalised.notna() & frame.verdicts.gt(0)].groupby("system", sort=False):
+        called = calls_for_revision(own)
+        rightly = called & own.revised
+        lines.append(
+            f"{system}: {own.unparsed.sum()} of {own.verdicts.sum()} verdicts did not parse; "
+            f"{called.sum()} questions called for a revision, {own.revised.sum()} were revised, "
+            f"{rightly.sum()} of them rightly; {(rightly & held(own, 'last')).sum()} then found a gold passage."
+        )
+    return lines
+
+
+def policies(predictions: Sequence[Prediction], system: str = "CoV-RAG") -> pd.DataFrame:
+    """What to do with a second answer: one row a rule, all applied to the same predictions."""
+    scored = [p for p in predictions if outcome_of(p).normalised is not None]
+    own = [p for p in scored if p.system == system]
+    control = [p for p in scored if p.system == "CoV-RAG shuffled"]
+    depths = [2, 3] if any(len(p.rounds) >= 3 for p in own) else [2]  # what was run
+    rows = [_policy("never revise", own, take_last(1), 1)]
+    for rounds in depths:
+        name = f"replace, {rounds} rounds at most{' (the paper)' if rounds == 2 else ''}"
+        rows.append(_policy(name, own, take_last(rounds), rounds))
+    for rounds in depths:
+        if all(one.verdict for p in own for one in p.rounds[:rounds]):
+            rows.append(_policy(f"keep the better verified of {rounds}", own, take_better(rounds), rounds))
+    if all(one.likelihood is not None for p in own for one in p.rounds):
+        rows.append(_policy("keep the likelier of 2", own, take_likelier, 2))
+    rows.append(_policy("replace where the paper's thresholds are crossed", own, take_crossed, 2, spared=True))
+    rows.append(_policy("oracle: the better of 2", own, take_right, 2))
+    if control:
+        rows.append(_policy("control: replace after another question's revision", control, take_last(2), 2))
+    columns = ["rule", "n", "accuracy", "low", "high", "helped", "hurt", "left", "searches"]
+    return pd.DataFrame(rows, columns=columns).round(1)
+
+
+def take_last(rounds: int) -> Callable[[Prediction], int]:
+    """The rule that takes the last of so many answers."""
+
+    def choose(prediction: Prediction) -> int:
+        return min(rounds, len(prediction.rounds)) - 1
+
+    return choose
+
+
+def take_better(rounds: int) -> Callable[[Prediction], int]:
+    """The rule that takes the answer whose verdict is best: by judgment, then by correctness; of equals the later."""
+
+    def choose(prediction: Prediction) -> int:
+        seen = [one.verdict for one in prediction.rounds[:rounds]]
+        return max(range(len(seen)), key=lambda i: (RANK[seen[i].judgment], seen[i].correctness or 0.0, i))
+
+    return choose
+
+
+def take_crossed(prediction: Prediction) -> int:
+    """The rule that takes the second answer where the first one's verdict crosses the paper's thresholds."""
+    return int(prediction.revised and by_thresholds()(prediction.rounds[0]))
+
+
+def take_likelier(prediction: Prediction) -> int:
+    """The rule that takes the answer that the model held for likelier given its passages."""
+    rounds = prediction.rounds[:2]
+    return range(len(rounds))[keep_likelier(rounds)]
+
+
+def take_right(prediction: Prediction) -> int:
+    """The rule that knows which of two answers is right: no other can do better."""
+    return max(range(len(prediction.rounds[:2])), key=lambda i: is_right(prediction, i))
+
+
+def is_right(prediction: Prediction, number: int) -> bool:
+    """Is the answer of that round right, normalised?"""
+    return bool(outcome_of(prediction, number).normalised)
+
+
+def _policy(
+    name: str, own: Sequence[Prediction], choose: Callable[[Prediction], int], rounds: int, spared: bool = False
+) -> tuple:
+    """A rule's accuracy, what it helped, hurt and left, and the searches beyond the first that it needs."""
+    chosen = [choose(p) for p in own]
+    first = [is_right(p, 0) for p in own]
+    now = [is_right(p, number) for p, number in zip(own, chosen)]
+    gained, lost, _ = metrics.mcnemar(first, now)
+    searches = [number if spared else min(rounds, len(p.rounds)) - 1 for p, number in zip(own, chosen)]
+    touched = sum(count > 0 for count in searches)
+    low, high = metrics.wilson(sum(now), len(now))
+    shares = (100 * sum(now) / len(now), 100 * low, 100 * high)
+    return name, len(now), *shares, gained, lost, touched - gained - lost, sum(searches)
+
+
+def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """The judge of each row of Table 5 beside three that know less, by how the question was put."""
+    frame = to_frame([cut(p, 2) for p in predictions])
+    made = []
+    for system in CHAINS:
+        table = judge_table(frame, system)
+        if len(table):
+            table.insert(0, "system", system)
+            made.append(table)
+    return pd.concat(made, ignore_index=True)
+
+
+def gains_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """What CoV-RAG's second answers gain over its first ones, by what makes a question fail."""
+    return failure_table(to_frame([cut(p, 2) for p in predictions]))
+
+
+def save_chain(
+    folder: Path,
+    long: pd.DataFrame,
+    rules: pd.DataFrame,
+    judged: pd.DataFrame,
+    gains: pd.DataFrame,
+    lines: Sequence[str],
+) -> str:
+    """Write Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
+    parts = {
+        f"Shares in %: {tables.legend(long)}": tables.wide(long, None).reset_index(),
+        "The judge beside the majority, the wording alone and the answer's likelihood": judged,
+        "What to do with a second answer": rules,
+    }
+    if len(gains) > 2:  # real questions do not say what makes them fail
+        parts["What CoV-RAG gains, by what makes a question fail"] = gains
+    return tables.write_table(folder, "table5", long, parts, lines)

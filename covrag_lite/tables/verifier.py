@@ -1,0 +1,157 @@
+"""The verifier against the truth: whether its judgments are right, beside what else could explain that.
+
+A judge that sees nothing but the wording, one that always says the more frequent word, and the answer's own likelihood
+stand beside it, for all questions and by how they were put. Called by notebooks/table2 and table5 and by `check`.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.tables.accuracy import format_difference
+from covrag_lite.tables.calibration import fitted_judgments
+
+FORMS = ("all", "well put", "broken wording", "two-hop")
+BINS = np.linspace(0, 1, 6)  # of the expected correctness, for the reliability curve
+
+
+def judged_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
+    """One system's rows with a readable verdict on an answer that can be scored; `right` is the truth about it."""
+    rows = frame[(frame.system == system) & (frame.judgment.fillna("") != "") & frame.first_normalised.notna()]
+    scores = {name: rows[name].astype(float) for name in ("expected_correctness", "likelihood")}
+    return rows.assign(right=rows.first_normalised.astype(bool), **scores)
+
+
+def by_form(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """All rows, then those of each form that there is."""
+    for name in FORMS:
+        part = rows if name == "all" else rows[rows.form == name]
+        if len(part):
+            yield name, part
+
+
+def by_set(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each set."""
+    yield from rows.groupby("dataset", sort=False)
+
+
+def judgment_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[pd.DataFrame, str]:
+    """The confusion matrix of judgment and first answer, and a sentence on its accuracy beside the majority's."""
+    rows = judged_rows(frame, system)
+    if rows.empty:
+        return pd.DataFrame(), f"{system} was not run, or none of its verdicts can be judged"
+    words = rows.right.map({True: "answer right", False: "answer wrong"}).rename("first answer")
+    right = int(((rows.judgment == "true") == rows.right).sum())
+    low, high = metrics.wilson(right, len(rows))
+    majority = max(rows.right.mean(), 1 - rows.right.mean())
+    sentence = (
+        f"{system}: the judgment is right for {100 * right / len(rows):.1f} % of {len(rows)} answers "
+        f"[{100 * low:.1f}, {100 * high:.1f}]; "
+        f"always saying the more frequent one would be right for {100 * majority:.1f} %"
+    )
+    return pd.crosstab(words, rows.judgment), sentence
+
+
+def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable = by_form) -> pd.DataFrame:
+    """The judge and three that know less, by how the question was put or by set: shares in %, AUROC from 0 to 1.
+
+    right     first answers that are right
+    judge     judgments that are right, with their interval
+    majority  how often the more frequent of the two words would be right
+    wording   how often a rule would be right that sees only how the question is put, and knows each form's majority
+    caught    wrong answers that are judged "false"; doubted: right ones that are
+    AUROC     how often the expected correctness of a right answer is above that of a wrong one, with its interval;
+              likelihood: the same of the answer's own likelihood, which needs no verdict; both: of their ranks' sum
+    fitted    how often a judgment would be right that weighs both and the set, by weights of the other folds;
+              unverified: the same of the likelihood and the set, without a verdict
+    """
+    rows = judged_rows(frame, system)
+    rows = rows.assign(fitted=fitted_judgments(rows), unverified=fitted_judgments(rows, ["likelihood"]))
+    made = []
+    for name, part in groups(rows):
+        wording = sum(max(one.right.sum(), (~one.right).sum()) for _, one in part.groupby("form")) / len(part)
+        wrong, right = part[~part.right], part[part.right]
+        made.append(
+            {
+                "questions": name,
+                "n": len(part),
+                "right": f"{100 * part.right.mean():.1f}",
+                "judge": _share(part.judgment == "true", part.right),
+                "majority": f"{100 * max(part.right.mean(), 1 - part.right.mean()):.1f}",
+                "wording": f"{100 * wording:.1f}",
+                "caught": f"{(wrong.judgment == 'false').sum()} of {len(wrong)}",
+                "doubted": f"{(right.judgment == 'false').sum()} of {len(right)}",
+                "AUROC": _area(part, "expected_correctness"),
+                "likelihood": _area(part, "likelihood"),
+                "both": _area(part.assign(both=part.expected_correctness.rank() + part.likelihood.rank()), "both"),
+                "fitted": _share(part.fitted, part.right),
+                "unverified": _share(part.unverified, part.right),
+            }
+        )
+    return pd.DataFrame(made)
+
+
+def trust_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """How often an answer is held for true, by whether it is right and whether a gold passage was found, in %.
+
+    A judge of answers differs between right and wrong, a judge of passages between the rows.
+    """
+    rows = judged_rows(frame, system)
+    rows = rows[rows.gold_first.notna()]
+    made = []
+    for passages, found in (("a gold passage", True), ("no gold passage", False)):
+        row = {"passages": passages}
+        for answer, right in (("right", True), ("wrong", False)):
+            part = rows[(rows.gold_first.astype(bool) == found) & (rows.right == right)]
+            row |= {answer: 100 * (part.judgment == "true").mean(), f"n {answer}": len(part)}
+        made.append(row)
+    return pd.DataFrame(made)
+
+
+def _share(said: pd.Series, right: pd.Series) -> str:
+    """How often what was said is right, in %, with its interval; a dash where nothing was said."""
+    agreed = said.dropna().astype(bool) == right[said.notna()]
+    if agreed.empty:
+        return "–"
+    low, high = metrics.wilson(int(agreed.sum()), len(agreed))
+    return f"{100 * agreed.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _area(part: pd.DataFrame, column: str) -> str:
+    """An AUROC with its interval; a dash where the scores are not known or all answers are alike."""
+    known = part[part[column].notna()]
+    if known.right.nunique() < 2:
+        return "–"
+    value, low, high = metrics.auroc(known[column].astype(float), known.right)
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def reliability(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """How often answers are right, by the correctness that the verifier expects of them: a row a bin."""
+    rows = judged_rows(frame, system)
+    rows = rows[rows.expected_correctness.notna()]
+    expected = rows.expected_correctness.astype(float)
+    made = []
+    for low, high in zip(BINS, BINS[1:]):
+        inside = (expected >= low) & ((expected < high) | (high == BINS[-1]))
+        if inside.any():
+            right = int(rows.right[inside].sum())
+            n = int(inside.sum())
+            ends = [100 * end for end in metrics.wilson(right, n)]
+            made.append((100 * expected[inside].mean(), n, 100 * right / n, *ends))
+    return pd.DataFrame(made, columns=["expected", "n", "value", "low", "high"])
+
+
+def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """What re-retrieval does to the share of questions with a gold passage, by how the question was put."""
+    rows = frame[(frame.system == system) & frame.gold_first.notna()]
+    made = []
+    for name, part in by_form(rows):
+        first, last = part.gold_first.astype(bool).tolist(), part.gold_last.astype(bool).tolist()
+        shares = [f"{100 * sum(found) / len(part):.1f}" for found in (first, last)]
+        difference = format_difference(*metrics.paired_bootstrap(first, last))
+        made.append((name, len(part), int(part.revised.sum()), *shares, *difference))
+    columns = ["questions", "n", "revised", "gold before", "gold after", "delta", "95 % interval"]
+    return pd.DataFrame(made, columns=columns)

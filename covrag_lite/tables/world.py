@@ -1,0 +1,119 @@
+"""What the embedded world is like: what makes its questions fail, what mends them, and what their wording tells."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from covrag_lite.config import Config
+from covrag_lite.data import load_passages, load_questions
+from covrag_lite.metrics import holds_gold
+from covrag_lite.records import Passage, Question, Search
+from covrag_lite.retrieval import load_retriever
+from covrag_lite.retrieval.bm25 import tokenise
+from covrag_lite.runs.outcomes import failure_of
+from covrag_lite.tables.failures import FAILURES
+from covrag_lite.tables.wording import form_rule, majority, word_rule
+
+# Settings of the world's knobs that show what each does to retrieval.
+KNOBS = {
+    "misspelt": (0.0, 0.12, 0.3),
+    "cut_off": (0.0, 0.07, 0.25),
+    "vague": (0.0, 0.07, 0.25),
+    "namesakes": (0.0, 0.12, 0.18),
+    "synonyms": (0.0, 0.12, 0.18),
+    "stale": (0.0, 0.1, 0.15),
+    "contradicting": (0.0, 0.1, 0.15),
+    "unanswerable": (0.0, 0.2),
+}
+
+
+def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame:
+    """How often a gold passage is found, and found first, by what makes a question fail: as asked, and as revised."""
+    asked = search([q.question for q in questions])
+    revised = search([q.clean_question or q.question for q in questions])
+    frame = pd.DataFrame(
+        {
+            "failure": [failure_of(q.kind) for q in questions],
+            "found": gold_found(questions, asked),
+            "first": gold_found(questions, [found[:1] for found in asked]),
+            "found, revised": gold_found(questions, revised),
+            "first, revised": gold_found(questions, [found[:1] for found in revised]),
+        }
+    )
+    rows = {}
+    for name in FAILURES:
+        part = frame if name == "all" else frame[frame.failure == name]
+        if len(part):
+            rows[name] = {"n": len(part), **(100 * part.drop(columns="failure").mean()).round(1)}
+    return pd.DataFrame(rows).T.astype({"n": int})
+
+
+def gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]]) -> list[bool]:
+    """Whether a gold passage is among the passages of each question."""
+    return [bool(holds_gold(passages, q.gold_passages)) for q, passages in zip(questions, found)]
+
+
+def read_titles(questions: Sequence[Question], found: Sequence[Sequence[Passage]]) -> list[bool]:
+    """Does a reader find the gold passage who takes the first whose title has a word of the question?
+
+    It stands for a model's first answer where none is at hand, and has no chance with two hops.
+    """
+    right = []
+    for question, passages in zip(questions, found):
+        asked = set(tokenise([question.question])[0])
+        titles = tokenise(passage.title for passage in passages)
+        read = next((p for p, title in zip(passages, titles) if asked & set(title)), passages[0])
+        right.append(read.id in question.gold_passages)
+    return right
+
+
+def wording_table(config: Config) -> pd.DataFrame:
+    """What the wording of the test questions tells of two outcomes, in %, beside always guessing the usual one.
+
+    form   a rule that knows for broken, two-hop and well-put questions what is usual there
+    words  naive Bayes that has learnt from the training questions which words go with success
+    """
+    search = load_retriever(config.retrieval, load_passages(config))
+    test, train = (load_questions(config.change(split=split, n_questions=0)) for split in ("test", "train"))
+    rows = {}
+    for name, judge in {"gold passage in the top k": gold_found, "read by its title": read_titles}.items():
+        right, learnt = (judge(asked, search([q.question for q in asked])) for asked in (test, train))
+        rows[name] = {
+            "right": sum(right) / len(right),
+            "majority": majority(right),
+            "form": form_rule(test, right),
+            "words": word_rule(train, learnt, test, right),
+        }
+    return (100 * pd.DataFrame(rows).T).round(1).assign(n=len(test))
+
+
+def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame:
+    """Of each kind of failure a question whose gold passage is missed, with what is found instead and what finds it."""
+    rows = []
+    for name in FAILURES[1:]:
+        for question in questions:
+            (asked,) = search([question.question])
+            if failure_of(question.kind) == name and (name == "none") == bool(
+                holds_gold(asked, question.gold_passages)
+            ):
+                (revised,) = search([question.clean_question])
+                place = next((i for i, p in enumerate(revised, 1) if p.id in question.gold_passages), None)
+                titles = "; ".join(passage.title for passage in asked[:3])
+                rows.append((name, question.question, titles, question.clean_question, place))
+                break
+    columns = ["failure", "question", "found first", "a question that finds it", "at place"]
+    return pd.DataFrame(rows, columns=columns).set_index("failure")
+
+
+def knob_effects(config: Config, knobs: Mapping[str, Sequence[float]] = KNOBS) -> pd.DataFrame:
+    """The share of all test questions with a gold passage in the top k, with one knob turned at a time."""
+    rows = []
+    for knob, settings in knobs.items():
+        for setting in settings:
+            turned = config.change(n_questions=0, **{knob: setting})
+            questions = load_questions(turned)
+            search = load_retriever(config.retrieval, load_passages(turned))
+            rates = failure_rates(questions, search).loc["all"]
+            shares = {"as asked": rates["found"], "revised": rates["found, revised"]}
+            rows.append({"knob": knob, "setting": setting, **shares})
+    return pd.DataFrame(rows)

@@ -1,1 +1,0 @@
-"""How the adapters are made: training data with verdicts, and QLoRA on packed rows of it."""
