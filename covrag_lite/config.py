@@ -6,13 +6,17 @@ back and stops at a name or a type it does not know, because papermill itself on
 
 import difflib
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 # Relative paths start here: papermill and JupyterLab work in different folders.
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("all",)  # every set that the data has
+
+# Parameters of earlier versions, for manifests and half-finished runs that still have them.
+CONSTANTS: dict[str, object] = {}  # those that became constants, with the value
+RENAMED: dict[str, Callable[[object], dict[str, object]]] = {}  # those written otherwise now: old value -> new ones
 
 
 @dataclass(frozen=True)
@@ -298,7 +302,18 @@ def from_notebook(names: Mapping[str, object]) -> Config:
 def from_manifest(parameters: Mapping[str, object]) -> Config:
     """The configuration of a recorded run. Parameters that have gone since changed no number."""
     known = Config().flat()
-    return from_notebook({name: value for name, value in parameters.items() if name in known})
+    return from_notebook({name: value for name, value in migrate(parameters).items() if name in known})
+
+
+def migrate(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Parameters of any version as this one has them; a constant stays where it had another value than it has now."""
+    made: dict[str, object] = {}
+    for name, value in parameters.items():
+        if name in RENAMED:
+            made |= RENAMED[name](value)
+        elif CONSTANTS.get(name, ...) != value:
+            made[name] = value
+    return made
 
 
 def resolve(path: str) -> Path:
