@@ -21,7 +21,7 @@ BATCH = 10_000  # passages that are handed over together
 
 def write_world(folder: Path, size: int, n_queries: int, kinds: Sequence[str]) -> None:
     """The world's passages and questions as files: their stems, and vectors made of these."""
-    config = Config().change(n_passages=size, n_test=min(Config().world.n_test, size // 20), n_questions=0)
+    config = Config().change(n_passages=size, n_world=(min(150, size // 20), 1200, 200), n_questions=0)
     words = bm25.tokenise(f"{p.title} {p.text}" for p in load_passages(config))
     every = load_questions(config)
     asked = bm25.tokenise(question.question for question in every[:: max(1, len(every) // n_queries)])

@@ -212,7 +212,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     of_each_set = math.ceil(given.questions / 4)
-    config = Config(world=World(n_test=max(150, given.questions // 4 + 1)), run=Run(name="speed"))
+    config = Config(world=World(n_world=(max(150, given.questions // 4 + 1), 1200, 200)), run=Run(name="speed"))
     config = config.change(n_questions=of_each_set, model=given.model, adapters=given.adapters, data=given.data)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     content = {**find_commit(), "device": device, "torch": torch.__version__}

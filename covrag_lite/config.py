@@ -8,6 +8,7 @@ import difflib
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 
 # Relative paths start here: papermill and JupyterLab work in different folders.
@@ -15,8 +16,22 @@ ROOT = Path(__file__).resolve().parent.parent
 ALL = ("all",)  # every set that the data has
 
 # Parameters of earlier versions, for manifests and half-finished runs that still have them.
-CONSTANTS: dict[str, object] = {}  # those that became constants, with the value
-RENAMED: dict[str, Callable[[object], dict[str, object]]] = {}  # those written otherwise now: old value -> new ones
+CONSTANTS: dict[str, object] = {  # those that became constants, with the value
+    # Of the hub: one file, `hub_sets`, describes further sets and the columns of a corpus.
+    "corpus_columns": ["id", "title", "text"],
+    "n_passages_max": 100_000,
+    "hub_id": "",
+    "revision": "",
+    "question_column": "question",
+    "answers_column": "answers",
+    "sample_seed": 1,
+}
+# Those written otherwise now: old value -> new parameters. Where several give a tuple of one name, these are joined.
+RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
+    "n_test": lambda n: {"n_world": (n,)},
+    "n_train": lambda n: {"n_world": (n,)},
+    "n_validation": lambda n: {"n_world": (n,)},
+}
 
 
 @dataclass(frozen=True)
@@ -25,17 +40,46 @@ class World:
 
     seed: int = 1  # same seed, same bytes
     n_passages: int = 2400  # size of the corpus, from a thousand to a million
-    n_test: int = 150  # test questions in each of the four sets
-    n_train: int = 1200  # training questions, all sets together
-    n_validation: int = 200  # validation questions, all sets together
-    misspelt: float = 0.12  # share of questions with misspelt words
-    cut_off: float = 0.07  # share of questions cut off before their end
-    vague: float = 0.07  # share of questions that name their subject only vaguely
-    namesakes: float = 0.12  # share of questions about one of several of the same name
-    synonyms: float = 0.12  # share of questions in other words than their passage
-    stale: float = 0.1  # share of questions that older passages seem to answer
-    contradicting: float = 0.1  # share of questions that passages answer which contradict a better one
-    unanswerable: float = 0.0  # share of questions no passage answers (the paper's sets have none)
+    # Test questions in each of the four sets; then training and validation questions, all sets together.
+    n_world: tuple[int, ...] = (150, 1200, 200)
+    # Shares of the questions with something in the way of their answer; one that is not named keeps its default.
+    traps: tuple[str, ...] = (
+        "misspelt 0.12",  # words are misspelt
+        "cut_off 0.07",  # the question is cut off before its end
+        "vague 0.07",  # it names its subject only vaguely
+        "namesakes 0.12",  # it is about one of several of the same name
+        "synonyms 0.12",  # it has other words than its passage
+        "stale 0.1",  # older passages seem to answer it
+        "contradicting 0.1",  # passages answer it which contradict a better one
+        "unanswerable 0.0",  # no passage answers it (the paper's sets have none of these)
+    )
+
+    def __post_init__(self) -> None:
+        """Write out all shares, so that equal worlds compare equal and a manifest names every share."""
+        object.__setattr__(self, "traps", tuple(f"{name} {share}" for name, share in _shares(self.traps).items()))
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares of `traps` by name."""
+        return _shares(self.traps)
+
+
+@cache
+def _shares(traps: tuple[str, ...]) -> dict[str, float]:
+    """The shares that `traps` names, and the defaults of all others."""
+    made = {name: float(share) for name, share in map(str.split, World.traps)}
+    for one in traps:
+        name, _, share = one.partition(" ")
+        if name not in made:
+            raise ValueError(f"{name!r} of the parameter 'traps' is not known; use some of {', '.join(made)}")
+        try:
+            made[name] = float(share)
+        except ValueError:
+            raise ValueError(f"{one!r} of the parameter 'traps' must be a name and a share: 'vague 0.07'") from None
+    return made
+
+
+RENAMED |= {name: lambda share, name=name: {"traps": (f"{name} {share}",)} for name in _shares(World.traps)}
 
 
 @dataclass(frozen=True)
@@ -48,15 +92,9 @@ class Data:
     n_questions: int = 2  # of each set, the first ones; 0 means all
     # Passages for "hub", or in place of a folder's corpus: JSONL or Parquet files and hub:<id>, joined by commas.
     corpus: str = ""
-    corpus_columns: tuple[str, ...] = ("id", "title", "text")  # what the corpus calls these three
-    n_passages_max: int = 100_000  # passages taken from a hub:<id>, the first ones; 0 means all
-    # Of "hub", any set but those of data/hub.toml: someone/set or someone/set:config, or local files in its place.
-    hub_id: str = ""
-    revision: str = ""  # its commit, tag or branch; empty takes the newest
-    question_column: str = "question"  # its column with the question
-    answers_column: str = "answers"  # its column with the answers, a.b where it is nested; several by commas
+    # A TOML file like data/hub.toml: other sets for "hub" than those, and in [corpus] what `corpus` calls its columns.
+    hub_sets: str = ""
     sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
-    sample_seed: int = 1  # of that draw
 
 
 @dataclass(frozen=True)
@@ -290,13 +328,22 @@ def from_notebook(names: Mapping[str, object]) -> Config:
         if name.startswith("_") or name in ("In", "Out") or not plain:
             continue
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            raise ValueError(
-                f"{name!r} is not a parameter{f'; did you mean {near[0]!r}?' if near else ''} "
-                f"Parameters: {', '.join(known)}. (A variable of your own: start its name with an underscore.)"
-            )
+            raise ValueError(f"{name!r} is not a parameter{_advice(name, value, known)}")
         given[name] = _typed(name, value, known[name])
     return Config().change(**given)
+
+
+def _advice(name: str, value: object, known: Mapping[str, object]) -> str:
+    """What to write instead of a name that is not known."""
+    if name in RENAMED:
+        return f" any more; write {', '.join(f'{new} = {one!r}' for new, one in RENAMED[name](value).items())}"
+    if name in CONSTANTS:
+        return f" any more; it is always {CONSTANTS[name]!r}"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return (
+        f"{f'; did you mean {near[0]!r}?' if near else ''} "
+        f"Parameters: {', '.join(known)}. (A variable of your own: start its name with an underscore.)"
+    )
 
 
 def from_manifest(parameters: Mapping[str, object]) -> Config:
@@ -310,7 +357,8 @@ def migrate(parameters: Mapping[str, object]) -> dict[str, object]:
     made: dict[str, object] = {}
     for name, value in parameters.items():
         if name in RENAMED:
-            made |= RENAMED[name](value)
+            for new, part in RENAMED[name](value).items():
+                made[new] = (*made.get(new, ()), *part) if isinstance(part, tuple) else part
         elif CONSTANTS.get(name, ...) != value:
             made[name] = value
     return made
@@ -323,18 +371,18 @@ def resolve(path: str) -> Path:
 
 def _typed(name: str, value: object, default: object) -> object:
     """The value in its default's type; a list may stand for a tuple, and so may "a,b", because `-p` knows no lists."""
+    wanted = "text" if isinstance(default, str) else "a whole number" if type(default) is int else "a number"
     if isinstance(default, tuple):
-        value = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-        if isinstance(value, (list, tuple)) and value and all(isinstance(part, str) for part in value):
-            return tuple(value)
+        part = type(default[0])
+        wanted = "whole numbers" if part is int else "names"
+        wanted = f"a list of {wanted}, or {wanted} separated by commas"
+        value = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+        if isinstance(value, (list, tuple)) and value:
+            made = [int(one) if part is int and str(one).isdigit() else one for one in value]
+            if all(type(one) is part for one in made):
+                return tuple(made)
     elif isinstance(default, float) and type(value) is int:
         return float(value)
     elif type(value) is type(default):
         return value
-    expected = {
-        tuple: "a list of names, or names separated by commas",
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-    }
-    raise ValueError(f"parameter {name!r} is {value!r}, but must be {expected[type(default)]}, such as {default!r}")
+    raise ValueError(f"parameter {name!r} is {value!r}, but must be {wanted}, such as {default!r}")

@@ -51,8 +51,9 @@ def _sets(config: Config) -> list[Source]:
     limit = config.synthesis.n_train_questions or None
     made, passages, searches = [], [], None
     for dataset in choose_sets(config):
-        if kind_of(config).is_cited(config, dataset):
-            made.append(_cited(config, dataset, limit))
+        cited = kind_of(config).read_cited(config, dataset)
+        if cited:
+            made.append(_cited(config, *cited, limit))
             continue
         if searches is None:
             passages = load_passages(config)
@@ -62,9 +63,8 @@ def _sets(config: Config) -> list[Source]:
     return made
 
 
-def _cited(config: Config, dataset: str, limit: int | None) -> Source:
+def _cited(config: Config, questions: list[Question], own: dict[str, list[Passage]], limit: int | None) -> Source:
     """WebGLM-QA's shape: a question finds its own references; any other query searches all of them."""
-    questions, own = kind_of(config).read_cited(config, dataset)
     passages = [passage for question in questions[:limit] for passage in own[question.question]]
     find, deep = load_searches(config, passages)
 

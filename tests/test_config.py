@@ -43,6 +43,7 @@ def test_a_misspelt_parameter_is_named_with_the_nearest_one():
         ("datasets", [], "names"),
         ("datasets", [1], "names"),
         ("k", None, "whole"),
+        ("n_world", "four,5,6", "a list of whole numbers"),
     ],
 )
 def test_a_wrongly_typed_parameter_is_named_with_what_it_must_be(name, value, wanted):

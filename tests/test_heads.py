@@ -90,9 +90,7 @@ def config(tiny_encoder, tmp_path):
     """The world in little, and a tiny encoder."""
     small = {
         "n_passages": 1000,
-        "n_test": 4,
-        "n_train": 400,
-        "n_validation": 40,
+        "n_world": (4, 400, 40),
         "n_learnt": 20,
         "n_validated": 5,
         "k": 3,

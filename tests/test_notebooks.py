@@ -17,7 +17,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FEW = {
     "n_questions": 1,
     "n_passages": 1000,
-    "n_test": 4,
+    "n_world": "4,1200,200",
     "batch_tokens": 4096,
     "max_answer_tokens": 6,
     "max_revised_tokens": 4,
@@ -26,7 +26,7 @@ SMALL = {
     "table2": FEW,
     "explore": {},
     "browse": {"record": Config().judging.predictions},
-    "world": {"n_passages": 1000, "n_test": 4, "n_train": 40},
+    "world": {"n_passages": 1000, "n_world": "4,40,200"},
     "figure4": {},
     "speed": {"speed_questions": 2, "speed_parts": "verdicts,batches,rounds", "speed_ways": "ours"},
     "table3": FEW | {"predictions": ""},

@@ -210,7 +210,11 @@ def test_a_note_survives_its_record(tmp_path, questions, passages):
 def test_a_recorded_table_is_made_anew_without_a_model(tmp_path, scripted, heads, monkeypatch):
     monkeypatch.setattr(related, "load_judges", lambda config: (*heads, "a toy"))
     config = Config().change(
-        n_passages=1000, n_test=2, n_questions=1, runs=str(tmp_path), neighbours=("RAG trained", "CRAG", "CoV-RAG")
+        n_passages=1000,
+        n_world=(2, 1200, 200),
+        n_questions=1,
+        runs=str(tmp_path),
+        neighbours=("RAG trained", "CRAG", "CoV-RAG"),
     )
     folder, again = tmp_path / "toy", tmp_path / "again"
     manifest = report.make(config, folder, scripted)

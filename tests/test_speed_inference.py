@@ -23,7 +23,7 @@ def settings(tiny_folder):
     return Config(
         model=Model(model=str(tiny_folder), max_answer_tokens=5, max_revised_tokens=6),
         data=Data(n_questions=1),
-        world=World(n_passages=1000, n_test=50),
+        world=World(n_passages=1000, n_world=(50, 1200, 200)),
     )
 
 

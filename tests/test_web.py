@@ -443,7 +443,9 @@ def test_a_wrong_setting_is_said_before_anything_is_searched(changes, sentence, 
 def test_the_web_needs_no_corpus_and_has_no_gold_passages():
     config = Config().change(retriever="web", data="hub")
     assert load_passages(config) == []
-    asked = load_questions(Config().change(retriever="web-brave", n_passages=1000, n_test=4, n_questions=2))
+    asked = load_questions(
+        Config().change(retriever="web-brave", n_passages=1000, n_world=(4, 1200, 200), n_questions=2)
+    )
     assert asked and not any(question.gold_passages for question in asked)
 
 

@@ -35,7 +35,7 @@ def build(root):
     """A scripted model's Tables 2, 3 and 6 over a small world, and a README that tells of them."""
     config = Config().change(
         n_passages=1000,
-        n_test=4,
+        n_world=(4, 1200, 200),
         n_questions=2,
         runs=str(root / "runs"),
         retrievers=("bm25", "backwards"),

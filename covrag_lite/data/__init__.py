@@ -1,59 +1,37 @@
 """Questions and passages from anywhere: the embedded world, a folder of files, or public sets by name.
 
-Every kind of data gives the same things: the names of its sets, the questions of a set in three splits (train,
-validation, test) that share no question, and a corpus. A further kind is a module with the functions of Kind and one
-entry in KINDS. No file of this room searches or loads a model.
+A kind of data is a module with five functions of a configuration, and one entry in KINDS:
+
+sets(config, split)                the names of its sets
+questions(config, split, dataset)  the questions of a set; its splits train, validation and test share none
+passages(config)                   the corpus
+describe(config, split, dataset)   source, licence and the like of a set
+read_cited(config, dataset)        questions and their references where a set has WebGLM-QA's shape, else None
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from types import ModuleType
 
 import pandas as pd
 
 from covrag_lite.config import ALL, Config
-from covrag_lite.data import folder, hub, world
-from covrag_lite.data.corpus import read_corpus
 from covrag_lite.metrics import is_defective, normalise
 from covrag_lite.records import Passage, Question, Sample
 
 SPLITS = ("train", "validation", "test")
+KINDS = {"world": "covrag_lite.data.world", "hub": "covrag_lite.data.hub", "folder": "covrag_lite.data.folder"}
+CORPUS = "covrag_lite.data.corpus"  # reads what the parameter `corpus` names
 
 
-def no_card(config: Config, split: str, dataset: str) -> dict[str, object]:
-    """Nothing is known of the set but its questions."""
-    return {}
-
-
-def never_cited(config: Config, dataset: str) -> bool:
-    """No set comes with references of its own."""
-    return False
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of data; the first three functions will do."""
-
-    sets: Callable[[Config, str], tuple[str, ...]]  # config, split -> the names of its sets
-    questions: Callable[[Config, str, str], list[Question]]  # config, split, set -> its questions
-    passages: Callable[[Config], list[Passage]]  # the corpus
-    describe: Callable[[Config, str, str], dict[str, object]] = no_card  # source, licence and the like
-    is_cited: Callable[[Config, str], bool] = never_cited  # has the set WebGLM-QA's shape?
-    read_cited: Callable[[Config, str], tuple[list[Question], dict[str, list[Passage]]]] | None = None  # if it has
-
-
-KINDS = {
-    "world": Kind(world.sets, world.questions, world.passages, world.describe),
-    "folder": Kind(folder.sets, folder.questions, folder.passages, folder.describe, folder.is_cited, folder.read_cited),
-    "hub": Kind(hub.sets, hub.questions, hub.passages, hub.describe, hub.is_cited, hub.read_cited),
-}
-
-
-def kind_of(config: Config) -> Kind:
+def kind_of(config: Config) -> ModuleType:
     """The kind that the parameter `data` names; what is no kind's name is a folder."""
-    if config.data.hub_id and config.data.data != "hub":
-        raise ValueError(f"hub_id is {config.data.hub_id!r}, but data is {config.data.data!r}; set data to 'hub'")
-    return KINDS.get(config.data.data, KINDS["folder"])
+    asked = config.data
+    if asked.hub_sets and asked.data != "hub" and not asked.corpus:
+        raise ValueError(f"hub_sets is {asked.hub_sets!r}, but data is {asked.data!r}; set data to 'hub', or a corpus")
+    return import_module(KINDS.get(asked.data, KINDS["folder"]))
 
 
 def choose_sets(config: Config) -> tuple[str, ...]:
@@ -86,9 +64,9 @@ def load_passages(config: Config) -> list[Passage]:
         return []
     if not config.data.corpus:
         return kind.passages(config)
-    if kind is KINDS["world"]:
+    if config.data.data == "world":
         raise ValueError(f"corpus is {config.data.corpus!r}, but the world has its own; set data to 'hub' or a folder")
-    return read_corpus(config)
+    return import_module(CORPUS).read_corpus(config)
 
 
 def pick_question(config: Config) -> Question:

@@ -85,8 +85,10 @@ def is_cited(config: Config, dataset: str) -> bool:
     return "references" in next(read_rows(path, ("question",)))[1]
 
 
-def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]]:
-    """Questions with cited answers, and the references that come with each question."""
+def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
+    """Questions with cited answers, and the references that come with each, where the file has WebGLM-QA's shape."""
+    if not is_cited(config, dataset):
+        return None
     path = need_file(find_folder(config.data.data), dataset, "train_")
     return to_cited(dataset, read_rows(path, ("question", "answer", "references")))
 

@@ -1,24 +1,23 @@
-"""Questions of public sets by name: those that hub.toml describes, or any other whose columns parameters name.
+"""Questions of public sets by name: those that hub.toml describes, or others that a file of the same form does.
 
 The corpus is a parameter of its own (corpus.py). A local folder or file can stand in for every id.
 """
 
-import tomllib
 import warnings
-from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from covrag_lite.config import Config, Data
+from covrag_lite.config import Config
 from covrag_lite.data import folder
-from covrag_lite.data.columns import Columns, find_identity, read_questions
-from covrag_lite.data.fetch import Source, fetch, parse_source
-from covrag_lite.metrics import is_defective
+from covrag_lite.data.corpus import Source, fetch, parse_source, read_toml
+from covrag_lite.metrics import is_defective, normalise
 from covrag_lite.records import Passage, Question
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
+
+SAMPLE_SEED = 1  # of the draw of test questions, as in every recorded run
+NEEDED = ("id", "question", "answers")  # of every set in a file like hub.toml
 
 
 @dataclass(frozen=True)
@@ -26,61 +25,49 @@ class Entry:
     """One public set: where its rows are, what its columns and splits mean, and what is known of it (hub.toml)."""
 
     source: Source
-    columns: Columns
+    question: str  # a column, a.b where it is nested
+    answers: tuple[str, ...]  # columns; all their texts together are the answers
+    row_id: str = ""  # a column; empty: "id" if there is one, else the number of the row
     splits: dict[str, str] = field(default_factory=dict)  # our name of a split -> the hub's; empty: the same names
-    cited: bool = False
+    cited: bool = False  # has it WebGLM-QA's shape?
     licence: str = "not known; see its card"
     paper_sample: str = ""
     defects: str = ""
 
 
-@cache
-def load_entries() -> dict[str, Entry]:
-    """The known sets by name."""
-    described = tomllib.loads(Path(__file__).with_name("hub.toml").read_text(encoding="utf-8"))
-    return {name: to_entry(**values) for name, values in described.items()}
+def load_entries(config: Config) -> dict[str, Entry]:
+    """The sets that can be asked for: those that the file `hub_sets` describes, else the known ones."""
+    told = read_toml(config)
+    return {name: to_entry(name, **values) for name, values in told.items() if name != "corpus"}
 
 
-def to_entry(
-    id: str, revision: str, question: str, answers: list[str], *, config: str = "", row_id: str = "", **rest: object
-) -> Entry:
-    """A set as hub.toml describes it."""
-    files = tuple(rest.pop("files", {}).items())
-    return Entry(Source(id, config, revision, files), Columns(question, tuple(answers), row_id), **rest)
-
-
-def name_entries(config: Config) -> dict[str, Entry]:
-    """The sets that can be asked for: the one that `hub_id` names, else the known ones."""
-    asked = config.data
-    if not asked.hub_id:
-        _refuse_what_has_no_effect(asked)
-        return load_entries()
-    source = parse_source(asked.hub_id, asked.revision)
-    answers = tuple(part.strip() for part in asked.answers_column.split(","))
-    name = Path(str(source).partition(":")[0]).name.partition(".")[0]
-    return {name: Entry(source, Columns(asked.question_column, answers))}
-
-
-def _refuse_what_has_no_effect(asked: Data) -> None:
-    """Raise an error where a known set is asked for with parameters of another one."""
-    for name in ("revision", "question_column", "answers_column"):
-        value = getattr(asked, name)
-        if value != getattr(Data(), name):
-            raise ValueError(f"{name} is {value!r}, but the known sets have their own; name another set by hub_id")
+def to_entry(name: str, *, config: str = "", revision: str = "", files: dict | None = None, **told: object) -> Entry:
+    """A set as a table of hub.toml describes it."""
+    missing = [one for one in NEEDED if one not in told]
+    known = [*NEEDED, *(f.name for f in fields(Entry) if f.name not in ("source", *NEEDED))]
+    strange = [one for one in told if one not in known]
+    if missing or strange:
+        wrong = f"has no {' and no '.join(missing)}" if missing else f"{', '.join(strange)} is not known"
+        raise ValueError(f"hub set [{name}]: {wrong}; use {', '.join(known)}, config, revision, files")
+    source = parse_source(told.pop("id"), config, revision)
+    answers = told.pop("answers")
+    if files:
+        source = replace(source, files=tuple(files.items()))
+    return Entry(source, answers=(answers,) if isinstance(answers, str) else tuple(answers), **told)
 
 
 def find_entry(config: Config, dataset: str) -> Entry:
     """The set of this name."""
-    entries = name_entries(config)
+    entries = load_entries(config)
     if dataset not in entries:
-        cure = "hub_id names one set alone" if config.data.hub_id else "name any other by hub_id"
+        cure = "describe any other in a file and name it by hub_sets"
         raise ValueError(f"dataset {dataset!r} is not known: choose some of {', '.join(entries)}; {cure}")
     return entries[dataset]
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
     """The names of the sets; those with cited answers are to learn from only."""
-    return tuple(name for name, entry in name_entries(config).items() if split == "train" or not entry.cited)
+    return tuple(name for name, entry in load_entries(config).items() if split == "train" or not entry.cited)
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
@@ -124,7 +111,7 @@ def find_rows(entry: Entry, loaded: "DatasetDict", split: str) -> "Dataset":
 def read_split(entry: Entry, loaded: "DatasetDict", split: str, dataset: str) -> list[Question]:
     """The questions of one split, before any is drawn or held out; defective gold answers are counted."""
     rows = find_rows(entry, loaded, split)
-    made = read_questions(rows, entry.columns, dataset, f"{dataset}-{rows.split}", repr(str(entry.source)))
+    made = read_questions(rows, entry, dataset)
     defective = sum(is_defective(one.answers) for one in made)
     if defective:
         warnings.warn(
@@ -142,7 +129,7 @@ def draw(every: list[Question], config: Config) -> list[Question]:
         raise ValueError(f"sample is {size} and must not be negative (0 means all)")
     if size == 0 or size >= len(every):
         return every
-    lots = [folder.hash_text(f"{config.data.sample_seed} {one.id} {one.question}") for one in every]
+    lots = [folder.hash_text(f"{SAMPLE_SEED} {one.id} {one.question}") for one in every]
     drawn = set(sorted(lots)[:size])
     return [one for one, lot in zip(every, lots) if lot in drawn]
 
@@ -154,16 +141,12 @@ def passages(config: Config) -> list[Passage]:
     )
 
 
-def is_cited(config: Config, dataset: str) -> bool:
-    """Does this set have WebGLM-QA's shape?"""
-    return find_entry(config, dataset).cited
-
-
-def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]]:
-    """Questions with cited answers, and the references that come with each question."""
+def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
+    """Questions with cited answers, and the references that come with each, where the set has WebGLM-QA's shape."""
     entry = find_entry(config, dataset)
-    rows = find_rows(entry, fetch(entry.source), "train")
-    return folder.to_cited(dataset, enumerate(rows, 1))
+    if not entry.cited:
+        return None
+    return folder.to_cited(dataset, enumerate(find_rows(entry, fetch(entry.source), "train"), 1))
 
 
 def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
@@ -172,7 +155,7 @@ def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
     loaded = fetch(entry.source)
     own = split != "validation" or split in find_splits(entry, loaded)
     rows = find_rows(entry, loaded, split if own else "train")
-    identity = find_identity(rows, entry.columns)
+    identity = find_identity(rows, entry)
     return {
         "source": str(entry.source),
         "revision": entry.source.revision or "the newest",
@@ -182,3 +165,55 @@ def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
         "rows": len(rows),
         "rows that repeat an id": len(rows) - len(set(rows[identity])) if identity else 0,
     }
+
+
+def read_questions(rows: "Dataset", entry: Entry, dataset: str) -> list[Question]:
+    """The rows as questions; a row that repeats an earlier one's id and question is left out."""
+    where = repr(str(entry.source))
+    identity = find_identity(rows, entry)
+    paths = [entry.question, *entry.answers, *([identity] if identity else [])]
+    wanted = dict.fromkeys(find_column(path, rows, where) for path in paths)
+    made: dict[str, Question] = {}
+    for number, row in enumerate(rows.select_columns(list(wanted))):
+        here = f"{where}, row {number}"
+        name = str(row[identity]) if identity else f"{dataset}-{rows.split}-{number}"
+        asked = pick(row, entry.question, here)
+        if len(asked) != 1 or not asked[0].strip():
+            raise ValueError(f"{here}: {entry.question!r} holds {asked or 'nothing'}, which is not one question")
+        answers = [text for path in entry.answers for text in pick(row, path, here)]
+        first = made.setdefault(name, Question(name, dataset, asked[0], tuple(dict.fromkeys(answers))))
+        if normalise(first.question) != normalise(asked[0]):
+            raise ValueError(f"{here}: the id {name!r} is another question's already")
+    return list(made.values())
+
+
+def find_identity(rows: "Dataset", entry: Entry) -> str:
+    """The column with the rows' ids, if there is one."""
+    return entry.row_id or ("id" if "id" in rows.column_names else "")
+
+
+def find_column(path: str, rows: "Dataset", where: str) -> str:
+    """The column that a path begins with."""
+    for name in (path, path.partition(".")[0]):
+        if name in rows.column_names:
+            return name
+    raise ValueError(
+        f"{where} has no column {path!r}, only {', '.join(rows.column_names)}; "
+        f"name them as question and answers in the file hub_sets"
+    )
+
+
+def pick(value: object, path: str, where: str) -> list[str]:
+    """The texts at the end of a dotted path, through lists and groups; a missing one is named."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [text for one in value for text in pick(one, path, where)]
+    if not isinstance(value, dict):
+        if path:
+            raise ValueError(f"{where}: there is no {path!r} in {value!r}; a path ends where a text is")
+        return [str(value)]
+    for name, rest in ((path, ""), path.partition(".")[::2]):
+        if name in value:
+            return pick(value[name], rest, where)
+    raise ValueError(f"{where}: there is no {path!r}, only {', '.join(value)}; a nested column is written a.b")

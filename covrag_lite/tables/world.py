@@ -110,7 +110,7 @@ def knob_effects(config: Config, knobs: Mapping[str, Sequence[float]] = KNOBS) -
     rows = []
     for knob, settings in knobs.items():
         for setting in settings:
-            turned = config.change(n_questions=0, **{knob: setting})
+            turned = config.change(n_questions=0, traps=(*config.world.traps, f"{knob} {setting}"))
             questions = load_questions(turned)
             search = load_retriever(config.retrieval, load_passages(turned))
             rates = failure_rates(questions, search).loc["all"]

@@ -1,31 +1,206 @@
-"""The embedded data: a fictional world made from a seed, with questions about it in four sets.
+"""The embedded data: a fictional world made from a seed, so nothing is downloaded and no pretrained knowledge leaks.
 
-The sets mirror the paper's four in form, not in content: search queries (like Natural Questions), entity questions
-(like WebQuestions), complex questions (like Mintaka) and quiz questions (like TriviaQA).
+Its four sets mirror the paper's in form, not in content: search queries (like Natural Questions), entity questions
+(like WebQuestions), complex questions (like Mintaka) and quiz questions (like TriviaQA). entities.py has what there is,
+passages.py how it is described and what makes well-put questions fail, questions.py what is asked and how it is typed,
+and world.toml all words and sentences.
 """
 
-from covrag_lite.config import Config
-from covrag_lite.data.world import generation
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import chain, count, islice, zip_longest
+
+from covrag_lite.config import Config, World
+from covrag_lite.data.world.entities import KINDS, Entity, entity, rng_for
+from covrag_lite.data.world.passages import CROWD, TRAPS, Trap, assign, count_before, crowd, entry
+from covrag_lite.data.world.questions import Ask, Main, accounts, choose_defects, composed, single, unknowns, word
 from covrag_lite.records import Passage, Question
+
+DATASETS = ("search", "entity", "complex", "quiz")
+# Ten districts in a row: whole districts go to a split, so no two splits ask about the same entity.
+SPLIT_OF = ("test", "train", "train", "test", "validation", "train", "test", "train", "train", "train")
+DISTRICT = [(kind, k) for kind, spec in KINDS.items() for k in range(spec["count"])]
+DEFECTS = ("misspelt", "cut_off", "vague")
+# Larger shares of trapped questions would need more entities of some kinds than a district has.
+MOST_OF_ONE, MOST_OF_ALL = 0.25, 0.6
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
     """The names of the four sets, in the order of those of the paper that they mirror."""
-    return generation.DATASETS
-
-
-def questions(config: Config, split: str, dataset: str) -> list[Question]:
-    """The questions of one set. No two splits ask about the same entity."""
-    if dataset not in generation.DATASETS:
-        raise ValueError(f"no dataset {dataset!r} in the world: choose some of {', '.join(generation.DATASETS)}")
-    return generation.questions(config.world, split, dataset)
+    return DATASETS
 
 
 def passages(config: Config) -> list[Passage]:
-    """The whole corpus."""
-    return list(generation.passages(config.world))
+    """The whole corpus, district by district."""
+    world = config.world
+    _check(world)
+    entries = chain.from_iterable(_district(world, district) for district in count())
+    return [entry.passage for entry in islice(entries, world.n_passages)]
+
+
+def questions(config: Config, split: str, dataset: str) -> list[Question]:
+    """The questions of one set: asks drawn evenly from the split's districts, then worded, some of them badly."""
+    world = config.world
+    _check(world)
+    if dataset not in DATASETS:
+        raise ValueError(f"no dataset {dataset!r} in the world: choose some of {', '.join(DATASETS)}")
+    size = _set_size(world, split, dataset)
+    n_unknown = round(size * world.shares["unanswerable"])
+    asks = _choose(world, split, dataset, size - n_unknown)
+    asks += _choose(world, split, dataset, n_unknown, unknown=True)
+    rng = rng_for(world.seed, split, dataset)
+    rng.shuffle(asks)
+    return [
+        word(ask, f"world{world.seed}-{dataset}-{split}-{i:04d}", dataset, defect)
+        for i, (ask, defect) in enumerate(zip(asks, choose_defects(world, asks, rng)))
+    ]
 
 
 def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
     """Where a set comes from."""
     return {"source": f"generated from seed {config.world.seed}", "licence": "that of this code"}
+
+
+def read_cited(config: Config, dataset: str) -> None:
+    """Nothing: no set of the world comes with references of its own."""
+
+
+def _check(world: World) -> None:
+    """Raise an error where no such world can be made."""
+    shares = world.shares
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ValueError(f"{name} of traps is a share and must lie between 0 and 1, not {share}")
+    if len(world.n_world) != 3 or min(world.n_world) < 0:
+        raise ValueError(
+            f"n_world is {world.n_world}, but must be three numbers of 0 or more: of test questions in each set, "
+            f"of training and of validation questions"
+        )
+    if not 1000 <= world.n_passages <= 1_000_000:
+        raise ValueError(f"n_passages must lie between 1,000 and 1,000,000, not {world.n_passages:,}")
+    trapped = {name: shares[name] for name, _, _ in TRAPS.values()}
+    if max(trapped.values()) > MOST_OF_ONE or round(sum(trapped.values()), 9) > MOST_OF_ALL:
+        raise ValueError(
+            f"{', '.join(trapped)} are {', '.join(map(str, trapped.values()))}, but each may be at most {MOST_OF_ONE} "
+            f"and all together {MOST_OF_ALL}: lower one"
+        )
+    broken, left = sum(shares[name] for name in DEFECTS), 1 - sum(trapped.values())
+    if round(broken - left, 9) > 0:
+        raise ValueError(
+            f"{', '.join(DEFECTS)} make {broken:.2f}, over {left:.2f}: "
+            f"a question has at most one defect, and one that is trapped has none"
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A passage, the entity it tells of, where that can be asked for, the trap there, and whether it is part of it."""
+
+    passage: Passage
+    entity: Entity | None = None
+    trap: Trap | None = None
+    crowd: bool = False
+
+
+@lru_cache(maxsize=64)  # the default world fits, a large one streams through
+def _district(world: World, district: int) -> list[Entry]:
+    """All passages of a district in a shuffled order: its main entries and the crowds around some of them."""
+    rng = rng_for(world.seed, district, "district")
+    main = [entity(world.seed, kind, district * KINDS[kind]["count"] + k) for kind, k in DISTRICT]
+    trapped = assign(world, district, main)
+    texts = []  # title, text and the rest of an Entry
+    for thing in main:
+        trap = trapped.get((thing.kind, thing.index))
+        texts.append((*entry(thing, trap, rng), thing, trap))
+        if trap:
+            texts += [(*one, trap, True) for one in crowd(world.seed, thing, trap, rng)]
+    rng.shuffle(texts)
+    return [
+        Entry(Passage(f"world{world.seed}-{district:05d}-{i:02d}", title, text), *rest)
+        for i, (title, text, *rest) in enumerate(texts)
+    ]
+
+
+def _full_districts(world: World) -> int:
+    """How many districts lie in the corpus as a whole."""
+    districts = range(world.n_passages // len(DISTRICT) + 1)
+    return bisect_right(districts, world.n_passages, key=partial(_passages_before, world)) - 1
+
+
+def _passages_before(world: World, district: int) -> int:
+    """How many passages the districts before this one hold, crowds included."""
+    return district * len(DISTRICT) + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)
+
+
+def _set_size(world: World, split: str, dataset: str) -> int:
+    """How many questions a set has: in testing each has its own number, elsewhere the four share one."""
+    test, train, validation = world.n_world
+    if split == "test":
+        return test
+    total = train if split == "train" else validation
+    place = DATASETS.index(dataset)
+    return total * (place + 1) // 4 - total * place // 4
+
+
+def _choose(world: World, split: str, dataset: str, size: int, unknown: bool = False) -> list[Ask]:
+    """So many asks of a split, taken in turn from its districts; of a large world only some districts are visited.
+
+    Each trap has its share, as far as the districts have asks for it.
+    """
+    homes = [d for d in range(_full_districts(world)) if SPLIT_OF[d % len(SPLIT_OF)] == split]
+    if len(homes) > size:
+        homes = rng_for(world.seed, split, dataset, "homes").sample(homes, size)
+    pools = [_asks(world, home, dataset, unknown) for home in homes]
+    chosen = []
+    for trap, (name, _, _) in TRAPS.items():
+        trapped = _in_turn([[ask for ask in pool if ask.failure == trap] for pool in pools])
+        chosen += trapped[: 0 if unknown else round(size * world.shares[name])]
+    plain = _in_turn([[ask for ask in pool if ask.failure not in TRAPS] for pool in pools])
+    possible = len(chosen) + len(plain)
+    if possible < size:
+        raise ValueError(
+            f"{size} {dataset} questions asked for the {split} split, but {world.n_passages} passages give {possible}: "
+            f"raise n_passages or ask for fewer"
+        )
+    return chosen + _alike(plain, chosen, size - len(chosen))
+
+
+def _asks(world: World, district: int, dataset: str, unknown: bool) -> list[Ask]:
+    """What one district can be asked in one of the sets."""
+    main: Main = {}
+    told = []
+    for one in _district(world, district):
+        known = (one.entity, one.passage.id, one.trap)
+        if one.crowd and one.entity:
+            told.append(known)
+        elif one.entity:
+            main[one.entity.kind, one.entity.index] = known
+    rng = rng_for(world.seed, district, "asks")
+    if unknown:
+        asks = unknowns(main)
+        rng.shuffle(asks)
+        return asks[DATASETS.index(dataset) :: len(DATASETS)]
+    if dataset == "complex":
+        return composed(world, main, rng)
+    asks = single(world, main, rng) + accounts(told, rng)
+    rng.shuffle(asks)
+    return asks[("search", "entity", "quiz").index(dataset) :: 3]
+
+
+def _in_turn(pools: list[list[Ask]]) -> list[Ask]:
+    """The first of each pool, then the second of each, and so on."""
+    return [ask for turn in zip_longest(*pools) for ask in turn if ask]
+
+
+def _alike(plain: list[Ask], trapped: list[Ask], size: int) -> list[Ask]:
+    """So many plain asks, as far as there are about the same facts as the trapped ones: what is asked tells nothing."""
+    wanted = Counter((ask.kind, ask.label) for ask in trapped)
+    left = {fact: round(size * n / len(trapped)) for fact, n in wanted.items()}
+    first, rest = [], []
+    for ask in plain:
+        fact = (ask.kind, ask.label)
+        (first if left.get(fact) else rest).append(ask)
+        left[fact] = max(0, left.get(fact, 0) - 1)
+    return (first + rest)[:size]

@@ -1,4 +1,4 @@
-"""What can be asked of a district of the embedded world; generation.py chooses among it, wording.py words it."""
+"""The questions of the embedded world: what can be asked of a district, and how people type it, mistakes included."""
 
 import re
 from collections.abc import Sequence
@@ -6,17 +6,24 @@ from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from random import Random
 
-from covrag_lite import config
-from covrag_lite.data.world.entities import KINDS, VOCABULARY, Entity, fill, number
-from covrag_lite.data.world.traps import TRAPS, Trap, other_name
+from covrag_lite.config import World
+from covrag_lite.data.world.entities import KINDS, VOCABULARY, Entity, fill, name_slots, number, rng_for
+from covrag_lite.data.world.passages import TRAPS, Trap
+from covrag_lite.records import Question
 
-# Kind and index -> the entity, the id of its passage, the trap around it.
-Main = dict[tuple[str, int], tuple[Entity, str, Trap | None]]
+Known = tuple[Entity, str, Trap | None]  # an entity, the id of its passage, the trap around it
+Main = dict[tuple[str, int], Known]  # by kind and index
 
 NUMERALS = {"three": 3, "five": 5, "seven": 7, "eight": 8, "nine": 9}
 NUMERALS |= {"eleven": 11, "twelve": 12, "thirteen": 13, "fifteen": 15}
+COMPOSED = ("two-hop", "comparison", "superlative", "count")  # what a complex question wants
 SPRUNG = 0.75  # how often the question about an entity of a shared or other name has the word that misses it
 COMPARISONS = 2  # of a district, while there is something else to ask: they find their passages too easily
+NOW = 0.7  # how often a question about what changes says that it means today
+ONE_ONLY = 0.95  # how often only one word of a name is misspelt
+TWICE = 0.15  # how often a long word is misspelt in two places
+CUT_EARLY = 0.6  # how often a name of a long and a short word is cut off in the long one
+JOINED = 0.05  # how often two words are typed as one instead
 
 
 @dataclass(frozen=True)
@@ -26,40 +33,40 @@ class Ask:
     label: str
     forms: dict[str, list[str]]  # manner ("ask", "search", "quiz") -> patterns
     slots: dict[str, str]
-    subjects: tuple[str, ...]  # the slots that name what is asked about
     clean: str
     answers: tuple[str, ...]
     gold: tuple[str, ...]
+    subjects: tuple[str, ...] = ("name",)  # the slots that name what is asked about
     kind: str = ""  # what sort of thing the subject is, where it can be cut off or put vaguely
-    breakable: tuple[str, ...] = ("misspelt", "cut-off", "vague")
+    breakable: tuple[str, ...] = ()  # which of "misspelt", "cut-off" and "vague" its wording can be
     failure: str = ""  # the trap that it runs into
     epithets: tuple[str, ...] = ("",)  # one of these is put before the name
     changes: bool = False  # is it about a fact that changes with time?
 
 
-def single(world: config.World, main: Main, rng: Random) -> list[Ask]:
+def single(world: World, main: Main, rng: Random) -> list[Ask]:
     """A question for every fact that stands in one passage and needs no reasoning."""
     asks = []
     for one in main.values():
         for fact, spec in KINDS[one[0].kind]["fact"].items():
-            if spec["label"] not in ("superlative", "count"):
+            if spec["label"] not in COMPOSED:
                 asks += _about(world, *one, fact, rng)
     return asks
 
 
-def accounts(told: Sequence[tuple[Entity, str, Trap]], rng: Random) -> list[Ask]:
+def accounts(told: Sequence[Known], rng: Random) -> list[Ask]:
     """Questions that ask for what an older account, or an almanac, says: one of each crowd."""
-    chosen = {}
+    crowds = {}
     for thing, gold, trap in told:
-        chosen.setdefault((thing.kind, thing.index), []).append((thing, gold, trap))
+        crowds.setdefault((thing.kind, thing.index), []).append((thing, gold, trap))
     asks = []
-    for thing, gold, trap in (rng.choice(crowd) for crowd in chosen.values()):
+    for thing, gold, trap in map(rng.choice, crowds.values()):
         fact = rng.choice(KINDS[thing.kind][TRAPS[trap.kind][1]])
         spec = KINDS[thing.kind]["fact"][fact]
-        if spec["label"] not in ("superlative", "count"):
+        if spec["label"] not in COMPOSED:
             manners = {manner: [_by(one, trap.kind) for one in spec[manner]] for manner in ("ask", "search", "quiz")}
             clean, answers = fill(manners["ask"][0], thing.slots), _answers(thing, fact)
-            asks.append(Ask(spec["label"], manners, thing.slots, ("name",), clean, answers, (gold,), thing.kind, ()))
+            asks.append(Ask(spec["label"], manners, thing.slots, clean, answers, (gold,), kind=thing.kind))
     return asks
 
 
@@ -69,12 +76,12 @@ def _by(pattern: str, trap: str) -> str:
     return pattern.rstrip("?") + VOCABULARY[trap]["ask"] + mark
 
 
-def composed(world: config.World, main: Main, rng: Random) -> list[Ask]:
+def composed(world: World, main: Main, rng: Random) -> list[Ask]:
     """Two-hop questions, comparisons, superlatives and counts in turn."""
     groups = {"two-hop": _hops(main), "comparison": _comparisons(main), "superlative": [], "count": []}
     for one in main.values():
         for fact, spec in KINDS[one[0].kind]["fact"].items():
-            if spec["label"] in groups:
+            if spec["label"] in COMPOSED:
                 groups[spec["label"]] += _about(world, *one, fact, rng)
     for group in groups.values():
         rng.shuffle(group)
@@ -89,16 +96,7 @@ def unknowns(main: Main) -> list[Ask]:
     """Questions no passage answers."""
     answers = tuple(VOCABULARY["unanswerable"]["answers"])
     return [
-        Ask(
-            "unanswerable",
-            _manners([pattern]),
-            thing.slots,
-            ("name",),
-            fill(pattern, thing.slots),
-            answers,
-            gold=(),
-            breakable=(),
-        )
+        Ask("unanswerable", _manners([pattern]), thing.slots, fill(pattern, thing.slots), answers, gold=())
         for thing, _, _ in main.values()
         for pattern in KINDS[thing.kind]["unknown"]
     ]
@@ -108,14 +106,14 @@ def _manners(patterns: list[str]) -> dict[str, list[str]]:
     return {"ask": patterns, "search": patterns, "quiz": patterns}
 
 
-def _about(world: config.World, thing: Entity, gold: str, trap: Trap | None, fact: str, rng: Random) -> list[Ask]:
+def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str, rng: Random) -> list[Ask]:
     """A question about one fact, which runs into the trap around its entity or not; none where another would."""
     spec = KINDS[thing.kind]["fact"][fact]
     slots, asked = thing.slots, spec["ask"][0]
     changes = fact in KINDS[thing.kind].get("stale", ())
     failure, epithets, breakable = "", ("",), ()
     if trap is None:
-        breakable = Ask.breakable
+        breakable = ("misspelt", "cut-off", "vague")
         if "epithet" in slots:  # as often as of those that share their name, in the one word or the other
             epithets = ("", slots["epithet"], slots["epithet_alias"])
     elif trap.kind == "namesake":
@@ -124,7 +122,8 @@ def _about(world: config.World, thing: Entity, gold: str, trap: Trap | None, fac
         asked = asked.replace("{name}", "the {epithet} {name}")
     elif trap.kind == "synonym":
         failure = trap.kind if rng.random() < SPRUNG else ""
-        slots = slots | {"name": other_name(world, thing)} if failure else slots
+        if failure:  # the name in other words than the corpus's own
+            slots = slots | {"name": name_slots(world.seed, thing.kind, thing.index, alias=True)["name"]}
     elif fact not in KINDS[thing.kind][TRAPS[trap.kind][1]]:
         return []
     else:
@@ -132,7 +131,7 @@ def _about(world: config.World, thing: Entity, gold: str, trap: Trap | None, fac
         asked = _by(asked, trap.kind).format_map(slots | trap.slots)
     clean, answers = fill(asked, thing.slots), _answers(thing, fact)
     rest = (thing.kind, breakable, failure, epithets, changes)
-    return [Ask(spec["label"], spec, slots, ("name",), clean, answers, (gold,), *rest)]
+    return [Ask(spec["label"], spec, slots, clean, answers, (gold,), ("name",), *rest)]
 
 
 def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
@@ -150,16 +149,11 @@ def _hops(main: Main) -> list[Ask]:
     """The question names one entity and asks about another; well put it names the other."""
     asks = []
     for hop in VOCABULARY["hop"]:
-        subjects = [thing for thing, _, trap in main.values() if thing.kind == hop["kind"] and _is_free(trap)]
-        for thing in subjects:
+        for thing, _ in _free(main, hop["kind"]):
             target, gold, trap = main[thing.refs[hop["via"]]]
-            if not _is_free(trap):
-                continue
-            for fact, patterns in hop["ask"].items():
+            for fact, patterns in hop["ask"].items() if _is_free(trap) else ():
                 clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
-                answers = _answers(target, fact)
-                forms = _manners(patterns)
-                asks.append(Ask("two-hop", forms, thing.slots, ("name",), clean, answers, (gold,), breakable=()))
+                asks.append(Ask("two-hop", _manners(patterns), thing.slots, clean, _answers(target, fact), (gold,)))
     return asks
 
 
@@ -168,30 +162,119 @@ def _is_free(trap: Trap | None) -> bool:
     return trap is None or trap.kind == "synonym"
 
 
+def _free(main: Main, kind: str) -> list[tuple[Entity, str]]:
+    """The free entities of a kind with the ids of their passages."""
+    return [(thing, gold) for thing, gold, trap in main.values() if thing.kind == kind and _is_free(trap)]
+
+
 def _comparisons(main: Main) -> list[Ask]:
     """Two entities of a kind and a number in which they differ."""
     asks = []
     for spec in VOCABULARY["compare"]:
-        same = [(thing, gold) for thing, gold, trap in main.values() if thing.kind == spec["kind"] and _is_free(trap)]
-        for (a, gold_a), (b, gold_b) in combinations(same, 2):
+        for (a, gold_a), (b, gold_b) in combinations(_free(main, spec["kind"]), 2):
             ahead = number(a, spec["fact"]) - number(b, spec["fact"])
-            if ahead:
-                winner = a if (ahead > 0) == spec["most"] else b
-                asks.append(_comparison(spec["ask"], (a, b), winner, (gold_a, gold_b)))
+            if not ahead:
+                continue
+            winner = a if (ahead > 0) == spec["most"] else b
+            slots = {"a": a.slots["name"], "b": b.slots["name"]}
+            answers = tuple(dict.fromkeys((winner.slots["name"], winner.slots["short"])))
+            texts = (_manners(spec["ask"]), slots, fill(spec["ask"][0], slots), answers)
+            # cut off or put vaguely, half of the question would still name a subject in full
+            asks.append(Ask("comparison", *texts, (gold_a, gold_b), ("a", "b"), breakable=("misspelt",)))
     return asks
 
 
-def _comparison(patterns: list[str], pair: tuple[Entity, Entity], winner: Entity, gold: tuple[str, str]) -> Ask:
-    slots = {"a": pair[0].slots["name"], "b": pair[1].slots["name"]}
-    answers = tuple(dict.fromkeys((winner.slots["name"], winner.slots["short"])))
-    # cut off or put vaguely, half of the question would still name a subject in full
-    return Ask(
-        "comparison",
-        _manners(patterns),
-        slots,
-        ("a", "b"),
-        fill(patterns[0], slots),
-        answers,
-        gold,
-        breakable=("misspelt",),
-    )
+def choose_defects(world: World, asks: Sequence[Ask], rng: Random) -> list[str]:
+    """For each ask what is wrong with its wording, in the shares of all that are asked for; "" for nothing."""
+    found = [""] * len(asks)
+    for name in ("vague", "cut-off", "misspelt"):
+        able = [i for i, ask in enumerate(asks) if name in ask.breakable and not found[i]]
+        share = world.shares[name.replace("-", "_")]
+        for i in rng.sample(able, min(len(able), round(share * len(asks)))):
+            found[i] = name
+    return found
+
+
+def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
+    """Word an ask in the manner of a set, broken where its defect says so."""
+    rng = rng_for(id)
+    patterns = ask.forms.get(dataset) or ask.forms["ask"]
+    if defect == "cut-off":
+        patterns = [pattern for pattern in patterns if re.search(r"\{name\}\??$", pattern)]
+    pattern = rng.choice(patterns)
+    names = _subjects(ask, defect, rng)
+    epithet = rng.choice(ask.epithets)
+    if epithet and defect != "vague":
+        names["name"] = f"the {epithet} {names['name']}"
+    if ask.changes and not defect and rng.random() < NOW:
+        names["name"] += " today" if pattern.rstrip("?").endswith("{name}") else " now"
+    text = fill(pattern, ask.slots | names)
+    if defect == "cut-off":
+        text = text.rstrip("?")
+    if dataset == "search":
+        text = text.rstrip("?").lower()
+    if dataset == "entity":
+        text = text[0].lower() + text[1:]
+    kind = ask.label + (f"/{ask.failure}" if ask.failure else "") + (f"+{defect}" if defect else "")
+    return Question(id, dataset, text, ask.answers, ask.gold, ask.clean, kind)
+
+
+def _subjects(ask: Ask, defect: str, rng: Random) -> dict[str, str]:
+    """The names as typed."""
+    if defect == "vague":
+        return {"name": rng.choice(KINDS[ask.kind]["vague"]).format_map(_half_remembered(ask))}
+    if defect == "cut-off":
+        return {"name": _cut_off(ask.slots["name"], KINDS[ask.kind].get("long_first", False), rng)}
+    if defect == "misspelt":
+        return {slot: _misspell(ask.slots[slot], rng) for slot in ask.subjects}
+    return {slot: ask.slots[slot] for slot in ask.subjects}
+
+
+def _half_remembered(ask: Ask) -> dict[str, str]:
+    """The slots for a hazy description: common words lose their capitals, name parts are known by their start."""
+    slots = dict(ask.slots)
+    for part in KINDS[KINDS[ask.kind].get("names", ask.kind)]["parts"]:
+        if part in VOCABULARY["defects"]["common"]:
+            slots[part] = slots[part].lower()
+        slots[f"{part}_start"] = slots[part][: max(3, len(slots[part]) // 2)]
+    return slots
+
+
+def _telling(words: list[str]) -> list[int]:
+    """Places of the words that tell a name from others of its kind."""
+    return [i for i, w in enumerate(words) if len(w) >= 4 and w.lower() not in VOCABULARY["defects"]["plain"]]
+
+
+def _misspell(name: str, rng: Random) -> str:
+    """A name as a hurried typist writes it."""
+    words = name.split()
+    places = _telling(words)
+    if len(places) > 1 and places[1] == places[0] + 1 and rng.random() < JOINED:
+        first, second = places[:2]
+        words[first : second + 1] = [(words[first] + words[second]).lower().capitalize()]
+        return " ".join(words)
+    if len(places) > 1 and rng.random() < ONE_ONLY:
+        places = [rng.choice(places)]
+    for i in places:
+        words[i] = _typo(words[i], rng)
+        if len(words[i]) > 7 and rng.random() < TWICE:
+            words[i] = _typo(words[i], rng)
+    return " ".join(words)
+
+
+def _typo(word: str, rng: Random) -> str:
+    """One slip early enough in the word that stemming does not undo it."""
+    i = rng.randrange(1, max(2, len(word) - 3))
+    swapped = word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+    by_hand = [swapped, word[:i] + word[i] + word[i:], word[:i] + word[i + 1 :]]
+    by_ear = [word[0] + word[1:].replace(right, wrong, 1) for right, wrong in VOCABULARY["defects"]["sounds"]]
+    return rng.choice([slip for slip in by_hand + by_ear if slip != word])
+
+
+def _cut_off(name: str, long_first: bool, rng: Random) -> str:
+    """A name whose typist was interrupted in its last word, or in its first where that says enough."""
+    words = name.split()
+    places = _telling(words)
+    i = places[0] if long_first and rng.random() < CUT_EARLY else places[-1]
+    keep = max(len(words[i]) // 2 + 1, len(words[i]) - rng.randint(2, 4))
+    return " ".join(words[:i] + [words[i][:keep]])

@@ -1,0 +1,191 @@
+"""The passages of the embedded world: an encyclopaedia entry for each entity, and a crowd around some of them.
+
+A crowd is why a well-put question fails: passages that rank before the entity's own, in four kinds of trap.
+
+namesake       others have the same name; the question tells them apart, in another word than the entry's
+synonym        the question has the name in other words, and others have nearly that name
+stale          older accounts give former values
+contradiction  almanacs have it otherwise
+
+Two passages of every crowd point at what finds the entry itself: the entry's own word, name, year or record. A careful
+reader can see from question and passages that none of them will do, and how to ask instead. Which word the corpus has
+and which the question is decided by coins, so the wording by itself tells nothing.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from string import Formatter
+
+from covrag_lite.config import World
+from covrag_lite.data.world.entities import (
+    AFAR,
+    KINDS,
+    VOCABULARY,
+    WORDS,
+    Entity,
+    fill,
+    namesake,
+    rng_for,
+    twin,
+    values_of,
+)
+
+FEWEST_WORDS = 44  # an entry shorter than this gets one more colourful sentence
+GOLDEN = 0.6180339887498949  # steps of this size spread a share evenly over any number
+KNOWN = 0.75  # how often a maker's entry names the work, so that a two-hop question finds it at once
+# Kind of trap -> the share of questions in the parameter `traps`, what a kind of entity needs for it, and how many
+# entities of a district have one for a share of 1: the first two kinds concern all that can be asked of an entity.
+TRAPS = {
+    "namesake": ("namesakes", "epithet", 22),
+    "synonym": ("synonyms", "alias", 22),
+    "stale": ("stale", "stale", 30),
+    "contradiction": ("contradicting", "disputed", 30),
+}
+CROWD = 6  # five passages are shown, so six of a crowd fill them
+POINTERS = 2  # of these, so that one is shown
+
+
+@dataclass(frozen=True)
+class Trap:
+    """A trap around one entity."""
+
+    kind: str
+    sought: str  # what finds the entity's own entry: its epithet, its name, a year or a record
+
+    @property
+    def slots(self) -> dict[str, str]:
+        """What the sentences of its kind call that."""
+        return {"sought": self.sought, "when": self.sought, "source": f"the {self.sought}"}
+
+
+def count_before(world: World, trap: str, district: int) -> int:
+    """How many entities of the districts before this one have such a trap."""
+    name, _, density = TRAPS[trap]
+    return int(district * density * world.shares[name] + 1e-9)
+
+
+def assign(world: World, district: int, main: list[Entity]) -> dict[tuple[str, int], Trap]:
+    """Which entities of a district have a trap, by kind and index: one at most."""
+    rng = rng_for(world.seed, district, "traps")
+    made = {}
+    for trap, (_, needs, _) in TRAPS.items():
+        free = [thing for thing in main if KINDS[thing.kind].get(needs) and (thing.kind, thing.index) not in made]
+        size = count_before(world, trap, district + 1) - count_before(world, trap, district)
+        for thing in rng.sample(free, size):
+            made[thing.kind, thing.index] = Trap(trap, _sought(thing, trap, rng))
+    return made
+
+
+def _sought(thing: Entity, trap: str, rng: Random) -> str:
+    """What the entity's own entry has and its crowd has not."""
+    if trap == "stale":
+        began = max(int(thing.slots.get(slot, 0)) for slot in ("year", "since", "founded"))
+        return str(max(began + 3 * CROWD + 3, 1900 + rng.randrange(60)))
+    if trap == "contradiction":
+        return rng.choice(WORDS["records"])
+    return thing.slots["epithet" if trap == "namesake" else "name"]
+
+
+def entry(thing: Entity, trap: Trap | None, rng: Random) -> tuple[str, str]:
+    """Title and text of an entity's own passage."""
+    if trap is None:
+        return thing.slots["title"], describe(thing, rng)
+    spec = VOCABULARY[trap.kind]
+    slots = thing.slots | trap.slots
+    more = fill(rng.choice(spec["gold"]), slots) if "gold" in spec else ""
+    return spec.get("title", "{title}").format_map(slots), describe(thing, rng, more, insist=trap.kind == "synonym")
+
+
+def crowd(seed: int, thing: Entity, trap: Trap, rng: Random) -> list[tuple[str, str, Entity | None]]:
+    """Title and text of the passages around an entity's own, and the entity as they have it, where it can be asked for."""
+    spec = VOCABULARY[trap.kind]
+    pointing = rng.sample(range(CROWD), POINTERS)
+    made = []
+    for number in range(CROWD):
+        closing = rng.choice(spec["point" if number in pointing else "plain"] or [""])
+        closing = fill(closing, thing.slots | trap.slots) if closing else ""
+        if trap.kind in ("stale", "contradiction"):
+            made.append(_account(seed, thing, trap, number, closing, rng))
+            continue
+        other = (namesake if trap.kind == "namesake" else twin)(seed, thing.kind, thing.index, number)
+        made.append((other.slots["title"], describe(other, rng, closing, insist=trap.kind == "namesake"), None))
+    return made
+
+
+def _account(seed: int, thing: Entity, trap: Trap, number: int, closing: str, rng: Random) -> tuple[str, str, Entity]:
+    """An older account, or an almanac's: all its facts are other ones."""
+    spec = VOCABULARY[trap.kind]
+    facts = KINDS[thing.kind][TRAPS[trap.kind][1]]
+    told = _mistake(seed, thing, facts, number, rng)
+    slots = told.slots | {"claim": _claim(told, facts, rng)}
+    if trap.kind == "stale":
+        slots["when"] = str(int(trap.sought) - 3 * (CROWD - number) + rng.randrange(2))
+    else:
+        slots["source"] = WORDS["almanacs"][(thing.index + number) % len(WORDS["almanacs"])]
+    text = f"{fill(rng.choice(spec['frame']), slots)} {closing}"
+    return spec["title"].format_map(slots), text, Entity(thing.kind, thing.index, slots, {})
+
+
+def _mistake(seed: int, thing: Entity, facts: list[str], number: int, rng: Random) -> Entity:
+    """An entity as an unreliable passage has it: with other values of some facts."""
+    district, k = divmod(thing.index, KINDS[thing.kind]["count"])
+    slots = dict(thing.slots)
+    while any(slots[fact] == thing.slots[fact] for fact in facts):
+        values, _ = values_of(seed, thing.kind, district + AFAR + number, k, rng)
+        for fact in facts:
+            if slots[fact] == thing.slots[fact]:
+                slots |= {fact: values[fact], f"{fact}_short": values[f"{fact}_short"]}
+    return Entity(thing.kind, thing.index, slots, {})
+
+
+def _claim(thing: Entity, facts: list[str], rng: Random) -> str:
+    """A sentence for each of some facts."""
+    known = KINDS[thing.kind]["fact"]
+    patterns = [_fresh(known[fact]["say"], frozenset(known.keys() - {fact}), rng) for fact in facts]
+    return _tell(thing, rng.sample(patterns, len(patterns)), rng, insist=True)
+
+
+def describe(thing: Entity, rng: Random, more: str = "", insist: bool = False) -> str:
+    """An encyclopaedia entry: an opening, every fact that it leaves out, `more`, and colour until it is long enough.
+
+    An entry that insists on its subject names it in every other sentence.
+    """
+    spec = KINDS[thing.kind]
+    patterns = [rng.choice(spec["lead"])]
+    said = _slots_in(patterns[0]) & spec["fact"].keys()
+    for fact in rng.sample(list(spec["fact"]), len(spec["fact"])):
+        if fact not in said:
+            patterns.append(_fresh(spec["fact"][fact]["say"], said, rng))
+            said |= _slots_in(patterns[-1]) & spec["fact"].keys()
+    if "work" in thing.slots and thing.index * GOLDEN % 1 < KNOWN:
+        patterns.append(rng.choice(spec["known"]))
+    text = _tell(thing, patterns, rng, insist)
+    text += f" {more}" if more else ""
+    colours = rng.sample(spec["colour"], len(spec["colour"]))
+    while len(text.split()) < FEWEST_WORDS and colours:
+        text += " " + _tell(thing, [colours.pop()], rng)
+    return text
+
+
+def _fresh(patterns: list[str], said: frozenset[str], rng: Random) -> str:
+    """A sentence that repeats nothing, where there is one."""
+    return rng.choice([pattern for pattern in patterns if not _slots_in(pattern) & said] or patterns)
+
+
+@cache
+def _slots_in(pattern: str) -> frozenset[str]:
+    return frozenset(name for _, name, _, _ in Formatter().parse(pattern) if name)
+
+
+def _tell(thing: Entity, patterns: list[str], rng: Random, insist: bool = False) -> str:
+    """Fill sentence after sentence, naming the subject in changing ways."""
+    names = ["{name}", "It"] if insist else KINDS[thing.kind]["it"]
+    first = rng.randrange(len(names))
+    own = thing.slots.get("It", "It")
+    sentences = []
+    for i, pattern in enumerate(patterns):
+        it = names[(first + i) % len(names)]
+        it = own if it == "It" else it.format_map(thing.slots)
+        sentences.append(fill(pattern, thing.slots | {"It": it}))
+    return " ".join(sentences)
