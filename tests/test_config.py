@@ -1,8 +1,11 @@
+import json
+import re
 from dataclasses import fields
 
 import pytest
 
-from covrag_lite.config import ROOT, Config, from_manifest, from_notebook
+from covrag_lite.config import ROOT, Config, World, from_manifest, from_notebook
+from covrag_lite.data import load_passages, load_questions
 from covrag_lite.runs import recorded
 
 
@@ -11,12 +14,25 @@ def test_no_two_concerns_share_a_parameter_name():
     assert len(names) == len(set(names)) == len(Config().flat())
 
 
+def test_there_are_at_most_sixty_parameters():
+    assert len(Config().flat()) <= 60
+
+
+def test_every_parameter_is_used_outside_the_configuration():
+    files = [path for path in (ROOT / "covrag_lite").rglob("*.py") if path.name != "config.py"]
+    files += (ROOT / "notebooks").glob("*.ipynb")
+    words = {word for path in files for word in re.findall(r"\.(\w+)", path.read_text())}
+    assert Config().flat().keys() <= words
+
+
 def test_parameters_reach_their_concern():
-    given = {"n_questions": 4, "k": 3, "misspelt": 1, "datasets": ["nq"], "_mine": 5, "pd": object(), "In": [1]}
+    given = {"n_questions": 4, "k": 3, "learning_rate": 1, "datasets": ["nq"], "_mine": 5, "pd": object(), "In": [1]}
     config = from_notebook(given)
     assert (config.data.n_questions, config.retrieval.k) == (4, 3)
-    assert (config.world.misspelt, config.data.datasets) == (1.0, ("nq",))
+    assert (config.training.learning_rate, config.data.datasets) == (1.0, ("nq",))
     assert from_notebook({"datasets": "nq, webq"}).data.datasets == ("nq", "webq")
+    assert from_notebook({"n_world": "4, 40,8"}) == from_notebook({"n_world": [4, 40, 8]})
+    assert from_notebook({"n_world": "4,40,8"}).world.n_world == (4, 40, 8)
 
 
 def test_a_change_touches_what_it_names_alone():
@@ -27,27 +43,39 @@ def test_a_change_touches_what_it_names_alone():
         Config().change(n_question=4)
 
 
-def test_a_misspelt_parameter_is_named_with_the_nearest_one():
-    with pytest.raises(ValueError, match="'n_question' is not a parameter; did you mean 'n_questions'?"):
-        from_notebook({"n_question": 4})
+def test_a_share_that_is_not_named_keeps_its_default():
+    config = from_notebook({"traps": "stale 0, vague 0.3"})
+    assert config.world.shares == World().shares | {"stale": 0.0, "vague": 0.3}
+    assert config.change(traps=("vague 0.07",)) == Config()
+    assert "stale 0.1" in World(traps=("vague 0.3",)).traps  # every share is in the manifest
 
 
 @pytest.mark.parametrize(
-    "name, value, wanted",
+    "name, value, sentence",
     [
-        ("n_questions", "four", "a whole number"),
-        ("n_questions", 4.5, "a whole number"),
-        ("n_questions", True, "a whole number"),
-        ("model", 135, "text"),
-        ("misspelt", "much", "a number"),
-        ("datasets", [], "names"),
-        ("datasets", [1], "names"),
-        ("k", None, "whole"),
-        ("n_world", "four,5,6", "a list of whole numbers"),
+        ("n_question", 4, "'n_question' is not a parameter; did you mean 'n_questions'?"),
+        ("misspelt", 0.3, r"'misspelt' is not a parameter any more; write traps = \('misspelt 0.3',\)"),
+        ("sample_seed", 2, "'sample_seed' is not a parameter any more; it is always 1"),
+        ("n_questions", "four", "'n_questions' is .*a whole number"),
+        ("n_questions", 4.5, "'n_questions' is .*a whole number"),
+        ("n_questions", True, "'n_questions' is .*a whole number"),
+        ("model", 135, "'model' is .*text"),
+        ("learning_rate", "high", "'learning_rate' is .*a number"),
+        ("datasets", [], "'datasets' is .*names"),
+        ("datasets", [1], "'datasets' is .*names"),
+        ("k", None, "'k' is .*whole"),
+        ("n_world", "four,5,6", "'n_world' is .*a list of whole numbers"),
+        ("n_world", [True, 5, 6], "'n_world' is .*a list of whole numbers"),
+        (
+            "traps",
+            "mispelt 0.3",
+            "'mispelt' of .*'traps' is not known; use some of misspelt, cut_off, vague, namesakes",
+        ),
+        ("traps", ["stale much"], "'stale much' of the parameter 'traps' must be a name and a share"),
     ],
 )
-def test_a_wrongly_typed_parameter_is_named_with_what_it_must_be(name, value, wanted):
-    with pytest.raises(ValueError, match=f"'{name}' is .*{wanted}"):
+def test_a_parameter_that_cannot_be_is_named_with_what_it_must_be(name, value, sentence):
+    with pytest.raises(ValueError, match=sentence):
         from_notebook({name: value})
 
 
@@ -67,21 +95,27 @@ def test_what_is_not_the_default_is_printed():
     assert "n_questions" not in str(Config())
 
 
-def test_parameters_that_have_gone_since_are_left_out():
-    assert from_manifest({"n_questions": 3, "gone_since": 1}) == Config().change(n_questions=3)
-
-
-def test_sets_of_a_folder_keep_the_papers_names():
-    manifest = {"data": "mine", "datasets": ["nq", "webq"], "retrieval_datasets": ["nq"]}
-    read = from_manifest(manifest)
-    assert read.data.datasets == ("nq", "webq")
-    assert read.retrieval.retrieval_datasets == ("nq",)
+def test_parameters_of_earlier_versions_are_read():
+    shares = {"misspelt": 0.2, "cut_off": 0.07, "stale": 0}
+    old = {"n_questions": 3, "gone_since": 1, "n_test": 8, "n_train": 20, "n_validation": 9, "hub_id": "", **shares}
+    new = {"n_questions": 3, "n_world": (8, 20, 9), "traps": ("misspelt 0.2", "stale 0")}
+    assert from_manifest(old) == Config().change(**new)
+    assert from_manifest(json.loads(json.dumps(from_manifest(old).flat()))) == Config().change(**new)
 
 
 def test_every_recorded_run_of_this_project_can_be_read():
     runs = recorded.find()
-    assert runs
+    assert len(runs) >= 42
     for run in runs:
         parameters = run.manifest["parameters"]
-        kept = {name: parameters[name] for name in ("k", "seed", "n_test", "n_questions", "model")}
+        kept = {name: parameters[name] for name in ("k", "seed", "n_passages", "n_questions", "model")}
         assert kept.items() <= run.config.flat().items()
+        assert run.config.world.shares["misspelt"] == parameters["misspelt"]
+
+
+def test_the_world_of_a_recorded_run_has_the_same_questions_and_passages():
+    worlds = [run for run in recorded.find() if run.config.data.data == "world" and run.table in ("sigma", "table2")]
+    once = {json.dumps(run.manifest["data"]): run for run in worlds}
+    assert len(once) >= 4
+    for run in once.values():
+        recorded.check_data(run, questions=load_questions(run.config), passages=load_passages(run.config))

@@ -2,14 +2,16 @@
 
 import gzip
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from covrag_lite import data
 from covrag_lite.config import Config
-from covrag_lite.data import Kind, check_disjoint, digest, load_passages, load_questions, pick_question
+from covrag_lite.data import check_disjoint, digest, load_passages, load_questions, pick_question
 from covrag_lite.metrics import normalise
-from covrag_lite.records import Passage, Question
+from covrag_lite.records import Passage
 
 ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"}
 TWENTY = [{**ROW, "id": str(i), "question": f"Who wrote book {i}?"} for i in range(20)]
@@ -94,12 +96,6 @@ def test_gold_that_normalises_to_nothing_is_kept_with_a_warning(tmp_path):
         assert len(load_questions(folder(tmp_path, [{**ROW, "answers": ["---"]}]))) == 1
 
 
-def test_the_worlds_sets_have_names_of_their_own():
-    questions = load_questions(Config().change(n_questions=1))
-    assert [q.dataset for q in questions] == ["search", "entity", "complex", "quiz"]
-    assert [q.id.split("-")[1] for q in questions] == ["search", "entity", "complex", "quiz"]
-
-
 def test_one_question_of_a_set_or_ones_own_can_be_picked():
     config = Config().change(dataset="entity", number=2)
     assert pick_question(config) == load_questions(config.change(datasets=("entity",), n_questions=3))[2]
@@ -155,23 +151,32 @@ def test_a_validation_question_in_a_training_file_is_refused(tmp_path):
         file.unlink()
 
 
-def test_a_further_kind_of_data_is_one_entry(monkeypatch):
-    def sets(config, split):
-        return ("odd", "even")
+NUMBERS = """
+from covrag_lite.records import Passage, Question
 
-    def questions(config, split, dataset):
-        start = {"odd": 1, "even": 2}[dataset]
-        return [Question(f"{split}-{i}", dataset, f"What is {i}?", (str(i),)) for i in range(start, 9, 2)]
+def sets(config, split):
+    return ("odd", "even")
 
-    def passages(config):
-        return [Passage("p", "Numbers", "1 and 2.")]
+def questions(config, split, dataset):
+    start = {"odd": 1, "even": 2}[dataset]
+    return [Question(f"{split}-{i}", dataset, f"What is {i}?", (str(i),)) for i in range(start, 9, 2)]
 
-    monkeypatch.setitem(data.KINDS, "numbers", Kind(sets, questions, passages))
+def passages(config):
+    return [Passage("p", "Numbers", "1 and 2.")]
+"""
+
+
+def test_a_further_kind_of_data_is_one_file_and_one_entry(tmp_path, monkeypatch):
+    (tmp_path / "numbers_of_a_test.py").write_text(NUMBERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(data.KINDS, "numbers", "numbers_of_a_test")
     config = Config().change(data="numbers", n_questions=3)
     assert [q.id for q in load_questions(config)] == ["test-1", "test-3", "test-5", "test-2", "test-4", "test-6"]
-    assert [q.id for q in load_questions(config.change(datasets=("even",), split="train", n_questions=1))] == [
-        "train-2"
-    ]
-    assert load_passages(config)[0].title == "Numbers"
+    one = load_questions(config.change(datasets=("even",), split="train", n_questions=1))
+    assert [q.id for q in one] == ["train-2"] and load_passages(config)[0].title == "Numbers"
     with pytest.raises(ValueError, match="4 validation questions are training questions too"):
         check_disjoint(load_questions(config.change(split="train", datasets=("odd",), n_questions=0)), config)
+
+
+def test_no_kind_is_imported_before_it_is_asked_for():
+    assert not re.search(r"^\s*(from|import) covrag_lite\.data", Path(data.__file__).read_text(), re.M)

@@ -15,7 +15,7 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 from covrag_lite import data
 from covrag_lite.config import Config, from_notebook
 from covrag_lite.data import hub
-from covrag_lite.data.fetch import Source, fetch, parse_source
+from covrag_lite.data.corpus import Source, fetch, parse_source
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.sources import load_sources
@@ -87,15 +87,26 @@ def public(tmp_path, monkeypatch):
         cited = ask(f"{split} web", 4, answer="There.[1]", references=["It is there.", "It is old."])
         write_jsonl(webglm / f"data/{split}.jsonl", cited)
     entries = {}
-    for name, entry in hub.load_entries().items():
+    for name, entry in hub.load_entries(Config()).items():
         entries[name] = replace(entry, source=replace(entry.source, id=str(root / name)))
-    monkeypatch.setattr(hub, "load_entries", lambda: entries)
+    monkeypatch.setattr(hub, "load_entries", lambda config: entries)
     write_jsonl(tmp_path / "corpus.jsonl", [{"id": f"p{i}", "title": "T", "text": f"text {i}"} for i in range(6)])
     return Config().change(data="hub", n_questions=0, corpus=str(tmp_path / "corpus.jsonl"))
 
 
-def own_set(folder, **changes):
-    return from_notebook({"data": "hub", "hub_id": str(folder), "n_questions": 0, **changes})
+@pytest.fixture
+def own_set(tmp_path):
+    """A function that describes a set of one's own, and its corpus, in a file."""
+
+    def describe(place, columns="", corpus="", **changes):
+        name = Path(str(place).partition(":")[0]).name.partition(".")[0]
+        columns = columns or 'question = "question"\nanswers = "answers"'
+        described = f"[{name}]\nid = '{place}'\n{columns}\n" if place else ""
+        (tmp_path / "sets.toml").write_text(f"{described}\n[corpus]\n{corpus}\n")
+        sets = str(tmp_path / "sets.toml")
+        return from_notebook({"data": "hub", "hub_sets": sets, "n_questions": 0, **changes})
+
+    return describe
 
 
 def texts(questions):
@@ -103,7 +114,7 @@ def texts(questions):
 
 
 def test_every_known_set_says_where_it_is_from():
-    entries = hub.load_entries()
+    entries = hub.load_entries(Config())
     assert list(entries) == ["nq", "webq", "mintaka", "triviaqa", "webglm"]
     for entry in entries.values():
         assert entry.source.revision and entry.licence and entry.paper_sample and entry.defects
@@ -157,7 +168,7 @@ def test_training_takes_every_set_and_each_cited_question_finds_its_own_referenc
     )
 
 
-def test_a_test_question_among_the_training_questions_is_counted_and_refused(tmp_path):
+def test_a_test_question_among_the_training_questions_is_counted_and_refused(tmp_path, own_set):
     write_jsonl(tmp_path / "set/train.jsonl", ask("lake", 20, answers=["north"]))
     write_jsonl(tmp_path / "set/validation.jsonl", ask("pond", 2, answers=["north"]))
     test = [*ask("river", 9, answers=["south"]), {"question": "where is LAKE 7", "answers": ["north"]}]
@@ -169,30 +180,28 @@ def test_a_test_question_among_the_training_questions_is_counted_and_refused(tmp
         data.check_disjoint(train, config)
 
 
-def test_the_sample_is_drawn_by_its_seed_and_keeps_the_order(tmp_path):
+def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
     write_jsonl(tmp_path / "set/test.jsonl", ask("river", 500, answers=["south"]))
     every = data.load_questions(own_set(tmp_path / "set", sample=0))
     drawn = data.load_questions(own_set(tmp_path / "set"))
     assert len(every) == 500 and len(drawn) == 400
     assert drawn == [one for one in every if one in set(drawn)] != every[:400]
     assert drawn == data.load_questions(own_set(tmp_path / "set"))
-    other = data.load_questions(own_set(tmp_path / "set", sample_seed=2))
-    assert len(other) == 400 and set(other) != set(drawn)
     assert len(data.load_questions(own_set(tmp_path / "set", sample=501))) == 500
     with pytest.raises(ValueError, match="sample is -1 and must not be negative"):
         data.load_questions(own_set(tmp_path / "set", sample=-1))
 
 
-def test_any_other_set_is_read_by_the_columns_that_parameters_name(tmp_path):
+def test_any_other_set_is_read_by_the_columns_that_a_file_names(tmp_path, own_set):
     rows = [{"q": f"who {i}?", "a": {"b": [{"c": "Edith"}, {"c": "E. Marrow"}]}, "year": 1893} for i in range(3)]
     write_jsonl(tmp_path / "some/validation.jsonl", rows)  # without a test split this one is tested on
-    made = data.load_questions(own_set(tmp_path / "some", question_column="q", answers_column="a.b.c, year"))
+    made = data.load_questions(own_set(tmp_path / "some", 'question = "q"\nanswers = ["a.b.c", "year"]'))
     assert [one.id for one in made] == ["some-validation-0", "some-validation-1", "some-validation-2"]
     assert made[0].dataset == "some" and made[0].answers == ("Edith", "E. Marrow", "1893")
 
 
 @pytest.mark.parametrize("name", ["mine.jsonl", "mine.parquet", "mine.jsonl.gz"])
-def test_a_single_file_stands_for_the_test_split(tmp_path, name):
+def test_a_single_file_stands_for_the_test_split(tmp_path, name, own_set):
     rows = ask("river", 2, id="x", answers=["south"])
     rows[1]["id"] = "y"
     if name.endswith("gz"):
@@ -209,13 +218,13 @@ def test_a_single_file_stands_for_the_test_split(tmp_path, name):
 
 def test_an_id_may_name_a_configuration_and_a_revision(tmp_path):
     assert parse_source("someone/set") == Source("someone/set")
-    assert parse_source("someone/set:en", "v1") == Source("someone/set", "en", "v1")
+    assert parse_source("someone/set:en", "", "v1") == Source("someone/set", "en", "v1")
     assert parse_source("someone/set:en@v2") == Source("someone/set", "en", "v2")
     assert parse_source(str(tmp_path)) == Source(str(tmp_path))
     assert parse_source(f"{tmp_path}:en") == Source(str(tmp_path), "en")
 
 
-def test_gold_that_normalises_to_nothing_is_counted_in_one_warning(tmp_path):
+def test_gold_that_normalises_to_nothing_is_counted_in_one_warning(tmp_path, own_set):
     rows = [*ask("river", 2, answers=["south"]), *ask("lake", 2, answers=["---"]), *ask("sea", 1, answers=None)]
     write_jsonl(tmp_path / "set/test.jsonl", rows)
     with pytest.warns(UserWarning, match="set, test: the answers of 3 of 5 questions normalise to nothing"):
@@ -270,23 +279,27 @@ def test_a_corpus_comes_from_jsonl_parquet_or_the_hub_and_several_are_joined(tmp
     assert data.load_passages(corpus_of(table)) == data.load_passages(corpus_of(f"hub:{table}"))
 
 
-def test_only_so_many_passages_are_streamed(tmp_path):
+def test_only_so_many_passages_are_streamed(tmp_path, own_set):
     write_jsonl(tmp_path / "wiki/train.jsonl", PASSAGES)
-    hub_corpus = f"hub:{tmp_path / 'wiki'}"
-    assert [p.id for p in data.load_passages(corpus_of(hub_corpus, n_passages_max=3))] == ["p0", "p1", "p2"]
-    assert len(data.load_passages(corpus_of(hub_corpus, n_passages_max=0))) == 4
-    with pytest.raises(ValueError, match="n_passages_max is -1"):
-        data.load_passages(corpus_of(hub_corpus, n_passages_max=-1))
+    config = Config().change(data="hub", corpus=f"hub:{tmp_path / 'wiki'}", hub_sets=str(tmp_path / "sets.toml"))
+    for most, ids in {3: ["p0", "p1", "p2"], 0: ["p0", "p1", "p2", "p3"]}.items():
+        own_set("", corpus=f"at_most = {most}")
+        assert [p.id for p in data.load_passages(config)] == ids
+    own_set("", corpus="at_most = -1")
+    with pytest.raises(ValueError, match=r"at_most of \[corpus\] is -1"):
+        data.load_passages(config)
 
 
-def test_the_columns_of_a_corpus_can_be_named_and_a_title_may_be_missing(tmp_path):
+def test_the_columns_of_a_corpus_can_be_named_and_a_title_may_be_missing(tmp_path, own_set):
     file = write_parquet(tmp_path / "c.parquet", [{"docid": 7, "body": "text"}])
-    made = data.load_passages(corpus_of(file, corpus_columns=("docid", "title", "body")))
-    assert made == [data.Passage("7", "", "text")]
-    with pytest.raises(ValueError, match="row 1: has no id and no text, only docid, body; .* by corpus_columns"):
+    config = own_set("", corpus='id = "docid"\ntext = "body"').change(corpus=str(file))
+    assert data.load_passages(config) == [data.Passage("7", "", "text")]
+    assert data.load_passages(config.change(data=str(tmp_path))) == [data.Passage("7", "", "text")]
+    assert data.choose_sets(config)[0] == "nq"  # a file that describes no set leaves the known ones
+    with pytest.raises(ValueError, match=r"row 1: has no id and no text, only docid, body; .* in \[corpus\]"):
         data.load_passages(corpus_of(file))
-    with pytest.raises(ValueError, match="must name three"):
-        data.load_passages(corpus_of(file, corpus_columns=("docid", "body")))
+    with pytest.raises(ValueError, match=r"\[corpus\]: body is not known; use some of id, title, text, at_most"):
+        data.load_passages(own_set("", corpus='body = "text"').change(corpus=str(file)))
 
 
 def test_a_corpus_may_stand_in_for_a_folders_own(tmp_path):
@@ -344,7 +357,7 @@ def answering(monkeypatch, error):
     monkeypatch.setattr(HfApi, "hf_hub_download", fail)
 
 
-def test_a_misspelt_id_is_named(monkeypatch):
+def test_a_misspelt_id_is_named(monkeypatch, own_set):
     answering(monkeypatch, RepositoryNotFoundError)
     with pytest.raises(FileNotFoundError, match="'someone/sett' is no public set on the hub .*; check its spelling"):
         data.load_questions(own_set("someone/sett"))
@@ -352,20 +365,20 @@ def test_a_misspelt_id_is_named(monkeypatch):
         data.load_passages(corpus_of("hub:someone/wiki"))
 
 
-def test_a_revision_that_does_not_exist_is_named(monkeypatch):
+def test_a_revision_that_does_not_exist_is_named(monkeypatch, own_set):
     answering(monkeypatch, RevisionNotFoundError)
     with pytest.raises(FileNotFoundError, match=f"revision '{HASH}' of 'someone/set' does not exist on the hub; give"):
-        data.load_questions(own_set("someone/set", revision=HASH))
+        data.load_questions(own_set("someone/set", f'question = "q"\nanswers = "a"\nrevision = "{HASH}"'))
 
 
-def test_without_a_network_the_way_round_it_is_named(monkeypatch):
+def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for config in (own_set("someone/set"), Config().change(data="hub")):
         with pytest.raises(ConnectionError, match="cannot be reached: there is no network.*HF_HUB_OFFLINE=1.*folder"):
             data.load_questions(config)
 
 
-def test_a_script_is_never_run(tmp_path, monkeypatch):
+def test_a_script_is_never_run(tmp_path, monkeypatch, own_set):
     (tmp_path / "some").mkdir()
     (tmp_path / "some/some.py").write_text("raise SystemExit")
     with pytest.raises(ValueError, match="is made by a script, which is never run; revision 'refs/convert/parquet'"):
@@ -374,18 +387,22 @@ def test_a_script_is_never_run(tmp_path, monkeypatch):
     assert not any("trust_remote_code" in source for source in sources)
 
 
-def test_a_column_that_is_not_there_is_named(tmp_path):
+def test_a_column_that_is_not_there_is_named(tmp_path, own_set):
     write_jsonl(tmp_path / "set/test.jsonl", [{"q": "who?", "a": {"b": "Edith"}}])
     folder = tmp_path / "set"
-    for changes, sentence in (
-        ({}, "has no column 'question', only q, a; name them by question_column and answers_column"),
-        ({"question_column": "q", "answers_column": "c"}, "has no column 'c', only q, a"),
-        ({"question_column": "q", "answers_column": "a.c"}, "row 0: there is no 'c', only b; .* is written a.b"),
-        ({"question_column": "q", "answers_column": "a"}, "row 0: there is no '', only b"),
-        ({"question_column": "q", "answers_column": "a.b.c"}, "row 0: there is no 'c' in 'Edith'"),
+    for question, answers, sentence in (
+        (
+            "question",
+            "answers",
+            "has no column 'question', only q, a; name them as question and answers in .* hub_sets",
+        ),
+        ("q", "c", "has no column 'c', only q, a"),
+        ("q", "a.c", "row 0: there is no 'c', only b; .* is written a.b"),
+        ("q", "a", "row 0: there is no '', only b"),
+        ("q", "a.b.c", "row 0: there is no 'c' in 'Edith'"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            data.load_questions(own_set(folder, **changes))
+            data.load_questions(own_set(folder, f'question = "{question}"\nanswers = "{answers}"'))
 
 
 @pytest.mark.parametrize(
@@ -397,13 +414,13 @@ def test_a_column_that_is_not_there_is_named(tmp_path):
         ([], "has an empty file; give one that has rows"),
     ],
 )
-def test_rows_that_cannot_be_questions_are_named(tmp_path, rows, sentence):
+def test_rows_that_cannot_be_questions_are_named(tmp_path, rows, sentence, own_set):
     write_jsonl(tmp_path / "set/test.jsonl", rows)
     with pytest.raises(ValueError, match=sentence):
         data.load_questions(own_set(tmp_path / "set"))
 
 
-def test_a_table_without_rows_is_named(tmp_path):
+def test_a_table_without_rows_is_named(tmp_path, own_set):
     empty = pyarrow.table({"question": pyarrow.array([], "string"), "answers": pyarrow.array([], "string")})
     (tmp_path / "set").mkdir()
     pyarrow.parquet.write_table(empty, tmp_path / "set/test.parquet")
@@ -415,7 +432,7 @@ def test_a_table_without_rows_is_named(tmp_path):
         data.load_passages(corpus_of(tmp_path / "blank.jsonl"))
 
 
-def test_a_split_or_a_configuration_that_is_not_there_is_named(tmp_path):
+def test_a_split_or_a_configuration_that_is_not_there_is_named(tmp_path, own_set):
     write_jsonl(tmp_path / "set/train.jsonl", ask("lake", 20, answers=["north"]))
     with pytest.raises(ValueError, match="has no split 'test', only train; choose one by the parameter split"):
         data.load_questions(own_set(tmp_path / "set"))
@@ -423,12 +440,19 @@ def test_a_split_or_a_configuration_that_is_not_there_is_named(tmp_path):
         fetch(Source(str(tmp_path / "set"), "en"))
 
 
-def test_sets_and_parameters_that_do_not_go_together_are_named(tmp_path):
-    with pytest.raises(ValueError, match="'squad' is not known: choose some of nq, webq.*; name any other by hub_id"):
+def test_sets_and_files_that_cannot_be_read_are_named(tmp_path, own_set):
+    unknown = "'squad' is not known: choose some of nq, webq.*; describe any other in a file and name it by hub_sets"
+    with pytest.raises(ValueError, match=unknown):
         data.load_questions(Config().change(data="hub", datasets=("squad",)))
-    with pytest.raises(ValueError, match="'nq' is not known: choose some of set; hub_id names one set alone"):
+    with pytest.raises(ValueError, match="'nq' is not known: choose some of set; "):
         data.load_questions(own_set("someone/set:en", datasets="nq"))
-    with pytest.raises(ValueError, match="hub_id is 'someone/set', but data is 'world'; set data to 'hub'"):
-        data.load_questions(Config().change(hub_id="someone/set"))
-    with pytest.raises(ValueError, match="revision is 'v1', but the known sets have their own; name another set by"):
-        data.load_questions(Config().change(data="hub", revision="v1"))
+    with pytest.raises(ValueError, match="hub_sets is 'mine.toml', but data is 'world'; set data to 'hub'"):
+        data.load_questions(Config().change(hub_sets="mine.toml"))
+    with pytest.raises(FileNotFoundError, match="hub_sets 'mine.toml' is no file .*; see .*hub.toml"):
+        data.load_questions(Config().change(data="hub", hub_sets="mine.toml"))
+    with pytest.raises(ValueError, match=r"hub set \[set\]: has no question; use id, question, answers, row_id"):
+        data.load_questions(own_set("someone/set", 'answers = "a"'))
+    with pytest.raises(ValueError, match=r"hub set \[set\]: colour is not known; use id, question, answers, row_id"):
+        data.load_questions(own_set("someone/set", 'question = "q"\nanswers = "a"\ncolour = "red"'))
+    with pytest.raises(ValueError, match="is not TOML"):
+        data.load_questions(own_set("someone/set", "question is q"))

@@ -3,15 +3,15 @@
 import hashlib
 import re
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
-from itertools import islice
 
 import pytest
 
-from covrag_lite.config import Retrieval, World
-from covrag_lite.data.world import generation, traps
+from covrag_lite.config import Config, Retrieval
+from covrag_lite.data import SPLITS, world
 from covrag_lite.data.world.entities import KINDS, WORDS, entity, name_slots
+from covrag_lite.data.world.passages import CROWD, POINTERS, TRAPS
 from covrag_lite.metrics import normalise
 from covrag_lite.oracle import supporting
 from covrag_lite.retrieval import load_retriever
@@ -20,14 +20,21 @@ from covrag_lite.runs.outcomes import failure_of, form_of
 from covrag_lite.tables.wording import form_rule, majority, word_rule
 from covrag_lite.tables.world import gold_found, read_titles
 
-DEFAULT = World()
-ALL_SPLITS = {split: generation.questions(DEFAULT, split) for split in generation.SPLITS}
+
+def ask(config, split, *datasets):
+    """The questions of a split, of some sets or of all four."""
+    return [question for name in datasets or world.DATASETS for question in world.questions(config, split, name)]
+
+
+DEFAULT = Config()
+ALL_SPLITS = {split: ask(DEFAULT, split) for split in ("test", "validation", "train")}
 EVERY = [question for questions in ALL_SPLITS.values() for question in questions]
 TEST = ALL_SPLITS["test"]
-CORPUS = list(generation.passages(DEFAULT))
+CORPUS = world.passages(DEFAULT)
 BY_ID = {passage.id: passage for passage in CORPUS}
 FAILURES = {"none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop"}
-SEEDS = [1, 2, 3]
+WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2, 3)]
+seeds = pytest.mark.parametrize("config", WORLDS, ids=lambda config: f"seed-{config.world.seed}")
 
 # Recorded from the default world; a change of any word of it must be meant.
 PASSAGES_SHA256 = "16b525c6aed0e3d0c8feb435b789e7aaf79182b226ab255322b4f14ce4b27d9b"
@@ -39,18 +46,18 @@ def digest(records) -> str:
 
 
 @cache
-def search_in(config: World):
-    return load_retriever(Retrieval(), list(generation.passages(config)))
+def search_in(config):
+    return load_retriever(Retrieval(), world.passages(config))
 
 
 @cache
-def searched(config: World, split: str = "test", clean: bool = False) -> tuple[list, list]:
+def searched(config, split="test", clean=False):
     """The questions of a split, and what BM25 finds for each as it is asked or as it is known to be mended."""
-    questions = generation.questions(config, split)
+    questions = ask(config, split)
     return questions, search_in(config)([q.clean_question if clean else q.question for q in questions])
 
 
-def hit_rate(config: World, keep=lambda question: True, clean=False) -> float:
+def hit_rate(config, keep=lambda question: True, clean=False) -> float:
     questions, found = searched(config, clean=clean)
     hits = [hit for question, hit in zip(questions, gold_found(questions, found)) if keep(question)]
     return sum(hits) / len(hits)
@@ -62,29 +69,32 @@ def of_kind(name):
 
 def test_same_seed_same_bytes():
     assert digest(CORPUS) == PASSAGES_SHA256
-    assert digest(q for split in generation.SPLITS for q in ALL_SPLITS[split]) == QUESTIONS_SHA256
+    assert digest(EVERY) == QUESTIONS_SHA256
 
 
 def test_other_seed_other_text():
-    other = {p.text for p in generation.passages(World(seed=2))}
+    other = {p.text for p in world.passages(WORLDS[1])}
     assert not other & {p.text for p in CORPUS}
 
 
-def test_a_larger_world_begins_with_the_smaller_one():
-    assert list(islice(generation.passages(World(n_passages=9000)), 2400)) == CORPUS
+def test_a_larger_world_begins_with_the_smaller_one_and_has_the_size_asked_for():
+    larger = world.passages(DEFAULT.change(n_passages=3501))
+    assert larger[:2400] == CORPUS and len(larger) == 3501
+    assert len({p.id for p in larger}) == len({p.title for p in larger}) == 3501
 
 
-def test_ids_and_titles_are_unique():
-    passages = list(generation.passages(World(n_passages=6000)))
-    assert len({p.id for p in passages}) == len({p.title for p in passages}) == 6000
-    everything = [q for questions in ALL_SPLITS.values() for q in questions]
-    assert len({q.id for q in everything}) == len(everything) == 4 * 150 + 1200 + 200
+def test_sets_are_of_the_size_asked_for_and_ids_are_unique():
+    assert len({q.id for q in EVERY}) == len(EVERY) == 4 * 150 + 1200 + 200
+    assert Counter(q.dataset for q in TEST) == dict.fromkeys(world.DATASETS, 150)
+    assert set(Counter(q.dataset for q in ALL_SPLITS["train"]).values()) == {300}
     assert TEST[7].id == "world1-search-test-0007"
+    assert not [q.id for q in EVERY if re.search("nq|webq|mintaka|trivia", q.id)]  # no name of a public set
+    assert len(ask(DEFAULT.change(n_passages=6000, n_world=(9, 3000, 9)), "train", "complex")) == 750
 
 
 def test_names_are_unique_in_a_million_passages():
-    plain = World(n_passages=1_000_000, namesakes=0.0, synonyms=0.0, stale=0.0, contradicting=0.0)
-    districts = generation._full_districts(plain)
+    traps = ("namesakes 0", "synonyms 0", "stale 0", "contradicting 0")
+    districts = world._full_districts(DEFAULT.change(n_passages=1_000_000, traps=traps).world)
     for kind, spec in KINDS.items():
         if "parts" in spec:
             # all of them would take a minute; every 101st will do, in both wordings where it has two
@@ -92,15 +102,6 @@ def test_names_are_unique_in_a_million_passages():
             wordings = (False, True) if "alias" in spec else (False,)
             names = [name_slots(1, kind, i, alias)["title"] for i in numbers for alias in wordings]
             assert len(set(names)) == len(names), kind
-
-
-def test_passages_are_lazy():
-    assert len(list(islice(generation.passages(World(n_passages=1_000_000)), 10))) == 10
-
-
-def test_the_corpus_has_the_size_asked_for():
-    assert len(CORPUS) == 2400
-    assert len(list(generation.passages(World(n_passages=1001, stale=0.2)))) == 1001
 
 
 def test_passages_read_like_sentences():
@@ -178,32 +179,21 @@ def test_no_two_splits_ask_about_the_same_passages():
     assert not districts["test"] & (districts["train"] | districts["validation"])
 
 
-def test_sets_are_of_the_size_asked_for():
-    assert Counter(q.dataset for q in TEST) == dict.fromkeys(generation.DATASETS, 150)
-    assert set(Counter(q.dataset for q in ALL_SPLITS["train"]).values()) == {300}
-    assert len(generation.questions(World(n_passages=12000, n_train=6000), "train", "complex")) == 1500
-    assert generation.questions(DEFAULT, "test", "entity") == [q for q in TEST if q.dataset == "entity"]
-
-
 def test_no_question_is_asked_in_two_splits():
     texts = {split: {normalise(q.question) for q in questions} for split, questions in ALL_SPLITS.items()}
     assert not texts["train"] & (texts["test"] | texts["validation"])
     assert not texts["test"] & texts["validation"]
 
 
-def test_no_id_holds_the_name_of_a_public_set():
-    assert not [q.id for q in EVERY if re.search("nq|webq|mintaka|trivia", q.id)]
-
-
-@pytest.mark.parametrize("split", generation.SPLITS)
+@pytest.mark.parametrize("split", SPLITS)
 def test_every_kind_of_failure_is_in_every_split(split):
     assert {failure_of(q.kind) for q in ALL_SPLITS[split]} == FAILURES
 
 
 @pytest.mark.parametrize("split", ["test", "train"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_wording_tells_nothing(seed, split):
-    questions, found = searched(World(seed=seed), split)
+@seeds
+def test_the_wording_tells_nothing(config, split):
+    questions, found = searched(config, split)
     for right in (gold_found(questions, found), read_titles(questions, found)):
         assert form_rule(questions, right) <= majority(right) + 0.05
     assert {form_of(q.kind) for q in questions} == {"well put", "broken wording", "two-hop"}
@@ -225,35 +215,34 @@ def read_with_errors(questions, found):
 
 
 @pytest.mark.parametrize("split", ["test", "train"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_nor_does_it_tell_whether_a_reader_is_right_who_trips_over_broken_wording(seed, split):
-    questions, found = searched(World(seed=seed), split)
+@seeds
+def test_nor_does_it_tell_whether_a_reader_is_right_who_trips_over_broken_wording(config, split):
+    questions, found = searched(config, split)
     right = read_with_errors(questions, found)
     assert form_rule(questions, right) <= majority(right) + 0.05
     assert 0.3 < sum(right) / len(right) < gold_found(questions, found).count(True) / len(right) - 0.05
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_not_even_the_words_tell(seed):
-    (learnt, before), (questions, found) = (searched(World(seed=seed), split) for split in ("train", "test"))
+@seeds
+def test_not_even_the_words_tell(config):
+    (learnt, before), (questions, found) = (searched(config, split) for split in ("train", "test"))
     right = gold_found(questions, found)
     assert word_rule(learnt, gold_found(learnt, before), questions, right) <= majority(right) + 0.05
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_well_put_questions_fail_and_broken_ones_succeed(seed):
-    config = World(seed=seed)
+@seeds
+def test_well_put_questions_fail_and_broken_ones_succeed(config):
     for form in ("well put", "broken wording", "two-hop"):
         assert 0.35 <= hit_rate(config, lambda q, form=form: form_of(q.kind) == form) <= 0.75
     assert hit_rate(config, lambda q: failure_of(q.kind) == "none") > 0.9
-    for trap in traps.TRAPS:
+    for trap in TRAPS:
         assert hit_rate(config, lambda q, trap=trap: failure_of(q.kind) == trap) < 0.5
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_kind_of_failure_is_mended_by_a_known_question(seed):
+@seeds
+def test_every_kind_of_failure_is_mended_by_a_known_question(config):
     for failure in FAILURES:
-        assert hit_rate(World(seed=seed), lambda q, one=failure: failure_of(q.kind) == one, clean=True) >= 0.9
+        assert hit_rate(config, lambda q, one=failure: failure_of(q.kind) == one, clean=True) >= 0.9
 
 
 @pytest.mark.parametrize("failure", sorted(FAILURES - {"none"}))
@@ -278,9 +267,9 @@ def test_a_namesake_has_the_name_and_another_epithet_than_the_question_asks_for(
         (gold,) = (BY_ID[id] for id in question.gold_passages)
         name, epithet = re.fullmatch(r"(.+) \((.+)\)", gold.title).groups()
         others = [p for p in CORPUS if p.title.startswith(f"{name} (") and p != gold]
-        assert len(others) == traps.CROWD
+        assert len(others) == CROWD
         assert epithet in question.clean_question and epithet not in question.question.lower()
-        assert 1 <= sum(epithet in p.text for p in others) <= traps.POINTERS
+        assert 1 <= sum(epithet in p.text for p in others) <= POINTERS
 
 
 def test_a_synonym_leaves_out_a_word_of_the_passages_name():
@@ -295,8 +284,8 @@ def test_stale_passages_are_older_than_the_one_that_is_right():
         (gold,) = (BY_ID[id] for id in question.gold_passages)
         title, newest = gold.title.rsplit(" in ", 1)
         others = [p for p in CORPUS if re.fullmatch(re.escape(title) + r" in \d{4}", p.title) and p != gold]
-        assert len(others) == traps.CROWD and all(int(p.title[-4:]) < int(newest) for p in others)
-        assert sum(newest in p.text for p in others) == traps.POINTERS and newest in question.clean_question
+        assert len(others) == CROWD and all(int(p.title[-4:]) < int(newest) for p in others)
+        assert sum(newest in p.text for p in others) == POINTERS and newest in question.clean_question
 
 
 @pytest.mark.parametrize("failure", ["stale", "contradiction"])
@@ -306,30 +295,30 @@ def test_passages_that_are_wrong_do_not_hold_the_answer(failure):
         title = gold.title.rsplit(" in ", 1)[0]
         others = [p for p in CORPUS if p.title.startswith(f"{title} in ") and p != gold]
         wrong = [not any(answer in p.text for answer in question.answers) for p in others]
-        assert len(others) == traps.CROWD and all(wrong)
+        assert len(others) == CROWD and all(wrong)
 
 
-@pytest.mark.parametrize("knob", ["misspelt", "cut_off", "vague"])
-def test_defects_come_in_the_share_asked_for_and_hurt(knob):
-    none = replace(DEFAULT, misspelt=0.0, cut_off=0.0, vague=0.0)
-    many = replace(none, **{knob: 0.4})
-    name = knob.replace("_", "-")
-    share = sum(q.kind.endswith(f"+{name}") for q in generation.questions(many, "test", "search")) / 150
-    assert not any("+" in q.kind for q in generation.questions(none, "test")) and share == pytest.approx(0.4, abs=0.02)
+@pytest.mark.parametrize("share", ["misspelt", "cut_off", "vague"])
+def test_defects_come_in_the_share_asked_for_and_hurt(share):
+    none = DEFAULT.change(traps=("misspelt 0", "cut_off 0", "vague 0"))
+    many = none.change(traps=(*none.world.traps, f"{share} 0.4"))
+    name = share.replace("_", "-")
+    found = sum(q.kind.endswith(f"+{name}") for q in ask(many, "test", "search")) / 150
+    assert not any("+" in q.kind for q in ask(none, "test")) and found == pytest.approx(0.4, abs=0.02)
     assert hit_rate(many) < hit_rate(none) - 0.1
 
 
-@pytest.mark.parametrize(("trap", "knob"), [(trap, spec[0]) for trap, spec in traps.TRAPS.items()])
-def test_traps_come_in_the_share_asked_for_and_hurt(trap, knob):
-    none = replace(DEFAULT, **{knob: 0.0})
-    kinds = [failure_of(q.kind) for q in generation.questions(DEFAULT, "test", "search")]
-    assert kinds.count(trap) / 150 == pytest.approx(getattr(DEFAULT, knob), abs=0.03)
-    assert trap not in {failure_of(q.kind) for q in generation.questions(none, "test")}
+@pytest.mark.parametrize(("trap", "share"), [(trap, spec[0]) for trap, spec in TRAPS.items()])
+def test_traps_come_in_the_share_asked_for_and_hurt(trap, share):
+    none = DEFAULT.change(traps=(f"{share} 0",))
+    kinds = [failure_of(q.kind) for q in TEST if q.dataset == "search"]
+    assert kinds.count(trap) / 150 == pytest.approx(DEFAULT.world.shares[share], abs=0.03)
+    assert trap not in {failure_of(q.kind) for q in searched(none)[0]}
     assert hit_rate(DEFAULT) < hit_rate(none) - 0.03
 
 
 def test_unanswerable_questions_have_no_gold_passage():
-    questions = generation.questions(replace(DEFAULT, unanswerable=0.3), "test", "quiz")
+    questions = ask(DEFAULT.change(traps=("unanswerable 0.3",)), "test", "quiz")
     unknown = [q for q in questions if q.kind == "unanswerable"]
     assert len(unknown) == 45 and len({q.question for q in unknown}) == 45
     assert all(q.gold_passages == () and "not stated" in q.answers for q in unknown)
@@ -338,22 +327,16 @@ def test_unanswerable_questions_have_no_gold_passage():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"misspelt": 1.5}, "misspelt is a share"),
+        ({"traps": ("misspelt 1.5",)}, "misspelt of traps is a share"),
         ({"n_passages": 999}, "n_passages must lie between 1,000"),
-        ({"namesakes": 0.3}, "lower one"),
-        ({"stale": 0.25, "contradicting": 0.25}, "lower one"),
-        ({"vague": 0.6}, "at most one defect"),
-        ({"n_train": 9000}, r"passages give \d+: raise n_passages"),
-        ({"n_test": -1}, "n_test must be 0 or more"),
+        ({"traps": ("namesakes 0.3",)}, "lower one"),
+        ({"traps": ("stale 0.25", "contradicting 0.25")}, "lower one"),
+        ({"traps": ("vague 0.6",)}, "at most one defect"),
+        ({"n_world": (150, 9000, 200)}, r"passages give \d+: raise n_passages"),
+        ({"n_world": (-1, 1200, 200)}, "n_world is .* three numbers of 0 or more"),
+        ({"n_world": (150, 1200)}, "n_world is .* three numbers of 0 or more"),
     ],
 )
 def test_impossible_worlds_are_refused_in_words(change, words):
     with pytest.raises(ValueError, match=words):
-        generation.questions(replace(DEFAULT, **change), "train")
-
-
-def test_unknown_split_or_dataset_is_refused_by_name():
-    with pytest.raises(ValueError, match="'dev'.*test, validation, train"):
-        generation.questions(DEFAULT, "dev")
-    with pytest.raises(ValueError, match="'squad'.*search, entity, complex, quiz"):
-        generation.questions(DEFAULT, "test", "squad")
+        ask(DEFAULT.change(**change), "train")
