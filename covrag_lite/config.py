@@ -336,7 +336,8 @@ def from_notebook(names: Mapping[str, object]) -> Config:
 def _advice(name: str, value: object, known: Mapping[str, object]) -> str:
     """What to write instead of a name that is not known."""
     if name in RENAMED:
-        return f" any more; write {', '.join(f'{new} = {one!r}' for new, one in RENAMED[name](value).items())}"
+        now = [f"; it is in {new!r} now, such as {known[new]!r}" for new in RENAMED[name](value)]
+        return " any more" + "".join(now)
     if name in CONSTANTS:
         return f" any more; it is always {CONSTANTS[name]!r}"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

@@ -54,7 +54,11 @@ def test_a_share_that_is_not_named_keeps_its_default():
     "name, value, sentence",
     [
         ("n_question", 4, "'n_question' is not a parameter; did you mean 'n_questions'?"),
-        ("misspelt", 0.3, r"'misspelt' is not a parameter any more; write traps = \('misspelt 0.3',\)"),
+        (
+            "misspelt",
+            0.3,
+            "'misspelt' is not a parameter any more; it is in 'traps' now, such as .'misspelt 0.12', 'cut_off",
+        ),
         ("sample_seed", 2, "'sample_seed' is not a parameter any more; it is always 1"),
         ("n_questions", "four", "'n_questions' is .*a whole number"),
         ("n_questions", 4.5, "'n_questions' is .*a whole number"),

@@ -41,15 +41,14 @@ def write_parquet(path, rows):
     return path
 
 
-def write_card(folder, config, pattern):
-    """A card that names the files of one configuration, as the hub's cards do."""
-    splits = "".join(
-        f"  - split: {split}\n    path: {pattern}/{split}-*\n" for split in ("train", "validation", "test")
-    )
-    if config == "default":
-        splits = splits.replace("  - split: validation\n    path: data/validation-*\n", "")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: {config}\n  data_files:\n{splits}---\n")
+def write_split(folder, split, rows):
+    """A split in Parquet, named as on the hub, with the card that names the configuration's files."""
+    splits = "".join(f"  - split: {name}\n    path: {folder.name}/{name}-*\n" for name in ("train", "test"))
+    if folder.name != "data":
+        splits += f"  - split: validation\n    path: {folder.name}/validation-*\n"
+    name = "default" if folder.name == "data" else folder.name
+    write_parquet(folder / f"{split}-00000-of-00001.parquet", rows)
+    (folder.parent / "README.md").write_text(f"---\nconfigs:\n- config_name: {name}\n  data_files:\n{splits}---\n")
 
 
 def ask(name, n, **columns):
@@ -61,31 +60,25 @@ def ask(name, n, **columns):
 def public(tmp_path, monkeypatch):
     """The five known sets as local folders, in the shapes that they have on the hub."""
     root = tmp_path / "hub"
-    nq = root / "nq"
-    write_card(nq, "nq_open", "nq_open")
-    write_parquet(nq / "nq_open/train-00000-of-00001.parquet", ask("lake", 30, answer=["north", "up"]))
-    write_parquet(nq / "nq_open/validation-00000-of-00001.parquet", ask("river", 9, answer=["south"]))
-    write_parquet(nq / "nq_open/test-00000-of-00001.parquet", ask("none", 1, answer=["unused"]))
-    webq = root / "webq"
-    write_card(webq, "default", "data")
-    write_parquet(webq / "data/train-00000-of-00001.parquet", ask("town", 20, url="u", answers=["east"]))
-    write_parquet(webq / "data/test-00000-of-00001.parquet", ask("village", 5, url="u", answers=["west", "left"]))
-    mintaka = root / "mintaka"
+    for split, rows in {
+        "train": ask("lake", 30, answer=["north", "up"]),
+        "validation": ask("river", 9, answer=["south"]),
+        "test": ask("none", 1, answer=["unused"]),
+    }.items():
+        write_split(root / "nq/nq_open", split, rows)
+    write_split(root / "webq/data", "train", ask("town", 20, url="u", answers=["east"]))
+    write_split(root / "webq/data", "test", ask("village", 5, url="u", answers=["west", "left"]))
     for split, size in {"train": 12, "validation": 3, "test": 4}.items():
-        rows = [{"id": f"{split}{i}", **row} for i, row in enumerate(ask(f"{split} hill", size, answerText="Yes"))]
-        write_parquet(mintaka / f"en/{split}/0000.parquet", [{**row, "lang": "en"} for row in rows])
-    trivia = root / "triviaqa"
-    write_card(trivia, "rc.nocontext", "rc.nocontext")
+        rows = enumerate(ask(f"{split} hill", size, answerText="Yes", lang="en"))
+        write_parquet(root / f"mintaka/en/{split}/0000.parquet", [{"id": f"{split}{i}", **row} for i, row in rows])
+    answer = {"value": "Paris", "aliases": ["Paris", "City of Light"], "type": "WikipediaEntity"}
     for split, size in {"train": 20, "validation": 6, "test": 2}.items():
-        answer = {"value": "Paris", "aliases": ["Paris", "City of Light"], "type": "WikipediaEntity"}
-        rows = [
-            {"question_id": f"{split}{i}", **row} for i, row in enumerate(ask(f"{split} quiz", size, answer=answer))
-        ]
-        write_parquet(trivia / f"rc.nocontext/{split}-00000-of-00001.parquet", rows + rows[:2])
-    webglm = root / "webglm"
+        rows = enumerate(ask(f"{split} quiz", size, answer=answer))
+        rows = [{"question_id": f"{split}{i}", **row} for i, row in rows]
+        write_split(root / "triviaqa/rc.nocontext", split, rows + rows[:2])
     for split in ("train", "validation", "test"):
         cited = ask(f"{split} web", 4, answer="There.[1]", references=["It is there.", "It is old."])
-        write_jsonl(webglm / f"data/{split}.jsonl", cited)
+        write_jsonl(root / f"webglm/data/{split}.jsonl", cited)
     entries = {}
     for name, entry in hub.load_entries(Config()).items():
         entries[name] = replace(entry, source=replace(entry.source, id=str(root / name)))
@@ -96,15 +89,13 @@ def public(tmp_path, monkeypatch):
 
 @pytest.fixture
 def own_set(tmp_path):
-    """A function that describes a set of one's own, and its corpus, in a file."""
+    """A function that describes a set of one's own, or a corpus, in a file."""
 
-    def describe(place, columns="", corpus="", **changes):
+    def describe(place="", columns='question = "question"\nanswers = "answers"', corpus="", **changes):
         name = Path(str(place).partition(":")[0]).name.partition(".")[0]
-        columns = columns or 'question = "question"\nanswers = "answers"'
         described = f"[{name}]\nid = '{place}'\n{columns}\n" if place else ""
         (tmp_path / "sets.toml").write_text(f"{described}\n[corpus]\n{corpus}\n")
-        sets = str(tmp_path / "sets.toml")
-        return from_notebook({"data": "hub", "hub_sets": sets, "n_questions": 0, **changes})
+        return from_notebook({"data": "hub", "hub_sets": str(tmp_path / "sets.toml"), "n_questions": 0, **changes})
 
     return describe
 
@@ -141,13 +132,9 @@ def test_the_splits_of_every_set_share_no_question(public):
         parts = [texts(data.load_questions(one.change(split=split))) for split in data.SPLITS]
         assert all(parts) and len(set.union(*parts)) == sum(map(len, parts)), name
     held_out = data.load_questions(public.change(datasets=("nq",), split="validation"))
-    assert len(held_out) == 3 and texts(held_out) < texts(ask_questions("lake", 30))  # a tenth of train
+    assert len(held_out) == 3 and texts(held_out) < {f"where is lake {i}" for i in range(30)}  # a tenth of train
     own = data.load_questions(public.change(datasets=("mintaka",), split="validation"))
     assert [one.id for one in own] == ["validation0", "validation1", "validation2"]
-
-
-def ask_questions(name, n):
-    return [data.Question("", "", row["question"], ()) for row in ask(name, n)]
 
 
 def test_cited_answers_are_to_learn_from_only(public):
@@ -243,21 +230,14 @@ def test_a_card_tells_source_size_hash_and_defects(public):
     assert data.describe(public.change(split="validation")).loc["questions"].tolist() == [3, 2, 3, 2]
 
 
-def test_a_card_counts_what_is_wrong_in_the_rows(tmp_path):
+def test_a_card_of_any_data_counts_what_is_wrong_in_the_rows(tmp_path):
+    assert set(data.describe(Config()).loc["questions"]) == {150}
     rows = [*ask("river", 2, answers=["south"]), *ask("River", 1, answers=["..."])]
     write_jsonl(tmp_path / "nq.jsonl", [{"id": i, **row} for i, row in enumerate(rows)])
     with pytest.warns(UserWarning, match="normalise to nothing"):
         card = data.describe(Config().change(data=str(tmp_path), datasets=("nq",))).nq
     assert card["questions"] == 3 and card["gold that normalises to nothing"] == 1
     assert card["questions that stand twice"] == 1 and card["source"].endswith("nq.jsonl")
-
-
-def test_the_embedded_world_has_a_card_too():
-    card = data.describe(Config())
-    assert list(card) == ["search", "entity", "complex", "quiz"] and set(card.loc["questions"]) == {150}
-
-
-# The corpus
 
 
 def corpus_of(*names, **changes):
@@ -318,33 +298,27 @@ def test_a_corpus_may_stand_in_for_a_folders_own(tmp_path):
     ],
 )
 def test_a_corpus_that_cannot_be_one_is_named(tmp_path, rows, sentence):
-    for name in (
-        write_jsonl(tmp_path / "c.jsonl", rows),
-        f"hub:{write_jsonl(tmp_path / 'c/train.jsonl', rows).parent}",
-    ):
+    for name in (write_jsonl(tmp_path / "c.jsonl", rows), f"hub:{write_jsonl(tmp_path / 'c/t.jsonl', rows).parent}"):
         with pytest.raises(ValueError, match=sentence):
             data.load_passages(corpus_of(name))
 
 
 def test_a_corpus_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ValueError, match="'hub' has questions only; set corpus to a JSONL or Parquet file"):
-        data.load_passages(Config().change(data="hub"))
-    with pytest.raises(FileNotFoundError, match="corpus '.*gone.jsonl' is no file .*; a public set is hub:<id>"):
-        data.load_passages(corpus_of(tmp_path / "gone.jsonl"))
     (tmp_path / "c.txt").write_text("text")
-    with pytest.raises(ValueError, match="c.txt' is of no known kind; use a file .jsonl, .jsonl.gz or .parquet"):
-        data.load_passages(corpus_of(tmp_path / "c.txt"))
-    with pytest.raises(ValueError, match="corpus is 'c.jsonl', but the world has its own"):
-        data.load_passages(Config().change(corpus="c.jsonl"))
+    for config, error, sentence in (
+        (Config().change(data="hub"), ValueError, "'hub' has questions only; set corpus to a JSONL or Parquet file"),
+        (corpus_of("gone.jsonl"), FileNotFoundError, "corpus 'gone.jsonl' is no file .*; a public set is hub:<id>"),
+        (corpus_of(tmp_path / "c.txt"), ValueError, "c.txt' is of no known kind; use a file .jsonl, .jsonl.gz or .par"),
+        (Config().change(corpus="c.jsonl"), ValueError, "corpus is 'c.jsonl', but the world has its own"),
+    ):
+        with pytest.raises(error, match=sentence):
+            data.load_passages(config)
 
 
 def test_a_corpus_of_one_line_has_fewer_passages_than_are_asked_for(tmp_path):
     one = data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", PASSAGES[:1])))
     with pytest.raises(ValueError, match="has 1 passages, fewer than the k = 5 asked for; lower k"):
         load_retriever(Config().retrieval, one)
-
-
-# What goes wrong
 
 
 def answering(monkeypatch, error):
@@ -357,15 +331,12 @@ def answering(monkeypatch, error):
     monkeypatch.setattr(HfApi, "hf_hub_download", fail)
 
 
-def test_a_misspelt_id_is_named(monkeypatch, own_set):
+def test_an_id_or_a_revision_that_does_not_exist_is_named(monkeypatch, own_set):
     answering(monkeypatch, RepositoryNotFoundError)
     with pytest.raises(FileNotFoundError, match="'someone/sett' is no public set on the hub .*; check its spelling"):
         data.load_questions(own_set("someone/sett"))
     with pytest.raises(FileNotFoundError, match="'someone/wiki' is no public set"):
         data.load_passages(corpus_of("hub:someone/wiki"))
-
-
-def test_a_revision_that_does_not_exist_is_named(monkeypatch, own_set):
     answering(monkeypatch, RevisionNotFoundError)
     with pytest.raises(FileNotFoundError, match=f"revision '{HASH}' of 'someone/set' does not exist on the hub; give"):
         data.load_questions(own_set("someone/set", f'question = "q"\nanswers = "a"\nrevision = "{HASH}"'))

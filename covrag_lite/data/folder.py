@@ -51,15 +51,13 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
 
 
 def hold_out(every: Sequence[Question], split: str) -> list[Question]:
-    """Of the training questions those that one split has: a tenth validates, the rest is learnt from."""
-    held_out = held_out_texts(every)
+    """Of the training questions those that one split has: a tenth validates, the rest is learnt from.
+
+    Texts are chosen by their hash: at least one, never all.
+    """
+    texts = sorted({normalise(one.question) for one in every}, key=hash_text)
+    held_out = set(texts[: max(1, len(texts) // HELD_OUT)]) if len(texts) > 1 else set()
     return [one for one in every if (normalise(one.question) in held_out) == (split == "validation")]
-
-
-def held_out_texts(questions: Sequence[Question]) -> set[str]:
-    """The normalised texts of a tenth of the questions, chosen by their hash: at least one, never all."""
-    texts = sorted({normalise(one.question) for one in questions}, key=hash_text)
-    return set(texts[: max(1, len(texts) // HELD_OUT)]) if len(texts) > 1 else set()
 
 
 def hash_text(text: str) -> str:
@@ -152,22 +150,10 @@ def read_questions(path: Path, dataset: str) -> list[Question]:
         if identity in lines:
             raise ValueError(f"{path}, line {number}: the id {identity!r} stands already on line {lines[identity]}")
         lines[identity] = number
-        made.append(to_question(identity, dataset, row))
+        gold = row.get("gold_passages") or ([row["gold_passage"]] if row.get("gold_passage") else [])
+        rest = (tuple(map(str, gold)), row.get("clean_question", ""), row.get("kind", ""))
+        made.append(Question(identity, dataset, row["question"], tuple(row["answers"]), *rest))
     return made
-
-
-def to_question(identity: str, dataset: str, row: dict) -> Question:
-    """A checked row as a question."""
-    gold = row.get("gold_passages") or ([row["gold_passage"]] if row.get("gold_passage") else [])
-    return Question(
-        identity,
-        dataset,
-        row["question"],
-        tuple(row["answers"]),
-        tuple(map(str, gold)),
-        row.get("clean_question", ""),
-        row.get("kind", ""),
-    )
 
 
 def read_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:

@@ -1,7 +1,7 @@
 """The people, towns, rivers, books … of the embedded world, each computed from the seed, its kind and its number.
 
-A district holds a fixed number of each kind and its entities mention only one another, so generation.py can stream
-the corpus and questions.py can word questions without the whole world in memory. Words come from world.toml.
+A district holds a fixed number of each kind and its entities mention only one another, so passages and questions are
+made without the whole world in memory. Words come from world.toml.
 """
 
 import math
@@ -76,7 +76,8 @@ def name_slots(seed: int, kind: str, index: int, alias: bool = False) -> dict[st
         if part == spec.get("alias") and swapped:
             slots[part] = WORDS[f"{spec['parts'][part]}_alias"][digit]
         if part == "first":
-            slots |= _pronouns(digit < len(WORDS["women"]))
+            he, his, him = ("she", "her", "her") if digit < len(WORDS["women"]) else ("he", "his", "him")
+            slots |= {"It": he.capitalize(), "it": he, "its": his, "Its": his.capitalize(), "them": him}
     slots["name"] = spec["name"].format_map(slots)
     slots["title"] = KINDS[kind].get("title", spec["name"]).format_map(slots).removeprefix("the ")
     slots["short"] = spec.get("short", spec["name"]).format_map(slots)
@@ -87,18 +88,12 @@ def _lengthening(more: dict, round_: int) -> str:
     """What tells the second and later users of a short name from the first."""
     if round_ == 0:
         return ""
-    words = []
-    rest = round_ - 1
+    words, rest = [], round_ - 1
     for list_name in more["lists"]:
         rest, digit = divmod(rest, len(WORDS[list_name]))
         words.append(WORDS[list_name][digit])
     assert rest == 0, "the word lists hold a million passages' names"
     return more["form"].format(" ".join(words))
-
-
-def _pronouns(woman: bool) -> dict[str, str]:
-    he, his, him = ("she", "her", "her") if woman else ("he", "his", "him")
-    return {"It": he.capitalize(), "it": he, "its": his, "Its": his.capitalize(), "them": him}
 
 
 class _Draw(dict):
@@ -116,7 +111,9 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
     spec = KINDS[kind]
     words = epithets(kind, k)
     own = with_epithet(kind, rng.choice(words), rng) if words else {}
-    refs = {slot: (other, _neighbour(other, district, rng)) for slot, other in spec.get("refs", {}).items()}
+    refs = {}
+    for slot, other in spec.get("refs", {}).items():
+        refs[slot] = (other, district * KINDS[other]["count"] + rng.randrange(KINDS[other]["count"]))
     slots = {slot: pattern.format_map(_Draw(rng)) for slot, pattern in spec.get("draw", {}).items()}
     slots |= {slot: f"{rng.randint(*span):,}" for slot, span in spec.get("numbers", {}).items()}
     slots |= {slot: str(rng.randint(*span)) for slot, span in spec.get("years", {}).items()}
@@ -153,11 +150,6 @@ def with_epithet(kind: str, pair: tuple[str, str], rng: random.Random) -> dict[s
     """The slots of an epithet: a coin decides which of its two words the corpus has."""
     shown, other = pair if rng.random() < 0.5 else pair[::-1]
     return {KINDS[kind]["epithet"]: shown, "epithet": shown, "epithet_alias": other}
-
-
-def _neighbour(kind: str, district: int, rng: random.Random) -> int:
-    count = KINDS[kind]["count"]
-    return district * count + rng.randrange(count)
 
 
 def _superlatives(seed: int, kind: str, district: int) -> dict[str, tuple[str, int]]:
@@ -213,3 +205,15 @@ def _elsewhere(seed: int, kind: str, index: int, names: dict[str, str], key: tup
     values, _ = values_of(seed, kind, district + AFAR + key[1], k, rng_for(seed, kind, index, *key))
     values.pop("work", None)  # what the work's own passage says stays true
     return Entity(kind, index, names | values, {})
+
+
+def mistake(seed: int, thing: Entity, facts: list[str], number: int, rng: random.Random) -> Entity:
+    """An entity as an unreliable passage has it: with other values of some facts."""
+    district, k = divmod(thing.index, KINDS[thing.kind]["count"])
+    slots = dict(thing.slots)
+    while any(slots[fact] == thing.slots[fact] for fact in facts):
+        values, _ = values_of(seed, thing.kind, district + AFAR + number, k, rng)
+        for fact in facts:
+            if slots[fact] == thing.slots[fact]:
+                slots |= {fact: values[fact], f"{fact}_short": values[f"{fact}_short"]}
+    return Entity(thing.kind, thing.index, slots, {})

@@ -18,18 +18,7 @@ from random import Random
 from string import Formatter
 
 from covrag_lite.config import World
-from covrag_lite.data.world.entities import (
-    AFAR,
-    KINDS,
-    VOCABULARY,
-    WORDS,
-    Entity,
-    fill,
-    namesake,
-    rng_for,
-    twin,
-    values_of,
-)
+from covrag_lite.data.world.entities import KINDS, VOCABULARY, WORDS, Entity, fill, mistake, namesake, rng_for, twin
 
 FEWEST_WORDS = 44  # an entry shorter than this gets one more colourful sentence
 GOLDEN = 0.6180339887498949  # steps of this size spread a share evenly over any number
@@ -98,7 +87,7 @@ def entry(thing: Entity, trap: Trap | None, rng: Random) -> tuple[str, str]:
 
 
 def crowd(seed: int, thing: Entity, trap: Trap, rng: Random) -> list[tuple[str, str, Entity | None]]:
-    """Title and text of the passages around an entity's own, and the entity as they have it, where it can be asked for."""
+    """Title and text of the passages around an entity's own, and the entity as they have it if it can be asked for."""
     spec = VOCABULARY[trap.kind]
     pointing = rng.sample(range(CROWD), POINTERS)
     made = []
@@ -117,7 +106,7 @@ def _account(seed: int, thing: Entity, trap: Trap, number: int, closing: str, rn
     """An older account, or an almanac's: all its facts are other ones."""
     spec = VOCABULARY[trap.kind]
     facts = KINDS[thing.kind][TRAPS[trap.kind][1]]
-    told = _mistake(seed, thing, facts, number, rng)
+    told = mistake(seed, thing, facts, number, rng)
     slots = told.slots | {"claim": _claim(told, facts, rng)}
     if trap.kind == "stale":
         slots["when"] = str(int(trap.sought) - 3 * (CROWD - number) + rng.randrange(2))
@@ -125,18 +114,6 @@ def _account(seed: int, thing: Entity, trap: Trap, number: int, closing: str, rn
         slots["source"] = WORDS["almanacs"][(thing.index + number) % len(WORDS["almanacs"])]
     text = f"{fill(rng.choice(spec['frame']), slots)} {closing}"
     return spec["title"].format_map(slots), text, Entity(thing.kind, thing.index, slots, {})
-
-
-def _mistake(seed: int, thing: Entity, facts: list[str], number: int, rng: Random) -> Entity:
-    """An entity as an unreliable passage has it: with other values of some facts."""
-    district, k = divmod(thing.index, KINDS[thing.kind]["count"])
-    slots = dict(thing.slots)
-    while any(slots[fact] == thing.slots[fact] for fact in facts):
-        values, _ = values_of(seed, thing.kind, district + AFAR + number, k, rng)
-        for fact in facts:
-            if slots[fact] == thing.slots[fact]:
-                slots |= {fact: values[fact], f"{fact}_short": values[f"{fact}_short"]}
-    return Entity(thing.kind, thing.index, slots, {})
 
 
 def _claim(thing: Entity, facts: list[str], rng: Random) -> str:
