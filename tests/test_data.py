@@ -104,26 +104,26 @@ def test_one_question_of_a_set_or_ones_own_can_be_picked():
         pick_question(config.change(number=150))
 
 
-def assert_disjoint(config, n_train, n_validation):
-    """No text is both learnt from and validated on, and none is lost."""
+AGAIN = [{**row, "id": f"again {row['id']}", "question": row["question"].upper()} for row in TWENTY]
+
+
+@pytest.mark.parametrize(
+    "train, validation, n_train, n_validation",
+    [
+        (TWENTY, [], 18, 2),  # a tenth is held out
+        (TWENTY + AGAIN, [], 36, 4),  # a question that stands twice is held out twice or not at all
+        (TWENTY[:15], TWENTY[15:], 15, 5),  # a file of its own
+        ([], [], 1200, 200),  # the world
+    ],
+)
+def test_what_is_validated_on_is_never_learnt_and_nothing_is_lost(tmp_path, train, validation, n_train, n_validation):
+    for name, rows in {"train_nq": train, "validation_nq": validation}.items():
+        if rows:
+            write(tmp_path / f"{name}.jsonl", rows)
+    config = Config().change(data=str(tmp_path)) if train else Config()
     learnt, validated = texts(config, "train"), texts(config, "validation")
     assert not set(learnt) & set(validated)
     assert (len(learnt), len(validated)) == (n_train, n_validation)
-
-
-def test_the_worlds_validation_questions_are_never_training_questions():
-    assert_disjoint(Config(), 1200, 200)
-
-
-def test_a_tenth_of_a_folders_training_questions_is_held_out_for_validation(tmp_path):
-    write(tmp_path / "train_nq.jsonl", TWENTY)
-    assert_disjoint(Config().change(data=str(tmp_path)), 18, 2)
-
-
-def test_a_question_that_stands_twice_in_the_training_file_is_held_out_twice_or_not_at_all(tmp_path):
-    again = [{**row, "id": f"again {row['id']}", "question": row["question"].upper()} for row in TWENTY]
-    write(tmp_path / "train_nq.jsonl", TWENTY + again)
-    assert_disjoint(Config().change(data=str(tmp_path)), 36, 4)
 
 
 def test_what_is_held_out_does_not_depend_on_the_order_of_the_file(tmp_path):
@@ -132,12 +132,6 @@ def test_what_is_held_out_does_not_depend_on_the_order_of_the_file(tmp_path):
     held_out = set(texts(config, "validation"))
     write(tmp_path / "train_nq.jsonl", TWENTY[::-1])
     assert set(texts(config, "validation")) == held_out
-
-
-def test_with_a_validation_file_every_training_question_is_learnt(tmp_path):
-    write(tmp_path / "train_nq.jsonl", TWENTY[:15])
-    write(tmp_path / "validation_nq.jsonl", TWENTY[15:])
-    assert_disjoint(Config().change(data=str(tmp_path)), 15, 5)
 
 
 def test_a_validation_question_in_a_training_file_is_refused(tmp_path):

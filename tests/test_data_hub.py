@@ -137,22 +137,17 @@ def test_the_splits_of_every_set_share_no_question(public):
     assert [one.id for one in own] == ["validation0", "validation1", "validation2"]
 
 
-def test_cited_answers_are_to_learn_from_only(public):
-    assert data.choose_sets(public.change(split="train"))[-1] == "webglm"
+def test_cited_answers_are_to_learn_from_only_and_find_their_own_references(public, capsys):
     webglm = public.change(datasets=("webglm",))
     assert data.load_questions(webglm.change(split="validation")) == []
     with pytest.raises(ValueError, match="webglm has cited answers to learn from; set split to 'train'"):
         data.load_questions(webglm)
-
-
-def test_training_takes_every_set_and_each_cited_question_finds_its_own_references(public, capsys):
     sources = load_sources(public.change(n_train_questions=0, k=2))
-    assert [len(source.questions) for source in sources] == [27, 18, 12, 18, 4]
+    assert [len(source.questions) for source in sources] == [27, 18, 12, 18, 4]  # every set, and webglm last
     cited = sources[-1]
     assert [p.text for p in cited.search([cited.questions[0].question])[0]] == ["It is there.", "It is old."]
-    assert "79 different questions to learn from, none of them among 10 for validation and 24 for test" in (
-        capsys.readouterr().out
-    )
+    counted = "79 different questions to learn from, none of them among 10 for validation and 24 for test"
+    assert counted in capsys.readouterr().out
 
 
 def test_a_test_question_among_the_training_questions_is_counted_and_refused(tmp_path, own_set):
@@ -189,18 +184,12 @@ def test_any_other_set_is_read_by_the_columns_that_a_file_names(tmp_path, own_se
 
 @pytest.mark.parametrize("name", ["mine.jsonl", "mine.parquet", "mine.jsonl.gz"])
 def test_a_single_file_stands_for_the_test_split(tmp_path, name, own_set):
-    rows = ask("river", 2, id="x", answers=["south"])
-    rows[1]["id"] = "y"
+    rows = [{"id": id, **row} for id, row in zip("xy", ask("river", 2, answers=["south"]))]
+    (write_parquet if name.endswith("parquet") else write_jsonl)(tmp_path / name, rows)
     if name.endswith("gz"):
-        with gzip.open(tmp_path / name, "wt") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-    else:
-        (write_parquet if name.endswith("parquet") else write_jsonl)(tmp_path / name, rows)
+        (tmp_path / name).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
     made = data.load_questions(own_set(tmp_path / name))
-    assert [(one.id, one.dataset, one.answers) for one in made] == [
-        ("x", "mine", ("south",)),
-        ("y", "mine", ("south",)),
-    ]
+    assert [(one.id, one.dataset, one.answers) for one in made] == [(id, "mine", ("south",)) for id in "xy"]
 
 
 def test_an_id_may_name_a_configuration_and_a_revision(tmp_path):
@@ -261,11 +250,10 @@ def test_a_corpus_comes_from_jsonl_parquet_or_the_hub_and_several_are_joined(tmp
 
 def test_only_so_many_passages_are_streamed(tmp_path, own_set):
     write_jsonl(tmp_path / "wiki/train.jsonl", PASSAGES)
-    config = Config().change(data="hub", corpus=f"hub:{tmp_path / 'wiki'}", hub_sets=str(tmp_path / "sets.toml"))
-    for most, ids in {3: ["p0", "p1", "p2"], 0: ["p0", "p1", "p2", "p3"]}.items():
-        own_set("", corpus=f"at_most = {most}")
-        assert [p.id for p in data.load_passages(config)] == ids
-    own_set("", corpus="at_most = -1")
+    for most, n in {3: 3, 0: 4}.items():
+        config = own_set(corpus=f"at_most = {most}").change(corpus=f"hub:{tmp_path / 'wiki'}")
+        assert [p.id for p in data.load_passages(config)] == [f"p{i}" for i in range(n)]
+    own_set(corpus="at_most = -1")
     with pytest.raises(ValueError, match=r"at_most of \[corpus\] is -1"):
         data.load_passages(config)
 
