@@ -17,7 +17,7 @@ ALL = ("all",)  # every set that the data has
 
 # Parameters of earlier versions, for manifests and half-finished runs that still have them.
 CONSTANTS: dict[str, object] = {  # those that became constants, with the value
-    # Of the hub: one file, `hub_sets`, describes further sets and the columns of a corpus.
+    # The file that `hub_sets` names describes further sets and the columns of a corpus.
     "corpus_columns": ["id", "title", "text"],
     "n_passages_max": 100_000,
     "hub_id": "",
@@ -339,7 +339,7 @@ def _advice(name: str, value: object, known: Mapping[str, object]) -> str:
         now = [f"; it is in {new!r} now, such as {known[new]!r}" for new in RENAMED[name](value)]
         return " any more" + "".join(now)
     if name in CONSTANTS:
-        return f" any more; it is always {CONSTANTS[name]!r}"
+        return f" any more; it is always {CONSTANTS[name]!r} (see CONSTANTS of covrag_lite/config.py)"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return (
         f"{f'; did you mean {near[0]!r}?' if near else ''} "
