@@ -33,8 +33,7 @@ SMALL = {
     "table4": FEW,
     "table5": FEW,
     "table6": FEW | {"encoder": "{encoder}"},
-    "related": {name: value for name, value in FEW.items() if name != "n_questions"}
-    | {"n_related": 1, "neighbours": "RAG trained,CoQ,FaVe,CoV-RAG"},
+    "related": FEW | {"n_questions": 1, "related_systems": "RAG trained,CoQ,FaVe,CoV-RAG"},
     "train_related": {
         "learners": "evaluator,entailment,rewriter",
         "n_learnt": 12,

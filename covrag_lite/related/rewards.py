@@ -12,8 +12,9 @@ from operator import itemgetter
 
 import pandas as pd
 
-from covrag_lite import metrics, prompts
+from covrag_lite import metrics, prompts, recipe
 from covrag_lite.config import Config
+from covrag_lite.engine.local import load_model
 from covrag_lite.oracle import is_right, supporting
 from covrag_lite.records import Question, Sample, Search
 from covrag_lite.revisions import tidy
@@ -21,17 +22,18 @@ from covrag_lite.runs.journal import Journal
 from covrag_lite.sources import Source, load_sources
 from covrag_lite.task_model import TaskModel
 
+REWRITES = 4  # sampled a question, for the reader to reward
 HIT = 0.5  # of the reward for finding the answer, whatever the reader makes of it
 NAME = "rewrite-reward"
 STEP_TOKENS = 2048  # between two updates: a rewrite with its prompt is some 70 tokens, and there are a thousand
 EPOCHS = 2
 
 
-def propose(questions: Sequence[str], rewriter: TaskModel, n: int) -> list[list[str]]:
-    """Candidates for each question, itself first: the likeliest rewrite, n samples, key terms, question and guess."""
+def propose(questions: Sequence[str], rewriter: TaskModel) -> list[list[str]]:
+    """Candidates for each question, itself first: the likeliest rewrite, samples, key terms, question and guess."""
     asked = [prompts.build_rewrite(one) for one in questions]
     limit = rewriter.settings.max_revised_tokens
-    written = [rewriter.write("rewrite", asked, limit, number) for number in (None, *range(n))]
+    written = [rewriter.write("rewrite", asked, limit, number) for number in (None, *range(REWRITES))]
     guesses, terms = rewriter.guess(questions), rewriter.name_terms(questions)
     made = []
     for question, guess, some, *rewrites in zip(questions, guesses, terms, *written):
@@ -62,12 +64,12 @@ def choose(candidates: Sequence[str], values: Sequence[float]) -> str | None:
     return candidates[best] if values[best] else None
 
 
-def reward_samples(config: Config, sources: Sequence[Source], rewriter: TaskModel, reader: TaskModel) -> list[Sample]:
+def reward_samples(sources: Sequence[Source], rewriter: TaskModel, reader: TaskModel) -> list[Sample]:
     """What the rewriter learns: for each question that some candidate answers, the one that does it best."""
     asked = [(one, source.search) for source in sources for one in source.questions]
     asked = [(one, search) for one, search in asked if not metrics.is_defective(one.answers)]
     questions, searches = [one for one, _ in asked], [search for _, search in asked]
-    candidates = propose([one.question for one in questions], rewriter, config.related.n_rewrites)
+    candidates = propose([one.question for one in questions], rewriter)
     samples = []
     for question, many, own in zip(questions, candidates, rewards(questions, candidates, searches, reader)):
         best = choose(many, own)
@@ -78,32 +80,22 @@ def reward_samples(config: Config, sources: Sequence[Source], rewriter: TaskMode
     return samples
 
 
-def train(config: Config) -> tuple[pd.DataFrame, str]:
-    """Train the rewriter into `adapters_out`, with the adapter `rag` as its reader; its losses and a sentence."""
-    samples = collect(config)
-    return learn(config, samples), describe(samples)
+def train(config: Config) -> pd.DataFrame:
+    """Train the rewriter into `adapters_out`, with the adapter `rag` as its reader; returns its losses.
 
-
-def learn(config: Config, samples: Sequence[Sample]) -> pd.DataFrame:
-    """The adapter, in steps small enough that a thousand samples are many of them; its losses."""
-    from covrag_lite.recipe import train_adapter
-
-    own = config.change(step_tokens=STEP_TOKENS, pack_tokens=STEP_TOKENS, epochs=EPOCHS)
-    return train_adapter(own, NAME, samples)
-
-
-def collect(config: Config) -> list[Sample]:
-    """The rewarded rewrites of the training questions, by the model that is there."""
-    from covrag_lite.engine.local import load_model
-
+    Its steps are small, so that a thousand samples are many of them.
+    """
     model, journal = load_model(config.model, config.training.execution), Journal(config.journal())
     reader = TaskModel(config.model, model.with_adapter("rag"), journal)
-    sources = load_sources(config.change(n_train_questions=config.related.n_rewarded))
     rewriter = TaskModel(config.model, model.with_adapter(""), journal)
-    return reward_samples(config, sources, rewriter, reader)
-
-
-def describe(samples: Sequence[Sample]) -> str:
-    """A sentence on how often another wording than the user's own won."""
+    sources = load_sources(config.change(n_train_questions=a_fifth(config.related.n_learnt)))
+    samples = reward_samples(sources, rewriter, reader)
     changed = sum(sample.prompt != prompts.build_rewrite(sample.target[0]) for sample in samples)
-    return f"{len(samples)} rewarded rewrites, {changed} of them other than the question itself"
+    print(f"{len(samples)} rewarded rewrites, {changed} of them other than the question itself", flush=True)
+    own = config.change(step_tokens=STEP_TOKENS, pack_tokens=STEP_TOKENS, epochs=EPOCHS)
+    return recipe.train_adapter(own, NAME, samples)
+
+
+def a_fifth(n: int) -> int:
+    """A fifth of so many questions, at least one; 0 means all, and stays 0."""
+    return max(1, n // 5) if n else 0
