@@ -238,6 +238,11 @@ class Related:
     # fit thresholds, and the rewriter learns from a fifth, as the reader answers each seven times.
     n_learnt: int = 80
 
+    @property
+    def a_fifth(self) -> int:
+        """A fifth of these questions, at least one; 0 means all."""
+        return max(1, self.n_learnt // 5) if self.n_learnt else 0
+
 
 @dataclass(frozen=True)
 class Config:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from covrag_lite import prompts
-from covrag_lite.config import Config
+from covrag_lite.config import Config, Related
 from covrag_lite.records import Passage, Question
-from covrag_lite.related import learners, relevance, rewards, tools
+from covrag_lite.related import heads, learners, relevance, tools
 from covrag_lite.related.relevance import FEATURES, Pair
 from covrag_lite.sources import Source
 from covrag_lite.systems import find_system
@@ -25,18 +25,18 @@ def search(passages):
 
 def test_a_passage_is_relevant_if_it_is_gold_and_unsettled_if_it_only_holds_the_answer(passages, search):
     asked = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",))
-    labels = {pair.passage.id: right for pair, right in learners.relevance_pairs([asked], search)}
+    labels = {pair.passage.id: right for pair, right in heads.relevance_pairs([asked], search)}
     assert labels == {"p0": True, "p1": None, "p2": False}  # p1 names Edith Marrow, but is not the gold passage
     far = Question("r", "nq", "how long is it", ("71 kilometres",), ("p3",))
-    rows = learners.relevance_pairs([far], search, passages)
+    rows = heads.relevance_pairs([far], search, passages)
     assert [(pair.passage.id, right) for pair, right in rows if right] == [("p3", True)]  # gold, though it was missed
     plain = Question("s", "nq", "who", ("Edith Marrow",))  # no gold passage is known: the answer's words tell
-    assert [right for _, right in learners.relevance_pairs([plain], search)] == [True, True, False]
+    assert [right for _, right in heads.relevance_pairs([plain], search)] == [True, True, False]
 
 
 def test_entailment_is_learnt_from_right_answers_and_from_wrong_ones_in_the_same_passage(passages, search):
     asked = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",))
-    rows = learners.entailment_pairs([asked], search, passages)
+    rows = heads.entailment_pairs([asked], search, passages)
     right = [(pair.passage.id, pair.said) for pair, truth in rows if truth]
     assert right == [("p0", "Edith Marrow")]
     wrong = [pair for pair, truth in rows if truth is False]
@@ -63,7 +63,7 @@ def test_a_head_finds_the_feature_that_tells(tiny_encoder):
     rng = np.random.default_rng(0)
     features = rng.normal(size=(400, len(FEATURES))).astype(np.float32)
     truth = 3 * features[:, 2] - features[:, 4] > 0.5
-    head = learners.fit(features, truth)
+    head = heads.fit(features, truth)
     score = features @ np.array([head[name] for name in FEATURES]) + head["bias"]
     assert ((score > 0) == truth).mean() > 0.97
     assert max(FEATURES, key=lambda name: abs(head[name])) == FEATURES[2]
@@ -72,9 +72,9 @@ def test_a_head_finds_the_feature_that_tells(tiny_encoder):
 def test_thresholds_decide_as_much_as_they_may():
     best = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
     found = [False, False, False, True, False, True, True, True]
-    assert learners.fit_thresholds(best, found, sure=0.9) == (0.4, 0.6)
-    assert learners.fit_thresholds(best, found, sure=0.75) == (0.5, 0.5)  # they would cross: 0.6 and 0.4
-    assert learners.fit_thresholds(best, [not one for one in found], sure=0.9) == (0.0, 1.01)  # nothing can be decided
+    assert heads.fit_thresholds(best, found, sure=0.9) == (0.4, 0.6)
+    assert heads.fit_thresholds(best, found, sure=0.75) == (0.5, 0.5)  # they would cross: 0.6 and 0.4
+    assert heads.fit_thresholds(best, [not one for one in found], sure=0.9) == (0.0, 1.01)  # nothing can be decided
 
 
 def test_a_question_that_found_only_the_answers_words_fits_no_threshold():
@@ -82,7 +82,7 @@ def test_a_question_that_found_only_the_answers_words_fits_no_threshold():
         return Pair(question, Passage(place, "", ""))
 
     rows = [(pair("a", "1"), True), (pair("a", "2"), None), (pair("b", "1"), None), (pair("c", "1"), False)]
-    assert learners.best_of_questions(rows, np.array([0.2, 0.9, 0.5, 0.3])) == ([0.9, 0.3], [True, False])
+    assert heads.best_of_questions(rows, np.array([0.2, 0.9, 0.5, 0.3])) == ([0.9, 0.3], [True, False])
 
 
 @pytest.fixture
@@ -209,15 +209,15 @@ def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages)
 
 
 def test_the_whole_encoder_can_be_tuned_and_rare_pairs_weigh_as_much_as_frequent_ones(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(learners, "LEARNING_RATE", 3e-3)  # for a network of a few thousand weights
-    monkeypatch.setattr(learners, "EPOCHS", 8)
+    monkeypatch.setattr(heads, "LEARNING_RATE", 3e-3)  # for a network of a few thousand weights
+    monkeypatch.setattr(heads, "EPOCHS", 8)
     own = config.change(device="cpu")
     rows = [(Pair(f"who {i}", Passage("p", "", 9 * "az"[i % 2])), bool(i % 2)) for i in range(64)]
-    learners.tune(own, rows, tmp_path / "whole", premise_first=False)
+    heads.tune(own, rows, tmp_path / "whole", premise_first=False)
     scores = relevance.load_rate(tmp_path / "whole", False)([pair for pair, _ in rows])
     assert ((scores > 0.5) == [right for _, right in rows]).all()
     pair = Pair("who", Passage("p", "", "az"))
-    learners.tune(own, [(pair, i % 10 == 0) for i in range(160)], tmp_path / "rare", premise_first=False)
+    heads.tune(own, [(pair, i % 10 == 0) for i in range(160)], tmp_path / "rare", premise_first=False)
     (score,) = relevance.load_rate(tmp_path / "rare", False)([pair])
     assert score == pytest.approx(0.5, abs=0.15)  # nothing tells them apart
 
@@ -283,28 +283,28 @@ def source(passages):
 
 
 def test_candidates_are_the_question_itself_and_what_the_rewriter_writes(source):
-    (made, _) = rewards.propose([one.question for one in source.questions], Writer())
+    (made, _) = learners.propose([one.question for one in source.questions], Writer())
     asked = source.questions[0].question
     assert made == [asked, "the same thing", "copper lanterns author", "sheep", "the terms", f"{asked}?"]
 
 
 def test_the_reward_is_the_readers_answer_and_half_as_much_for_a_passage(source):
     question = source.questions[0]
-    values = rewards.rewards([question], [["copper lanterns author", "sheep"]], [source.search], Writer())
+    values = learners.rewards([question], [["copper lanterns author", "sheep"]], [source.search], Writer())
     assert values == [[1.5, 0.0]]
     deaf = Writer()
     deaf.answer = lambda x, k: ["nobody" for _ in x]
-    assert rewards.rewards([question], [["copper lanterns author"]], [source.search], deaf) == [[0.5]]
+    assert learners.rewards([question], [["copper lanterns author"]], [source.search], deaf) == [[0.5]]
 
 
 def test_the_question_itself_wins_ties_and_a_question_nobody_answers_teaches_nothing():
-    assert rewards.choose(["asked", "rewritten"], [1.5, 1.5]) == "asked"
-    assert rewards.choose(["asked", "rewritten"], [0.5, 1.5]) == "rewritten"
-    assert rewards.choose(["asked", "rewritten"], [0.0, 0.0]) is None
+    assert learners.choose(["asked", "rewritten"], [1.5, 1.5]) == "asked"
+    assert learners.choose(["asked", "rewritten"], [0.5, 1.5]) == "rewritten"
+    assert learners.choose(["asked", "rewritten"], [0.0, 0.0]) is None
 
 
 def test_the_rewriter_learns_the_best_rewrite_of_each_question(source):
-    samples = rewards.reward_samples([source], Writer(), Writer())
+    samples = learners.reward_samples([source], Writer(), Writer())
     assert [(one.id, one.target) for one in samples] == [
         ("q0", ("copper lanterns author",)),
         ("q1", ("kite author of lanterns",)),
@@ -315,7 +315,7 @@ def test_the_rewriter_learns_the_best_rewrite_of_each_question(source):
 def test_a_reader_that_is_never_right_is_named(source, passages):
     hopeless = Source([Question("q", "nq", "what?", ("Nothing",), ("p9",))], passages, source.search, source.deep)
     with pytest.raises(ValueError, match="no rewrite was rewarded"):
-        rewards.reward_samples([hopeless], Writer(), Writer())
+        learners.reward_samples([hopeless], Writer(), Writer())
 
 
 def test_all_sets_are_rewritten_searched_and_read_together_each_in_its_own_passages(source, passages):
@@ -334,18 +334,18 @@ def test_all_sets_are_rewritten_searched_and_read_together_each_in_its_own_passa
         return [[passages[2]] for _ in queries]
 
     elsewhere = Source([Question("q9", "webq", "kite author of sheep", ("Edith Marrow",))], passages, barren, barren)
-    samples = rewards.reward_samples([source, elsewhere], Counting(), Counting())
+    samples = learners.reward_samples([source, elsewhere], Counting(), Counting())
     assert [one.id for one in samples] == ["q0", "q1"]  # the third question's own passages hold no answer
     assert Counting.calls == [("rewrite", 3)] * 5 + [("answer", 18)]
 
 
 def test_the_rewriter_learns_in_many_steps_from_a_fifth_of_the_questions(monkeypatch, source, scripted, tmp_path):
     asked = []
-    monkeypatch.setattr(rewards, "load_model", lambda *settings: scripted)
-    monkeypatch.setattr(rewards, "load_sources", lambda config: asked.append(config.synthesis) or [source])
-    monkeypatch.setattr(rewards.recipe, "train_adapter", lambda config, *rest: asked.append((config.training, *rest)))
+    monkeypatch.setattr(learners, "load_model", lambda *settings: scripted)
+    monkeypatch.setattr(learners, "load_sources", lambda config: asked.append(config.synthesis) or [source])
+    monkeypatch.setattr(learners.recipe, "train_adapter", lambda config, *rest: asked.append((config.training, *rest)))
     learners.train(Config().change(n_learnt=40, runs=str(tmp_path), epochs=1), "rewriter")
     sources, (settings, name, samples) = asked
     assert (sources.n_train_questions, name, len(samples)) == (8, "rewrite-reward", 2)
     assert (settings.step_tokens, settings.pack_tokens, settings.epochs) == (2048, 2048, 2)
-    assert [rewards.a_fifth(n) for n in (0, 3, 80, 1000)] == [0, 1, 16, 200]  # 0 means all, a few are not all
+    assert [Related(n_learnt=n).a_fifth for n in (0, 3, 80, 1000)] == [0, 1, 16, 200]  # 0 means all, a few are not all

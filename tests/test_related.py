@@ -16,9 +16,9 @@ from covrag_lite.config import Config
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.related import table as related
 from covrag_lite.related import tools
+from covrag_lite.related.a2r import claim_recall
 from covrag_lite.related.tools import Meter
 from covrag_lite.runs.outcomes import load_predictions, save_predictions, to_frame
-from covrag_lite.runs.recorded import Recorded
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def heads(monkeypatch):
 
 @pytest.fixture
 def resources(config, passages, scripted):
-    return related.load_resources(config, passages, scripted)
+    return tools.load_resources(config, passages, scripted)
 
 
 def test_a_system_without_what_it_needs_is_left_out_with_the_command_that_trains_it(config, resources, tmp_path):
     empty = config.change(adapters=str(tmp_path), data="mine")
-    ready, missing = related.choose(empty, resources)
+    ready, missing = tools.choose(empty, resources)
     assert ready.chain.systems == ("RAG trained", "CoV-RAG")
     told = dict(line.split(" was left out: ") for line in missing)
     assert list(told) == ["RRR", "CRAG", "A²R", "FaVe"]
@@ -69,9 +69,9 @@ def test_a_system_without_what_it_needs_is_left_out_with_the_command_that_trains
 
 
 def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources, questions, heads, scripted):
-    ready, missing = related.choose(config, resources)
+    ready, missing = tools.choose(config, resources)
     assert [line.split()[0] for line in missing] == ["RRR"]
-    predictions, costs = related.run(ready, resources, questions)
+    predictions, costs = tools.run(ready, resources, questions)
     assert [p.system for p in predictions[::4]] == list(ready.chain.systems) == costs.system.tolist()
     spent = costs.set_index("system")
     assert (spent.n == 4).all()
@@ -95,7 +95,7 @@ def test_no_question_waits_for_another_in_any_system(config, resources, question
         for n in (1, 7):
             asked = [replace(questions[1], id=f"{name}{i}", question=f"{name} {n}{i} marow") for i in range(n)]
             calls.clear()
-            _, costs = related.run(config.change(systems=(name,)), resources, asked)
+            _, costs = tools.run(config.change(systems=(name,)), resources, asked)
             made.append((list(calls), costs.steps.item()))
         assert made[0] == made[1], name  # as many calls for seven questions as for one
         assert made[0][0], name
@@ -103,22 +103,22 @@ def test_no_question_waits_for_another_in_any_system(config, resources, question
 
 def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions, heads):
     only = config.change(systems=("RAG trained",))
-    _, alone = related.run(only, resources, questions)
-    _, again = related.run(only.change(systems=("CoV-RAG", "RAG trained")), resources, questions)
+    _, alone = tools.run(only, resources, questions)
+    _, again = tools.run(only.change(systems=("CoV-RAG", "RAG trained")), resources, questions)
     assert again[again.system == "RAG trained"].texts.tolist() == alone.texts.tolist()
     assert again.seconds.notna().all()
 
 
 def test_seconds_that_the_journal_does_not_know_are_not_told(config, resources, questions):
     evaluate.run_system("RAG trained", config, resources, questions)  # written without a meter
-    _, costs = related.run(config.change(systems=("RAG trained",)), resources, questions)
+    _, costs = tools.run(config.change(systems=("RAG trained",)), resources, questions)
     assert costs.seconds.isna().all()
 
 
 def test_a_meter_counts_tokens_where_the_model_has_a_tokenizer(tiny_folder, config, passages, questions, tmp_path):
     own = config.change(model=str(tiny_folder), quantize="none", device="cpu", max_answer_tokens=3)
-    resources = related.load_resources(own, passages)
-    _, costs = related.run(own.change(systems=("RAG trained",)), resources, questions[:1])
+    resources = tools.load_resources(own, passages)
+    _, costs = tools.run(own.change(systems=("RAG trained",)), resources, questions[:1])
     row = costs.iloc[0]
     assert row["tokens read"] > 30
     assert 0 < row["tokens written"] <= 9
@@ -138,8 +138,8 @@ def test_the_wider_search_is_deeper_or_elsewhere(config, passages, tmp_path):
 
 @pytest.fixture
 def made(config, resources, questions, heads):
-    ready, missing = related.choose(config, resources)
-    predictions, costs = related.run(ready, resources, questions)
+    ready, missing = tools.choose(config, resources)
+    predictions, costs = tools.run(ready, resources, questions)
     frame = related.add_quality(to_frame(predictions), predictions, *heads)
     return missing, predictions, costs, related.add_costs(frame, costs)
 
@@ -161,25 +161,6 @@ def test_the_table_has_accuracy_citations_and_costs_of_every_system(made):
     assert related.notes(frame, missing, "a toy")[-1].startswith("RRR was left out")
 
 
-def test_one_question_is_shown_on_its_way_through_all_systems(made):
-    _, predictions, _, _ = made
-    shown = related.side_by_side(predictions, "q2")
-    assert shown.system.unique().tolist() == ["RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG"]
-    assert shown[shown.system == "CoV-RAG"]["searched for"].tolist() == [
-        "wher was edit marow born",
-        "Where was Edith Marrow born?",
-    ]
-    assert "judged false" in shown[shown.system == "CoV-RAG"].noted.iloc[0]
-    assert shown[shown.system == "CRAG"].noted.iloc[0].startswith(("Correct", "Ambiguous", "Incorrect"))
-    right = Prediction(Question("a", "nq", "x?", ("yes",)), "RAG", (Round("x?", (), "yes"),))
-    wrong = replace(right, question=Question("b", "nq", "y?", ("yes",)))
-    others = [
-        replace(one, system="CRAG", rounds=(Round("", (), said),)) for one, said in ((right, "yes"), (wrong, "no"))
-    ]
-    assert set(related.side_by_side([right, wrong, *others])["searched for"]) == {"x?", ""}
-    assert len(related.side_by_side([right, wrong, *others])) == 2  # of "b", where the two differ
-
-
 def test_claim_recall_of_a_long_gold_answer_is_by_its_sentences(heads):
     long = "Edith Marrow wrote it in 1893 while she lived in Stonebridge.[1] It was her second novel.[2]"
     asked = Question("q", "webglm", "who wrote it?", (long,))
@@ -188,14 +169,14 @@ def test_claim_recall_of_a_long_gold_answer_is_by_its_sentences(heads):
         assert all(own[0].text == "an answer" for own in k)
         return [float("second" in said) for said in y]
 
-    assert related.claim_recall([asked], ["an answer"], entail) == [0.5]
-    assert related.claim_recall([asked], ["an answer"], None) == [None]
+    assert claim_recall([asked], ["an answer"], entail) == [0.5]
+    assert claim_recall([asked], ["an answer"], None) == [None]
     calls = []
     two = [asked, replace(asked, id="r", answers=(f"{long} And it was her last one.",))]
-    assert related.claim_recall(two, ["x", "y"], lambda x, k, y: calls.append(len(y)) or [1.0] * len(y)) == [1.0, 1.0]
+    assert claim_recall(two, ["x", "y"], lambda x, k, y: calls.append(len(y)) or [1.0] * len(y)) == [1.0, 1.0]
     assert calls == [5]  # all claims of all questions in one go
     short = Question("q", "nq", "who?", ("Edith Marrow",))
-    assert related.claim_recall([short, short], ["Edith Marrow[1]", "Edith"], None) == [1.0, 0.0]
+    assert claim_recall([short, short], ["Edith Marrow[1]", "Edith"], None) == [1.0, 0.0]
 
 
 def test_a_note_survives_its_record(tmp_path, questions, passages):
@@ -211,7 +192,7 @@ def test_a_note_survives_its_record(tmp_path, questions, passages):
 
 def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_quality(config, capsys):
     nobody = config.change(data="mine")
-    entail, score, told = related.load_judges(nobody)
+    entail, score, told = tools.load_judges(nobody)
     assert (entail, score) == (None, None)
     assert told.startswith("nobody")
     assert "-p learners entailment -p data mine" in capsys.readouterr().out
@@ -254,12 +235,11 @@ def test_the_table_of_real_questions_is_made_anew_without_a_model_and_without_th
         related_systems=("RAG trained", "CRAG", "CoV-RAG"),
     )
     folder, again = tmp_path / "results" / "real" / "toy" / "seed-1", tmp_path / "again"
-    manifest = related.make(config, folder, scripted)
+    run = related.make(config, folder, scripted)
     assert b"copper lanterns" not in gzip.decompress((folder / "related.predictions.jsonl.gz").read_bytes()).lower()
     assert (tmp_path / "runs" / "embedded" / "journal.related.jsonl").exists()  # not where a record is copied from
-    assert "entailment is told by a toy" in " ".join(manifest["notes"])
+    assert "entailment is told by a toy" in " ".join(run.manifest["notes"])
     shutil.rmtree(data)
-    run = Recorded(folder, "related", manifest)
     frame = load_basis(run, tmp_path)
     MAKE["related"](run, frame, again)
     for name in ("related.csv", "related.md"):

@@ -14,7 +14,7 @@ from covrag_lite import plan as plan_file
 from covrag_lite.check import check
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Sample
-from covrag_lite.related import a2r, fave, learners, rewards
+from covrag_lite.related import a2r, fave, learners
 from covrag_lite.related import table as related
 from covrag_lite.runs.recorded import find
 
@@ -49,7 +49,7 @@ def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
     monkeypatch.setattr(related, "plot_costs", toy_project.draw_nothing)
     monkeypatch.setattr(fave.fave, "__defaults__", (2,))  # sessions
     monkeypatch.setattr(a2r, "REFINEMENTS", 1)
-    monkeypatch.setattr(rewards, "REWRITES", 1)
+    monkeypatch.setattr(learners, "REWRITES", 1)
     own = {"data": str(data), "model": str(tiny_folder), "encoder": str(tiny_encoder)}
     return SMALL | own | {"runs": str(tmp_path / "runs"), "tune": "head", "n_learnt": 20}
 
@@ -227,7 +227,7 @@ def test_a_table_that_is_done_is_not_taken_for_one_of_other_questions(given, mon
         parameters = config.flat() | {"neighbours": config.flat()["related_systems"]}
         del parameters["related_systems"]  # as earlier versions wrote it
         (folder / "related.md").write_text("")
-        (folder / "related.manifest.json").write_text(json.dumps({"parameters": parameters | {"sessions": 4}}))
+        (folder / "related.manifest.json").write_text(json.dumps({"parameters": parameters | {"n_related": 0}}))
 
     monkeypatch.setattr(related, "make", make)
     replication.replicate([load(given)], ["related"])

@@ -19,8 +19,8 @@ from covrag_lite.tables import table6 as retrieval
 from covrag_lite.tables.figure4 import Sizes
 from covrag_lite.tables.seeds import Seeds
 
-# What a run's numbers come from: predictions, the frame of related systems, predictions by retriever, by training seed or
-# by the backbone's size, measured speed.
+# What a run's numbers come from: predictions, the frame of related systems, predictions by retriever, by training seed
+# or by the backbone's size, measured speed.
 Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Seeds | Sizes | Path
 
 

@@ -40,10 +40,7 @@ def load_basis(run: Recorded, root: Path) -> object:
 
 def make_related(run: Recorded, frame: pd.DataFrame, folder: Path) -> None:
     """The table and the picture of related systems."""
-    related = resolve_name("covrag_lite.related.table")
-    related.save(folder, frame, run.manifest["notes"])
-    long = related.long_table(frame)
-    related.plot_costs(long, frame, tables.title("related", run.config, long), folder / "related.png")
+    resolve_name("covrag_lite.related.table:save")(run, frame, folder)
 
 
 def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:

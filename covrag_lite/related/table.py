@@ -7,7 +7,6 @@ that it can be made anew without a model.
 import gzip
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,20 +18,20 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import hash_files
 from covrag_lite.evaluate import Resources
 from covrag_lite.plan import Plan
-from covrag_lite.records import CITATION, Passage, Prediction, Question
-from covrag_lite.related.a2r import ENTAILED, STATEMENT_END, assess
-from covrag_lite.related.relevance import Entail, Score, features_of, read_about
+from covrag_lite.records import CITATION, Prediction
+from covrag_lite.related import a2r
+from covrag_lite.related.relevance import Entail, Score
 from covrag_lite.related.tools import (
     HEADS,
     LEARNERS,
-    Meter,
+    choose,
     find_trained,
     lacks,
-    load_entail,
-    load_score,
+    load_judges,
+    load_resources,
+    run,
     wider_passages,
 )
-from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import check_frame, to_frame
 from covrag_lite.runs.recorded import Recorded, find, load_or_outcomes
@@ -51,65 +50,7 @@ QUALITY = {
     "citation_precision": "citation precision",
     "claim_recall": "claim recall",
 }
-LONG_ANSWER = 12  # words from which on a gold answer is several claims, one a sentence
 COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")
-
-
-def load_resources(config: Config, passages: Sequence[Passage], model: object = None) -> Resources:
-    """Those of a run, with a journal of their own, which knows how long each text took."""
-    shared = evaluate.load_resources(config.change(systems=config.related.related_systems), passages, model)
-    return replace(shared, journal=Journal(config.journal().with_name("journal.related.jsonl")))
-
-
-def choose(config: Config, resources: Resources) -> tuple[Config, list[str]]:
-    """The configuration with those systems that can run, and a sentence for each that cannot: what trains it."""
-    ready, missing = [], []
-    for name in config.related.related_systems:
-        try:
-            evaluate.bind(find_system(name), config, resources)
-            ready.append(name)
-        except FileNotFoundError as error:
-            missing.append(f"{name} was left out: {error}")
-    if not ready:
-        raise FileNotFoundError("; ".join(missing))
-    return config.change(systems=tuple(ready)), missing
-
-
-def run(config: Config, resources: Resources, questions: Sequence[Question]) -> tuple[list[Prediction], pd.DataFrame]:
-    """Every configured system over the questions, and what each cost: a row a system, means a question."""
-    made, costs = [], []
-    for name in config.chain.systems:
-        features_of.cache_clear()  # or the next system would be spared what this one has read
-        meter, start = Meter(), time.perf_counter()
-        made += evaluate.run_system(name, config, replace(resources, meter=meter), questions)
-        print(f"{name}: {len(questions)} questions in {time.perf_counter() - start:.0f} s", flush=True)
-        costs.append(meter.row(name, len(questions)))
-    return made, pd.DataFrame(costs)
-
-
-def load_judges(config: Config) -> tuple[Entail | None, Score | None, str]:
-    """Who tells entailment and relevance for the table's columns, None where none is there; and the first in words."""
-    entail, score, told = None, None, "nobody: there is no entailment model"
-    try:
-        folder = find_trained(config, "entailment")
-        entail, told = load_entail(folder), describe_entailment(folder)
-        score = load_score(find_trained(config, "evaluator"))
-    except FileNotFoundError as error:
-        print(error)
-    return entail, score, told
-
-
-def describe_entailment(folder: Path) -> str:
-    """What stands behind the columns on citations."""
-    about = read_about(folder)
-    if not about:
-        return f"the model {folder.name}"
-    own = about["validation"][0]
-    return (
-        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which is right for "
-        f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike "
-        f"(AUROC {own['AUROC']:.2f})"
-    )
 
 
 def add_quality(
@@ -121,36 +62,17 @@ def add_quality(
     y = [p.answer for p in predictions]
     made = frame.assign(words=[len(CITATION.sub(" ", answer).split()) for answer in y])
     made = made.assign(citations=[len(CITATION.findall(answer)) for answer in y])
-    qualities = assess(x, k, y, entail) if entail else [None] * len(y)
+    qualities = a2r.assess(x, k, y, entail) if entail else [None] * len(y)
     made = made.assign(
         support=[one and one.support for one in qualities],
         citation_recall=[one and one.recall for one in qualities],
         citation_precision=[one and one.precision for one in qualities],
-        claim_recall=claim_recall([p.question for p in predictions], y, entail),
+        claim_recall=a2r.claim_recall([p.question for p in predictions], y, entail),
     )
     own = [p.system == "CoV-RAG" and score is not None for p in predictions]
     first = [p.rounds[0].passages for p, is_own in zip(predictions, own) if is_own]
     best = iter([max(one) for one in score([q for q, is_own in zip(x, own) if is_own], first)] if any(own) else [])
     return made.assign(evaluator=[next(best) if is_own else None for is_own in own])
-
-
-def claim_recall(questions: Sequence[Question], y: Sequence[str], entail: Entail | None) -> list[float | None]:
-    """Which share of the gold claims an answer makes: a short gold answer is one claim, of a long one each sentence."""
-    golds = [" ".join(CITATION.sub(" ", question.answers[0]).split()) for question in questions]
-    long = [i for i, gold in enumerate(golds) if len(gold.split()) > LONG_ANSWER]
-    asked = [(i, claim) for i in long for claim in STATEMENT_END.split(golds[i])]
-    made: list[float | None] = []
-    for question, answer in zip(questions, y):
-        right = metrics.score(answer, question.answers, "whole")
-        made.append(None if right is None else float(right))
-    x, said = [questions[i].question for i, _ in asked], [(Passage("", "", y[i]),) for i, _ in asked]
-    values = entail(x, said, [claim for _, claim in asked]) if entail and asked else []  # all in one call
-    held: dict[int, list[bool]] = {i: [] for i in long}
-    for (i, _), value in zip(asked, values):
-        held[i].append(value >= ENTAILED)
-    for i, own in held.items():
-        made[i] = sum(own) / len(own) if own else None
-    return made
 
 
 def add_costs(frame: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
@@ -224,25 +146,6 @@ def notes(frame: pd.DataFrame, missing: Sequence[str], entailment: str) -> list[
     return [*lines, *missing]
 
 
-def side_by_side(predictions: Sequence[Prediction], identity: str = "") -> pd.DataFrame:
-    """One question on its way through every system, a row a round; by default the first that not all have right."""
-    if not identity:
-        scores: dict[str, set] = {}
-        for p in predictions:
-            scores.setdefault(p.question.id, set()).add(metrics.score(p.answer, p.question.answers, "normalised"))
-        mixed = [one for one, values in scores.items() if len(values) > 1]
-        identity = (mixed or list(scores))[0]
-    rows = []
-    for p in predictions:
-        for number, one in enumerate(p.rounds, 1) if p.question.id == identity else ():
-            gold = p.question.gold_passages
-            read = "; ".join(f"{passage.title}{' ✓' if passage.id in gold else ''}" for passage in one.passages)
-            said = one.verdict and f"judged {one.verdict.judgment or 'unreadable'}"
-            note = "; ".join(filter(None, (one.note, said)))
-            rows.append((p.system, number, one.query, read, one.answer, note))
-    return pd.DataFrame(rows, columns=["system", "round", "searched for", "passages (✓ gold)", "answer", "noted"])
-
-
 def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "Figure":
     """Accuracy with its interval against what a question costs: tokens read and written, and seconds."""
     import matplotlib.pyplot as plt
@@ -272,16 +175,18 @@ def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) 
     return pictures.save_picture(figure, path)
 
 
-def save(folder: Path, frame: pd.DataFrame, lines: Sequence[str]) -> str:
-    """Write related.csv and, readable, related.md; returns the latter's text."""
-    long = long_table(frame)
+def save(recorded: Recorded, frame: pd.DataFrame, folder: Path | None = None) -> str:
+    """Write related.csv, related.png and, readable, related.md; returns the latter's text."""
+    long, folder = long_table(frame), folder or recorded.folder
     parts = {
         "Accuracy and citations in %, ours [95 % interval], and costs a question": summary(long, frame),
         "Accuracy in %, normalised, by set": tables.wide(long).reset_index(),
         "Each system against CoV-RAG, and against RAG trained, on the same questions": compare(frame),
         "Was an answer found? AUROC of two that judge the passages": evaluators(frame),
     }
-    return tables.write_table(folder, "related", long, parts, lines)
+    folder.mkdir(parents=True, exist_ok=True)
+    plot_costs(long, frame, tables.title("related", recorded.config, long), folder / "related.png")
+    return tables.write_table(folder, "related", long, parts, recorded.manifest["notes"])
 
 
 def record(
@@ -289,27 +194,36 @@ def record(
     config: Config,
     resources: Resources,
     predictions: Sequence[Prediction],
-    frame: pd.DataFrame,
     costs: pd.DataFrame,
-    lines: Sequence[str],
+    missing: Sequence[str],
     seconds: float,
     data: Mapping[str, Sequence],
-) -> dict:
-    """Write what the table is made from: predictions, their qualities, costs, and the manifest."""
+) -> Recorded:
+    """Write what the table is made from: predictions, their qualities, costs, notes and the manifest."""
+    entail, score, told = load_judges(config)
+    frame = add_quality(to_frame(predictions), predictions, entail, score)
+    check_frame(frame, len(data["questions"]), config.model.verdicts)
     manifest = evaluate.record(folder, "related", {"": predictions}, config, resources.model, seconds, data)
     text = frame[["system", "id", *QUALITIES]].to_csv(index=False, lineterminator="\n")
     (folder / "related.qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     costs.to_csv(folder / "related.costs.csv", index=False, lineterminator="\n")
-    manifest["notes"] = list(lines)
+    manifest["notes"] = notes(frame, missing, told)
+    manifest["adapters"] |= hash_heads(config)
+    save_manifest(folder / "related.manifest.json", manifest)
+    return Recorded(folder, "related", manifest)
+
+
+def hash_heads(config: Config) -> dict[str, str]:
+    """What was trained beside the adapters, by its hash, as far as it is there."""
+    made = {}
     for name in HEADS:
         try:
-            trained = find_trained(config, name)
+            folder = find_trained(config, name)
         except FileNotFoundError:
             continue
-        files = sorted(file for end in ("json", "safetensors") for file in trained.glob(f"*.{end}"))
-        manifest["adapters"][name] = hash_files(files)
-    save_manifest(folder / "related.manifest.json", manifest)
-    return manifest
+        files = sorted(file for end in ("json", "safetensors") for file in folder.glob(f"*.{end}"))
+        made[name] = hash_files(files)
+    return made
 
 
 def load(run: Recorded) -> pd.DataFrame:
@@ -332,24 +246,17 @@ def recorded_summary(root: Path = ROOT) -> pd.DataFrame:
     return summary(long, frame)
 
 
-def make(config: Config, folder: Path, model: object = None) -> dict:
-    """All of notebooks/related.ipynb without its explanations: run, count, record; returns the manifest."""
+def make(config: Config, folder: Path, model: object = None) -> Recorded:
+    """All of notebooks/related.ipynb without its explanations: run, count, record."""
     questions, passages = load_questions(config), load_passages(config)
     resources = load_resources(config, passages, model)
     config, missing = choose(config, resources)
     start = time.perf_counter()
     predictions, costs = run(config, resources, questions)
-    seconds = time.perf_counter() - start
-    entail, score, told = load_judges(config)
-    frame = add_costs(add_quality(to_frame(predictions), predictions, entail, score), costs)
-    check_frame(frame, len(questions), config.model.verdicts)
-    lines = notes(frame, missing, told)
-    data = {"questions": questions, "passages": passages}
-    manifest = record(folder, config, resources, predictions, frame, costs, lines, seconds, data)
-    long = long_table(frame)
-    plot_costs(long, frame, tables.title("related", config, long), folder / "related.png")
-    save(folder, frame, lines)  # at last: who finds the table takes all for done
-    return manifest
+    seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
+    recorded = record(folder, config, resources, predictions, costs, missing, seconds, data)
+    save(recorded, load(recorded))  # at last: who finds the table takes all for done
+    return recorded
 
 
 def run_stage(plan: Plan) -> None:

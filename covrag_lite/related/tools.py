@@ -12,16 +12,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
+from covrag_lite import evaluate
 from covrag_lite.completion import cost_key, keys_of
 from covrag_lite.config import ROOT, Config, Model, resolve
 from covrag_lite.data import load_passages
 from covrag_lite.data.corpus import read_corpus
 from covrag_lite.engine import weights
-from covrag_lite.records import Passage, Search
+from covrag_lite.evaluate import Resources
+from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.related import prompts
-from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, load_rate, read_about
+from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
 from covrag_lite.retrieval import RETRIEVERS, load_retriever
-from covrag_lite.systems import System
+from covrag_lite.runs.journal import Journal
+from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel
 from covrag_lite.tools import Tools
 
@@ -153,6 +158,51 @@ def wider_passages(config: Config, passages: Sequence[Passage] = ()) -> list[Pas
     return [*passages, *(passage for passage in further if passage.id not in known)]
 
 
+def load_judges(config: Config) -> tuple[Entail | None, Score | None, str]:
+    """Who tells entailment and relevance for the table's columns, None where none is there; and the first in words."""
+    entail, score, told = None, None, "nobody: there is no entailment model"
+    try:
+        folder = find_trained(config, "entailment")
+        entail, told = load_entail(folder), describe_entailment(folder)
+        score = load_score(find_trained(config, "evaluator"))
+    except FileNotFoundError as error:
+        print(error)
+    return entail, score, told
+
+
+def describe_entailment(folder: Path) -> str:
+    """What stands behind the columns on citations."""
+    about = read_about(folder)
+    if not about:
+        return f"the model {folder.name}"
+    own = about["validation"][0]
+    return (
+        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which is right for "
+        f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike "
+        f"(AUROC {own['AUROC']:.2f})"
+    )
+
+
+def load_resources(config: Config, passages: Sequence[Passage], model: object = None) -> Resources:
+    """Those of a run, with a journal of their own, which knows how long each text took."""
+    shared = evaluate.load_resources(config.change(systems=config.related.related_systems), passages, model)
+    return replace(shared, journal=Journal(config.journal().with_name("journal.related.jsonl")))
+
+
+def choose(config: Config, resources: Resources) -> tuple[Config, list[str]]:
+    """The configuration with those systems that can run, and a sentence for each that cannot: what trains it."""
+    ready, missing = [], []
+    for name in config.related.related_systems:
+        try:
+            evaluate.bind(find_system(name), config, resources)
+            ready.append(name)
+        except FileNotFoundError as error:
+            missing.append(f"{name} was left out: {error}")
+    if not ready:
+        raise FileNotFoundError("; ".join(missing))
+    return config.change(systems=tuple(ready)), missing
+
+
 class Meter:
     """What one system costs a batch of questions: searches, passages, tokens, seconds, calls that wait for each other.
 
@@ -207,3 +257,15 @@ class Meter:
         told = {name: float(f"{self.counts[name] / n:.4g}") for name in COSTS}  # as they are recorded
         told |= {name: None for name, n_unknown in self.unknown.items() if n_unknown}
         return {"system": system, "n": n, "steps": self.counts["steps"], **told}
+
+
+def run(config: Config, resources: Resources, questions: Sequence[Question]) -> tuple[list[Prediction], pd.DataFrame]:
+    """Every configured system over the questions, and what each cost: a row a system, means a question."""
+    made, costs = [], []
+    for name in config.chain.systems:
+        features_of.cache_clear()  # or the next system would be spared what this one has read
+        meter, start = Meter(), time.perf_counter()
+        made += evaluate.run_system(name, config, replace(resources, meter=meter), questions)
+        print(f"{name}: {len(questions)} questions in {time.perf_counter() - start:.0f} s", flush=True)
+        costs.append(meter.row(name, len(questions)))
+    return made, pd.DataFrame(costs)

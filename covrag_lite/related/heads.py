@@ -1,0 +1,226 @@
+"""CRAG's retrieval evaluator and a proxy for entailment, learnt from what the data settles: which passages are gold.
+
+Both are a logistic regression on a frozen encoder's features, made in a minute on a CPU, or with `tune = "whole"` the
+encoder itself.
+"""
+
+import random
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.config import Config, resolve
+from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite.engine.weights import find_encoder, hash_encoder
+from covrag_lite.oracle import supporting
+from covrag_lite.records import Passage, Question, Search
+from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, encode_pairs, features_of, load_rate
+from covrag_lite.retrieval import load_retriever
+from covrag_lite.runs.manifest import find_commit, save_manifest
+from covrag_lite.runs.progress import track
+from covrag_lite.sources import load_sources
+
+SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions
+DECAY = 1e-3  # of the head's weights
+NAME = re.compile(r"[A-Z0-9][\w'-]*(?:\s[A-Z][\w'-]*)*")
+# Of an encoder that is tuned; the rate is usual for its size.
+BATCH = 32
+EPOCHS = 2
+LEARNING_RATE = 5e-5
+WARMUP = 0.1  # share of the steps
+LONGEST = 256  # tokens of a pair
+
+
+Labelled = list[tuple[Pair, bool | None]]  # None: a passage that holds the answer but is not the gold one
+
+
+def relevance_pairs(questions: Sequence[Question], search: Search, passages: Sequence[Passage] = ()) -> Labelled:
+    """What each question finds, and its gold passages where they were missed: is it relevant?"""
+    by_id = {passage.id: passage for passage in passages}
+    made = []
+    for question, found in zip(questions, search([one.question for one in questions])):
+        right = set(supporting(question, found))
+        for i, p in enumerate(found, 1):
+            unsettled = i not in right and metrics.holds_answer([p], question.answers, "whole")
+            made.append((Pair(question.question, p), None if unsettled else i in right))
+        seen = {p.id for p in found}
+        missed = [by_id[one] for one in question.gold_passages if one in by_id and one not in seen]
+        made += [(Pair(question.question, p), True) for p in missed]
+    return made
+
+
+def entailment_pairs(questions: Sequence[Question], search: Search, passages: Sequence[Passage] = ()) -> Labelled:
+    """A passage that states the answer entails it; another passage, or another answer, does not."""
+    rng = random.Random(1)
+    by_text = {one.question: one for one in questions}
+    made = []
+    for pair, right in relevance_pairs(questions, search, passages):
+        question = by_text[pair.question]
+        made.append((Pair(pair.question, pair.passage, question.answers[0]), right))
+        others = [name for name in NAME.findall(pair.passage.text) if not is_same(name, question)]
+        if others:  # a wrong answer that stands in the passage, as a reader might take it from there
+            made.append((Pair(pair.question, pair.passage, rng.choice(others)), False))
+        if right:  # and one of another question
+            other = rng.choice(questions)
+            if not is_same(other.answers[0], question):
+                made.append((Pair(pair.question, pair.passage, other.answers[0]), False))
+    return made
+
+
+def is_same(name: str, question: Question) -> bool:
+    """Does a name share a word with a gold answer, or stand in the question?"""
+    words = set(metrics.normalise(name).split())
+    known = set(metrics.normalise(" ".join((*question.answers, question.question))).split())
+    return bool(words & known)
+
+
+PAIRS = {"evaluator": relevance_pairs, "entailment": entailment_pairs}
+
+
+def fit(features: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """A logistic regression with a little weight decay: the weight of each feature, and the bias.
+
+    Both kinds of pairs weigh alike, however many there are, so that 0.5 is where neither is likelier.
+    """
+    shares = 0.5 / np.where(truth, truth.sum(), (~truth).sum())
+    middle, size = features.mean(0), features.std(0) + 1e-6  # weights decay alike when features are of one size
+    inputs = np.hstack([(features - middle) / size, np.ones((len(features), 1))]).astype(float)
+    found = metrics.fit_logistic(inputs, truth, np.append(np.full(len(size), DECAY), 0.0), shares)
+    slopes = found[:-1] / size
+    told = {name: float(f"{value:.5g}") for name, value in zip(FEATURES, slopes, strict=True)}
+    return told | {"bias": float(f"{found[-1] - slopes @ middle:.5g}")}
+
+
+def tune(config: Config, rows: Sequence[tuple[Pair, bool]], folder: Path, premise_first: bool) -> None:
+    """Tune the whole encoder with one score on top, and write it as a model folder: minutes on a GPU.
+
+    Both kinds of pairs weigh alike, as for a head.
+    """
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    start = find_encoder(config.retrieval.encoder)
+    device = "cuda" if torch.cuda.is_available() and config.model.device != "cpu" else "cpu"
+    torch.manual_seed(config.training.training_seed)
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    network = AutoModelForSequenceClassification.from_pretrained(start, num_labels=1, use_safetensors=True)
+    network.to(device).train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+    n_true = sum(right for _, right in rows)
+    heavier = torch.tensor((len(rows) - n_true) / n_true, device=device)  # so much more a true pair weighs
+    rng = random.Random(config.training.training_seed)
+    order = [i for _ in range(EPOCHS) for i in rng.sample(range(len(rows)), len(rows))]
+    batches = [order[first : first + BATCH] for first in range(0, len(order), BATCH)]
+    rise = max(1, round(WARMUP * len(batches)))
+    for number, places in enumerate(track(batches, "tune", "batch", total=len(batches))):
+        share = min((number + 1) / rise, (len(batches) - number) / max(1, len(batches) - rise))
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * share
+        read = encode_pairs(tokenizer, [rows[i][0] for i in places], premise_first, LONGEST)
+        logits = network(**read.to(device)).logits[:, 0]  # (pairs)
+        truth = torch.tensor([float(rows[i][1]) for i in places], device=device)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), truth, pos_weight=heavier)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def fit_thresholds(best: Sequence[float], found: Sequence[bool], sure: float = SURE) -> tuple[float, float]:
+    """CRAG's two thresholds on a question's best score: below the first nothing was found, from the second on it was.
+
+    Each is the one that decides most questions and is still right for a share `sure` of them; where none is, it decides
+    nothing. Where they cross, both become their middle.
+    """
+    best, found = np.asarray(best, float), np.asarray(found, bool)
+    lower, upper = 0.0, 1.01
+    for cut in np.unique(best):
+        below, above = best < cut, best >= cut
+        if below.any() and (~found[below]).mean() >= sure:
+            lower = float(cut)
+        if upper > 1 and found[above].mean() >= sure:
+            upper = float(cut)
+    if lower > upper:
+        lower = upper = (lower + upper) / 2
+    return round(lower, 4), round(upper, 4)
+
+
+def train(config: Config, name: str) -> pd.DataFrame:
+    """Train the evaluator or the entailment proxy into `adapters_out`; returns its quality on validation questions."""
+    settings, encoder, start = config.related, config.retrieval.encoder, time.perf_counter()
+    sources = load_sources(config.change(n_train_questions=settings.n_learnt))
+    rows = [row for one in sources for row in PAIRS[name](one.questions, one.search, one.passages)]
+    rows = [(pair, right) for pair, right in rows if right is not None]
+    if len({right for _, right in rows}) < 2:
+        raise ValueError(f"the {name} has nothing to learn: all {len(rows)} pairs are alike; take more questions")
+    folder = resolve(config.training.adapters_out) / name
+    folder.mkdir(parents=True, exist_ok=True)
+    questions = [question for one in sources for question in one.questions]
+    about = {
+        "kind": name,
+        "tune": settings.tune,
+        "encoder": encoder,
+        "encoder_sha256": hash_encoder(encoder),
+        "data": Path(config.data.data).name,  # not where it lies
+        "questions": {"n": len(questions), "sha256": digest(questions)},
+        "pairs": len(rows),
+        **find_commit(),
+    }
+    if settings.tune == "head":
+        pairs, truth = zip(*rows)
+        about["head"] = fit(features_of(encoder)(pairs), np.array(truth))
+    elif settings.tune == "whole":
+        tune(config, rows, folder, premise_first=name == "entailment")
+    else:
+        raise ValueError(f"tune {settings.tune!r} is not known; use 'head' or 'whole'")
+    save_manifest(folder / ABOUT, about)  # its scores can be read only once it says what it is
+    load_rate.cache_clear()
+    questions = load_questions(config.change(split="validation", n_questions=settings.a_fifth))
+    report, thresholds = validate(
+        name, folder, encoder, questions, load_retriever(config.retrieval, load_passages(config))
+    )
+    if name == "evaluator":
+        about["thresholds"] = thresholds
+    about["validation"] = report.astype(object).where(report.notna(), None).to_dict("records")
+    about["seconds"] = round(time.perf_counter() - start, 1)
+    save_manifest(folder / ABOUT, about)
+    return report
+
+
+def validate(
+    kind: str, folder: Path, encoder: str, questions: Sequence[Question], search: Search
+) -> tuple[pd.DataFrame, tuple[float, float]]:
+    """Against what the data settles, beside simpler scores, and the thresholds that CRAG takes."""
+    rows = PAIRS[kind](questions, search)
+    scores = load_rate(folder, kind == "entailment")([pair for pair, _ in rows])
+    thresholds = fit_thresholds(*best_of_questions(rows, scores))
+    settled = [place for place, (_, right) in enumerate(rows) if right is not None]
+    truth = np.array([rows[place][1] for place in settled])
+    plain = features_of(encoder)([rows[place][0] for place in settled])
+    simple = {"evaluator": ("cosine", "words of the question"), "entailment": ("cosine", "answer")}[kind]
+    shown = {kind: scores[settled]} | {f"{name} alone": plain[:, FEATURES.index(name)] for name in simple}
+    table = []
+    for name, values in shown.items():
+        right = (values >= 0.5) == truth
+        shares = (right.mean(), (right[truth].mean() + right[~truth].mean()) / 2) if name == kind else (np.nan, np.nan)
+        majority = max(truth.mean(), 1 - truth.mean())
+        table.append((name, len(truth), *(100 * share for share in (majority, *shares)), *metrics.auroc(values, truth)))
+    columns = ["score", "n", "majority (%)", "right (%)", "balanced (%)", "AUROC", "low", "high"]
+    return pd.DataFrame(table, columns=columns).round(3), thresholds
+
+
+def best_of_questions(rows: Labelled, scores: np.ndarray) -> tuple[list[float], list[bool]]:
+    """Each question's best score and whether it found a relevant passage; none of which only the answer was found."""
+    best: dict[str, float] = {}
+    truths: dict[str, set] = {}
+    for (pair, right), value in zip(rows, scores):
+        best[pair.question] = max(best.get(pair.question, 0.0), float(value))
+        truths.setdefault(pair.question, set()).add(right)
+    settled = [question for question in best if True in truths[question] or None not in truths[question]]
+    return [best[question] for question in settled], [True in truths[question] for question in settled]
