@@ -25,12 +25,21 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "question_column": "question",
     "answers_column": "answers",
     "sample_seed": 1,
+    "evaluator": "auto",
+    "sessions": 4,
+    "sub_questions": 3,
+    "refinements": 2,
+    "n_rewrites": 4,
 }
 # Those written otherwise now: old value -> new parameters. Where several give a tuple of one name, these are joined.
 RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "n_test": lambda n: {"n_world": (n,)},
     "n_train": lambda n: {"n_world": (n,)},
     "n_validation": lambda n: {"n_world": (n,)},
+    "neighbours": lambda value: {"related_systems": value},
+    "n_related": lambda value: {},  # it was `n_questions` wherever it had an effect
+    "n_validated": lambda value: {},  # a fifth of `n_learnt`, as is the next one
+    "n_rewarded": lambda value: {},
 }
 
 
@@ -251,24 +260,22 @@ class Speed:
 
 @dataclass(frozen=True)
 class Related:
-    """CoV-RAG's neighbours, and what they need trained (systems/, aiding.py, training/heads.py)."""
+    """CRAG, A²R, FaVe and RRR beside CoV-RAG, and what they need trained (related/)."""
 
-    neighbours: tuple[str, ...] = ("RAG trained", "RRR", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")  # the rows
-    n_related: int = 2  # questions of each set they are run on, the first ones; 0 means all
-    evaluator: str = "auto"  # CRAG's, a folder; "auto": beside the adapters or shipped, if it was trained on this data
-    entailment: str = "auto"  # likewise a proxy of our own; or an entailment model's hub id or folder
-    wider: str = (
-        ""  # where CRAG searches elsewhere: corpus files, or a retriever; "": deeper results of the same corpus
-    )
-    sessions: int = 4  # FaVe's sampled plans a question; its paper has 8
-    sub_questions: int = 3  # the most of a plan or a chain; our questions have one or two steps
-    refinements: int = 2  # A²R's K
+    related_systems: tuple[str, ...] = ("RAG trained", "RRR", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")  # the rows
+    # "auto": a proxy of our own, beside the adapters or shipped; or an entailment model's hub id or folder.
+    entailment: str = "auto"
+    wider: str = ""  # where CRAG searches elsewhere: corpus files, a retriever, or "": deeper results of this corpus
     learners: tuple[str, ...] = ("evaluator", "entailment")  # what train_related.ipynb trains; also "rewriter" (RRR's)
     tune: str = "head"  # "head" on the frozen encoder, or "whole": the encoder too, which wants a GPU
-    n_learnt: int = 80  # training questions of each world or set that these learn from; 0 means all
-    n_validated: int = 20  # validation questions of each set that thresholds are fitted on; 0 means all
-    n_rewarded: int = 80  # training questions likewise that the rewriter learns from: the reader answers each 7 times
-    n_rewrites: int = 4  # rewrites sampled a question, for the reader to reward
+    # Training questions of each world or set that heads learn from; 0 means all. A fifth as many validation questions
+    # fit thresholds, and the rewriter learns from a fifth, as the reader answers each seven times.
+    n_learnt: int = 80
+
+    @property
+    def a_fifth(self) -> int:
+        """A fifth of these questions, at least one; 0 means all."""
+        return max(1, self.n_learnt // 5) if self.n_learnt else 0
 
 
 @dataclass(frozen=True)

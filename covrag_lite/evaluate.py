@@ -8,15 +8,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Protocol
 
 from covrag_lite import prompts
 from covrag_lite.baselines import closed_book, rag
 from covrag_lite.config import Config
 from covrag_lite.engine.weights import hash_encoder
 from covrag_lite.records import Passage, Prediction, Question, Search
-from covrag_lite.related.metering import Meter
-from covrag_lite.related.tools import bind_aids, load_wider
 from covrag_lite.retrieval import describe_snapshots, load_retriever
 from covrag_lite.runs import cost
 from covrag_lite.runs.journal import Journal
@@ -30,7 +29,15 @@ if TYPE_CHECKING:
     from covrag_lite.engine.endpoint import Endpoint
     from covrag_lite.engine.local import LanguageModel
 
+RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
 KEEPS = {"last": keep_last, "likelier": keep_likelier}  # which of a question's answers counts
+
+
+class Meter(Protocol):
+    """Counts what one system costs."""
+
+    def watch(self, tools: Tools) -> Tools: ...
+    def add(self, author: TaskModel, stage: str, texts: Sequence[str], limit: int, sample: int | None) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Resources:
     search: Search
     model: "LanguageModel | Endpoint"  # the bare model; a system takes a view of it with its adapter
     journal: Journal
-    wider: Search | None = None  # the search elsewhere, for the neighbours that have one
+    wider: Search | None = None  # the search elsewhere, for related systems
     meter: Meter | None = None  # counts what one system costs, where somebody wants to know
 
 
@@ -52,7 +59,7 @@ def load_resources(
 
     search = load_retriever(config.retrieval, passages)
     needed = any(find_system(name).needs for name in config.chain.systems)
-    wider = load_wider(config, passages) if needed else None
+    wider = resolve_name(f"{RELATED}:load_wider")(config, passages) if needed else None
     model = model or load_model(config.model, config.training.execution)
     return Resources(search, model, Journal(config.journal()), wider)
 
@@ -63,7 +70,7 @@ def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskM
     if model.config.verdicts != config.model.verdicts:
         model = copy.copy(model)
         model.config = replace(model.config, verdicts=config.model.verdicts)
-    return TaskModel(config.model, model, resources.journal, resources.meter)
+    return TaskModel(config.model, model, resources.journal, resources.meter and resources.meter.add)
 
 
 def bind(system: System, config: Config, resources: Resources) -> Tools:
@@ -86,8 +93,10 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         sigma=choose_sigma(own.chain.sigma, author),
         keep=KEEPS[own.chain.keep],
         max_rounds=own.chain.max_rounds,
-        aids=bind_aids(system, own, resources.wider, author, rewriter) if system.needs else None,
     )
+    if system.needs:
+        further = resolve_name(f"{RELATED}:bind")(system, own, resources.wider, author, rewriter)
+        tools = replace(tools, related=further)
     return resources.meter.watch(tools) if resources.meter else tools
 
 
@@ -109,7 +118,8 @@ def choose_sigma(rule: str, author: TaskModel) -> Sigma:
 def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
     """One system over the questions."""
     system = find_system(name)
-    made = system.run(questions, bind(system, config, resources))
+    function = resolve_name(system.run) if isinstance(system.run, str) else system.run
+    made = function(questions, bind(system, config, resources))
     author = load_task_model(config.change(**system.settings), resources, system.adapter)
     has_adapter = bool(system.adapter and author.model.adapter)
     backbone = f"{config.model.model}+{system.adapter}" if has_adapter else config.model.model

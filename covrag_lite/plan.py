@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from covrag_lite.config import ALL, Config, Related, from_notebook, resolve
+from covrag_lite.config import ALL, Config, Related, from_notebook, migrate, resolve
 from covrag_lite.data import kind_of
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.systems import find_system
 
 SETTINGS = Path(__file__).with_name("replication.toml")
-NEIGHBOURLY = [f.name for f in fields(Related)]  # parameters of the stages learners and related, and of no other
-LEARNING = ("learners", "tune", "n_learnt", "n_validated", "n_rewarded", "n_rewrites")  # those of the first of the two
+RELATED = [f.name for f in fields(Related)]  # parameters of the stages learners and related, and of no other
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class Plan:
     settings: Mapping[str, object]
     seed: int
     related: Related = Related()  # in place of the configuration's own, in the stages that these concern
+    n_related: int = 0  # questions of each set that the stage related asks; 0 means all
 
     @property
     def folder(self) -> Path:
@@ -38,7 +38,7 @@ class Plan:
 
     @property
     def learnt(self) -> Path:
-        """The file that is there once all that the neighbours need is trained: beside the adapters, as all of that."""
+        """The file that is there once all that related systems need is trained: beside the adapters, as all of that."""
         return self.results / "adapters" / "learners.json"
 
     @property
@@ -59,13 +59,18 @@ class Plan:
         return own.change(name=f"{self.backbone}/seed-{self.seed}", training_seed=self.seed, **changes)
 
     def learning(self) -> Config:
-        """The parameters of what the neighbours need trained; the reader is this seed's own."""
+        """The parameters of what related systems need trained; the reader is this seed's own."""
         own = replace(self.training(), related=self.related)
         return own.change(adapters=own.training.adapters_out)
 
     def comparing(self) -> Config:
-        """The parameters of the neighbours' table."""
-        return replace(self.testing(n_questions=self.related.n_related), related=self.related)
+        """The parameters of the related systems' table."""
+        return replace(self.testing(n_questions=self.n_related), related=self.related)
+
+    def tell_stages(self, stages: Sequence[str]) -> str:
+        """The command that makes what is missing."""
+        command = f"python -m covrag_lite.replication {self.backbone} --stages {','.join(stages)}"
+        return f"run {command}, with the parameters of this run"
 
     def choose(self, split: str) -> tuple[str, ...]:
         """The sets of this split that the data has."""
@@ -86,18 +91,18 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
         raise ValueError(f"backbone {backbone!r} is not one of {', '.join(settings['backbones'])} in {SETTINGS.name}")
     own = dict(settings["backbones"][backbone])
     plan = settings["plan"] | own.pop("plan", {})
-    neighbours = settings["neighbours"] | own.pop("neighbours", {})
-    neighbours |= {name: value for name, value in given.items() if name in NEIGHBOURLY}
-    strange = sorted(set(neighbours) - set(NEIGHBOURLY))
+    related = settings["related"] | own.pop("related", {})
+    related |= {name: value for name, value in given.items() if name in related or name in RELATED}
+    strange = sorted(set(related) - {*RELATED, "n_questions"})
     if strange:
-        raise ValueError(f"{SETTINGS.name}, neighbours: {', '.join(strange)} would change other stages too; move it up")
-    chosen = {name: value for name, value in given.items() if name not in NEIGHBOURLY and name not in plan}
+        raise ValueError(f"{SETTINGS.name}, related: {', '.join(strange)} would change other stages too; move it up")
+    chosen = {name: value for name, value in given.items() if name not in RELATED and name not in plan}
     plan |= {name: like(name, plan[name], value) for name, value in given.items() if name in plan}
     for system in plan["table2"]:
         find_system(system)  # a slip of the pen is named before hours of training, and not after
     config = from_notebook(settings["parameters"] | own | chosen)
-    related = from_notebook(neighbours).related
-    return [Plan(backbone, config, plan, seed, related) for seed in seeds or plan["seeds"]]
+    own = from_notebook(related)
+    return [Plan(backbone, config, plan, seed, own.related, own.data.n_questions) for seed in seeds or plan["seeds"]]
 
 
 def like(name: str, known: object, given: object) -> object:
@@ -110,7 +115,7 @@ def like(name: str, known: object, given: object) -> object:
     return made
 
 
-def hold_to(plan: Plan) -> None:
+def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
     """Write down what the work was begun with, or refuse what differs from that: half of each would be neither.
 
     A command that failed before anything was made, by a slip of the pen perhaps, has begun nothing.
@@ -122,25 +127,9 @@ def hold_to(plan: Plan) -> None:
         plan.folder.mkdir(parents=True, exist_ok=True)
         save_manifest(path, now)
     was = json.loads(path.read_text())
-    told = tell_changes(*({**one["plan"], **one["parameters"]} for one in (was, now)), but=NEIGHBOURLY)
+    told = tell_changes(*({**one["plan"], **migrate(one["parameters"])} for one in (was, now)), but={*RELATED, *but})
     if told:
         raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
-
-
-def hold_to_neighbours(plan: Plan) -> None:
-    """Refuse other parameters of the neighbours than those with which their stages were done.
-
-    One that was begun only may go on with others: no text that was journaled depends on them without saying so.
-    """
-    table = plan.results / "related.md"
-    records = {plan.learnt: plan.learnt, table: table.with_suffix(".manifest.json")}
-    for done, record in records.items():
-        if done.exists():
-            names = [name for name in NEIGHBOURLY if (name in LEARNING) == (done == plan.learnt)]
-            was, now = json.loads(record.read_text())["parameters"], plan.comparing().flat()
-            told = tell_changes({name: was.get(name) for name in names}, {name: now[name] for name in names})
-            if told:
-                raise ValueError(f"{done} was made with other parameters: {told}; take those, or remove that file")
 
 
 def tell_changes(before: Mapping[str, object], after: Mapping[str, object], but: Collection[str] = ()) -> str:

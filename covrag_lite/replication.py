@@ -7,13 +7,13 @@ and 6, all under runs/<backbone>/. `--stages` and `--seeds` choose a part; what 
 other parameters than those it was begun with are refused. replication.toml holds the settings, those of its [plan]
 too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded world is `smollm2-135m-world`, which needs no data.
 
-CoV-RAG's neighbours run only where they are asked for, with the first seed: together they cost about as much as three
+Related systems run only where they are asked for, with the first seed: together they cost about as much as three
 Tables 2 and a training.
 
     python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub> --stages learners,related
 
 `learners` trains CRAG's evaluator, the entailment proxy and RRR's rewriter, `related` makes their table, on the first
-`-p n_related` questions of each set. Both need the adapters rag and cov.
+`-p n_questions` of each set. Both need the adapters rag and cov.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pandas as pd
 
@@ -30,24 +31,20 @@ from covrag_lite import evaluate, recipe, synthesis
 from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import ROOT, Config, resolve
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.plan import Plan, hold_to, hold_to_neighbours, load_plans, read_value
+from covrag_lite.plan import Plan, hold_to, load_plans, read_value
 from covrag_lite.records import Prediction
-from covrag_lite.related import learners
-from covrag_lite.related import table as related
-from covrag_lite.related.tools import LEARNERS, lacks
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.recorded import Recorded, find_under
 from covrag_lite.samples import load_samples, save_samples
 from covrag_lite.sources import load_sources
-from covrag_lite.systems import find_system
 from covrag_lite.tables import pictures, seeds, sigma
 from covrag_lite.tables import table5 as ablation
 from covrag_lite.tables import table6 as retrieval
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
 STAGES = ("data", *METHODS, "sigma", "table2", "table4", "table5", "table6")
-NEIGHBOURS = ("learners", "related")  # run where they are named
-FIRST_SEED = ("rewrite", "table4", "table6", *NEIGHBOURS)  # stages of the first seed alone
+RELATED = ("learners", "related")  # run where they are named
+FIRST_SEED = ("rewrite", "table4", "table6", *RELATED)  # stages of the first seed alone
 
 
 def make_data(plan: Plan) -> None:
@@ -147,32 +144,6 @@ def run_table6(plan: Plan) -> None:
     save(plan, "table6", parts, config, resources, time.perf_counter() - start, data)
 
 
-def train_learners(plan: Plan) -> None:
-    """What the neighbours need beside the adapters; each learner that is done is not trained again."""
-    config = plan.learning()
-    if "rewriter" in config.related.learners and "rag" in lacks(find_system("RAG trained"), config):
-        raise FileNotFoundError(f"the rewriter's reader is the adapter 'rag': {tell_stages(plan, ['rag'])}")
-    learners.train(config, plan.results, plan.learnt)
-
-
-def run_related(plan: Plan) -> None:
-    """CoV-RAG beside its neighbours; none is left out, since what is recorded once is not made again."""
-    config = plan.comparing()
-    missing = {one for name in config.related.neighbours for one in lacks(find_system(name), config)}
-    if missing:
-        wanted = [*(method for method in METHODS if method in missing), *["learners"] * bool(missing & set(LEARNERS))]
-        told = f"the neighbours need {', '.join(sorted(missing))}: {tell_stages(plan, wanted)}"
-        raise FileNotFoundError(f"{told}, or choose other systems by -p neighbours")
-    related.make(config, plan.results)
-    print((plan.results / "related.md").read_text())
-
-
-def tell_stages(plan: Plan, stages: Sequence[str]) -> str:
-    """The command that makes what is missing."""
-    command = f"python -m covrag_lite.replication {plan.backbone} --stages {','.join(stages)}"
-    return f"run {command}, with the parameters of this run"
-
-
 def save(
     plan: Plan,
     table: str,
@@ -198,16 +169,18 @@ def steps(plan: Plan) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
     made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
     tables = {"table2": run_table2, "table4": run_table4, "table5": run_table5, "table6": run_table6}
     made |= {name: (plan.results / f"{name}.md", run) for name, run in tables.items()}
-    return made | {"learners": (plan.learnt, train_learners), "related": (plan.results / "related.md", run_related)}
+    learn, compare = "covrag_lite.related.learners:train_stage", "covrag_lite.related.table:run_stage"
+    made["learners"] = (plan.learnt, lambda plan: resolve_name(learn)(plan))
+    return made | {"related": (plan.results / "related.md", lambda plan: resolve_name(compare)(plan))}
 
 
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     """Every stage of every seed that is not done yet; a row a stage comes back."""
     rows = []
-    hold_to(plans[0])
+    hold_to(plans[0], but=("n_questions",) if set(stages) <= set(RELATED) else ())
     for plan in plans:
-        if plan.first and set(stages) & set(NEIGHBOURS):
-            hold_to_neighbours(plan)
+        if plan.first and set(stages) & set(RELATED):
+            resolve_name("covrag_lite.related.learners:hold_to")(plan)
         for name, (done, run) in steps(plan).items():
             if name not in stages or (name in FIRST_SEED and not plan.first):
                 continue
@@ -234,11 +207,11 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("backbone", help="a name of replication.toml")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
-    told = f"some of these, by commas; or {' and '.join(NEIGHBOURS)}"
+    told = f"some of these, by commas; or {' and '.join(RELATED)}"
     parser.add_argument("--stages", default=",".join(STAGES), help=told)
     parser.add_argument("--seeds", default="", help="some training seeds, by commas")
     asked = parser.parse_args(words)
-    stages, known = asked.stages.split(","), (*STAGES, *NEIGHBOURS)
+    stages, known = asked.stages.split(","), (*STAGES, *RELATED)
     unknown = set(stages) - set(known)
     if unknown:
         parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(known)}")
@@ -247,7 +220,7 @@ def main(words: Sequence[str] | None = None) -> None:
     given = {name: read_value(value) for name, value in asked.p}
     try:
         plans = load_plans(asked.backbone, given, [int(seed) for seed in asked.seeds.split(",") if seed])
-        print(replace(plans[0].config, related=plans[0].related) if set(stages) & set(NEIGHBOURS) else plans[0].config)
+        print(replace(plans[0].config, related=plans[0].related) if set(stages) & set(RELATED) else plans[0].config)
         print(replicate(plans, stages).to_string(index=False))
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"replication: {error}")

@@ -1,7 +1,7 @@
 """Every system of the tables, one entry each: its function, the adapters it wants, its colour, the paper's row.
 
 A further system is one function over `tools.Tools` and one entry here. No file of this room loads a model.
-CoV-RAG's neighbours (CRAG, A²R, FaVe) stand at the end. Self-RAG is not among them: its reflection tokens are new words
+Related systems (CRAG, A²R, FaVe) stand at the end. Self-RAG is not among them: its reflection tokens are new words
 that the whole generator learns from a critic's annotations, and are weighed while it decodes; our base stays frozen in
 4 bits, and our verdict asks the same things in words.
 """
@@ -13,9 +13,6 @@ from covrag_lite.baselines import closed_book, rag, start_revise
 from covrag_lite.controls import judge_other_answers, judge_other_references, shuffled, verify_only
 from covrag_lite.method import cov_rag
 from covrag_lite.records import Prediction, Question
-from covrag_lite.related.a2r import a2r
-from covrag_lite.related.crag import crag
-from covrag_lite.related.fave import chain_of_queries, fave, union_of_queries
 from covrag_lite.tools import Tools
 
 
@@ -24,7 +21,7 @@ class System:
     """One system, with everything that the rest of the project has to know of it."""
 
     name: str
-    run: Callable[[Sequence[Question], Tools], list[Prediction]]
+    run: Callable[[Sequence[Question], Tools], list[Prediction]] | str  # "module:function" is imported when it runs
     adapter: str = ""  # the trained adapter that answers and verifies; "" is the bare model
     rewriter: str = ""  # the adapter that rewrites the question before retrieval, and writes all that is no answer
     settings: Mapping[str, object] = field(default_factory=dict)  # parameters that it fixes, whatever the run says
@@ -40,7 +37,7 @@ class System:
 
 
 # In the order of a table's rows. Colours: grey without retrieval, blues for plain retrieval, orange for rewriting
-# first, greens for CoV-RAG, reds and violets for its neighbours.
+# first, greens for CoV-RAG, reds and violets for related systems.
 ENTRIES = (
     System("closed-book", closed_book, colour="#9a9a9a", paper={"table2": "GPT3 text-davinci-003"}),
     System("RAG", rag, colour="#5b8fd0", paper={"table2": "ChatGPT gpt-3.5-turbo-0125", "table3": "WebGLM-10b"}),
@@ -80,11 +77,11 @@ ENTRIES = (
     ),
     System("CoV-RAG surer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
     System("RRR", start_revise, "rag", "rewrite-reward", colour="#f2b705", needs=("rewrite-reward",)),
-    System("CRAG", crag, "rag", colour="#d1495b", needs=("evaluator",)),
-    System("A²R", a2r, "rag", colour="#7b4fa3", needs=("entailment",)),
-    System("CoQ", chain_of_queries, "rag", colour="#e7a6b8", needs=("evaluator",)),
-    System("UoQ", union_of_queries, "rag", colour="#c774c9", needs=("evaluator",)),
-    System("FaVe", fave, "rag", colour="#8c1c55", needs=("evaluator",)),
+    System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#d1495b", needs=("evaluator",)),
+    System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#7b4fa3", needs=("entailment",)),
+    System("CoQ", "covrag_lite.related.fave:chain_of_queries", "rag", colour="#e7a6b8", needs=("evaluator",)),
+    System("UoQ", "covrag_lite.related.fave:union_of_queries", "rag", colour="#c774c9", needs=("evaluator",)),
+    System("FaVe", "covrag_lite.related.fave:fave", "rag", colour="#8c1c55", needs=("evaluator",)),
     System("judge of other references", judge_other_references, "cov", colour="#555555"),
     System("judge of other answers", judge_other_answers, "cov", colour="#d9b38c"),
     System("CoV-RAG free", verify_only, "cov", settings={"verdicts": "free"}),

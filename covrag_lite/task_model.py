@@ -15,7 +15,6 @@ from covrag_lite.runs.journal import Journal
 if TYPE_CHECKING:
     from covrag_lite.engine.endpoint import Endpoint
     from covrag_lite.engine.local import LanguageModel
-    from covrag_lite.related.metering import Meter
 
 
 GUESS_TOKENS = 40  # of a guessed sentence
@@ -28,14 +27,14 @@ class TaskModel:
     settings: config.Model
     model: "LanguageModel | Endpoint"
     journal: Journal
-    meter: "Meter | None" = None  # counts what is read and written, where somebody wants to know
+    count: Callable[..., None] | None = None  # called after `write` with self and what was asked for, to count its cost
 
     def write(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[str]:
         """Complete prompts through the journal, greedily or, for a number, by chance."""
-        timed = self.meter is not None
+        timed = self.count is not None
         made = complete(stage, texts, limit, self.model, self.journal, sample, timed)
         if timed:
-            self.meter.add(self, stage, texts, limit, sample)
+            self.count(self, stage, texts, limit, sample)
         return made
 
     def answer(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[str]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from covrag_lite.records import Passage, Round, Search, Verdict
-from covrag_lite.related.aids import Aids
 
 Answer = Callable[[Sequence[str], Sequence[Sequence[Passage]]], list[str]]
 Verify = Callable[[Sequence[str], Sequence[Sequence[Passage]], Sequence[str]], list[Verdict]]
@@ -102,7 +101,7 @@ class Tools:
     sigma: Sigma = by_revision  # which verified rounds lead to another search
     keep: Keep = keep_last  # which round's answer counts
     max_rounds: int = 2  # the paper retrieves again at most once
-    aids: Aids | None = None  # what CoV-RAG's neighbours need beside these
+    related: object = None  # what a system of related/ needs beside these
 
     def read(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
         """Search for the queries and answer the questions from what is found."""

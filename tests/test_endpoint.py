@@ -440,3 +440,10 @@ def test_agreement_counts_the_judgments_that_are_the_same(examples, capsys):
     assert table.agreed.to_dict() == {"all": 2, "repetition": 1, "seed answer": 1}
     assert "gold one in 2 of n = 4 examples: 50.0 %" in capsys.readouterr().out
     assert teacher.agreement([], gold).loc["all", "n"] == 0
+
+
+def test_another_sample_is_asked_for_by_a_seed(server):
+    served = Endpoint(config.Model(model="endpoint:toy"))
+    served.sample(["prompt"], 9, 3)
+    served.generate(["prompt"], 9)
+    assert [(body["temperature"], body.get("seed")) for _, body in server.asked] == [(1, 3), (0, None)]

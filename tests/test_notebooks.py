@@ -33,14 +33,10 @@ SMALL = {
     "table4": FEW,
     "table5": FEW,
     "table6": FEW | {"encoder": "{encoder}"},
-    "related": {name: value for name, value in FEW.items() if name != "n_questions"}
-    | {"n_related": 1, "neighbours": "RAG trained,CoQ,FaVe,CoV-RAG"},
+    "related": FEW | {"n_questions": 1, "related_systems": "RAG trained,CoQ,FaVe,CoV-RAG"},
     "train_related": {
         "learners": "evaluator,entailment,rewriter",
-        "n_learnt": 12,
-        "n_rewarded": 12,
-        "n_validated": 4,
-        "n_rewrites": 1,
+        "n_learnt": 40,
         "adapters": "none",
         "encoder": "{encoder}",
         "adapters_out": "{tmp}/adapters",

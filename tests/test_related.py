@@ -1,4 +1,4 @@
-"""The neighbours' runs: who can run, what each costs, and the table that is made of it."""
+"""Runs of related systems: who can run, what each costs, and the table that is made of it."""
 
 import gzip
 import json
@@ -13,19 +13,18 @@ from covrag_lite.check import check
 from covrag_lite.check.facts import facts
 from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import Config
-from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.related import run as related
-from covrag_lite.related import table as report
-from covrag_lite.related import tools as aiding
-from covrag_lite.related.metering import Meter
+from covrag_lite.records import Prediction, Question, Round
+from covrag_lite.related import table as related
+from covrag_lite.related import tools
+from covrag_lite.related.a2r import claim_recall
+from covrag_lite.related.tools import Meter
 from covrag_lite.runs.outcomes import load_predictions, save_predictions, to_frame
-from covrag_lite.runs.recorded import Recorded
-from covrag_lite.systems import find_system
 
 
 @pytest.fixture
 def config(tmp_path):
-    return Config().change(k=2, runs=str(tmp_path), neighbours=("RAG trained", "RRR", "CRAG", "A²R", "FaVe", "CoV-RAG"))
+    every = ("RAG trained", "RRR", "CRAG", "A²R", "FaVe", "CoV-RAG")
+    return Config().change(k=2, runs=str(tmp_path), related_systems=every)
 
 
 @pytest.fixture
@@ -38,36 +37,41 @@ def heads(monkeypatch):
     def entail(x, k, y):
         return [1.0 if own else 0.0 for own in k]
 
-    monkeypatch.setattr(aiding, "find_head", lambda config, kind: Path("toy"))
-    monkeypatch.setattr(aiding, "read_about", lambda folder: {"thresholds": [0.2, 0.8]})
-    monkeypatch.setattr(aiding, "load_rate", lambda folder, first: None)
-    monkeypatch.setattr(aiding, "as_score", lambda rate: score)
-    monkeypatch.setattr(aiding, "load_entail", lambda config: entail)
+    def find_trained(config, name):
+        if name in tools.HEADS:
+            return Path("toy")
+        raise FileNotFoundError(f"no {name}")
+
+    monkeypatch.setattr(tools, "find_trained", find_trained)
+    monkeypatch.setattr(tools, "read_about", lambda folder: {"thresholds": [0.2, 0.8]})
+    monkeypatch.setattr(tools, "load_score", lambda folder: score)
+    monkeypatch.setattr(tools, "load_entail", lambda folder: entail)
+    monkeypatch.setattr(related, "load_judges", lambda config: (entail, score, "a toy"))
     return entail, score
 
 
 @pytest.fixture
 def resources(config, passages, scripted):
-    return related.load_resources(config, passages, scripted)
+    return tools.load_resources(config, passages, scripted)
 
 
 def test_a_system_without_what_it_needs_is_left_out_with_the_command_that_trains_it(config, resources, tmp_path):
     empty = config.change(adapters=str(tmp_path), data="mine")
-    ready, missing = related.choose(empty, resources)
+    ready, missing = tools.choose(empty, resources)
     assert ready.chain.systems == ("RAG trained", "CoV-RAG")
     told = dict(line.split(" was left out: ") for line in missing)
     assert list(told) == ["RRR", "CRAG", "A²R", "FaVe"]
-    assert "RRR needs the adapter 'rewrite-reward'; train it with: papermill" in told["RRR"]
+    assert "no rewrite-reward was trained on 'mine'; train it with: papermill" in told["RRR"]
     assert "-p learners evaluator -p data mine" in told["CRAG"]
     assert "-p learners entailment -p data mine" in told["A²R"]
     with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'mine'"):
         evaluate.run_system("CRAG", empty, resources, [])
 
 
-def test_every_neighbour_runs_over_the_same_parts_and_is_counted(config, resources, questions, heads, scripted):
-    ready, missing = related.choose(config, resources)
+def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources, questions, heads, scripted):
+    ready, missing = tools.choose(config, resources)
     assert [line.split()[0] for line in missing] == ["RRR"]
-    predictions, costs = related.run(ready, resources, questions)
+    predictions, costs = tools.run(ready, resources, questions)
     assert [p.system for p in predictions[::4]] == list(ready.chain.systems) == costs.system.tolist()
     spent = costs.set_index("system")
     assert (spent.n == 4).all()
@@ -91,7 +95,7 @@ def test_no_question_waits_for_another_in_any_system(config, resources, question
         for n in (1, 7):
             asked = [replace(questions[1], id=f"{name}{i}", question=f"{name} {n}{i} marow") for i in range(n)]
             calls.clear()
-            _, costs = related.run(config.change(systems=(name,)), resources, asked)
+            _, costs = tools.run(config.change(systems=(name,)), resources, asked)
             made.append((list(calls), costs.steps.item()))
         assert made[0] == made[1], name  # as many calls for seven questions as for one
         assert made[0][0], name
@@ -99,22 +103,22 @@ def test_no_question_waits_for_another_in_any_system(config, resources, question
 
 def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions, heads):
     only = config.change(systems=("RAG trained",))
-    _, alone = related.run(only, resources, questions)
-    _, again = related.run(only.change(systems=("CoV-RAG", "RAG trained")), resources, questions)
+    _, alone = tools.run(only, resources, questions)
+    _, again = tools.run(only.change(systems=("CoV-RAG", "RAG trained")), resources, questions)
     assert again[again.system == "RAG trained"].texts.tolist() == alone.texts.tolist()
     assert again.seconds.notna().all()
 
 
 def test_seconds_that_the_journal_does_not_know_are_not_told(config, resources, questions):
     evaluate.run_system("RAG trained", config, resources, questions)  # written without a meter
-    _, costs = related.run(config.change(systems=("RAG trained",)), resources, questions)
+    _, costs = tools.run(config.change(systems=("RAG trained",)), resources, questions)
     assert costs.seconds.isna().all()
 
 
 def test_a_meter_counts_tokens_where_the_model_has_a_tokenizer(tiny_folder, config, passages, questions, tmp_path):
     own = config.change(model=str(tiny_folder), quantize="none", device="cpu", max_answer_tokens=3)
-    resources = related.load_resources(own, passages)
-    _, costs = related.run(own.change(systems=("RAG trained",)), resources, questions[:1])
+    resources = tools.load_resources(own, passages)
+    _, costs = tools.run(own.change(systems=("RAG trained",)), resources, questions[:1])
     row = costs.iloc[0]
     assert row["tokens read"] > 30
     assert 0 < row["tokens written"] <= 9
@@ -123,59 +127,38 @@ def test_a_meter_counts_tokens_where_the_model_has_a_tokenizer(tiny_folder, conf
 
 def test_the_wider_search_is_deeper_or_elsewhere(config, passages, tmp_path):
     asked = ["Edith Marrow novel"]
-    assert len(aiding.load_wider(config, passages)(asked)[0]) == 6  # three times k of the same corpus
+    assert len(tools.load_wider(config, passages)(asked)[0]) == 6  # three times k of the same corpus
     file = tmp_path / "more.jsonl"
     file.write_text('{"id": "x1", "title": "Edith Marrow", "text": "Edith Marrow wrote a second novel."}\n')
     elsewhere = config.change(wider=str(file))
-    found = aiding.load_wider(elsewhere, passages)(asked)[0]
+    found = tools.load_wider(elsewhere, passages)(asked)[0]
     assert "x1" in [p.id for p in found]
-    assert [p.id for p in aiding.wider_passages(elsewhere, passages)][-1] == "x1"
+    assert [p.id for p in tools.wider_passages(elsewhere, passages)][-1] == "x1"
 
 
 @pytest.fixture
 def made(config, resources, questions, heads):
-    ready, missing = related.choose(config, resources)
-    predictions, costs = related.run(ready, resources, questions)
-    return ready, missing, predictions, costs, report.add_quality(to_frame(predictions), predictions, *heads)
+    ready, missing = tools.choose(config, resources)
+    predictions, costs = tools.run(ready, resources, questions)
+    frame = related.add_quality(to_frame(predictions), predictions, *heads)
+    return missing, predictions, costs, related.add_costs(frame, costs)
 
 
 def test_the_table_has_accuracy_citations_and_costs_of_every_system(made):
-    _, missing, predictions, costs, frame = made
-    long = report.long_table(frame)
-    table = report.summary(long, frame, costs).set_index("system")
+    missing, _, costs, frame = made
+    table = related.summary(related.long_table(frame), frame).set_index("system")
     assert list(table.index) == ["RAG trained", "CoV-RAG", "CRAG", "A²R", "FaVe"]
     assert table.loc["CRAG", "citation recall"].startswith("100.0")
     assert table.loc["CRAG", "searches"] == f"{costs.set_index('system').searches['CRAG']:.3g}"
-    compared = report.compare(frame)
-    neighbours = ("CRAG", "A²R", "FaVe")
-    assert compared.comparison.unique().tolist() == [
-        *(f"{one} → CoV-RAG" for one in ("RAG trained", *neighbours)),
-        *(f"RAG trained → {one}" for one in neighbours),
-    ]
-    judged = report.evaluators(frame)
+    compared = related.compare(frame)
+    others = ("CRAG", "A²R", "FaVe")
+    pairs = [f"{one} → CoV-RAG" for one in ("RAG trained", *others)] + [f"RAG trained → {one}" for one in others]
+    assert compared.comparison.unique().tolist() == pairs
+    judged = related.evaluators(frame)
     assert judged.score.tolist() == ["CRAG's evaluator", "our judge's reference score"]
     assert judged.n.tolist() == [3, 3]  # the fourth question's gold answer normalises to nothing
     assert judged["found (%)"].tolist() == [100.0, 100.0]
-    assert report.notes(frame, missing, "a toy")[-1].startswith("RRR was left out")
-
-
-def test_one_question_is_shown_on_its_way_through_all_systems(made):
-    _, _, predictions, _, _ = made
-    shown = report.side_by_side(predictions, "q2")
-    assert shown.system.unique().tolist() == ["RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG"]
-    assert shown[shown.system == "CoV-RAG"]["searched for"].tolist() == [
-        "wher was edit marow born",
-        "Where was Edith Marrow born?",
-    ]
-    assert "judged false" in shown[shown.system == "CoV-RAG"].noted.iloc[0]
-    assert shown[shown.system == "CRAG"].noted.iloc[0].startswith(("Correct", "Ambiguous", "Incorrect"))
-    right = Prediction(Question("a", "nq", "x?", ("yes",)), "RAG", (Round("x?", (), "yes"),))
-    wrong = replace(right, question=Question("b", "nq", "y?", ("yes",)))
-    others = [
-        replace(one, system="CRAG", rounds=(Round("", (), said),)) for one, said in ((right, "yes"), (wrong, "no"))
-    ]
-    assert set(report.side_by_side([right, wrong, *others])["searched for"]) == {"x?", ""}
-    assert len(report.side_by_side([right, wrong, *others])) == 2  # of "b", where the two differ
+    assert related.notes(frame, missing, "a toy")[-1].startswith("RRR was left out")
 
 
 def test_claim_recall_of_a_long_gold_answer_is_by_its_sentences(heads):
@@ -186,14 +169,14 @@ def test_claim_recall_of_a_long_gold_answer_is_by_its_sentences(heads):
         assert all(own[0].text == "an answer" for own in k)
         return [float("second" in said) for said in y]
 
-    assert report.claim_recall([asked], ["an answer"], entail) == [0.5]
-    assert report.claim_recall([asked], ["an answer"], None) == [None]
+    assert claim_recall([asked], ["an answer"], entail) == [0.5]
+    assert claim_recall([asked], ["an answer"], None) == [None]
     calls = []
     two = [asked, replace(asked, id="r", answers=(f"{long} And it was her last one.",))]
-    assert report.claim_recall(two, ["x", "y"], lambda x, k, y: calls.append(len(y)) or [1.0] * len(y)) == [1.0, 1.0]
+    assert claim_recall(two, ["x", "y"], lambda x, k, y: calls.append(len(y)) or [1.0] * len(y)) == [1.0, 1.0]
     assert calls == [5]  # all claims of all questions in one go
     short = Question("q", "nq", "who?", ("Edith Marrow",))
-    assert report.claim_recall([short, short], ["Edith Marrow[1]", "Edith"], None) == [1.0, 0.0]
+    assert claim_recall([short, short], ["Edith Marrow[1]", "Edith"], None) == [1.0, 0.0]
 
 
 def test_a_note_survives_its_record(tmp_path, questions, passages):
@@ -207,54 +190,20 @@ def test_a_note_survives_its_record(tmp_path, questions, passages):
     assert "Correct" in one._repr_html_()
 
 
-def test_a_recorded_table_is_made_anew_without_a_model(tmp_path, scripted, heads, monkeypatch):
-    monkeypatch.setattr(related, "load_judges", lambda config: (*heads, "a toy"))
-    config = Config().change(
-        n_passages=1000,
-        n_world=(2, 1200, 200),
-        n_questions=1,
-        runs=str(tmp_path),
-        neighbours=("RAG trained", "CRAG", "CoV-RAG"),
-    )
-    folder, again = tmp_path / "toy", tmp_path / "again"
-    manifest = report.make(config, folder, scripted)
-    run = Recorded(folder, "related", manifest)
-    MAKE["related"](run, load_basis(run, tmp_path), again)
-    assert "entailment is told by a toy" in " ".join(manifest["notes"])
-    for name in ("related.csv", "related.md"):
-        assert (again / name).read_text() == (folder / name).read_text()
-    assert (again / "related.png").exists()
-    assert (tmp_path / "embedded" / "journal.related.jsonl").exists()  # no name under which a record is copied
-
-
-def test_a_meter_leaves_tools_as_they_are(config, resources):
-    plain = evaluate.bind(find_system("RAG trained"), config, resources)
-    watched = Meter().watch(plain)
-    asked = ["who wrote the copper lanterns"]
-    assert watched.search(asked) == plain.search(asked)
-    assert watched.sigma is plain.sigma
-    assert isinstance(watched.search(asked)[0][0], Passage)
-
-
-def test_the_estimate_names_questions_and_systems(config, resources, questions):
-    told = related.estimate(config.change(systems=("RAG trained", "CoV-RAG")), resources, questions)
-    assert told.startswith("4 questions through 2 systems: at most 0 min")
-
-
 def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_quality(config, capsys):
     nobody = config.change(data="mine")
-    entail, score, told = related.load_judges(nobody)
+    entail, score, told = tools.load_judges(nobody)
     assert (entail, score) == (None, None)
     assert told.startswith("nobody")
     assert "-p learners entailment -p data mine" in capsys.readouterr().out
     one = Prediction(Question("a", "nq", "x?", ("yes",)), "RAG trained", (Round("x?", (), "yes[1]"),))
-    frame = report.add_quality(to_frame([one]), [one], None, None)
+    frame = related.add_quality(to_frame([one]), [one], None, None)
     assert frame.citation_recall.isna().all()
-    assert "citation recall" not in set(report.long_table(frame).metric)
+    assert "citation recall" not in set(related.long_table(frame).metric)
     assert frame[["words", "citations"]].iloc[0].tolist() == [1, 1]
 
 
-def test_a_neighbour_runs_in_any_table(config, passages, questions, scripted, heads):
+def test_a_related_system_runs_in_any_table(config, passages, questions, scripted, heads):
     own = config.change(systems=("RAG trained", "CRAG"))
     resources = evaluate.load_resources(own, passages, scripted)
     predictions = evaluate.run(own, resources, questions)
@@ -268,8 +217,7 @@ def test_costs_are_told_with_four_digits_as_they_are_recorded():
     assert meter.row("toy", 10)["seconds"] == 0.001405
 
 
-def test_the_table_of_real_questions_is_made_anew_where_the_data_is_gone(tmp_path, scripted, heads, monkeypatch):
-    monkeypatch.setattr(related, "load_judges", lambda config: (*heads, "a toy"))
+def test_the_table_of_real_questions_is_made_anew_without_a_model_and_without_the_data(tmp_path, scripted, heads):
     data = tmp_path / "mine"
     data.mkdir()
     texts = ["The Copper Lanterns is a novel by Edith Marrow.", "Edith Marrow was born in Stonebridge.", "A river."]
@@ -280,32 +228,34 @@ def test_the_table_of_real_questions_is_made_anew_where_the_data_is_gone(tmp_pat
     for name, some in rows.items():
         (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
     config = Config().change(
-        data=str(data), k=2, n_questions=0, runs=str(tmp_path / "runs"), neighbours=("RAG trained", "CRAG", "CoV-RAG")
+        data=str(data),
+        k=2,
+        n_questions=0,
+        runs=str(tmp_path / "runs"),
+        related_systems=("RAG trained", "CRAG", "CoV-RAG"),
     )
     folder, again = tmp_path / "results" / "real" / "toy" / "seed-1", tmp_path / "again"
-    manifest = report.make(config, folder, scripted)
+    run = related.make(config, folder, scripted)
     assert b"copper lanterns" not in gzip.decompress((folder / "related.predictions.jsonl.gz").read_bytes()).lower()
+    assert (tmp_path / "runs" / "embedded" / "journal.related.jsonl").exists()  # not where a record is copied from
+    assert "entailment is told by a toy" in " ".join(run.manifest["notes"])
     shutil.rmtree(data)
-    run = Recorded(folder, "related", manifest)
     frame = load_basis(run, tmp_path)
     MAKE["related"](run, frame, again)
     for name in ("related.csv", "related.md"):
         assert (again / name).read_text() == (folder / name).read_text()
     told = facts(frame)  # what prose may tell
-    assert (told["CRAG average"], told["CRAG → CoV-RAG points"], told["CRAG citation recall"]) == (
-        "100.0",
-        "0.0",
-        "100.0",
-    )
+    names = ("CRAG average", "CRAG → CoV-RAG points", "CRAG citation recall")
+    assert [told[name] for name in names] == ["100.0", "0.0", "100.0"]
     assert "our judge's reference score AUROC" in told
     assert check(tmp_path)[0] == []
 
 
 def test_the_recorded_run_is_told_before_any_sample(capsys, tmp_path):
-    told = report.recorded_summary().set_index("system")
+    told = related.recorded_summary().set_index("system")
     assert {"RAG trained", "RRR", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG"} == set(told.index)
     assert told.accuracy["CoV-RAG"].startswith("37.9 [")  # as results/README.md tells it
     assert "results/real/qwen2.5-coder-1.5b/seed-1" in capsys.readouterr().out
     (tmp_path / "results").mkdir()
-    assert report.recorded_summary(tmp_path).empty
-    assert "no run of the neighbours is recorded" in capsys.readouterr().out
+    assert related.recorded_summary(tmp_path).empty
+    assert "no run of related systems is recorded" in capsys.readouterr().out

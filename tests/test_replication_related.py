@@ -1,9 +1,11 @@
-"""The neighbours as stages of the one command: they are trained for, run and recorded, and a kill loses nothing."""
+"""Related systems as stages of the one command: they are trained for, run and recorded, and a kill loses nothing."""
 
 import gzip
 import json
 import shutil
+from contextlib import nullcontext
 
+import pandas as pd
 import pytest
 import toy_project
 
@@ -12,25 +14,12 @@ from covrag_lite import plan as plan_file
 from covrag_lite.check import check
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Sample
-from covrag_lite.related import heads, rewards
+from covrag_lite.related import a2r, fave, learners
 from covrag_lite.related import table as related
 from covrag_lite.runs.recorded import find
 
 TOWNS = ("Aldermere", "Stonebridge", "Harrow", "Stell", "Marrow", "Kettering", "Ostwick", "Penfold", "Ravens", "Sallow")
-SMALL = {
-    "k": 2,
-    "quantize": "none",
-    "device": "cpu",
-    "lora_rank": 2,
-    "max_answer_tokens": 3,
-    "max_revised_tokens": 3,
-    "sessions": 2,
-    "sub_questions": 2,
-    "refinements": 1,
-    "n_rewrites": 1,
-    "n_rewarded": 4,
-    "tune": "head",
-}
+SMALL = {"k": 2, "quantize": "none", "device": "cpu", "lora_rank": 2, "max_answer_tokens": 3, "max_revised_tokens": 3}
 
 
 def write(path, rows):
@@ -58,8 +47,11 @@ def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
         data / "corpus.jsonl", [{"id": f"p{i}", "title": TOWNS[i % 10], "text": text} for i, text in enumerate(texts)]
     )
     monkeypatch.setattr(related, "plot_costs", toy_project.draw_nothing)
+    monkeypatch.setattr(fave.fave, "__defaults__", (2,))  # sessions
+    monkeypatch.setattr(a2r, "REFINEMENTS", 1)
+    monkeypatch.setattr(learners, "REWRITES", 1)
     own = {"data": str(data), "model": str(tiny_folder), "encoder": str(tiny_encoder)}
-    return SMALL | own | {"runs": str(tmp_path / "runs")}
+    return SMALL | own | {"runs": str(tmp_path / "runs"), "tune": "head", "n_learnt": 20}
 
 
 @pytest.fixture
@@ -72,7 +64,7 @@ def load(given, **changes):
 
 
 def give_adapters(plan):
-    """The adapters that the neighbours answer with, after one step."""
+    """The adapters that the systems answer with, after one step."""
     for method in ("rag", "cov"):
         plan.folder.mkdir(parents=True, exist_ok=True)
         samples = [Sample(str(i), "answer", f"question {i}", ("an answer",)) for i in range(3)]
@@ -84,29 +76,20 @@ def read(path):
     return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_bytes().decode("latin-1")
 
 
-def test_the_neighbours_are_trained_for_run_and_recorded_by_the_command(plan, tmp_path, capsys):
+def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, tmp_path, capsys):
     give_adapters(plan)
-    table = replication.replicate([plan], replication.NEIGHBOURS)
+    table = replication.replicate([plan], replication.RELATED)
     assert table.stage.tolist() == ["learners", "related"]
     assert "RRR: 6 questions in" in (said := capsys.readouterr().out)
     assert said.rstrip().endswith((plan.results / "related.md").read_text().rstrip())  # the table stands at the end
-    ends = (
-        "csv",
-        "md",
-        "png",
-        "manifest.json",
-        "predictions.jsonl.gz",
-        "outcomes.csv.gz",
-        "qualities.csv.gz",
-        "costs.csv",
-    )
-    for name in (*(f"related.{end}" for end in ends), "train.evaluator.json", "train.rewriter.losses.csv"):
+    ends = "csv md png manifest.json predictions.jsonl.gz outcomes.csv.gz qualities.csv.gz costs.csv"
+    for name in (*(f"related.{end}" for end in ends.split()), "train.evaluator.json", "train.rewriter.losses.csv"):
         assert (plan.results / name).exists(), name
     manifest = json.loads((plan.results / "related.manifest.json").read_text())
     assert set(manifest["adapters"]) == {"rag", "cov", "rewrite-reward", "evaluator", "entailment"}
     assert manifest["data"]["questions"]["n"] == 6
     rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.gz").splitlines()]
-    assert list(dict.fromkeys(row["system"] for row in rows)) == list(plan.related.neighbours)
+    assert list(dict.fromkeys(row["system"] for row in rows)) == list(plan.related.related_systems)
     root = tmp_path / "project" / "results" / "real" / "toy"
     root.mkdir(parents=True)
     shutil.copytree(plan.results, root / "seed-1", ignore=shutil.ignore_patterns("adapters", "journal*", "train*"))
@@ -118,7 +101,7 @@ def test_the_neighbours_are_trained_for_run_and_recorded_by_the_command(plan, tm
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, tmp_path, monkeypatch):
-    given |= {"neighbours": "RAG trained,A²R,FaVe", "learners": "evaluator,entailment"}
+    given |= {"related_systems": "RAG trained,A²R,FaVe", "learners": "evaluator,entailment"}
     plan = load(given)
     give_adapters(plan)
     replication.replicate([plan], ["learners"])
@@ -168,21 +151,19 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
     assert chain["rounds"][0]["query"].startswith("⟨question")
 
 
-def test_n_related_is_how_many_questions_of_each_set_are_asked(given):
-    assert load(given).comparing().data.n_questions == 0  # the settings' own: all
-    assert load(given, n_related=1).comparing().data.n_questions == 1
-    assert load(given, n_related=1).testing().data.n_questions == 0  # the other tables ask as many as before
-    assert load(given, n_related=1).testing() == load(given).testing()
+def test_the_settings_choose_how_many_questions_the_comparison_asks_and_the_command_before_them(given, settings):
+    assert load(given).comparing().data.n_questions == 0  # as the settings say: all
+    settings("[related]\nn_questions = 0", "[related]\nn_questions = 7")
+    assert (load(given).comparing().data.n_questions, load(given).testing().data.n_questions) == (7, 0)
+    assert load(given, n_questions=1).comparing().data.n_questions == 1
 
 
 def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypatch):
-    plan = load(given, neighbours="RAG trained,RRR,CRAG")
+    plan = load(given, related_systems="RAG trained,RRR,CRAG")
     command = "run python -m covrag_lite.replication smollm2-135m --stages"
     with pytest.raises(FileNotFoundError, match=f"the rewriter's reader is the adapter 'rag': {command} rag, with"):
         replication.replicate([plan], ["learners"])
-    told = (
-        f"the neighbours need evaluator, rag, rewrite-reward: {command} rag,learners, with the parameters of this run"
-    )
+    told = f"the related systems need evaluator, rag, rewrite-reward: {command} rag,learners, with the parameters of"
     with pytest.raises(FileNotFoundError, match=told):
         replication.replicate([plan], ["related"])
     give_adapters(plan)
@@ -193,52 +174,83 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypa
 
 def test_a_learner_that_is_done_is_not_trained_again_unless_with_other_settings(given, monkeypatch):
     plan, trained = load(given), []
-    give_adapters(plan)
-    real = heads.train
+    plan.results.mkdir(parents=True)
+    monkeypatch.setattr(learners, "lacks", lambda system, config: [])
 
-    def killed(config):
-        raise KeyboardInterrupt
+    def pretend(config, name):
+        if name == killed:
+            raise KeyboardInterrupt
+        trained.append(name)
+        file = learners.manifest_of(config, name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+        return pd.DataFrame({"loss": [1.0]})
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(heads, "train", lambda config, kind: trained.append(kind) or real(config, kind))
-        patch.setattr(rewards, "train", killed)
+    monkeypatch.setattr(learners, "train", pretend)
+    killed = "rewriter"
+    with pytest.raises(KeyboardInterrupt):
         replication.replicate([plan], ["learners"])
     assert not plan.learnt.exists()
-    monkeypatch.setattr(heads, "train", lambda config, kind: trained.append(kind) or real(config, kind))
+    killed = ""
     other = load(given, n_learnt=9)  # what was begun only may go on with other settings, and then all of it does
     replication.replicate([other], ["learners"])
-    assert trained == ["evaluator", "entailment"] * 2
+    assert trained == ["evaluator", "entailment"] * 2 + ["rewriter"]
     replication.replicate([other], ["learners"])
-    assert len(trained) == 4
-    with pytest.raises(
-        ValueError, match="learners.json was made with other parameters: n_learnt was 9 and is 1000; take"
-    ):
+    assert len(trained) == 5
+    with pytest.raises(ValueError, match="learners.json was made with other parameters: n_learnt was 9 and is 20"):
+        replication.replicate([plan], ["learners"])
+
+
+OLD = {"learners": ["evaluator", "rewriter"], "tune": "head", "n_learnt": 20, "n_validated": 4, "n_rewarded": 4}
+
+
+@pytest.mark.parametrize("changed, told", [({}, ""), ({"n_validated": 9}, "n_validated was 9 and is 4")])
+def test_what_an_earlier_version_trained_is_done_if_it_learnt_from_as_many_questions(given, changed, told):
+    plan = load(given, learners="evaluator,rewriter")
+    plan.learnt.parent.mkdir(parents=True)
+    plan.learnt.write_text(json.dumps({"parameters": OLD | {"n_rewrites": 1} | changed}))
+    record = plan.results / "train.evaluator.json"
+    record.write_text(
+        json.dumps({"parameters": {name: OLD[name] for name in ("tune", "n_learnt", "n_validated")} | changed})
+    )
+    learners.manifest_of(plan.learning(), "evaluator").parent.mkdir()
+    learners.manifest_of(plan.learning(), "evaluator").write_text("{}")
+    assert learners.is_done(plan.learning(), "evaluator", record) is not bool(told)
+    with pytest.raises(ValueError, match=told) if told else nullcontext():
         replication.replicate([plan], ["learners"])
 
 
 def test_a_table_that_is_done_is_not_taken_for_one_of_other_questions(given, monkeypatch):
-    monkeypatch.setattr(replication, "lacks", lambda system, config: [])
+    monkeypatch.setattr(related, "lacks", lambda system, config: [])
 
     def make(config, folder):
+        parameters = config.flat() | {"neighbours": config.flat()["related_systems"]}
+        del parameters["related_systems"]  # as earlier versions wrote it
         (folder / "related.md").write_text("")
-        (folder / "related.manifest.json").write_text(json.dumps({"parameters": config.flat()}))
+        (folder / "related.manifest.json").write_text(json.dumps({"parameters": parameters | {"n_related": 0}}))
 
     monkeypatch.setattr(related, "make", make)
-    replication.replicate([load(given, n_related=2)], ["related"])
-    replication.replicate([load(given, n_related=2)], ["related"])
-    with pytest.raises(ValueError, match="related.md was made with other parameters: n_related was 2 and is 3; take"):
-        replication.replicate([load(given, n_related=3)], ["related"])
-    replication.replicate([load(given, n_related=3)], [])  # no other stage minds
+    replication.replicate([load(given)], ["related"])
+    replication.replicate([load(given)], ["related"])
+    with pytest.raises(ValueError, match="related.md was made with other parameters: n_questions was 0 and is 3; take"):
+        replication.replicate([load(given, n_questions=3)], ["related"])
+    replication.replicate([load(given, n_questions=3)], [])  # no other stage minds
 
 
-def test_the_neighbours_are_no_part_of_the_plain_replication():
-    assert not set(replication.STAGES) & set(replication.NEIGHBOURS)
-    assert set(replication.NEIGHBOURS) <= set(replication.FIRST_SEED)
+@pytest.fixture
+def settings(monkeypatch, tmp_path):
+    """Changes the settings of the replication."""
+
+    def change(before, after):
+        file = tmp_path / "replication.toml"
+        file.write_text(plan_file.SETTINGS.read_text().replace(before, after))
+        monkeypatch.setattr(plan_file, "SETTINGS", file)
+
+    return change
 
 
-def test_settings_of_the_neighbours_that_are_of_other_stages_too_are_refused(monkeypatch, tmp_path):
-    settings = tmp_path / "replication.toml"
-    settings.write_text(plan_file.SETTINGS.read_text().replace("[neighbours]\n", "[neighbours]\nepochs = 9\n"))
-    monkeypatch.setattr(plan_file, "SETTINGS", settings)
-    with pytest.raises(ValueError, match="replication.toml, neighbours: epochs would change other stages too"):
+def test_settings_of_related_systems_that_are_of_other_stages_too_are_refused(settings):
+    settings("[related]\n", "[related]\nepochs = 9\n")
+    with pytest.raises(ValueError, match="replication.toml, related: epochs would change other stages too"):
         replication.load_plans("smollm2-135m", {})
+    assert not set(replication.STAGES) & set(replication.RELATED)

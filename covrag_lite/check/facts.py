@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pandas as pd
 
 from benchmarks import rental, report
 from covrag_lite.records import Prediction
-from covrag_lite.related import table as related
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.systems import palette
 from covrag_lite.tables import accuracy as tables
@@ -19,8 +19,8 @@ from covrag_lite.tables import table6 as retrieval
 from covrag_lite.tables.figure4 import Sizes
 from covrag_lite.tables.seeds import Seeds
 
-# What a run's numbers come from: predictions, the neighbours' frame, predictions by retriever, by training seed or by
-# the backbone's size, measured speed.
+# What a run's numbers come from: predictions, the frame of related systems, predictions by retriever, by training seed
+# or by the backbone's size, measured speed.
 Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Seeds | Sizes | Path
 
 
@@ -37,7 +37,7 @@ def facts(basis: Basis) -> dict[str, str]:
     frame = basis if isinstance(basis, pd.DataFrame) else to_frame(basis)
     made = facts_of_accuracy(frame) | facts_of_comparisons(frame) | facts_of_verdicts(frame)
     if isinstance(basis, pd.DataFrame):
-        return made | facts_of_neighbours(frame)
+        return made | facts_of_related(frame)
     return made | facts_of_rewriting(basis) | facts_of_chain(basis)
 
 
@@ -104,8 +104,9 @@ def facts_of_accuracy(frame: pd.DataFrame) -> dict[str, str]:
     return made
 
 
-def facts_of_neighbours(frame: pd.DataFrame) -> dict[str, str]:
-    """CoV-RAG's neighbours: each against it, how well they cite, and who tells best whether an answer was found."""
+def facts_of_related(frame: pd.DataFrame) -> dict[str, str]:
+    """Related systems: each against CoV-RAG, how well they cite, and who tells best whether an answer was found."""
+    related = resolve_name("covrag_lite.related.table")
     made = facts_of_comparisons(frame, related.compare(frame))
     long = related.long_table(frame)
     for row in long[long.metric.isin(related.QUALITY.values())].itertuples():

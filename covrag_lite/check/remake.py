@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pandas as pd
 
@@ -10,8 +11,6 @@ from covrag_lite import config
 from covrag_lite.judging import judges, ranking
 from covrag_lite.judging.answers import Answers, load_answers
 from covrag_lite.records import Prediction
-from covrag_lite.related import table as related
-from covrag_lite.related.tools import wider_passages
 from covrag_lite.runs.choice import choose
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, check_data, load_or_outcomes, load_searches
@@ -28,7 +27,7 @@ def load_basis(run: Recorded, root: Path) -> object:
     if run.table == "table6":
         return load_searches(run)
     if run.table == "related":
-        return load_related(run)
+        return resolve_name("covrag_lite.related.table:load")(run)
     if run.table != "table3":
         return load_or_outcomes(run)
     if not run.config.judging.predictions:
@@ -39,23 +38,9 @@ def load_basis(run: Recorded, root: Path) -> object:
     return answers, judges.load_verdicts(run.file("verdicts.jsonl"))
 
 
-def load_related(run: Recorded) -> pd.DataFrame:
-    """The neighbours' frame: qualities as recorded, accuracies scored again where the data is at hand, and costs."""
-    frame = related.load_frame(run.folder, load_or_outcomes(run, wider_passages))
-    return frame.assign(**{f"cost: {name}": frame.system.map(own) for name, own in load_costs(run).items()})
-
-
-def load_costs(run: Recorded) -> pd.DataFrame:
-    """What each system cost a question."""
-    return pd.read_csv(run.file("costs.csv")).set_index("system")
-
-
 def make_related(run: Recorded, frame: pd.DataFrame, folder: Path) -> None:
-    """The table and the picture of CoV-RAG's neighbours."""
-    costs = load_costs(run).reset_index()
-    related.save(folder, frame, costs, run.manifest["notes"])
-    long = related.long_table(frame)
-    related.plot_costs(long, costs, tables.title("related", run.config, long), folder / "related.png")
+    """The table and the picture of related systems."""
+    resolve_name("covrag_lite.related.table:save")(run, frame, folder)
 
 
 def make_accuracy(run: Recorded, predictions: Sequence[Prediction], folder: Path) -> None:

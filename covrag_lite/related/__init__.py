@@ -1,1 +1,5 @@
-"""CoV-RAG's neighbours (CRAG, A²R, FaVe, RRR): everything that only they need."""
+"""Related systems over the same questions, passages and reader: CRAG, A²R, FaVe (with CoQ and UoQ) and RRR.
+
+Everything that only they need is here: the systems, their prompts, what they need trained, and the table. `systems`,
+`evaluate` and `replication` look it up by name.
+"""

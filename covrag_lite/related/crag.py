@@ -1,41 +1,39 @@
 """CRAG, Corrective Retrieval Augmented Generation (Yan et al. 2024): judge what was retrieved before it is read.
 
-What differs from the paper: the evaluator is a head on a small sentence encoder in place of a T5 (`training.heads`),
-and its thresholds are fitted on validation questions; keywords are written by the backbone as it is, not by ChatGPT;
+What differs from the paper: the evaluator is a head on a small sentence encoder in place of a T5 (`learners`), and
+its thresholds are fitted on validation questions; keywords are written by the backbone as it is, not by ChatGPT;
 "the web" is a second search, by default deeper results of the same corpus; where no strip passes, the best one is read
 rather than none.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.related.aids import Score
+from covrag_lite.related.relevance import SENTENCE_END, Score
 from covrag_lite.tools import Tools
 
 CORRECT, INCORRECT, AMBIGUOUS = "Correct", "Incorrect", "Ambiguous"
 SENTENCES = 2  # of a strip
 STRIPS = 5  # that are kept, the best ones
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
 
 
 def crag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Score the passages; refine them, or search elsewhere, or both; answer from what is left."""
-    aids = tools.aids
-    lower, upper = aids.thresholds
+    related = tools.related
+    lower, upper = related.thresholds
     x = [question.question for question in questions]  # Input: x and D = {d1, …, dk}
     d = tools.search(x)
-    scores = aids.score(x, d)  # 1: E evaluates the relevance of each pair (x, di)
+    scores = related.score(x, d)  # 1: E evaluates the relevance of each pair (x, di)
     actions = [choose_action(one, lower, upper) for one in scores]  # 2: the confidence gives a final judgment
 
     inside = [i for i, action in enumerate(actions) if action != INCORRECT]  # 3 to 5: Knowledge_Refine(x, D)
-    internal = dict(zip(inside, refine([x[i] for i in inside], [d[i] for i in inside], aids.score, lower)))
+    internal = dict(zip(inside, refine([x[i] for i in inside], [d[i] for i in inside], related.score, lower)))
     outside = [i for i, action in enumerate(actions) if action != CORRECT]  # 6 to 11: Web_Search(W rewrites x)
-    terms = dict(zip(outside, aids.name_terms([x[i] for i in outside])))
+    terms = dict(zip(outside, related.name_terms([x[i] for i in outside])))
     queries = {i: terms[i] or x[i] for i in outside}  # no terms: searched as typed
-    found = aids.wider([queries[i] for i in outside])
-    external = dict(zip(outside, refine([x[i] for i in outside], found, aids.score, lower)))
+    found = related.wider([queries[i] for i in outside])
+    external = dict(zip(outside, refine([x[i] for i in outside], found, related.score, lower)))
 
     k = [join(internal.get(i, []), external.get(i, [])) for i in range(len(x))]
     y = tools.answer(x, k)  # 12: G predicts y given x and k

@@ -7,27 +7,28 @@ prompted, not tuned by preferences, as in the paper's StrategyQA rows; fewer ses
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from covrag_lite.records import CITATION, Passage, Prediction, Question, Round
+from covrag_lite.related.prompts import SUB_QUESTIONS
 from covrag_lite.tools import Tools
 
+SESSIONS = 4  # sampled plans a question; the paper has 8
 M = 2  # documents a sub-question is answered from
 
 
-def fave(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+def fave(questions: Sequence[Question], tools: Tools, n_sessions: int = SESSIONS) -> list[Prediction]:
     """Plan several sessions of sub-questions, keep the best, answer its sub-questions apart, conclude."""
-    aids = tools.aids
+    related = tools.related
     q = [question.question for question in questions]
-    sessions = aids.plan(q, aids.sessions)  # 1: sample sessions s = (q1, …, qN)
+    sessions = related.plan(q, n_sessions)  # 1: sample sessions s = (q1, …, qN)
     flat = [(i, s, sub) for i, many in enumerate(sessions) for s, session in enumerate(many) for sub in session]
     subs = [sub for *_, sub in flat]
     documents, tops = find(subs, tools)  # 2: the top M documents of each sub-question, in parallel
-    relevant = aids.is_relevant([q[i] for i, *_ in flat], subs)  # 3: relevance to q, answerability by documents
+    relevant = related.is_relevant([q[i] for i, *_ in flat], subs)  # 3: relevance to q, answerability by documents
     marks: dict[tuple[int, int], list[tuple[bool, float]]] = {}
     for (i, s, _), fits, top in zip(flat, relevant, tops):
         marks.setdefault((i, s), []).append((fits, top))
-    quality = {place: rate(many, aids.sub_questions) for place, many in marks.items()}
+    quality = {place: rate(many) for place, many in marks.items()}
     best = [max(range(len(many)), key=lambda s: quality[i, s]) for i, many in enumerate(sessions)]
 
     chosen = [place for place, (i, s, _) in enumerate(flat) if s == best[i]]  # 4: factored answers of the best
@@ -41,18 +42,18 @@ def fave(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
 
 def union_of_queries(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """UoQ, FaVe without its verification: one session, the model's first choice."""
-    return fave(questions, replace(tools, aids=replace(tools.aids, sessions=1)))
+    return fave(questions, tools, n_sessions=1)
 
 
 def chain_of_queries(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """CoQ: a sub-question, its answer, and from both the next sub-question, until nothing is left to ask."""
-    aids = tools.aids
+    related = tools.related
     q = [question.question for question in questions]
     steps: list[list[Round]] = [[] for _ in q]
     open_ = list(range(len(q)))
-    for _ in range(aids.sub_questions):
+    for _ in range(SUB_QUESTIONS):
         so_far = [[(one.query, one.answer) for one in steps[i]] for i in open_]
-        subs = aids.follow_up([q[i] for i in open_], so_far)  # chain C1: answers lead to the next query
+        subs = related.follow_up([q[i] for i in open_], so_far)  # chain C1: answers lead to the next query
         subs = [sub or ("" if steps[i] else q[i]) for i, sub in zip(open_, subs)]  # at least the question itself
         asked = [(i, sub) for i, sub in zip(open_, subs) if sub and sub not in [one.query for one in steps[i]]]
         open_ = [i for i, _ in asked]
@@ -69,14 +70,14 @@ def find(subs: Sequence[str], tools: Tools) -> tuple[list[list[Passage]], list[f
     """Each sub-question's top M documents in the order of their scores, and the first one's score."""
     found = tools.search(subs)
     documents, tops = [], []
-    for passages, scores in zip(found, tools.aids.score(subs, found)):
+    for passages, scores in zip(found, tools.related.score(subs, found)):
         order = sorted(range(len(passages)), key=lambda place: -scores[place])[:M]
         documents.append([passages[place] for place in order])
         tops.append(scores[order[0]])
     return documents, tops
 
 
-def rate(marks: Sequence[tuple[bool, float]], most: int) -> float:
+def rate(marks: Sequence[tuple[bool, float]], most: int = SUB_QUESTIONS) -> float:
     """A session's quality, equations 2 to 4: r = (r_q + r_d) / 2; δ is the most sub-questions that a session has."""
     r_q = min(sum(fits for fits, _ in marks), most) / most
     r_d = sum(top for _, top in marks) / len(marks)
@@ -85,7 +86,11 @@ def rate(marks: Sequence[tuple[bool, float]], most: int) -> float:
 
 def as_references(steps: Sequence[Round]) -> list[Passage]:
     """Sub-questions with their answers, to be read like passages."""
-    return [Passage(f"step {i}", one.query, f"{one.query} {_unmarked(one.answer)}") for i, one in enumerate(steps, 1)]
+    made = []
+    for i, one in enumerate(steps, 1):
+        said = " ".join(CITATION.sub(" ", one.answer).split())
+        made.append(Passage(f"step {i}", one.query, f"{one.query} {said}"))
+    return made
 
 
 def conclude(
@@ -115,7 +120,3 @@ def _point_to_passages(answer: str, steps: Sequence[Round], union: Sequence[Pass
         return "".join(f"[{union.index(passage) + 1}]" for passage in dict.fromkeys(passages))
 
     return CITATION.sub(lambda mark: marks_of(int(mark[1])), answer)
-
-
-def _unmarked(answer: str) -> str:
-    return " ".join(CITATION.sub(" ", answer).split())

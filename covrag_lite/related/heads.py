@@ -1,7 +1,7 @@
 """CRAG's retrieval evaluator and a proxy for entailment, learnt from what the data settles: which passages are gold.
 
-Both are a logistic regression on a frozen encoder's features (`model.pairs`), made in a minute on a CPU, or with
-`tune = "whole"` the encoder itself (`tuning`). notebooks/train_related.ipynb calls `train`.
+Both are a logistic regression on a frozen encoder's features, made in a minute on a CPU, or with `tune = "whole"` the
+encoder itself.
 """
 
 import random
@@ -16,18 +16,24 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import digest, load_passages, load_questions
-from covrag_lite.engine.weights import hash_encoder
+from covrag_lite.engine.weights import find_encoder, hash_encoder
 from covrag_lite.oracle import supporting
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, features_of, load_rate
+from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, encode_pairs, features_of, load_rate
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
-from covrag_lite.sources import Source, load_sources
+from covrag_lite.runs.progress import track
+from covrag_lite.sources import load_sources
 
-KINDS = ("evaluator", "entailment")
 SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions
 DECAY = 1e-3  # of the head's weights
 NAME = re.compile(r"[A-Z0-9][\w'-]*(?:\s[A-Z][\w'-]*)*")
+# Of an encoder that is tuned; the rate is usual for its size.
+BATCH = 32
+EPOCHS = 2
+LEARNING_RATE = 5e-5
+WARMUP = 0.1  # share of the steps
+LONGEST = 256  # tokens of a pair
 
 
 Labelled = list[tuple[Pair, bool | None]]  # None: a passage that holds the answer but is not the gold one
@@ -55,8 +61,7 @@ def entailment_pairs(questions: Sequence[Question], search: Search, passages: Se
     made = []
     for pair, right in relevance_pairs(questions, search, passages):
         question = by_text[pair.question]
-        gold = question.answers[0]
-        made.append((Pair(pair.question, pair.passage, gold), right))
+        made.append((Pair(pair.question, pair.passage, question.answers[0]), right))
         others = [name for name in NAME.findall(pair.passage.text) if not is_same(name, question)]
         if others:  # a wrong answer that stands in the passage, as a reader might take it from there
             made.append((Pair(pair.question, pair.passage, rng.choice(others)), False))
@@ -91,6 +96,42 @@ def fit(features: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     return told | {"bias": float(f"{found[-1] - slopes @ middle:.5g}")}
 
 
+def tune(config: Config, rows: Sequence[tuple[Pair, bool]], folder: Path, premise_first: bool) -> None:
+    """Tune the whole encoder with one score on top, and write it as a model folder: minutes on a GPU.
+
+    Both kinds of pairs weigh alike, as for a head.
+    """
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    start = find_encoder(config.retrieval.encoder)
+    device = "cuda" if torch.cuda.is_available() and config.model.device != "cpu" else "cpu"
+    torch.manual_seed(config.training.training_seed)
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    network = AutoModelForSequenceClassification.from_pretrained(start, num_labels=1, use_safetensors=True)
+    network.to(device).train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+    n_true = sum(right for _, right in rows)
+    heavier = torch.tensor((len(rows) - n_true) / n_true, device=device)  # so much more a true pair weighs
+    rng = random.Random(config.training.training_seed)
+    order = [i for _ in range(EPOCHS) for i in rng.sample(range(len(rows)), len(rows))]
+    batches = [order[first : first + BATCH] for first in range(0, len(order), BATCH)]
+    rise = max(1, round(WARMUP * len(batches)))
+    for number, places in enumerate(track(batches, "tune", "batch", total=len(batches))):
+        share = min((number + 1) / rise, (len(batches) - number) / max(1, len(batches) - rise))
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * share
+        read = encode_pairs(tokenizer, [rows[i][0] for i in places], premise_first, LONGEST)
+        logits = network(**read.to(device)).logits[:, 0]  # (pairs)
+        truth = torch.tensor([float(rows[i][1]) for i in places], device=device)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), truth, pos_weight=heavier)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def fit_thresholds(best: Sequence[float], found: Sequence[bool], sure: float = SURE) -> tuple[float, float]:
     """CRAG's two thresholds on a question's best score: below the first nothing was found, from the second on it was.
 
@@ -110,57 +151,46 @@ def fit_thresholds(best: Sequence[float], found: Sequence[bool], sure: float = S
     return round(lower, 4), round(upper, 4)
 
 
-def train(config: Config, kind: str) -> pd.DataFrame:
-    """Train the evaluator or the entailment proxy into `adapters_out`/<kind>; returns how good it is on validation."""
-    if kind not in KINDS:
-        raise ValueError(f"learner {kind!r} is not known; use some of {', '.join(KINDS)}, rewriter")
-    settings = config.related
-    start = time.perf_counter()
+def train(config: Config, name: str) -> pd.DataFrame:
+    """Train the evaluator or the entailment proxy into `adapters_out`; returns its quality on validation questions."""
+    settings, encoder, start = config.related, config.retrieval.encoder, time.perf_counter()
     sources = load_sources(config.change(n_train_questions=settings.n_learnt))
-    rows = [row for one in sources for row in PAIRS[kind](one.questions, one.search, one.passages)]
+    rows = [row for one in sources for row in PAIRS[name](one.questions, one.search, one.passages)]
     rows = [(pair, right) for pair, right in rows if right is not None]
     if len({right for _, right in rows}) < 2:
-        raise ValueError(
-            f"the {kind} has nothing to tell apart: all {len(rows)} pairs are alike; learn from more questions"
-        )
-    folder = resolve(config.training.adapters_out) / kind
+        raise ValueError(f"the {name} has nothing to learn: all {len(rows)} pairs are alike; take more questions")
+    folder = resolve(config.training.adapters_out) / name
     folder.mkdir(parents=True, exist_ok=True)
-    about = describe_training(config, kind, sources, rows)
-    if settings.tune == "head":
-        pairs, truth = zip(*rows)
-        about["head"] = fit(features_of(config.retrieval.encoder)(pairs), np.array(truth))
-    elif settings.tune == "whole":
-        from covrag_lite.related.tuning import tune
-
-        tune(config, rows, folder, kind == "entailment")
-    else:
-        raise ValueError(f"tune {settings.tune!r} is not known; use 'head' or 'whole'")
-    save_manifest(folder / ABOUT, about)  # its scores can be read only once it says what it is
-    load_rate.cache_clear()
-    questions = load_questions(config.change(split="validation", n_questions=settings.n_validated))
-    search = load_retriever(config.retrieval, load_passages(config))
-    report, thresholds = validate(kind, folder, config.retrieval.encoder, questions, search)
-    if kind == "evaluator":
-        about["thresholds"] = thresholds
-    about["validation"] = report.astype(object).where(report.notna(), None).to_dict("records")
-    about["seconds"] = round(time.perf_counter() - start, 1)
-    save_manifest(folder / ABOUT, about)
-    return report
-
-
-def describe_training(config: Config, kind: str, sources: Sequence[Source], rows: Labelled) -> dict:
-    """What a trained folder must tell: its encoder, its data, its code."""
     questions = [question for one in sources for question in one.questions]
-    return {
-        "kind": kind,
-        "tune": config.related.tune,
-        "encoder": config.retrieval.encoder,
-        "encoder_sha256": hash_encoder(config.retrieval.encoder),
+    about = {
+        "kind": name,
+        "tune": settings.tune,
+        "encoder": encoder,
+        "encoder_sha256": hash_encoder(encoder),
         "data": Path(config.data.data).name,  # not where it lies
         "questions": {"n": len(questions), "sha256": digest(questions)},
         "pairs": len(rows),
         **find_commit(),
     }
+    if settings.tune == "head":
+        pairs, truth = zip(*rows)
+        about["head"] = fit(features_of(encoder)(pairs), np.array(truth))
+    elif settings.tune == "whole":
+        tune(config, rows, folder, premise_first=name == "entailment")
+    else:
+        raise ValueError(f"tune {settings.tune!r} is not known; use 'head' or 'whole'")
+    save_manifest(folder / ABOUT, about)  # its scores can be read only once it says what it is
+    load_rate.cache_clear()
+    questions = load_questions(config.change(split="validation", n_questions=settings.a_fifth))
+    report, thresholds = validate(
+        name, folder, encoder, questions, load_retriever(config.retrieval, load_passages(config))
+    )
+    if name == "evaluator":
+        about["thresholds"] = thresholds
+    about["validation"] = report.astype(object).where(report.notna(), None).to_dict("records")
+    about["seconds"] = round(time.perf_counter() - start, 1)
+    save_manifest(folder / ABOUT, about)
+    return report
 
 
 def validate(
@@ -177,11 +207,10 @@ def validate(
     shown = {kind: scores[settled]} | {f"{name} alone": plain[:, FEATURES.index(name)] for name in simple}
     table = []
     for name, values in shown.items():
-        area, low, high = metrics.auroc(values, truth)
         right = (values >= 0.5) == truth
         shares = (right.mean(), (right[truth].mean() + right[~truth].mean()) / 2) if name == kind else (np.nan, np.nan)
         majority = max(truth.mean(), 1 - truth.mean())
-        table.append((name, len(truth), *(100 * share for share in (majority, *shares)), area, low, high))
+        table.append((name, len(truth), *(100 * share for share in (majority, *shares)), *metrics.auroc(values, truth)))
     columns = ["score", "n", "majority (%)", "right (%)", "balanced (%)", "AUROC", "low", "high"]
     return pd.DataFrame(table, columns=columns).round(3), thresholds
 

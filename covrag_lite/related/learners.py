@@ -1,58 +1,174 @@
-"""What CoV-RAG's neighbours need trained, into the folder of the adapters: the stage `learners` of `replication`.
+"""What related systems need trained, into the folder of the adapters; of these, Rewrite-Retrieve-Read's rewriter.
 
-A learner that is done is not trained again, unless with other settings. One that was killed begins anew; the rewriter
-goes on from the journal and from its last checkpoint.
+RRR (Ma et al. 2023; in the paper's Table 2) warms a small model up, then runs PPO on the reader's score. Ours samples
+rewrites, lets the reader answer from what each of them finds, and learns those with the highest reward by QLoRA: one
+step of expert iteration, with the same signal and no critic. The reader has learnt from the same questions, so it may
+answer some that a search would have lost.
 """
 
 import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
-from covrag_lite.config import Config, resolve
-from covrag_lite.related import heads, rewards
+import pandas as pd
+
+from covrag_lite import metrics, prompts, recipe
+from covrag_lite.config import Config, Related, migrate, resolve
+from covrag_lite.engine.local import load_model
+from covrag_lite.oracle import is_right, supporting
+from covrag_lite.plan import Plan, tell_changes
+from covrag_lite.records import Question, Sample, Search
+from covrag_lite.related import heads
 from covrag_lite.related.relevance import ABOUT
+from covrag_lite.related.tools import HEADS, lacks
+from covrag_lite.revisions import tidy
+from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import find_commit, save_manifest
+from covrag_lite.sources import Source, load_sources
+from covrag_lite.systems import find_system
+from covrag_lite.task_model import TaskModel
 
-HEAD = ("tune", "n_learnt", "n_validated")  # the settings that a head depends on
-REWRITER = ("n_rewarded", "n_rewrites")
+REWRITES = 4  # sampled a question, for the reader to reward
+HIT = 0.5  # of the reward for finding the answer, whatever the reader makes of it
+REWRITER = "rewrite-reward"
+STEP_TOKENS = 2048  # between two updates: a rewrite with its prompt is some 70 tokens, and there are a thousand
+EPOCHS = 2
 
 
-def train(config: Config, results: Path, learnt: Path) -> None:
-    """Every configured learner; what each tells of itself goes to the results, and `learnt` says that all is done."""
+def propose(questions: Sequence[str], rewriter: TaskModel) -> list[list[str]]:
+    """Candidates for each question, itself first: the likeliest rewrite, samples, key terms, question and guess."""
+    asked = [prompts.build_rewrite(one) for one in questions]
+    limit = rewriter.settings.max_revised_tokens
+    written = [rewriter.write("rewrite", asked, limit, number) for number in (None, *range(REWRITES))]
+    guesses, terms = rewriter.guess(questions), rewriter.name_terms(questions)
+    made = []
+    for question, guess, some, *rewrites in zip(questions, guesses, terms, *written):
+        every = [question, *map(tidy, rewrites), tidy(some), tidy(f"{question.rstrip('? ')}? {guess}")]
+        made.append([one for one in dict.fromkeys(every) if one])
+    return made
+
+
+def rewards(
+    questions: Sequence[Question], candidates: Sequence[Sequence[str]], searches: Sequence[Search], reader: TaskModel
+) -> list[list[float]]:
+    """What the reader makes of each candidate: 1 for a right answer, and a half for a passage that states it."""
+    flat = [(search, question, one) for search, question, many in zip(searches, questions, candidates) for one in many]
+    found = []
+    for search, rows in groupby(flat, key=itemgetter(0)):
+        found += search([one for *_, one in rows])
+    answers = reader.answer([question.question for _, question, _ in flat], found)
+    values = []
+    for (_, question, _), passages, answer in zip(flat, found, answers):
+        values.append(float(is_right(answer, question)) + HIT * bool(supporting(question, passages)))
+    left = iter(values)
+    return [[next(left) for _ in many] for many in candidates]
+
+
+def choose(candidates: Sequence[str], values: Sequence[float]) -> str | None:
+    """The best candidate, of equals the first, so the question itself unless one is better; None where all fail."""
+    best = max(range(len(values)), key=lambda place: values[place])
+    return candidates[best] if values[best] else None
+
+
+def reward_samples(sources: Sequence[Source], rewriter: TaskModel, reader: TaskModel) -> list[Sample]:
+    """What the rewriter learns: for each question that some candidate answers, the one that does it best."""
+    asked = [(one, source.search) for source in sources for one in source.questions]
+    asked = [(one, search) for one, search in asked if not metrics.is_defective(one.answers)]
+    questions, searches = [one for one, _ in asked], [search for _, search in asked]
+    candidates = propose([one.question for one in questions], rewriter)
+    samples = []
+    for question, many, own in zip(questions, candidates, rewards(questions, candidates, searches, reader)):
+        best = choose(many, own)
+        if best:
+            samples.append(Sample(question.id, "answer", prompts.build_rewrite(question.question), (best,)))
+    if not samples:
+        raise ValueError("no rewrite was rewarded: the reader answers none of these questions; learn from more of them")
+    return samples
+
+
+def train_rewriter(config: Config) -> pd.DataFrame:
+    """Train the rewriter into `adapters_out`, with the adapter `rag` as its reader; returns its losses.
+
+    Its steps are small, so that a thousand samples are many of them.
+    """
+    model, journal = load_model(config.model, config.training.execution), Journal(config.journal())
+    reader = TaskModel(config.model, model.with_adapter("rag"), journal)
+    rewriter = TaskModel(config.model, model.with_adapter(""), journal)
+    sources = load_sources(config.change(n_train_questions=config.related.a_fifth))
+    samples = reward_samples(sources, rewriter, reader)
+    changed = sum(sample.prompt != prompts.build_rewrite(sample.target[0]) for sample in samples)
+    print(f"{len(samples)} rewarded rewrites, {changed} of them other than the question itself", flush=True)
+    own = config.change(step_tokens=STEP_TOKENS, pack_tokens=STEP_TOKENS, epochs=EPOCHS)
+    return recipe.train_adapter(own, REWRITER, samples)
+
+
+def train(config: Config, name: str) -> pd.DataFrame:
+    """Train a learner into `adapters_out`; a head's quality on validation questions, or the rewriter's losses."""
+    if name not in (*HEADS, "rewriter"):
+        raise ValueError(f"learner {name!r} is not known; use some of {', '.join(HEADS)}, rewriter")
+    return train_rewriter(config) if name == "rewriter" else heads.train(config, name)
+
+
+def train_stage(plan: Plan) -> None:
+    """The stage `learners`: each tells of itself among the results, and `plan.learnt` says that all is done."""
+    config = plan.learning()
+    if "rewriter" in config.related.learners and "rag" in lacks(find_system("RAG trained"), config):
+        raise FileNotFoundError(f"the rewriter's reader is the adapter 'rag': {plan.tell_stages(['rag'])}")
+    settings = {name: config.flat()[name] for name in ("learners", "tune", "n_learnt")}
     for name in config.related.learners:
-        told = results / f"train.{name}.json"
+        told = plan.results / f"train.{name}.json"
         if is_done(config, name, told):
             print(f"{name}: done already", flush=True)
-        elif name == "rewriter":
-            train_rewriter(config, told)
-        else:
-            train_head(config, name, told)
-    settings = {name: value for name, value in config.flat().items() if name in ("learners", *HEAD, *REWRITER)}
-    learnt.parent.mkdir(parents=True, exist_ok=True)
-    save_manifest(learnt, {**find_commit(), "parameters": settings})
+            continue
+        report = train(config, name)
+        print(f"{name}\n{report.tail(5).to_string(index=False)}", flush=True)
+        if name == "rewriter":
+            report.to_csv(told.with_suffix(".losses.csv"), index=False, float_format="%.4g")
+        save_manifest(told, {"parameters": settings} | json.loads(manifest_of(config, name).read_text()))
+    plan.learnt.parent.mkdir(parents=True, exist_ok=True)
+    save_manifest(plan.learnt, {**find_commit(), "parameters": settings})
+
+
+def manifest_of(config: Config, name: str) -> Path:
+    """The file that a learner's training ends with."""
+    folder = resolve(config.training.adapters_out)
+    return folder / REWRITER / "manifest.json" if name == "rewriter" else folder / name / ABOUT
 
 
 def is_done(config: Config, name: str, told: Path) -> bool:
     """Was it trained with these settings, and is it still there?"""
-    folder = resolve(config.training.adapters_out)
-    file = folder / rewards.NAME / "adapter_config.json" if name == "rewriter" else folder / name / ABOUT
-    if not told.exists() or not file.exists():
+    if not told.exists() or not manifest_of(config, name).exists():
         return False
-    was, now = json.loads(told.read_text())["parameters"], config.flat()
-    return all(was.get(one) == now[one] for one in (REWRITER if name == "rewriter" else HEAD))
+    was, now = (learnt_by(one, name) for one in (json.loads(told.read_text())["parameters"], config.flat()))
+    return was == now
 
 
-def train_head(config: Config, name: str, told: Path) -> None:
-    """The evaluator or the entailment proxy, and how good it is on validation questions."""
-    report = heads.train(config, name)
-    print(f"{name}, on validation questions\n{report.to_string(index=False)}", flush=True)
-    about = json.loads((resolve(config.training.adapters_out) / name / ABOUT).read_text())
-    settings = {one: value for one, value in config.flat().items() if one in HEAD}
-    save_manifest(told, about | {"parameters": settings})
+def learnt_by(parameters: Mapping[str, object], name: str) -> dict[str, object]:
+    """The settings that a learner depends on; earlier versions chose each of them apart."""
+    fifth = Related(n_learnt=parameters["n_learnt"]).a_fifth
+    if name == "rewriter":
+        own = {"n_rewarded": fifth, "n_rewrites": REWRITES}
+    else:
+        own = {"tune": "", "n_learnt": 0, "n_validated": fifth}
+    return {one: parameters.get(one, value) for one, value in own.items()}
 
 
-def train_rewriter(config: Config, told: Path) -> None:
-    """RRR's rewriter, with its losses."""
-    losses, sentence = rewards.train(config)
-    print(sentence, flush=True)
-    losses.to_csv(told.with_suffix(".losses.csv"), index=False, float_format="%.4g")
-    told.write_bytes((resolve(config.training.adapters_out) / rewards.NAME / "manifest.json").read_bytes())
+def hold_to(plan: Plan) -> None:
+    """Refuse other parameters than those with which a stage was done; one that was begun only may go on with others."""
+
+    def learning(one: Mapping[str, object]) -> dict[str, object]:
+        settings = [learnt_by(one, name) for name in one["learners"]]
+        return {"learners": one["learners"]} | {name: value for own in settings for name, value in own.items()}
+
+    def comparing(one: Mapping[str, object]) -> dict[str, object]:
+        return {name: migrate(one)[name] for name in ("related_systems", "n_questions", "entailment", "wider")}
+
+    table = plan.results / "related.md"
+    stages = ((plan.learnt, plan.learnt, learning), (table, table.with_suffix(".manifest.json"), comparing))
+    for done, record, choose in stages:
+        if done.exists():
+            told = tell_changes(choose(json.loads(record.read_text())["parameters"]), choose(plan.comparing().flat()))
+            if told:
+                raise ValueError(f"{done} was made with other parameters: {told}; take those, or remove that file")

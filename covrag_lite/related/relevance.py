@@ -1,11 +1,11 @@
 """Does a passage fit a question, does it entail an answer: pairs of texts, scored from 0 to 1 by a small encoder.
 
-Either a linear head on a frozen sentence encoder, made by `training.heads` and small enough to ship, or a whole network
-with a classifier on top: one that was tuned here, or an entailment model by its hub id or folder. `aiding` hands both
-to the systems.
+Either a linear head on a frozen sentence encoder, small enough to ship, or a whole network with a classifier on top:
+one that was tuned here (`learners` trains both), or an entailment model by its hub id or folder.
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,12 +17,15 @@ import numpy as np
 from covrag_lite.engine import weights
 from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage
-from covrag_lite.related.crag import SENTENCE_END
 from covrag_lite.retrieval.dense import load_encoder
 
 if TYPE_CHECKING:
-    from covrag_lite.related.aids import Entail, Score
+    from transformers import PreTrainedTokenizerBase
 
+# Questions, their passages -> each passage's relevance; and with statements -> does the evidence entail them? 0 to 1
+Score = Callable[[Sequence[str], Sequence[Sequence[Passage]]], list[list[float]]]
+Entail = Callable[[Sequence[str], Sequence[Sequence[Passage]], Sequence[str]], list[float]]
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
 ABOUT = "head.json"  # what a folder trained here tells of itself; of a head also the weights
 BATCH = 32
 GPU_BATCH = 256  # a GPU takes hardly longer for it than for a few
@@ -49,8 +52,6 @@ class Pair:
 
 
 Rate = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> scores from 0 to 1
-
-
 FEATURES = (
     "cosine",  # of question and passage
     "cosine of the title",
@@ -164,8 +165,22 @@ def read_about(folder: Path) -> dict:
     return json.loads(file.read_text()) if file.exists() else {}
 
 
+def encode_pairs(
+    tokenizer: "PreTrainedTokenizerBase", pairs: Sequence[Pair], premise_first: bool, longest: int
+) -> dict:
+    """Pairs as a batch; entailment models read the passage first, relevance models the question."""
+    texts = [[one.asked for one in pairs], [one.evidence for one in pairs]]
+    return tokenizer(
+        *(texts[::-1] if premise_first else texts),
+        truncation="only_first" if premise_first else "only_second",
+        max_length=min(longest, tokenizer.model_max_length),
+        padding=True,
+        return_tensors="pt",
+    )
+
+
 def load_classifier(folder: Path, premise_first: bool) -> Rate:
-    """A whole network over pairs; entailment models read the passage first, relevance models the question."""
+    """A whole network over pairs."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -173,27 +188,17 @@ def load_classifier(folder: Path, premise_first: bool) -> Rate:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True).to(device).eval()
     label = find_label(network.config.id2label, folder)
-
-    def rate_batch(batch: Sequence[Pair]) -> list[float]:
-        texts = [[one.asked for one in batch], [one.evidence for one in batch]]
-        read = tokenizer(
-            *(texts[::-1] if premise_first else texts),
-            truncation="only_first" if premise_first else "only_second",
-            max_length=min(LONGEST, tokenizer.model_max_length),
-            padding=True,
-            return_tensors="pt",
-        )
-        with torch.inference_mode():
-            logits = network(**read.to(device)).logits.float()  # (pairs, labels)
-        return (logits.sigmoid()[:, 0] if label is None else logits.softmax(1)[:, label]).tolist()
+    size = GPU_BATCH if device == "cuda" else BATCH
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
         different = sorted(dict.fromkeys(pairs), key=lambda pair: len(pair.evidence))  # equal ones once, little padding
         known: dict[Pair, float] = {}
-        size = GPU_BATCH if device == "cuda" else BATCH
         for start in range(0, len(different), size):
             batch = different[start : start + size]
-            known.update(zip(batch, rate_batch(batch)))
+            with torch.inference_mode():
+                logits = network(**encode_pairs(tokenizer, batch, premise_first, LONGEST).to(device)).logits.float()
+            scores = logits.sigmoid()[:, 0] if label is None else logits.softmax(1)[:, label]  # logits: (pairs, labels)
+            known.update(zip(batch, scores.tolist()))
         return np.array([known[pair] for pair in pairs], float)
 
     return rate
@@ -212,15 +217,10 @@ def find_label(labels: dict[int, str], folder: Path) -> int | None:
 @cache
 def load_rate(folder: Path, premise_first: bool) -> Rate:
     """The scores of a folder: its head's, or its whole network's."""
-    return load_head(folder) if is_head(folder) else load_classifier(folder, premise_first)
+    return load_head(folder) if "head" in read_about(folder) else load_classifier(folder, premise_first)
 
 
-def is_head(folder: Path) -> bool:
-    """Is it a head of ours, and not a whole network?"""
-    return "head" in read_about(folder)
-
-
-def as_score(rate: Rate) -> "Score":
+def as_score(rate: Rate) -> Score:
     """Each passage's relevance to its question, as CRAG and FaVe ask for it."""
 
     def score(x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[list[float]]:
@@ -230,18 +230,13 @@ def as_score(rate: Rate) -> "Score":
     return score
 
 
-def as_entail(rate: Rate, one_by_one: bool) -> "Entail":
+def as_entail(rate: Rate, one_by_one: bool) -> Entail:
     """Whether passages entail a statement: by all of them as one text or, for those trained here, by the best one."""
 
     def entail(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[float]:
-        groups = k if one_by_one else [[join(own)] for own in k]
+        groups = k if one_by_one else [[Passage("", "", " ".join(f"{p.title} {p.text}" for p in own))] for own in k]
         pairs = [Pair(question, passage, said) for question, own, said in zip(x, groups, y) for passage in own]
         values = iter(rate(pairs).tolist())
         return [max((next(values) for _ in own), default=0.0) for own in groups]
 
     return entail
-
-
-def join(passages: Sequence[Passage]) -> Passage:
-    """Several passages as one."""
-    return Passage("", "", " ".join(f"{passage.title} {passage.text}" for passage in passages))

@@ -1,42 +1,56 @@
-"""CoV-RAG beside its neighbours: accuracy, citation quality as in ALCE, and cost, in one table and one picture.
+"""CoV-RAG beside related systems: who can run, what each costs, and accuracy, citation quality and cost in one table.
 
-Made from the tidy frame with the columns that `add_quality` puts beside it, and from the costs that
-`covrag_lite.related.run` counts; both are recorded, so that `check` can make the table anew without a model.
+The table is made from the tidy frame with the columns of `add_quality` and `add_costs` beside it. Both are recorded, so
+that it can be made anew without a model.
 """
 
+import gzip
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from covrag_lite import metrics
+from covrag_lite import evaluate, metrics
 from covrag_lite.config import ROOT, Config
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.records import CITATION, Passage, Prediction, Question
-from covrag_lite.related import run as related
-from covrag_lite.related.aids import Entail, Score
-from covrag_lite.related.citing import ENTAILED, STATEMENT_END, assess
-from covrag_lite.related.tools import wider_passages
+from covrag_lite.engine.weights import hash_files
+from covrag_lite.evaluate import Resources
+from covrag_lite.plan import Plan
+from covrag_lite.records import CITATION, Prediction
+from covrag_lite.related import a2r
+from covrag_lite.related.relevance import Entail, Score
+from covrag_lite.related.tools import (
+    HEADS,
+    LEARNERS,
+    choose,
+    find_trained,
+    lacks,
+    load_judges,
+    load_resources,
+    run,
+    wider_passages,
+)
+from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import check_frame, to_frame
-from covrag_lite.runs.recorded import find, load_or_outcomes
-from covrag_lite.systems import palette
+from covrag_lite.runs.recorded import Recorded, find, load_or_outcomes
+from covrag_lite.systems import find_system, palette
 from covrag_lite.tables import accuracy as tables
 from covrag_lite.tables import pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Columns beside the frame's own, and what they are called where people read them.
+# What is told of each prediction beside its outcome; and what some of it is called where people read it.
+QUALITIES = ("words", "citations", "support", "citation_recall", "citation_precision", "claim_recall", "evaluator")
 QUALITY = {
     "support": "supported",
     "citation_recall": "citation recall",
     "citation_precision": "citation precision",
     "claim_recall": "claim recall",
 }
-LONG_ANSWER = 12  # words from which on a gold answer is several claims, one a sentence
-COSTS = ("steps", "searches", "passages", "tokens read", "tokens written", "seconds")
+COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")
 
 
 def add_quality(
@@ -48,12 +62,12 @@ def add_quality(
     y = [p.answer for p in predictions]
     made = frame.assign(words=[len(CITATION.sub(" ", answer).split()) for answer in y])
     made = made.assign(citations=[len(CITATION.findall(answer)) for answer in y])
-    qualities = assess(x, k, y, entail) if entail else [None] * len(y)
+    qualities = a2r.assess(x, k, y, entail) if entail else [None] * len(y)
     made = made.assign(
         support=[one and one.support for one in qualities],
         citation_recall=[one and one.recall for one in qualities],
         citation_precision=[one and one.precision for one in qualities],
-        claim_recall=claim_recall([p.question for p in predictions], y, entail),
+        claim_recall=a2r.claim_recall([p.question for p in predictions], y, entail),
     )
     own = [p.system == "CoV-RAG" and score is not None for p in predictions]
     first = [p.rounds[0].passages for p, is_own in zip(predictions, own) if is_own]
@@ -61,23 +75,10 @@ def add_quality(
     return made.assign(evaluator=[next(best) if is_own else None for is_own in own])
 
 
-def claim_recall(questions: Sequence[Question], y: Sequence[str], entail: Entail | None) -> list[float | None]:
-    """Which share of the gold claims an answer makes: a short gold answer is one claim, of a long one each sentence."""
-    golds = [" ".join(CITATION.sub(" ", question.answers[0]).split()) for question in questions]
-    long = [i for i, gold in enumerate(golds) if len(gold.split()) > LONG_ANSWER]
-    asked = [(i, claim) for i in long for claim in STATEMENT_END.split(golds[i])]
-    made: list[float | None] = []
-    for question, answer in zip(questions, y):
-        right = metrics.score(answer, question.answers, "whole")
-        made.append(None if right is None else float(right))
-    x, said = [questions[i].question for i, _ in asked], [(Passage("", "", y[i]),) for i, _ in asked]
-    values = entail(x, said, [claim for _, claim in asked]) if entail and asked else []  # all in one call
-    held: dict[int, list[bool]] = {i: [] for i in long}
-    for (i, _), value in zip(asked, values):
-        held[i].append(value >= ENTAILED)
-    for i, own in held.items():
-        made[i] = sum(own) / len(own) if own else None
-    return made
+def add_costs(frame: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
+    """The frame with what its system costs a question."""
+    spent = costs.set_index("system")
+    return frame.assign(**{f"cost: {name}": frame.system.map(own) for name, own in spent.items()})
 
 
 def long_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -95,7 +96,7 @@ def long_table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([accuracy, quality], ignore_index=True) if len(quality) else accuracy
 
 
-def summary(long: pd.DataFrame, frame: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
+def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """One row a system: accuracy and citations with their intervals, length, and what a question costs."""
     average = long[long.dataset == "average"].set_index(["system", "metric"])
     made = []
@@ -107,15 +108,15 @@ def summary(long: pd.DataFrame, frame: pd.DataFrame, costs: pd.DataFrame) -> pd.
             row[name] = "–" if cell is None else f"{cell.value:.1f} [{cell.low:.0f}–{cell.high:.0f}]"
         own = frame[frame.system == system]
         row |= {"cites": f"{100 * (own.citations > 0).mean():.0f} %", "words": f"{own.words.mean():.1f}"}
-        spent = costs[costs.system == system].iloc[0]
-        row |= {name: "–" if pd.isna(spent[name]) else f"{spent[name]:.3g}" for name in COSTS if "tokens" not in name}
-        row |= {name: "–" if pd.isna(spent[name]) else f"{spent[name]:.0f}" for name in COSTS if "tokens" in name}
+        for name in COSTS:
+            value = own[f"cost: {name}"].iloc[0]
+            row[name] = "–" if pd.isna(value) else f"{value:.0f}" if "tokens" in name else f"{value:.3g}"
         made.append(row)
     return pd.DataFrame(made)
 
 
 def compare(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every neighbour against CoV-RAG on the same questions, and against RAG trained, which asks once."""
+    """Every system against CoV-RAG on the same questions, and against RAG trained, which asks once."""
     there = tables.in_order(frame.system.unique())
     pairs = [(name, "CoV-RAG") for name in there if name != "CoV-RAG"]
     if "RAG trained" in there:
@@ -145,26 +146,7 @@ def notes(frame: pd.DataFrame, missing: Sequence[str], entailment: str) -> list[
     return [*lines, *missing]
 
 
-def side_by_side(predictions: Sequence[Prediction], identity: str = "") -> pd.DataFrame:
-    """One question on its way through every system, a row a round; by default the first that not all have right."""
-    if not identity:
-        scores: dict[str, set] = {}
-        for p in predictions:
-            scores.setdefault(p.question.id, set()).add(metrics.score(p.answer, p.question.answers, "normalised"))
-        mixed = [one for one, values in scores.items() if len(values) > 1]
-        identity = (mixed or list(scores))[0]
-    rows = []
-    for p in predictions:
-        for number, one in enumerate(p.rounds, 1) if p.question.id == identity else ():
-            gold = p.question.gold_passages
-            read = "; ".join(f"{passage.title}{' ✓' if passage.id in gold else ''}" for passage in one.passages)
-            said = one.verdict and f"judged {one.verdict.judgment or 'unreadable'}"
-            note = "; ".join(filter(None, (one.note, said)))
-            rows.append((p.system, number, one.query, read, one.answer, note))
-    return pd.DataFrame(rows, columns=["system", "round", "searched for", "passages (✓ gold)", "answer", "noted"])
-
-
-def plot_costs(long: pd.DataFrame, costs: pd.DataFrame, title: str, path: Path) -> "Figure":
+def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "Figure":
     """Accuracy with its interval against what a question costs: tokens read and written, and seconds."""
     import matplotlib.pyplot as plt
     import seaborn as sns
@@ -172,9 +154,10 @@ def plot_costs(long: pd.DataFrame, costs: pd.DataFrame, title: str, path: Path) 
 
     sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
     rows = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system")
-    spent = costs.set_index("system").reindex(rows.index)
+    spent = frame.drop_duplicates("system").set_index("system").reindex(rows.index)
     figure, panels = plt.subplots(1, 2, figsize=(15, 6), sharey=True, layout="constrained")
-    axes_of = {"tokens read and written": spent["tokens read"] + spent["tokens written"], "seconds": spent.seconds}
+    tokens = spent["cost: tokens read"] + spent["cost: tokens written"]
+    axes_of = {"tokens read and written": tokens, "seconds": spent["cost: seconds"]}
     for axes, (name, values) in zip(panels, axes_of.items()):
         for system, x in values.dropna().astype(float).items():
             row = rows.loc[[system]]
@@ -192,52 +175,97 @@ def plot_costs(long: pd.DataFrame, costs: pd.DataFrame, title: str, path: Path) 
     return pictures.save_picture(figure, path)
 
 
-def save(folder: Path, frame: pd.DataFrame, costs: pd.DataFrame, lines: Sequence[str]) -> str:
-    """Write related.csv and, readable, related.md; returns the latter's text."""
-    long = long_table(frame)
+def save(recorded: Recorded, frame: pd.DataFrame, folder: Path | None = None) -> str:
+    """Write related.csv, related.png and, readable, related.md; returns the latter's text."""
+    long, folder = long_table(frame), folder or recorded.folder
     parts = {
-        "Accuracy and citations in %, ours [95 % interval], and costs a question": summary(long, frame, costs),
+        "Accuracy and citations in %, ours [95 % interval], and costs a question": summary(long, frame),
         "Accuracy in %, normalised, by set": tables.wide(long).reset_index(),
         "Each system against CoV-RAG, and against RAG trained, on the same questions": compare(frame),
         "Was an answer found? AUROC of two that judge the passages": evaluators(frame),
     }
-    return tables.write_table(folder, "related", long, parts, lines)
+    folder.mkdir(parents=True, exist_ok=True)
+    plot_costs(long, frame, tables.title("related", recorded.config, long), folder / "related.png")
+    return tables.write_table(folder, "related", long, parts, recorded.manifest["notes"])
 
 
-def load_frame(folder: Path, predictions: Sequence[Prediction]) -> pd.DataFrame:
-    """The predictions' frame with the qualities that were recorded of them."""
-    recorded = pd.read_csv(folder / "related.qualities.csv.gz", dtype={"id": str})
-    return to_frame(predictions).merge(recorded, on=["system", "id"], validate="one_to_one")
+def record(
+    folder: Path,
+    config: Config,
+    resources: Resources,
+    predictions: Sequence[Prediction],
+    costs: pd.DataFrame,
+    missing: Sequence[str],
+    seconds: float,
+    data: Mapping[str, Sequence],
+) -> Recorded:
+    """Write what the table is made from: predictions, their qualities, costs, notes and the manifest."""
+    entail, score, told = load_judges(config)
+    frame = add_quality(to_frame(predictions), predictions, entail, score)
+    check_frame(frame, len(data["questions"]), config.model.verdicts)
+    manifest = evaluate.record(folder, "related", {"": predictions}, config, resources.model, seconds, data)
+    text = frame[["system", "id", *QUALITIES]].to_csv(index=False, lineterminator="\n")
+    (folder / "related.qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    costs.to_csv(folder / "related.costs.csv", index=False, lineterminator="\n")
+    manifest["notes"] = notes(frame, missing, told)
+    manifest["adapters"] |= hash_heads(config)
+    save_manifest(folder / "related.manifest.json", manifest)
+    return Recorded(folder, "related", manifest)
+
+
+def hash_heads(config: Config) -> dict[str, str]:
+    """What was trained beside the adapters, by its hash, as far as it is there."""
+    made = {}
+    for name in HEADS:
+        try:
+            folder = find_trained(config, name)
+        except FileNotFoundError:
+            continue
+        files = sorted(file for end in ("json", "safetensors") for file in folder.glob(f"*.{end}"))
+        made[name] = hash_files(files)
+    return made
+
+
+def load(run: Recorded) -> pd.DataFrame:
+    """The frame: qualities and costs as recorded, accuracies scored again where the data is at hand."""
+    recorded = pd.read_csv(run.file("qualities.csv.gz"), dtype={"id": str})
+    frame = to_frame(load_or_outcomes(run, wider_passages)).merge(recorded, on=["system", "id"], validate="one_to_one")
+    return add_costs(frame, pd.read_csv(run.file("costs.csv")))
 
 
 def recorded_summary(root: Path = ROOT) -> pd.DataFrame:
     """The recorded run with the most questions, one row a system, made anew from what it recorded."""
     runs = [run for run in find(root) if run.table == "related"]
     if not runs:
-        print(f"no run of the neighbours is recorded in {root / 'results'}")
+        print(f"no run of related systems is recorded in {root / 'results'}")
         return pd.DataFrame()
     run = max(runs, key=lambda run: run.n)
-    frame = load_frame(run.folder, load_or_outcomes(run, wider_passages))
+    frame = load(run)
     long = long_table(frame)
     print(f"{tables.title('related', run.config, long)}; recorded in {run.folder.relative_to(root)}")
-    return summary(long, frame, pd.read_csv(run.file("costs.csv")))
+    return summary(long, frame)
 
 
-def make(config: Config, folder: Path, model: object = None) -> dict:
-    """All of notebooks/related.ipynb without its explanations: run, count, record; returns the manifest."""
+def make(config: Config, folder: Path, model: object = None) -> Recorded:
+    """All of notebooks/related.ipynb without its explanations: run, count, record."""
     questions, passages = load_questions(config), load_passages(config)
-    resources = related.load_resources(config, passages, model)
-    config, missing = related.choose(config, resources)
+    resources = load_resources(config, passages, model)
+    config, missing = choose(config, resources)
     start = time.perf_counter()
-    predictions, costs = related.run(config, resources, questions)
-    seconds = time.perf_counter() - start
-    entail, score, told = related.load_judges(config)
-    frame = add_quality(to_frame(predictions), predictions, entail, score)
-    check_frame(frame, len(questions), config.model.verdicts)
-    lines = notes(frame, missing, told)
-    data = {"questions": questions, "passages": passages}
-    manifest = related.record(folder, predictions, frame, costs, config, resources.model, seconds, data, lines)
-    long = long_table(frame)
-    plot_costs(long, costs, tables.title("related", config, long), folder / "related.png")
-    save(folder, frame, costs, lines)  # at last: who finds the table takes all for done
-    return manifest
+    predictions, costs = run(config, resources, questions)
+    seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
+    recorded = record(folder, config, resources, predictions, costs, missing, seconds, data)
+    save(recorded, load(recorded))  # at last: who finds the table takes all for done
+    return recorded
+
+
+def run_stage(plan: Plan) -> None:
+    """The stage `related`; no system is left out, since what is recorded once is not made again."""
+    config = plan.comparing()
+    missing = {one for name in config.related.related_systems for one in lacks(find_system(name), config)}
+    if missing:
+        wanted = sorted(missing - set(LEARNERS)) + ["learners"] * bool(missing & set(LEARNERS))
+        told = f"the related systems need {', '.join(sorted(missing))}: {plan.tell_stages(wanted)}"
+        raise FileNotFoundError(f"{told}, or choose other systems by -p related_systems")
+    make(config, plan.results)
+    print((plan.results / "related.md").read_text())

@@ -1,123 +1,143 @@
-"""What a neighbour of CoV-RAG needs beside a model: an evaluator, an entailment model, a wider search.
+"""What a related system gets beside `Tools`: scores, a wider search and further tasks; and the meter of its costs.
 
-`evaluation.bind` calls `bind_aids` for every system whose entry names such needs; what is missing, a command trains.
+Every function takes and returns a whole batch. A test scripts them; `bind` binds them to a model and to what was
+trained for them.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from covrag_lite.config import ROOT, Config, Model, Retrieval, resolve
+import pandas as pd
+
+from covrag_lite import evaluate
+from covrag_lite.completion import cost_key, keys_of
+from covrag_lite.config import ROOT, Config, Model, resolve
 from covrag_lite.data import load_passages
 from covrag_lite.data.corpus import read_corpus
 from covrag_lite.engine import weights
-from covrag_lite.records import Passage, Search
-from covrag_lite.related import asking
-from covrag_lite.related.aids import Aids, Entail
-from covrag_lite.related.relevance import ABOUT, as_entail, as_score, load_rate, read_about
+from covrag_lite.evaluate import Resources
+from covrag_lite.records import Passage, Prediction, Question, Search
+from covrag_lite.related import prompts
+from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
 from covrag_lite.retrieval import RETRIEVERS, load_retriever
-from covrag_lite.systems import System
+from covrag_lite.runs.journal import Journal
+from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel
+from covrag_lite.tools import Tools
 
 DEPTH = 3  # times as many passages of the same corpus, where the wider search has no other
-LEARNERS = {"evaluator": "evaluator", "entailment": "entailment", "rewrite-reward": "rewriter"}
+HEADS = ("evaluator", "entailment")
+LEARNERS = {"evaluator": "evaluator", "entailment": "entailment", "rewrite-reward": "rewriter"}  # what trains a need
+SEARCHES = ("search", "wider")
+SCORES = ("score", "entail")
+TEXTS = ("answer", "verify", "rewrite", "recall")
+TEXTS += ("name_terms", "plan", "follow_up", "is_relevant", "feedback", "refine")
+COSTS = ("searches", "passages", "texts", "tokens read", "tokens written", "seconds")
 
 
-def bind_aids(system: System, config: Config, wider: Search, author: TaskModel, rewriter: TaskModel) -> Aids:
-    """A neighbour's aids; an error that names the command where something it needs is missing."""
-    for name in set(system.needs) - {"evaluator", "entailment"}:
-        if not author.model.base.with_adapter(name).adapter:
-            raise FileNotFoundError(f"{system.name} needs the adapter {name!r}; {train_with(name, config)}")
-    settings = config.related
-    found = find_head(config, "evaluator") if "evaluator" in system.needs else None
-    return Aids(
-        score=as_score(load_rate(found, False)) if found else None,
-        thresholds=tuple(read_about(found)["thresholds"]) if found else (0.5, 0.5),
-        wider=wider,
-        entail=load_entail(config) if "entailment" in system.needs else None,
-        name_terms=rewriter.name_terms,
-        plan=partial(asking.plan, rewriter, settings.sub_questions),
-        follow_up=partial(asking.follow_up, rewriter),
-        is_relevant=partial(asking.is_relevant, rewriter),
-        feedback=partial(asking.give_feedback, rewriter),
-        refine=partial(asking.refine, rewriter),
-        sessions=settings.sessions,
-        sub_questions=settings.sub_questions,
-        refinements=settings.refinements,
+@dataclass(frozen=True)
+class RelatedTools:
+    """The further functions; a system whose entry does not name one in `needs` may find None there."""
+
+    score: Score | None = None
+    thresholds: Sequence[float] = (0.5, 0.5)  # of scores: all below the first, Incorrect; one above the second, Correct
+    wider: Search | None = None  # queries -> passages from elsewhere, or from deeper down
+    entail: Entail | None = None
+    name_terms: Callable[[Sequence[str]], list[str]] | None = None  # questions -> key terms to search for
+    plan: Callable[..., list[list[list[str]]]] | None = None  # questions, n -> n sessions of sub-questions each
+    follow_up: Callable[..., list[str]] | None = None  # questions, steps so far -> next sub-question, "" at the end
+    is_relevant: Callable[..., list[bool]] | None = None  # questions, sub-questions -> does one help with the other?
+    feedback: Callable[..., list[str]] | None = (
+        None  # questions, passages, answers, scores by name -> feedback in words
     )
+    refine: Callable[..., list[str]] | None = None  # questions, passages, answers, feedback -> better answers
+
+
+def bind(system: System, config: Config, wider: Search, author: TaskModel, rewriter: TaskModel) -> RelatedTools:
+    """A system's further tools; an error that names the command where something it needs is missing."""
+    found = {name: find_trained(config, name) for name in system.needs}
+    made = RelatedTools(
+        wider=wider,
+        name_terms=rewriter.name_terms,
+        plan=partial(prompts.plan, rewriter),
+        follow_up=partial(prompts.follow_up, rewriter),
+        is_relevant=partial(prompts.is_relevant, rewriter),
+        feedback=partial(prompts.feedback, rewriter),
+        refine=partial(prompts.refine, rewriter),
+    )
+    if "evaluator" in found:
+        folder = found["evaluator"]
+        made = replace(made, score=load_score(folder), thresholds=read_about(folder)["thresholds"])
+    return replace(made, entail=load_entail(found["entailment"])) if "entailment" in found else made
+
+
+def load_score(folder: Path) -> Score:
+    """Relevance by an evaluator."""
+    return as_score(load_rate(folder, False))
+
+
+def load_entail(folder: Path) -> Entail:
+    """Entailment by a model of the hub or a folder, or by our own head, which is a proxy."""
+    return as_entail(load_rate(folder, True), one_by_one=bool(read_about(folder)))  # as ours were trained
+
+
+def find_trained(config: Config, name: str) -> Path:
+    """The folder of a head or an adapter: beside the adapters, or shipped; an error with the command that trains it.
+
+    A head that was trained on other data is taken only where it is named, as `entailment` can be.
+    """
+    named = config.related.entailment
+    if name == "entailment" and named != "auto":
+        return resolve(named) if (resolve(named) / ABOUT).exists() else weights.find_folder(named, ())
+    folder = adapters_folder(config.model) / name
+    if name not in HEADS and config.model.adapters != "none" and (folder / "adapter_config.json").exists():
+        return folder
+    for place in (folder, ROOT / "results" / "adapters" / Path(config.retrieval.encoder).name / name):
+        about = read_about(place)
+        if about.get("data") == Path(config.data.data).name and "validation" in about:  # else its training was killed
+            return place
+    raise FileNotFoundError(f"no {name} was trained on {config.data.data!r}; {train_with(name, config)}")
+
+
+def adapters_folder(model: Model) -> Path:
+    """Where the adapters are: the folder that is named, else the one of those shipped for the model."""
+    if model.adapters in ("auto", "none"):
+        return (
+            ROOT
+            / "results"
+            / "adapters"
+            / (model.model if model.layout == "paper" else f"{model.model}-{model.layout}")
+        )
+    return resolve(model.adapters)
 
 
 def lacks(system: System, config: Config) -> list[str]:
     """What a system needs and the folder of adapters does not have, by name."""
-    find = {"evaluator": partial(find_head, kind="evaluator"), "entailment": find_entailment}
     made = []
     for name in sorted({*system.adapters, *system.needs}):
         try:
-            if name in find:
-                find[name](config)
-            elif not (resolve(config.model.adapters) / name / "adapter_config.json").exists():
-                made.append(name)
+            find_trained(config, name)
         except FileNotFoundError:
             made.append(name)
     return made
 
 
-def load_entail(config: Config) -> Entail:
-    """Entailment by a model of the hub or a folder, or by our own head, which is a proxy."""
-    folder = find_entailment(config)
-    return as_entail(load_rate(folder, True), one_by_one=bool(read_about(folder)))  # as ours were trained
-
-
-def find_entailment(config: Config) -> Path:
-    """The folder of the entailment model."""
-    wanted = config.related.entailment
-    if wanted == "auto" or (resolve(wanted) / ABOUT).exists():
-        return find_head(config, "entailment")
-    return weights.find_folder(wanted, ())
-
-
-def find_head(config: Config, kind: str) -> Path:
-    """A folder that was trained here: the one that is named, else beside the adapters, else the shipped one.
-
-    What was trained on other data is taken only where it is named.
-    """
-    wanted = getattr(config.related, kind)
-    if wanted != "auto":
-        folder = resolve(wanted)
-        if not (folder / ABOUT).exists():
-            raise FileNotFoundError(f"there is no {kind} in {folder}; {train_with(kind, config)}")
-        return folder
-    places = [ROOT / "results" / "adapters" / Path(config.retrieval.encoder).name / kind]
-    if config.model.adapters not in ("auto", "none"):
-        places.insert(0, resolve(config.model.adapters) / kind)
-    for folder in places:
-        about = read_about(folder)
-        if about.get("data") == Path(config.data.data).name and "validation" in about:  # else its training was killed
-            return folder
-    raise FileNotFoundError(f"no {kind} was trained on {config.data.data!r}; {train_with(kind, config)}")
-
-
 def train_with(name: str, config: Config) -> str:
     """The command that trains what is missing, into a folder where a further run finds it."""
-    shipped = Path("results") / "adapters" / config.model.model
-    place, then = config.model.adapters, ""
-    if place == "auto" and name not in ("evaluator", "entailment") and (ROOT / shipped).exists():
-        place = str(shipped)
-    elif place in ("auto", "none"):
-        place = config.training.adapters_out
-        then = f", and run with -p {name} {place}/{name}"
-        if name == "rewrite-reward":
-            then = f", and run with -p adapters {place}, where the other adapters must be too"
-    given = f" -p data {config.data.data}" if config.data.data != "world" else ""
-    if config.model.model != Model().model and name == "rewrite-reward":
-        given += f" -p model {config.model.model}"
-    if place == config.model.adapters and name == "rewrite-reward":
-        given += f" -p adapters {place}"  # where its reader is
-    if config.retrieval.encoder != Retrieval().encoder and name != "rewrite-reward":
-        given += f" -p encoder {config.retrieval.encoder}"
-    command = f"papermill notebooks/train_related.ipynb -p learners {LEARNERS[name]}{given} -p adapters_out {place}"
-    return f"train it with: {command}{then}"
+    place, then, now, default = config.model.adapters, "", config.flat(), Config().flat()
+    if place in ("auto", "none"):
+        shipped = adapters_folder(config.model)
+        place = str(shipped.relative_to(ROOT)) if shipped.is_relative_to(ROOT) else config.training.adapters_out
+        then = "" if ROOT / place == shipped else f", and run with -p adapters {place}"
+    names = ("data", "model", "adapters") if name == "rewrite-reward" else ("data", "encoder")
+    given = "".join(f" -p {one} {now[one]}" for one in names if now[one] != default[one])
+    command = f"papermill notebooks/train_related.ipynb -p learners {LEARNERS.get(name, name)}{given}"
+    return f"train it with: {command} -p adapters_out {place}{then}"
 
 
 def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
@@ -126,15 +146,126 @@ def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
     deep = replace(config.retrieval, k=min(DEPTH * config.retrieval.k, len(passages)))
     if wider in RETRIEVERS:
         return load_retriever(replace(deep, retriever=wider), passages)
-    if wider:
-        return load_retriever(deep, wider_passages(config, passages))
-    return load_retriever(deep, passages)
+    return load_retriever(deep, wider_passages(config, passages) if wider else passages)
 
 
 def wider_passages(config: Config, passages: Sequence[Passage] = ()) -> list[Passage]:
-    """All passages that a neighbour may have read: ours, and those of the files that `wider` names."""
+    """All passages that a related system may have read: ours, and those of the files that `wider` names."""
     passages = passages or load_passages(config)
     wider = config.related.wider
     further = read_corpus(config.change(corpus=wider)) if wider and wider not in RETRIEVERS else []
     known = {passage.id for passage in passages}
     return [*passages, *(passage for passage in further if passage.id not in known)]
+
+
+def load_judges(config: Config) -> tuple[Entail | None, Score | None, str]:
+    """Who tells entailment and relevance for the table's columns, None where none is there; and the first in words."""
+    entail, score, told = None, None, "nobody: there is no entailment model"
+    try:
+        folder = find_trained(config, "entailment")
+        entail, told = load_entail(folder), describe_entailment(folder)
+        score = load_score(find_trained(config, "evaluator"))
+    except FileNotFoundError as error:
+        print(error)
+    return entail, score, told
+
+
+def describe_entailment(folder: Path) -> str:
+    """What stands behind the columns on citations."""
+    about = read_about(folder)
+    if not about:
+        return f"the model {folder.name}"
+    own = about["validation"][0]
+    return (
+        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which is right for "
+        f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike "
+        f"(AUROC {own['AUROC']:.2f})"
+    )
+
+
+def load_resources(config: Config, passages: Sequence[Passage], model: object = None) -> Resources:
+    """Those of a run, with a journal of their own, which knows how long each text took."""
+    shared = evaluate.load_resources(config.change(systems=config.related.related_systems), passages, model)
+    return replace(shared, journal=Journal(config.journal().with_name("journal.related.jsonl")))
+
+
+def choose(config: Config, resources: Resources) -> tuple[Config, list[str]]:
+    """The configuration with those systems that can run, and a sentence for each that cannot: what trains it."""
+    ready, missing = [], []
+    for name in config.related.related_systems:
+        try:
+            evaluate.bind(find_system(name), config, resources)
+            ready.append(name)
+        except FileNotFoundError as error:
+            missing.append(f"{name} was left out: {error}")
+    if not ready:
+        raise FileNotFoundError("; ".join(missing))
+    return config.change(systems=tuple(ready)), missing
+
+
+class Meter:
+    """What one system costs a batch of questions: searches, passages, tokens, seconds, calls that wait for each other.
+
+    Tokens and seconds are those of every text that it asked for, also where the journal had it already, because another
+    system, or an earlier run, asked first. Seconds are a text's share of its batch when it was written, so they are a
+    machine's throughput in full batches, not the wait for one answer; `steps` says how often a question must wait.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()  # texts of which the journal does not know this; a server bills its own
+
+    def watch(self, tools: Tools) -> Tools:
+        """The same tools, counted."""
+        made = replace(tools, **self._counted(tools))
+        return replace(made, related=replace(tools.related, **self._counted(tools.related))) if tools.related else made
+
+    def _counted(self, some: Tools | RelatedTools) -> dict[str, Callable]:
+        known = SEARCHES + SCORES + TEXTS
+        return {name: self._count(name, call) for name, call in vars(some).items() if call and name in known}
+
+    def _count(self, name: str, call: Callable) -> Callable:
+        """One function, counted by what it is for."""
+
+        def counted(first: Sequence, *rest: object) -> list:
+            start = time.perf_counter()
+            made = call(first, *rest)
+            if name in SEARCHES + SCORES:
+                self.counts["seconds"] += time.perf_counter() - start
+            if name in SEARCHES:
+                self.counts["searches"] += len(first)
+            if name == "answer":
+                self.counts["passages"] += sum(map(len, rest[0]))
+            if name in TEXTS and len(first):
+                self.counts["steps"] += 1
+            return made
+
+        return counted
+
+    def add(self, author: TaskModel, stage: str, texts: Sequence[str], limit: int, sample: int | None) -> None:
+        """Count what these prompts cost, with what was written for them."""
+        self.counts["texts"] += len(texts)
+        keys = keys_of(stage, texts, limit, author.model, sample)
+        for text in texts:
+            known = json.loads(author.journal.texts.get(cost_key(keys[text]), "{}"))
+            for name, value in (("seconds", "seconds"), ("tokens read", "read"), ("tokens written", "written")):
+                self.unknown[name] += known.get(value) is None
+                self.counts[name] += known.get(value) or 0
+
+    def row(self, system: str, n: int) -> dict[str, object]:
+        """The costs of a question on average; None where they are not known."""
+        told = {name: float(f"{self.counts[name] / n:.4g}") for name in COSTS}  # as they are recorded
+        told |= {name: None for name, n_unknown in self.unknown.items() if n_unknown}
+        return {"system": system, "n": n, "steps": self.counts["steps"], **told}
+
+
+def run(config: Config, resources: Resources, questions: Sequence[Question]) -> tuple[list[Prediction], pd.DataFrame]:
+    """Every configured system over the questions, and what each cost: a row a system, means a question."""
+    made, costs = [], []
+    for name in config.chain.systems:
+        features_of.cache_clear()  # or the next system would be spared what this one has read
+        meter, start = Meter(), time.perf_counter()
+        made += evaluate.run_system(name, config, replace(resources, meter=meter), questions)
+        print(f"{name}: {len(questions)} questions in {time.perf_counter() - start:.0f} s", flush=True)
+        costs.append(meter.row(name, len(questions)))
+    return made, pd.DataFrame(costs)

@@ -47,16 +47,11 @@ IMMATERIAL = {
     "live",
     "snapshot",
     "max_age",
-    "neighbours",
-    "n_related",
-    "evaluator",
+    "related_systems",
     "entailment",
     "learners",
     "tune",
     "n_learnt",
-    "n_validated",
-    "n_rewarded",
-    "n_rewrites",
 }
 CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging, config.Related)
 Rival = namedtuple("Rival", "differs, cells, name, both, manifest")

@@ -1,4 +1,4 @@
-"""CRAG's evaluator and the entailment proxy: what they learn from, how they are fitted, and who finds them."""
+"""CRAG's evaluator, the entailment proxy and RRR's rewriter: what they learn from, how, and who finds them."""
 
 import json
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covrag_lite.config import Config
+from covrag_lite import prompts
+from covrag_lite.config import Config, Related
 from covrag_lite.records import Passage, Question
-from covrag_lite.related import heads
-from covrag_lite.related import relevance as pairs
-from covrag_lite.related import tools as aiding
+from covrag_lite.related import heads, learners, relevance, tools
 from covrag_lite.related.relevance import FEATURES, Pair
+from covrag_lite.sources import Source
 from covrag_lite.systems import find_system
 
 
@@ -47,14 +47,14 @@ def test_entailment_is_learnt_from_right_answers_and_from_wrong_ones_in_the_same
 def test_features_say_what_is_shared(tiny_encoder):
     passage = Passage("p", "Copper Lanterns", "It is by Edith Marrow. It appeared in 1893.")
     pair = Pair("who wrote the coper lanterns", passage, "Edith Marrow")
-    told = dict(zip(FEATURES, pairs.Features(str(tiny_encoder))([pair])[0]))
+    told = dict(zip(FEATURES, relevance.Features(str(tiny_encoder))([pair])[0]))
     assert told["words of the title"] == pytest.approx(1 / 2)
     assert 0.5 < told["letters of the title"] < 1  # the misspelt name is nearly there
     assert told["answer"] == told["words of the answer"] == told["new words"] == 1
     assert told["answer and cosine"] == pytest.approx(told["cosine"])
     assert told["claim and sentence"] != 0
-    assert pairs.find_sentence(pair) == "It is by Edith Marrow."
-    without = dict(zip(FEATURES, pairs.Features(str(tiny_encoder))([Pair(pair.question, passage)])[0]))
+    assert relevance.find_sentence(pair) == "It is by Edith Marrow."
+    without = dict(zip(FEATURES, relevance.Features(str(tiny_encoder))([Pair(pair.question, passage)])[0]))
     assert all(without[name] == 0 for name in FEATURES[5:])
     assert pair.asked == "who wrote the coper lanterns Edith Marrow"
 
@@ -92,7 +92,6 @@ def config(tiny_encoder, tmp_path):
         "n_passages": 1000,
         "n_world": (4, 400, 40),
         "n_learnt": 20,
-        "n_validated": 5,
         "k": 3,
     }
     return Config().change(encoder=str(tiny_encoder), adapters_out=str(tmp_path / "adapters"), **small)
@@ -100,7 +99,7 @@ def config(tiny_encoder, tmp_path):
 
 @pytest.fixture
 def evaluator(config):
-    report = heads.train(config, "evaluator")
+    report = learners.train(config, "evaluator")
     return Path(config.training.adapters_out) / "evaluator", report
 
 
@@ -111,8 +110,8 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, ev
     assert (about["data"], about["kind"], about["questions"]["n"]) == ("world", "evaluator", 20)
     assert report.AUROC.iloc[0] > 0.7  # even on random vectors the shared letters tell something
     assert 0 <= about["thresholds"][0] <= about["thresholds"][1] <= 1.01
-    rate = pairs.load_rate(folder, False)
-    score = pairs.as_score(rate)
+    rate = relevance.load_rate(folder, False)
+    score = relevance.as_score(rate)
     own = Passage("p", "Aldermere", "Aldermere is a town.")
     scores = score(["where is aldermere", "who?"], [[own, Passage("q", "Stell", "A river.")], [own]])
     assert [len(row) for row in scores] == [2, 1]
@@ -125,21 +124,20 @@ def test_a_head_of_other_weights_is_refused(evaluator):
     about = json.loads((folder / "head.json").read_text())
     (folder / "head.json").write_text(json.dumps(about | {"encoder_sha256": "other"}))
     with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
-        pairs.load_head(folder)
+        relevance.load_head(folder)
 
 
 def test_the_evaluator_is_found_beside_the_adapters_and_only_for_its_own_data(config, evaluator):
     folder, _ = evaluator
     beside = config.change(adapters=config.training.adapters_out)
-    assert aiding.find_head(beside, "evaluator") == folder
+    assert tools.find_trained(beside, "evaluator") == folder
     with pytest.raises(
         FileNotFoundError, match="no evaluator was trained on 'mine'; train it with: papermill"
     ) as error:
-        aiding.find_head(beside.change(data="mine"), "evaluator")
+        tools.find_trained(beside.change(data="mine"), "evaluator")
     assert "notebooks/train_related.ipynb -p learners evaluator -p data mine" in str(error.value)
-    assert aiding.find_head(beside.change(data="mine", evaluator=str(folder)), "evaluator") == folder  # named aloud
-    with pytest.raises(FileNotFoundError, match="there is no evaluator in .*train_related.ipynb"):
-        aiding.find_head(config.change(evaluator="nowhere"), "evaluator")
+    named = beside.change(data="mine", entailment=str(folder))
+    assert tools.find_trained(named, "entailment") == folder  # whatever it was trained on
 
 
 def test_a_head_whose_training_was_killed_is_none(config, evaluator):
@@ -147,21 +145,21 @@ def test_a_head_whose_training_was_killed_is_none(config, evaluator):
     about = json.loads((folder / "head.json").read_text())
     (folder / "head.json").write_text(json.dumps({name: about[name] for name in about if name != "validation"}))
     with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'world'"):
-        aiding.find_head(config.change(adapters=config.training.adapters_out), "evaluator")
+        tools.find_trained(config.change(adapters=config.training.adapters_out), "evaluator")
 
 
 def test_what_the_commands_train_is_what_the_systems_need():
     for name in ("RRR", "CRAG", "A²R", "CoQ", "UoQ", "FaVe"):
-        assert set(find_system(name).needs) <= set(aiding.LEARNERS)
-    said = aiding.train_with("rewrite-reward", Config())
+        assert set(find_system(name).needs) <= set(tools.LEARNERS)
+    said = tools.train_with("rewrite-reward", Config())
     assert said.endswith("-p learners rewriter -p adapters_out results/adapters/smollm2-135m")
-    other = aiding.train_with("rewrite-reward", Config().change(model="other", adapters="runs/other"))
+    other = tools.train_with("rewrite-reward", Config().change(model="other", adapters="runs/other"))
     assert other.endswith("-p learners rewriter -p model other -p adapters runs/other -p adapters_out runs/other")
 
 
 def test_the_shipped_heads_are_those_of_the_embedded_data():
-    for kind in heads.KINDS:
-        about = pairs.read_about(aiding.find_head(Config(), kind))
+    for kind in tools.HEADS:
+        about = relevance.read_about(tools.find_trained(Config(), kind))
         assert (about["data"], about["encoder"], about["kind"]) == ("world", "minilm", kind)
         assert about["validation"][0]["AUROC"] > 0.85
 
@@ -171,7 +169,7 @@ def test_the_shipped_heads_are_those_of_the_embedded_data():
 )
 def test_unknown_names_are_named(config, parameters, sentence):
     with pytest.raises(ValueError, match=sentence):
-        heads.train(config.change(**parameters), "evaluator" if parameters else "luck")
+        learners.train(config.change(**parameters), "evaluator" if parameters else "luck")
 
 
 def build_classifier(folder, encoder, labels):
@@ -185,13 +183,13 @@ def build_classifier(folder, encoder, labels):
 def test_an_entailment_model_is_asked_for_its_own_label(tiny_encoder, tmp_path, passages):
     build_classifier(tmp_path / "nli", tiny_encoder, ["contradiction", "Entailment", "neutral"])
     config = Config().change(entailment=str(tmp_path / "nli"))
-    entail = aiding.load_entail(config)
+    entail = tools.load_entail(tools.find_trained(config, "entailment"))
     scores = entail(["who?", "when?"], [passages[:2], passages[:1]], ["Edith", "1893"])
     assert len(scores) == 2
     assert all(0 < score < 1 for score in scores)
     build_classifier(tmp_path / "mood", tiny_encoder, ["glad", "sad"])
     with pytest.raises(ValueError, match="has the labels glad, sad, and none of entailment"):
-        pairs.load_classifier(tmp_path / "mood", True)
+        relevance.load_classifier(tmp_path / "mood", True)
 
 
 def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages):
@@ -201,41 +199,31 @@ def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages)
         seen.extend(asked)
         return np.array([0.9 if "1861" in pair.passage.text else 0.1 for pair in asked])
 
-    assert pairs.as_entail(rate, True)(["when?"], [passages[:2]], ["1861"]) == [0.9]
+    assert relevance.as_entail(rate, True)(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert len(seen) == 2
-    assert pairs.as_entail(rate, False)(["when?"], [passages[:2]], ["1861"]) == [0.9]
+    assert relevance.as_entail(rate, False)(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert passages[0].text in seen[-1].passage.text
-    assert pairs.as_entail(rate, True)(["when?"], [()], ["1861"]) == [0.0]
+    assert relevance.as_entail(rate, True)(["when?"], [()], ["1861"]) == [0.0]
 
 
-def test_the_whole_encoder_can_be_tuned_instead(config, tmp_path, monkeypatch):
-    from covrag_lite.related import tuning
-
-    monkeypatch.setattr(tuning, "LEARNING_RATE", 3e-3)  # for a network of a few thousand weights
-    monkeypatch.setattr(tuning, "EPOCHS", 10)
+def test_the_whole_encoder_can_be_tuned_and_rare_pairs_weigh_as_much_as_frequent_ones(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(heads, "LEARNING_RATE", 3e-3)  # for a network of a few thousand weights
+    monkeypatch.setattr(heads, "EPOCHS", 8)
+    own = config.change(device="cpu")
     rows = [(Pair(f"who {i}", Passage("p", "", 9 * "az"[i % 2])), bool(i % 2)) for i in range(64)]
-    tuning.tune(config.change(device="cpu"), rows, tmp_path / "whole", premise_first=False)
-    assert not pairs.is_head(tmp_path / "whole")
-    scores = pairs.load_rate(tmp_path / "whole", False)([pair for pair, _ in rows])
+    heads.tune(own, rows, tmp_path / "whole", premise_first=False)
+    scores = relevance.load_rate(tmp_path / "whole", False)([pair for pair, _ in rows])
     assert ((scores > 0.5) == [right for _, right in rows]).all()
-
-
-def test_rare_pairs_weigh_as_much_as_frequent_ones_when_an_encoder_is_tuned(config, tmp_path, monkeypatch):
-    from covrag_lite.related import tuning
-
-    monkeypatch.setattr(tuning, "LEARNING_RATE", 3e-3)
-    monkeypatch.setattr(tuning, "EPOCHS", 10)
     pair = Pair("who", Passage("p", "", "az"))
-    tuning.tune(config.change(device="cpu"), [(pair, i % 10 == 0) for i in range(160)], tmp_path / "whole", False)
-    assert pairs.load_rate(tmp_path / "whole", False)([pair])[0] == pytest.approx(
-        0.5, abs=0.15
-    )  # nothing tells them apart
+    heads.tune(own, [(pair, i % 10 == 0) for i in range(160)], tmp_path / "rare", premise_first=False)
+    (score,) = relevance.load_rate(tmp_path / "rare", False)([pair])
+    assert score == pytest.approx(0.5, abs=0.15)  # nothing tells them apart
 
 
 def test_a_tuned_encoder_is_validated_and_fits_thresholds_like_a_head(config):
-    report = heads.train(config.change(tune="whole", device="cpu"), "evaluator")
+    report = learners.train(config.change(tune="whole", device="cpu"), "evaluator")
     folder = Path(config.training.adapters_out) / "evaluator"
-    about = pairs.read_about(folder)
+    about = relevance.read_about(folder)
     assert (about["tune"], "head" in about, len(about["thresholds"])) == ("whole", False, 2)
     assert report.score.iloc[0] == "evaluator"
 
@@ -251,11 +239,111 @@ def test_a_classifier_scores_equal_pairs_once_and_a_pair_alike_in_any_batch(tiny
         return forward(self, input_ids, **rest)
 
     monkeypatch.setattr(BertForSequenceClassification, "forward", counted)
-    monkeypatch.setattr(pairs, "BATCH", 2)
-    rate = pairs.load_classifier(tmp_path / "whole", False)
+    monkeypatch.setattr(relevance, "BATCH", 2)
+    rate = relevance.load_classifier(tmp_path / "whole", False)
     some = [Pair("who?", Passage("p", "", "a" * n)) for n in (9, 3, 3, 5, 9)]
     scores = rate(some)
     assert read == [2, 1]  # three different pairs, two a batch
     assert scores[0] == scores[4] and scores[1] == scores[2] != scores[3]
     assert scores[3] == pytest.approx(rate([some[3]])[0], abs=1e-6)
     assert len(rate([])) == 0
+
+
+class Writer:
+    """A rewriter that writes a sample by its number, and a reader that reads names out of passages."""
+
+    settings = Config().model
+
+    def __init__(self):
+        self.samples = {None: "the same thing", 0: "copper lanterns author", 1: "sheep", 2: "sheep", 3: "sheep"}
+
+    def write(self, stage, texts, limit, sample=None):
+        return [self.samples[sample]] * len(texts)
+
+    def guess(self, x):
+        return ["" for _ in x]
+
+    def name_terms(self, x):
+        return ['the "terms"' for _ in x]
+
+    def answer(self, x, k):
+        return ["Edith Marrow[1]" if "Edith" in own[0].text else "nobody" for own in k]
+
+
+@pytest.fixture
+def source(passages):
+    def search(queries):
+        return [[passages[0 if "author" in query or "kite" in query else 2]] for query in queries]
+
+    lost = Question("q0", "nq", "who wrot teh copper lantern", ("Edith Marrow",), ("p0",))
+    found = Question("q1", "nq", "kite author of lanterns", ("Edith Marrow",), ("p0",))
+    return Source([lost, found], passages, search, search)
+
+
+def test_candidates_are_the_question_itself_and_what_the_rewriter_writes(source):
+    (made, _) = learners.propose([one.question for one in source.questions], Writer())
+    asked = source.questions[0].question
+    assert made == [asked, "the same thing", "copper lanterns author", "sheep", "the terms", f"{asked}?"]
+
+
+def test_the_reward_is_the_readers_answer_and_half_as_much_for_a_passage(source):
+    question = source.questions[0]
+    values = learners.rewards([question], [["copper lanterns author", "sheep"]], [source.search], Writer())
+    assert values == [[1.5, 0.0]]
+    deaf = Writer()
+    deaf.answer = lambda x, k: ["nobody" for _ in x]
+    assert learners.rewards([question], [["copper lanterns author"]], [source.search], deaf) == [[0.5]]
+
+
+def test_the_question_itself_wins_ties_and_a_question_nobody_answers_teaches_nothing():
+    assert learners.choose(["asked", "rewritten"], [1.5, 1.5]) == "asked"
+    assert learners.choose(["asked", "rewritten"], [0.5, 1.5]) == "rewritten"
+    assert learners.choose(["asked", "rewritten"], [0.0, 0.0]) is None
+
+
+def test_the_rewriter_learns_the_best_rewrite_of_each_question(source):
+    samples = learners.reward_samples([source], Writer(), Writer())
+    assert [(one.id, one.target) for one in samples] == [
+        ("q0", ("copper lanterns author",)),
+        ("q1", ("kite author of lanterns",)),
+    ]
+    assert samples[0].prompt == prompts.build_rewrite("who wrot teh copper lantern")
+
+
+def test_a_reader_that_is_never_right_is_named(source, passages):
+    hopeless = Source([Question("q", "nq", "what?", ("Nothing",), ("p9",))], passages, source.search, source.deep)
+    with pytest.raises(ValueError, match="no rewrite was rewarded"):
+        learners.reward_samples([hopeless], Writer(), Writer())
+
+
+def test_all_sets_are_rewritten_searched_and_read_together_each_in_its_own_passages(source, passages):
+    class Counting(Writer):
+        calls = []
+
+        def write(self, stage, texts, limit, sample=None):
+            self.calls.append((stage, len(texts)))
+            return super().write(stage, texts, limit, sample)
+
+        def answer(self, x, k):
+            self.calls.append(("answer", len(x)))
+            return super().answer(x, k)
+
+    def barren(queries):
+        return [[passages[2]] for _ in queries]
+
+    elsewhere = Source([Question("q9", "webq", "kite author of sheep", ("Edith Marrow",))], passages, barren, barren)
+    samples = learners.reward_samples([source, elsewhere], Counting(), Counting())
+    assert [one.id for one in samples] == ["q0", "q1"]  # the third question's own passages hold no answer
+    assert Counting.calls == [("rewrite", 3)] * 5 + [("answer", 18)]
+
+
+def test_the_rewriter_learns_in_many_steps_from_a_fifth_of_the_questions(monkeypatch, source, scripted, tmp_path):
+    asked = []
+    monkeypatch.setattr(learners, "load_model", lambda *settings: scripted)
+    monkeypatch.setattr(learners, "load_sources", lambda config: asked.append(config.synthesis) or [source])
+    monkeypatch.setattr(learners.recipe, "train_adapter", lambda config, *rest: asked.append((config.training, *rest)))
+    learners.train(Config().change(n_learnt=40, runs=str(tmp_path), epochs=1), "rewriter")
+    sources, (settings, name, samples) = asked
+    assert (sources.n_train_questions, name, len(samples)) == (8, "rewrite-reward", 2)
+    assert (settings.step_tokens, settings.pack_tokens, settings.epochs) == (2048, 2048, 2)
+    assert [Related(n_learnt=n).a_fifth for n in (0, 3, 80, 1000)] == [0, 1, 16, 200]  # 0 means all, a few are not all

@@ -1,22 +1,25 @@
-"""CRAG, A²R, FaVe and the chain of queries, line by line, with everything scripted."""
+"""CRAG, A²R, FaVe and the chain of queries, line by line with everything scripted; their prompts; ALCE's citations."""
 
 import inspect
 
 import pytest
 
-from covrag_lite.baselines import start_revise
+from covrag_lite.config import Model
 from covrag_lite.records import Passage
-from covrag_lite.related.a2r import a2r
-from covrag_lite.related.aids import Aids
+from covrag_lite.related import prompts
+from covrag_lite.related.a2r import a2r, assess, read_statements
 from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, choose_action, crag, recompose, refine, split
 from covrag_lite.related.fave import chain_of_queries, fave, rate, union_of_queries
+from covrag_lite.related.tools import RelatedTools
+from covrag_lite.runs.journal import Journal
+from covrag_lite.task_model import TaskModel
 from covrag_lite.tools import Tools
 
 WRITER, BORN, LONG = "who wrote the copper lanterns", "wher was edit marow born", "how long is the River Stell?"
 
 
 class Script:
-    """Functions for a neighbour that keep a log; `relevance` scores a passage by (question, id), 0 if not said."""
+    """Functions for a related system that keep a log; `relevance` scores a passage by (question, id), 0 if not said."""
 
     def __init__(self, passages, relevance=(), entailed=(), plans=None, follow_ups=None, answers=None):
         self.passages = {p.id: p for p in passages}
@@ -34,10 +37,6 @@ class Script:
     def answer(self, x, k):
         self.log.append(("answer", list(x), [[p.id for p in own] for own in k], [[p.text for p in own] for own in k]))
         return [self.answers.get(one, f"answer to {one}") for one in x]
-
-    def rewrite(self, x):
-        self.log.append(("rewrite", list(x)))
-        return [f"rewritten {one}" for one in x]
 
     def score(self, x, k):
         self.log.append(("score", list(x), [[p.id for p in own] for own in k]))
@@ -71,24 +70,19 @@ class Script:
         self.log.append(("refine", list(y), list(f)))
         return [f"{said} again" for said in y]
 
-    def tools(self, **settings):
+    def tools(self):
         names = ("score", "wider", "entail", "name_terms", "plan", "follow_up", "is_relevant", "feedback", "refine")
-        aids = Aids(**{name: getattr(self, name) for name in names}, **settings)
-        return Tools("toy", self.search, self.answer, rewrite=self.rewrite, aids=aids)
+        related = RelatedTools(**{name: getattr(self, name) for name in names}, thresholds=(0.2, 0.8))
+        return Tools("toy", self.search, self.answer, related=related)
 
     def stages(self):
         return [entry[0] for entry in self.log]
 
 
-@pytest.fixture
-def three(questions):
-    return questions[:3]
-
-
-def test_crag_line_by_line(three, passages):
+def test_crag_line_by_line(questions, passages):
     known = {(WRITER, "p0"): 0.9, (WRITER, "p1"): 0.3, (BORN, "p1"): 0.4, (BORN, "p5"): 0.7, (LONG, "p5"): 0.8}
     script = Script(passages, known)
-    made = crag(three, script.tools(thresholds=(0.2, 0.8)))
+    made = crag(questions[:3], script.tools())
     asked = [WRITER, BORN, LONG]
     assert script.log[0] == ("search", asked)  # D = {d1, …, dk}
     assert script.log[1] == ("score", asked, [["p0", "p1", "p2"]] * 3)  # 1: E evaluates each (x, di)
@@ -97,11 +91,8 @@ def test_crag_line_by_line(three, passages):
     assert script.log[3] == ("terms", [BORN, LONG])  # 6: W rewrites x, not if Correct
     assert script.log[4] == ("wider", [f"terms of {BORN}", LONG])  # and where it has no terms x is searched
     assert script.log[5] == ("score", [BORN, LONG], [["p1", "p5"]] * 2)  # external knowledge is selected likewise
-    assert script.log[6][:3] == (
-        "answer",
-        asked,
-        [["p0", "p1"], ["p1", "p5"], ["p5"]],
-    )  # 12: G(x, k); both if Ambiguous
+    read = [["p0", "p1"], ["p1", "p5"], ["p5"]]
+    assert script.log[6][:3] == ("answer", asked, read)  # 12: G(x, k); both if Ambiguous
     assert len(script.log) == 7
     assert [p.rounds[0].query for p in made] == [WRITER, f"terms of {BORN}", LONG]
     assert [p.answer for p in made] == [f"answer to {one}" for one in asked]
@@ -150,7 +141,7 @@ def test_a2r_line_by_line(questions, passages):
     two = questions[:2]
     said = {WRITER: "Edith[1]", BORN: "Leeds"}
     script = Script(passages, entailed={("p0", "Edith"), ("p0", "Leeds again")}, answers=said)
-    kept, refined = a2r(two, script.tools(refinements=2))
+    kept, refined = a2r(two, script.tools())
     assert script.log[0] == ("search", [WRITER, BORN])
     assert script.log[1][:2] == ("answer", [WRITER, BORN])  # 1: Y0 = M(p_init, x, e)
     stage, _, evidence, claims = script.log[2]  # 3: assess, by entailment alone
@@ -170,18 +161,12 @@ def test_a2r_line_by_line(questions, passages):
     assert "feedback: cite in Leeds" in refined.rounds[0].note
 
 
-def test_a2r_refines_nothing_when_k_is_0(questions, passages):
-    script = Script(passages)
-    a2r(questions[:1], script.tools(refinements=0))
-    assert script.stages() == ["search", "answer"]
-
-
 def test_fave_line_by_line(questions, passages):
     plans = {WRITER: [["off a", "off b"], ["who is it", "what is it"]], BORN: [["where"], ["off c"]]}
     known = {("who is it", "p2"): 0.9, ("who is it", "p1"): 0.5, ("what is it", "p0"): 0.7, ("where", "p1"): 0.6}
     said = {"who is it": "Edith[1]", "what is it": "a novel", WRITER: "Edith[1][2]"}
     script = Script(passages, known, plans=plans, answers=said)
-    made = fave(questions[:2], script.tools(sessions=2, sub_questions=2))
+    made = fave(questions[:2], script.tools(), n_sessions=2)
     every = ["off a", "off b", "who is it", "what is it", "where", "off c"]
     assert script.log[0] == ("plan", [WRITER, BORN], 2)  # 1: sessions, before anything is answered
     assert script.log[1] == ("search", every)  # 2: every sub-question of every session, at once
@@ -206,7 +191,7 @@ def test_faves_session_quality_is_relevance_and_answerability():
 
 def test_union_of_queries_takes_the_one_session_it_plans(questions, passages):
     script = Script(passages, plans={WRITER: [["off a"], ["better"]]})
-    (made,) = union_of_queries(questions[:1], script.tools(sessions=4))
+    (made,) = union_of_queries(questions[:1], script.tools())
     assert script.log[0] == ("plan", [WRITER], 1)
     assert made.rounds[0].query == "off a"
 
@@ -214,7 +199,7 @@ def test_union_of_queries_takes_the_one_session_it_plans(questions, passages):
 def test_a_chain_of_queries_asks_on_from_its_answers(questions, passages):
     follow_ups = {WRITER: ["who is it", "when was it", ""], BORN: ["", "of whom", ""]}
     script = Script(passages, follow_ups=follow_ups, answers={"who is it": "Edith[1]"})
-    made = chain_of_queries(questions[:2], script.tools(sub_questions=3))
+    made = chain_of_queries(questions[:2], script.tools())
     steps = [entry for entry in script.log if entry[0] == "follow up"]
     assert steps[0] == ("follow up", [WRITER, BORN], [[], []])
     # Nothing to ask first is to ask the question itself; chain C1: what was answered leads on.
@@ -231,18 +216,119 @@ def test_a_chain_of_queries_asks_on_from_its_answers(questions, passages):
 
 def test_a_chain_that_repeats_itself_ends(questions, passages):
     script = Script(passages, follow_ups={WRITER: ["who", "who", "who"]})
-    (made,) = chain_of_queries(questions[:1], script.tools(sub_questions=3))
+    (made,) = chain_of_queries(questions[:1], script.tools())
     assert [one.query for one in made.rounds] == ["who", "who"]  # asked once, then concluded from it
     assert script.stages().count("follow up") <= 3
 
 
-def test_rewrite_retrieve_read_is_start_revise_with_another_rewriter(questions, passages):
-    script = Script(passages)
-    (made,) = start_revise(questions[:1], script.tools())
-    assert script.stages() == ["rewrite", "search", "answer"]
-    assert made.rounds[0].query == f"rewritten {WRITER}"
-
-
 @pytest.mark.parametrize("system", [crag, a2r, fave, chain_of_queries])
-def test_each_neighbour_fits_on_one_screen(system):
+def test_each_system_fits_on_one_screen(system):
     assert len(inspect.getsource(system).splitlines()) <= 40
+
+
+def quality(passages, answer, entailed):
+    """The quality of one answer, where each set of passages in `entailed` entails everything."""
+
+    def entail(x, k, y):
+        return [float({p.id for p in own} in entailed) for own in k]
+
+    (made,) = assess(["who?"], [passages[:3]], [answer], entail)
+    return made
+
+
+def test_statements_are_sentences_with_what_they_cite(passages):
+    said = read_statements("Edith[1][2]. She was born in 1861 [2]. ", passages)
+    assert [text for text, _ in said] == ["Edith.", "She was born in 1861 ."]
+    assert [[p.id for p in cited] for _, cited in said] == [["p0", "p1"], ["p1"]]
+    assert read_statements("Edith[9]", passages) == [("Edith", ())]  # a mark that points nowhere cites nothing
+    assert read_statements("[1]", passages) == []
+
+
+def test_recall_needs_the_cited_passages_to_entail_the_statement(passages):
+    everything = {"p0", "p1", "p2"}
+    assert quality(passages, "Edith[1]", [{"p0"}, everything]).recall == 1
+    assert quality(passages, "Edith[2]", [{"p0"}, everything]).recall == 0
+    uncited = quality(passages, "Edith", [{"p0"}, everything])
+    assert (uncited.recall, uncited.precision, uncited.support) == (0, None, 1)
+    assert uncited.scores()["citation precision"] == 0
+
+
+@pytest.mark.parametrize(
+    "entailed, precision",
+    [
+        ([{"p0", "p1"}, {"p0"}, {"p1"}], 1),  # each entails it alone
+        ([{"p0", "p1"}], 1),  # both are needed
+        ([{"p0", "p1"}, {"p0"}], 0.5),  # the second neither entails it nor is needed
+        ([{"p0"}], 0),  # together they do not entail it: recall is 0, so no citation counts
+    ],
+)
+def test_a_citation_counts_if_it_entails_alone_or_is_needed(passages, entailed, precision):
+    assert quality(passages, "Edith[1][2]", entailed).precision == precision
+
+
+def test_an_empty_answer_has_no_quality(passages):
+    made = quality(passages, "", [{"p0"}])
+    assert (made.support, made.recall, made.precision) == (0, 0, None)
+
+
+def test_a_plan_is_its_numbered_lines():
+    text = "Sure!\n[1] Who wrote it?\n2. When was it?\n- Who wrote it?\n[3] ...\n4) Where?\n5) Why?"
+    assert prompts.parse_plan(text) == ["Who wrote it?", "When was it?", "Where?"]
+    assert prompts.parse_plan("I cannot say.") == []
+
+
+def test_a_demonstration_that_comes_back_is_no_plan():
+    prompt = prompts.build_plan("who wrote it")
+    assert all(line in prompt for line in prompts.RIVERS)
+    assert prompts.parse_plan("\n".join(f"[{i}] {line}" for i, line in enumerate(prompts.RIVERS, 1))) == []
+    assert prompts.TOLSTOY[0] in prompts.build_follow_up("who wrote it", [])
+    assert prompts.parse_follow_up(prompts.TOLSTOY[0]) == ""
+
+
+@pytest.mark.parametrize(
+    "text, asked", [(" Who is she?\nOutput: x", "Who is she?"), ("[END]", ""), ("[end] of it", ""), ("…", ""), ("", "")]
+)
+def test_a_follow_up_is_one_line_or_the_end(text, asked):
+    assert prompts.parse_follow_up(text) == asked
+
+
+def test_a_follow_up_sees_what_was_answered_so_far():
+    prompt = prompts.build_follow_up("who wrote it", [("what is it", "a novel")])
+    assert prompt.endswith("Question: who wrote it\nSearch: what is it\nOutput: a novel\nSearch:")
+
+
+def test_feedback_is_asked_for_by_the_scores(passages):
+    scores = {"support": 0.9, "citation recall": 0.0, "citation precision": 0.5}
+    prompt = prompts.build_feedback("who wrote it", passages[:1], "Edith", scores)
+    assert "support, score 90: say that it is satisfactory" in prompt
+    assert "citation recall, score 0: advise to put the mark" in prompt
+    assert "citation precision, score 50: say that it is satisfactory" in prompt
+    assert passages[0].text in prompt
+    refined = prompts.build_refine("who wrote it", passages[:1], "Edith", "cite it")
+    assert all(part in refined for part in (passages[0].text, "Answer: Edith", "Feedback: cite it"))
+
+
+@pytest.fixture
+def author(scripted, tmp_path):
+    return TaskModel(Model(), scripted, Journal(tmp_path / "journal.jsonl"))
+
+
+def test_several_sessions_are_samples_and_one_is_the_likeliest(author, scripted):
+    sessions = prompts.plan(author, ["who wrote it", "when"], 3)
+    assert [len(many) for many in sessions] == [3, 3]
+    assert [session[0][:8] for session in sessions[0]] == ["sample 0", "sample 1", "sample 2"]
+    assert prompts.plan(author, ["when"], 1) == [[["when"]]]  # what the scripted model writes greedily is no plan
+    asked = len(scripted.asked)
+    assert prompts.plan(author, ["who wrote it", "when"], 3) == sessions
+    assert len(scripted.asked) == asked  # samples are journaled too, each under its number
+
+
+def test_each_task_goes_through_the_model_with_its_own_prompt(author, scripted, passages):
+    k = [passages[:1]]
+    assert prompts.follow_up(author, ["x?"], [[]]) == [scripted.generate([prompts.build_follow_up("x?", [])], 9)[0]]
+    assert prompts.is_relevant(author, ["x?"], ["y?"]) == [False]
+    scores = dict.fromkeys(prompts.ASPECTS, 0.0)
+    (said,) = prompts.feedback(author, ["x?"], k, ["z"], [scores])
+    (better,) = prompts.refine(author, ["x?"], k, ["z"], [said])
+    assert prompts.build_refine("x?", passages[:1], "z", said) in scripted.asked
+    assert better.startswith("Edith Marrow")
