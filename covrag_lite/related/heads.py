@@ -17,12 +17,12 @@ from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.oracle import supporting
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, features_of, load_rate
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.sources import Source, load_sources
+from covrag_lite.synthesis import supporting
 
 KINDS = ("evaluator", "entailment")
 SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions

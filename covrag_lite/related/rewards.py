@@ -14,11 +14,10 @@ import pandas as pd
 
 from covrag_lite import metrics, prompts
 from covrag_lite.config import Config
-from covrag_lite.oracle import is_right, supporting
 from covrag_lite.records import Question, Sample, Search
-from covrag_lite.revisions import tidy
 from covrag_lite.runs.journal import Journal
 from covrag_lite.sources import Source, load_sources
+from covrag_lite.synthesis import is_right, supporting, tidy
 from covrag_lite.task_model import TaskModel
 
 HIT = 0.5  # of the reward for finding the answer, whatever the reader makes of it
