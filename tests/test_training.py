@@ -1,10 +1,10 @@
 """Training: what is learnt, that packing changes nothing, and that a killed run ends as an unbroken one."""
 
 import dataclasses
-import pathlib
+import multiprocessing
+import os
 import random
-import subprocess
-import sys
+import socket
 
 import pandas as pd
 import pytest
@@ -473,20 +473,27 @@ def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder, way):
     assert torch.allclose(trainee.master.copy_grad, grad, atol=0.05 * grad.abs().max().item())
 
 
+def train_as(rank, port, folder, out):
+    """One of two workers, as `accelerate launch` starts them."""
+    rank_of = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in rank_of.items()})
+    qlora.PartialState._reset_state()  # that of the process it was forked from
+    qlora.WARMUP = 0.2
+    run(load(folder), out, epochs=1)
+    assert qlora.PartialState().num_processes == 2
+
+
 def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
     alone, _ = one_epoch
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"import sys, pathlib; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
-        "import test_training as tests\n"
-        "tests.qlora.WARMUP = 0.2\n"
-        f"tests.run(tests.load({str(tiny_folder)!r}), pathlib.Path({str(tmp_path / 'both')!r}), epochs=1)\n"
-        "assert tests.qlora.PartialState().num_processes == 2\n"
-    )
-    # "--cpu" would start one process only, unless mpirun is there; without a GPU "--multi_gpu" starts them on the CPU.
-    options = "--multi_gpu --num_processes 2 --num_machines 1 --main_process_port 0"
-    options += " --mixed_precision no --dynamo_backend no"
-    launch = [sys.executable, "-m", "accelerate.commands.launch", *options.split(), str(script)]
-    subprocess.run(launch, check=True, capture_output=True)
-    both = pd.read_csv(tmp_path / "both" / "losses.csv")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    fork = multiprocessing.get_context("fork")  # importing torch once more would take most of the time
+    workers = [fork.Process(target=train_as, args=(rank, port, tiny_folder, tmp_path)) for rank in (0, 1)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    both = pd.read_csv(tmp_path / "losses.csv")
     assert both.loss.tolist() == pytest.approx(alone.loss.tolist(), rel=1e-4)
