@@ -117,12 +117,12 @@ def train_once(task: dict) -> Attempt:
     """A function that trains three steps on rows of so many tokens, each time with weights loaded anew."""
     shape, device = task["shape"], task["device"]
     execution = "compiled+graph" if device == "cuda" else "eager"
-    share = 3.0 if task["work"] == "away" else 1.0
+    activations = "offload" if task["work"] == "away" else "recompute"
     place = folder_of(task)
 
     def attempt(tokens: int) -> float | None:
         samples = length_mix(8 * tokens // 600 + 16, SHAPES[shape].vocabulary)
-        variant = Variant("ours", tokens, execution, share)
+        variant = Variant("ours", tokens, execution, activations)
         settings = Training(step_tokens=tokens)
         row = training.measure(shape, variant, samples, settings, device, 1, partial(folders.load_four_bit, place))
         if "failure" not in row:

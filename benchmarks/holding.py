@@ -32,7 +32,7 @@ from covrag_lite.runs.manifest import find_commit
 
 ROWS = (1024, 2048, 4096, 8192, 16384)  # tokens of a row
 BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # prompts that are answered together
-# The column of what a work holds; "away" is training with what can wait in the CPU's memory (`checkpointing` 3.0).
+# The column of what a work holds; "away" is training with what can wait in the CPU's memory (`activations` offload).
 SIZE = {"training": "row", "away": "away_row", "answering": "batch"}
 NOTHING = "does not fit"
 LATE = "left out: the time is up"

@@ -150,9 +150,10 @@ def train_here(
         taken = training.plain_steps(network, together, settings, False, device)
         told = {"padded": True, "gradient_checkpointing": True}
     else:
-        told = {"execution": "compiled+graph" if device == "cuda" else "eager", "unpack": "no"} | dict(way.given)
-        own = replace(settings, **told)
-        taken = training.our_steps(network, [shorten(step, own.pack_tokens) for step in steps], own, True, device)
+        told = {"execution": "compiled+graph" if device == "cuda" else "eager", "unpack": False} | dict(way.given)
+        own = replace(settings, **{name: value for name, value in told.items() if name != "unpack"})
+        short = [shorten(step, own.pack_tokens) for step in steps]
+        taken = training.our_steps(network, short, own, True, device, told["unpack"])
     seconds, losses = [], []
     start = time.perf_counter()
     for loss, _ in taken:
@@ -165,7 +166,7 @@ def train_here(
 
 def shorten(step: list[list], pack_tokens: int) -> list[list]:
     """A step's samples in rows of at most so many tokens; as they are where they fit."""
-    from covrag_lite.packing import pack
+    from covrag_lite.qlora import pack
 
     if all(sum(len(one.ids) for one in row) <= pack_tokens for row in step):
         return step

@@ -63,12 +63,10 @@ WAYS = {  # those worth most first: what does not fit into the time is left out
     "trl + Liger + flash": Way(
         "trl", ("trl", "liger_kernel", "flash_attn"), OPTIMIZER | {"use_liger_kernel": True}, "flash_attention_4"
     ),
-    "ours lean": Way("ours", given={"checkpointing": 2.0}),
-    "ours leanest": Way("ours", given={"checkpointing": 2.0, "pack_tokens": 2048}),
-    "ours away": Way("ours", given={"checkpointing": 3.0}),
-    "ours away leanest": Way("ours", given={"checkpointing": 3.0, "pack_tokens": 2048}),
-    "ours keeping all": Way("ours", given={"checkpointing": 0.0}),
-    "ours unpacked": Way("ours", given={"unpack": "yes", "checkpointing": 0.0}),
+    "ours away": Way("ours", given={"activations": "offload"}),
+    "ours away leanest": Way("ours", given={"activations": "offload", "pack_tokens": 2048}),
+    "ours keeping all": Way("ours", given={"activations": "keep"}),
+    "ours unpacked": Way("ours", given={"unpack": True, "activations": "keep"}),
     "plain": Way("plain"),
 }
 # The samples, and the tokens of a row; the last is for a GPU with room, where longer rows may be quicker.

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from benchmarks.folders import load_four_bit, load_tokenizer
 from benchmarks.training import Step
 from covrag_lite.config import Training
-from covrag_lite.packing import Encoded
+from covrag_lite.qlora import Encoded
 
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
@@ -80,7 +80,7 @@ def run_trl(
     """trl on the 4-bit folder; `given` are the settings that make this way of using it."""
     network = load_four_bit(folder, device, attention)
     adapters = LoraConfig(
-        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=LINEARS, task_type="CAUSAL_LM"
+        r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules=LINEARS, task_type="CAUSAL_LM"
     )
     torch.manual_seed(settings.training_seed)
     return fit(network, folder, steps, arguments(steps, settings, out, device, given), device, adapters)
@@ -98,7 +98,7 @@ def run_unsloth(
     adapted = FastLanguageModel.get_peft_model(
         network,
         r=settings.lora_rank,
-        lora_alpha=settings.lora_alpha,
+        lora_alpha=2 * settings.lora_rank,
         lora_dropout=0,
         bias="none",
         target_modules=LINEARS,

@@ -14,7 +14,7 @@ from bitsandbytes.nn import Linear4bit, Params4bit
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from covrag_lite.packing import Encoded
+from covrag_lite.qlora import Encoded
 
 
 class Shape(NamedTuple):
@@ -45,8 +45,8 @@ class Variant:
     name: str
     pack_tokens: int = 0  # 0 is the plain way
     execution: str = "compiled+graph"
-    checkpointing: float = 1.0
-    unpack: str = "no"
+    activations: str = "recompute"
+    unpack: bool = False  # 4-bit weights, once
     own_layers: bool = True  # or transformers' and peft's, packed all the same
     prepared: bool = False  # the plain way as peft's guide has it: what is not in 4 bits is turned into fp32
 
@@ -59,22 +59,22 @@ VARIANTS = {  # the likeliest winners first: what does not fit into the time is 
         PLAIN,
         PREPARED,
         Variant("ours, 1k", 1024, "eager"),
-        Variant("ours, unpacked, all kept, 1k", 1024, "eager", 0.0, "yes"),
+        Variant("ours, unpacked, all kept, 1k", 1024, "eager", "keep", True),
     ],
     "smollm2": [
         PLAIN,
-        Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"),
+        Variant("ours, unpacked, all kept, 8k", 8192, activations="keep", unpack=True),
         PREPARED,
-        Variant("ours, unpacked, all kept, 16k", 16384, checkpointing=0.0, unpack="yes"),
+        Variant("ours, unpacked, all kept, 16k", 16384, activations="keep", unpack=True),
         Variant("ours, 8k", 8192),
-        Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", 0.0, "yes"),
-        Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", 0.0, "yes"),
+        Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", "keep", True),
+        Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", "keep", True),
         Variant("packed alone, 8k", 8192, "eager", own_layers=False),
         AGAIN,
     ],
     "1.5b": [
         PLAIN,
-        Variant("ours, unpacked, all kept, 8k", 8192, checkpointing=0.0, unpack="yes"),
+        Variant("ours, unpacked, all kept, 8k", 8192, activations="keep", unpack=True),
         Variant("ours, 8k", 8192),
         Variant("ours, 4k", 4096),
         AGAIN,
@@ -85,7 +85,6 @@ VARIANTS = {  # the likeliest winners first: what does not fit into the time is 
         Variant("ours, 2k", 2048),
         PREPARED,
         Variant("ours, 8k", 8192),
-        Variant("ours, quarter kept, 4k", 4096, checkpointing=0.75),
         Variant("ours, 4k, not compiled", 4096, "graph"),
         Variant("ours, 4k, no graph", 4096, "eager"),
         Variant("packed alone, 4k", 4096, "eager", own_layers=False),

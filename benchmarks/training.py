@@ -22,12 +22,11 @@ from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
 from benchmarks.saying import tell_root
 from benchmarks.shapes import PLAIN, SHAPES, VARIANTS, Variant, build_network, length_mix
-from covrag_lite import qlora as loop
+from covrag_lite import qlora
 from covrag_lite.config import Training
-from covrag_lite.engine import lora, memory
-from covrag_lite.engine.layers import ALL
-from covrag_lite.engine.optimizer import optimizer_of
-from covrag_lite.packing import Encoded, lay_out, pack, shape_of
+from covrag_lite.engine import memory
+from covrag_lite.engine.trainee import Trainee
+from covrag_lite.qlora import Encoded, lay_out, pack, shape_of
 
 WARM_UP = 2  # steps that are not timed: compilation, recording, the allocator's growth
 COLUMNS = ["shape", "variant", "speed_ratio", "memory_ratio", "tokens_per_second", "peak_gb"]
@@ -55,7 +54,7 @@ def plain_steps(
     if prepared:
         network = prepare_model_for_kbit_training(network, gradient_checkpointing_kwargs={"use_reentrant": False})
     adapters = LoraConfig(
-        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+        r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     adapted = get_peft_model(network, adapters)
     network.gradient_checkpointing_enable({"use_reentrant": False})
@@ -88,17 +87,20 @@ def pad(samples: Sequence[Encoded], device: str) -> dict[str, torch.Tensor]:
 
 
 def our_steps(
-    network: torch.nn.Module, steps: Sequence[Step], settings: Training, own_layers: bool, device: str
+    network: torch.nn.Module,
+    steps: Sequence[Step],
+    settings: Training,
+    own_layers: bool,
+    device: str,
+    unpack: bool = False,
 ) -> Iterator[tuple[float, int]]:
-    """Each step's loss and computed tokens, our way: by the very functions that `loop.train` calls."""
-    adapted = lora.attach(network, settings, settings.unpack == "yes", "compiled" in settings.execution)
+    """Each step's loss and computed tokens, our way: by the very functions that `qlora.train` calls."""
+    trainee = Trainee(network, settings, settings.execution, unpack)
     if not own_layers:
         for layer in network.get_decoder().layers:
             del layer.forward
-            layer.gradient_checkpointing = layer.keep != ALL
-    master = lora.Master(adapted, network.dtype, lora.is_away(settings))
-    optimizer = optimizer_of(master)
-    run = loop.runner(network, settings.execution)
+            layer.gradient_checkpointing = settings.activations != "keep"
+    learn = trainee.record(qlora.learner(trainee, 1.0, device))
     workers = PartialState(cpu=device == "cpu")
     rows = [row for step in steps for row in step]
     everything = [one for row in rows for one in row]
@@ -113,7 +115,7 @@ def our_steps(
 
     ready = build(steps[0])
     for following in [*steps[1:], []]:
-        sums = loop.take_step(run, ready, master, optimizer, 1e-4, 1.0, workers)
+        sums = qlora.take_step(learn, ready, trainee, 1e-4, workers)
         computed = sum(row["input_ids"].numel() for row in ready)
         ready = build(following)  # while the GPU still computes
         yield sums[0].sum().item(), computed
@@ -137,15 +139,14 @@ def measure(
     settings = replace(
         settings,
         pack_tokens=variant.pack_tokens,
-        checkpointing=variant.checkpointing,
-        unpack=variant.unpack,
+        activations=variant.activations,
         execution=variant.execution,
     )
     steps = plan(samples, variant.pack_tokens, settings.step_tokens, n_steps + WARM_UP)
     row = {"shape": shape, "variant": variant.name}
     try:
         network = load(device) if load else build_network(shape, device)
-        parameters = sum(layer.in_features * layer.out_features for layer in memory.adapted_linears(network))
+        parameters = sum(given * made for given, made in memory.linear_sizes(network))
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
@@ -168,7 +169,7 @@ def time_steps(
 ) -> tuple[list[int], list[float]]:
     """The tokens computed in each step, and its seconds."""
     if variant.pack_tokens:
-        taken = our_steps(network, steps, settings, variant.own_layers, device)
+        taken = our_steps(network, steps, settings, variant.own_layers, device, variant.unpack)
     else:
         taken = plain_steps(network, steps, settings, variant.prepared, device)
     computed, seconds = [], []

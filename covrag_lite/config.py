@@ -30,6 +30,14 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "sub_questions": 3,
     "refinements": 2,
     "n_rewrites": 4,
+    "warmup": 0.05,
+    "clip": 1.0,
+    "unpack": "auto",
+    "save_every": 20,
+    "unsupported": 0.25,
+    "broken": 0.2,
+    "spoilt": 0.1,
+    "synthesis_seed": 1,
 }
 # Those written otherwise now: old value -> new parameters. Where several give a tuple of one name, these are joined.
 RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
@@ -40,6 +48,8 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "n_related": lambda value: {},  # it was `n_questions` wherever it had an effect
     "n_validated": lambda value: {},  # a fifth of `n_learnt`, as is the next one
     "n_rewarded": lambda value: {},
+    "checkpointing": lambda x: {"activations": "keep" if x == 0 else "recompute" if x <= 2 else "offload"},
+    "lora_alpha": lambda _: {},  # twice lora_rank in every recorded run
 }
 
 
@@ -192,47 +202,35 @@ class Explore:
 
 @dataclass(frozen=True)
 class Training:
-    """QLoRA on D1 and D2' (training/loop.py)."""
+    """QLoRA on D1 and D2' (qlora.py)."""
 
     epochs: int = 3  # times every sample is seen
     learning_rate: float = 2e-4  # QLoRA's, for models up to 13B
     # Of L_CoV's mean beside L_RAG's: a verdict has about four times the free tokens of an answer, and the paper sums.
     verify_weight: float = 4.0
-    warmup: float = 0.05  # share of the steps in which the rate rises; then it falls along a cosine
-    clip: float = 1.0  # longest gradient that is followed in full
     lora_rank: int = 16  # on all linear layers; QLoRA found that a higher one buys nothing there
-    lora_alpha: int = 32  # twice the rank: the adapter's output counts double
     step_tokens: int = 16384  # tokens between two updates, about 26 samples
     pack_tokens: int = 4096  # tokens that go through the model together; the setting that decides the memory
-    # Share of the layers that compute their activations again: less memory, more time. The share beyond 1.0 keeps
-    # nothing but its input. Of those beyond 2.0, up to 3.0, all that is kept lies in the CPU's memory, as do the
-    # optimizer's weights and moments: least of the GPU's memory, and hardly slower than 1.0 where the bus is quick.
-    checkpointing: float = 1.0
-    unpack: str = (
-        "auto"  # 4-bit weights unpacked once: "yes", "no", "auto" where they take under a tenth of what is free
-    )
+    # What layers hold between forward and backward pass: "keep" all of it (fastest), "recompute" most of it, or
+    # "offload" it to the CPU's memory, with the optimizer's weights and moments (least of the GPU's memory).
+    activations: str = "recompute"
     # How passes run, of training and of answering: "eager", "graph", "compiled" or "compiled+graph"; "auto" takes what
-    # model/execution.py says.
+    # engine/execution.py says.
     execution: str = "auto"
     adapters_out: str = "runs/adapters"  # the folder that the adapters are written to
-    save_every: int = 20  # steps between checkpoints, from which a killed run goes on
     training_seed: int = 1  # of the adapter's first weights and of the order of the samples
 
 
 @dataclass(frozen=True)
 class Synthesis:
-    """The training data (training/synthesis.py)."""
+    """The training data (synthesis.py)."""
 
     # Adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain, Start-Revise's rewriter.
     methods: tuple[str, ...] = ("rag", "cov", "cov-direct", "rewrite")
     n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
     n_train_questions: int = 8  # questions of D taken from each world or set; 0 means all
     verify_share: float = 1.0  # size of D2' as a share of D
-    unsupported: float = 0.25  # share of D's answers for which no passage was found: from memory, without a citation
-    broken: float = 0.2  # share of D's questions that are also asked with broken wording
-    spoilt: float = 0.1  # share of D's right answers that are also spoilt by hand: repetitions, wrong citations
     annotator: str = "oracle"  # "oracle", which knows the gold answers, or "endpoint:<model>", a teacher
-    synthesis_seed: int = 1  # of the halves, the negatives and the balancing
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,37 @@
-"""QLoRA on both tasks (the paper's Section 2.3): one plain loop over packed rows, with an exact resume.
+"""QLoRA on both tasks (the paper's Section 2.3): packed samples, the objective L_RAG + w L_CoV, and the training loop.
 
-The objective is L_RAG + L_CoV (equations 2 to 4), the second one weighted by `verify_weight`. Each loss is a mean over
-the target tokens of its task, which count by their shares. Notebooks hand in samples and get an adapter in peft's
-format and a frame of steps, which is also in `losses.csv`.
+Samples lie side by side in rows, none seeing another, so every token computed is a token learnt from. `learner` holds
+the objective (equations 2 to 4), `train` the loop. What computes, an adapter in training, is a `Trainee` of the engine.
 """
 
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
 from accelerate import PartialState
-from transformers import PreTrainedModel
 
 from covrag_lite.config import Config, Training
-from covrag_lite.engine import lora, memory
-from covrag_lite.engine.checkpoint import restore, run_key, save, save_adapter
-from covrag_lite.engine.execution import choose_execution
-from covrag_lite.engine.loss import token_losses
-from covrag_lite.engine.optimizer import optimizer_of
-from covrag_lite.packing import TASKS, Encoded, encode, lay_out, pack, shape_of
+from covrag_lite.engine.training import Learn, Row, Shape, Trainee, load_trainee
+from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 from covrag_lite.runs.progress import track
 
 if TYPE_CHECKING:
     from covrag_lite.engine.local import LanguageModel
+
+TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
+# Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.
+FIXED = {part for part in (*SCHEMA, *DIRECT) if isinstance(part, str)}
+FIXED_SHARE = 0.1
+WARMUP = 0.05  # share of the steps in which the rate rises; then it falls along a cosine
+CLIP = 1.0  # longest gradient that is followed in full
+SAVE_EVERY = 20  # steps between checkpoints, from which a killed run goes on
 
 
 def train(config: Config, model: "LanguageModel", samples: Sequence[Sample], out: Path) -> pd.DataFrame:
@@ -36,43 +39,83 @@ def train(config: Config, model: "LanguageModel", samples: Sequence[Sample], out
     # Before the network is read, because it sets the device; one worker, unless `accelerate launch` started more.
     workers = PartialState(cpu=model.device == "cpu")
     settings = config.training
-    execution = choose_execution(settings.execution, model.device)
     encoded = encode(samples, model)
     steps = plan(encoded, settings)
-    packs = [chosen for step in steps for chosen in step]
-    shape = shape_of(packs, encoded, settings.pack_tokens)
-    network = own_network(model)
-    unpack = memory.check(network, settings, shape, model.device)
-    adapted = lora.attach(network, settings, unpack, "compiled" in execution)
-    master = lora.Master(adapted, model.dtype, lora.is_away(settings))
-    optimizer = optimizer_of(master, lr=settings.learning_rate, weight_decay=0.0)
-    key = run_key(settings, samples, model)
-    rows = restore(out, key, master, optimizer)
-    run = runner(network, execution)
-    weights = task_weights(encoded, len(steps), settings)
+    shape = shape_of([chosen for step in steps for chosen in step], encoded, settings.pack_tokens)
+    weights = token_weights(encoded, len(steps), settings.epochs)
+    with load_trainee(model, settings, shape) as trainee:
+        learn = trainee.record(learner(trainee, settings.verify_weight, model.device))
+        rows = trainee.restore(out, samples, model.fingerprint)
 
-    def build(number: int) -> list[dict]:
-        """This worker's rows of a step; none after the last step."""
-        packs = steps[number] if number < len(steps) else []
-        mine = packs[workers.process_index :: workers.num_processes]
-        padded_to = None if execution == "eager" else shape
-        return [lay_out([encoded[i] for i in chosen], weights, model.device, padded_to) for chosen in mine]
+        def build(number: int) -> list[Row]:
+            """This worker's rows of a step; none after the last step."""
+            packs = steps[number] if number < len(steps) else []
+            mine = packs[workers.process_index :: workers.num_processes]
+            padded_to = shape if trainee.one_shape else None
+            return [lay_out([encoded[i] for i in chosen], weights, model.device, padded_to) for chosen in mine]
 
-    ready = build(len(rows))
-    for number in numbers_left(rows, len(steps), workers):
-        start = time.perf_counter()
-        lr = settings.learning_rate * schedule(number, len(steps), settings.warmup)
-        sums = take_step(run, ready, master, optimizer, lr, settings.clip, workers)
-        ready = build(number + 1)  # while the GPU still computes
-        tokens = sum(len(encoded[i].ids) for chosen in steps[number] for i in chosen)
-        rows.append(describe(number + 1, sums, tokens, start, lr))
-        is_due = len(rows) % settings.save_every == 0 or len(rows) == len(steps)
-        if workers.is_main_process and is_due:
-            save(out, key, rows, master, optimizer)
-    if workers.is_main_process:
-        save_adapter(out, adapted, config.model.model)
-    forget_network(model)
+        ready = build(len(rows))
+        for number in numbers_left(rows, len(steps), workers):
+            start = time.perf_counter()
+            lr = settings.learning_rate * schedule(number, len(steps))
+            sums = take_step(learn, ready, trainee, lr, workers)
+            ready = build(number + 1)  # while the GPU still computes
+            tokens = sum(len(encoded[i].ids) for chosen in steps[number] for i in chosen)
+            rows.append(describe(number + 1, sums, tokens, start, lr))
+            is_due = len(rows) % SAVE_EVERY == 0 or len(rows) == len(steps)
+            if workers.is_main_process and is_due:
+                trainee.save(out, rows)
+        if workers.is_main_process:
+            trainee.save_adapter(out, config.model.model)
     return pd.DataFrame(rows)
+
+
+def learner(trainee: Trainee, verify_weight: float, device: str) -> Learn:
+    """The function that learns from one row; it returns each task's loss and the weight behind it: (2, tasks)."""
+    every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
+
+    def learn(row: Row) -> torch.Tensor:
+        weights = row["weights"] * (row["tasks"] == every_task)  # (tasks, targets)
+        losses = (weights * trainee.token_losses(row)).sum(1)  # (tasks): the row's share of each task's mean
+        l_rag, l_cov = losses
+        loss = l_rag + verify_weight * l_cov
+        loss.backward()
+        return torch.stack([losses.detach(), weights.sum(1)])
+
+    return learn
+
+
+def take_step(learn: Learn, rows: Sequence[Row], trainee: Trainee, lr: float, workers: PartialState) -> torch.Tensor:
+    """One update from a step's rows; returns each task's loss and the weight behind it, summed: (2, tasks)."""
+    sums = torch.zeros(2, len(TASKS), device=workers.device)
+    for row in rows:
+        sums += learn(row)
+        trainee.collect()
+    if workers.num_processes > 1:  # gradients are sums over samples, so workers' shares simply add up
+        trainee.add_up_workers()
+        torch.distributed.all_reduce(sums)
+    trainee.update(lr, CLIP)
+    return sums
+
+
+def schedule(step: int, steps: int) -> float:
+    """The share of the learning rate at a step: a straight rise, then half a cosine down to a tenth."""
+    rise = max(1, round(WARMUP * steps))
+    if step < rise:
+        return (step + 1) / rise
+    return 0.55 + 0.45 * math.cos(math.pi * (step - rise) / max(1, steps - rise))
+
+
+def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float) -> dict:
+    """A step's row of the frame; a loss that is not finite ends the run."""
+    totals, weights = sums.tolist()
+    if not math.isfinite(sum(totals)):
+        raise FloatingPointError(f"the loss of step {step} is {sum(totals)}; lower learning_rate")
+    means = {}
+    for task, total, weight in zip(TASKS, totals, weights):
+        means[f"loss_{task}"] = total / weight if weight else math.nan
+    loss = sum(mean for mean in means.values() if not math.isnan(mean))
+    return {"step": step, "loss": loss, **means, "tokens": tokens, "seconds": time.perf_counter() - start, "lr": lr}
 
 
 def numbers_left(rows: list[dict], n_steps: int, workers: PartialState) -> Iterable[int]:
@@ -88,18 +131,40 @@ def numbers_left(rows: list[dict], n_steps: int, workers: PartialState) -> Itera
     return track(numbers, "train", "step", total=n_steps, done=len(rows), state=state)
 
 
-def own_network(model: "LanguageModel") -> PreTrainedModel:
-    """The bare network, read anew: one that has answered may hold adapters, or weights laid out without a gradient."""
-    if model.config.quantize == "int8":
-        raise ValueError("training knows no quantize = 'int8'; use 'nf4' or 'none'")
-    forget_network(model)
-    return model.with_adapter("").network
+# Packing: samples become tokens, rows and steps.
 
 
-def forget_network(model: "LanguageModel") -> None:
-    """Let the model's next use read the weights anew, without what training puts into them."""
-    for name in ("_network", "active"):
-        vars(model.base).pop(name, None)
+@dataclass(frozen=True)
+class Encoded:
+    """A sample's tokens; those from `start` on are its target, end-of-text included."""
+
+    task: int  # its place in TASKS
+    ids: tuple[int, ...]
+    start: int
+    shares: tuple[float, ...] = ()  # what each target token counts in the loss; empty: one each
+
+
+def encode(samples: Sequence[Sample], model: "LanguageModel") -> list[Encoded]:
+    """Every sample's tokens: its prompt as the model is prompted, its target as the model is decoded."""
+    from covrag_lite.engine.decoding import continue_ids
+
+    tokenizer = model.tokenizer
+    encoded = []
+    for sample in samples:
+        if sample.task not in TASKS:
+            raise ValueError(f"sample {sample.id!r} has task {sample.task!r}; use one of {', '.join(TASKS)}")
+        prompt = tokenizer(model.render(sample.prompt), add_special_tokens=not tokenizer.chat_template).input_ids
+        target = []
+        shares = []
+        for part in sample.target:
+            ids = continue_ids(tokenizer, part)
+            target += ids
+            shares += [FIXED_SHARE if part in FIXED else 1.0] * len(ids)
+        if not sample.unfinished:
+            target.append(model.end_id)
+            shares.append(1.0)
+        encoded.append(Encoded(TASKS.index(sample.task), (*prompt, *target), len(prompt), tuple(shares)))
+    return encoded
 
 
 def plan(encoded: Sequence[Encoded], settings: Training) -> list[list[list[int]]]:
@@ -109,118 +174,120 @@ def plan(encoded: Sequence[Encoded], settings: Training) -> list[list[list[int]]
     for epoch in range(settings.epochs):
         generator = random.Random(f"{settings.training_seed} {epoch}")
         order = generator.sample(range(len(encoded)), len(encoded))
-        lengths = [len(encoded[i].ids) for i in order]
-        packs = []
-        for places in pack(lengths, settings.pack_tokens):
-            packs.append([order[place] for place in places])
-        for first in range(0, len(packs), passes):
-            steps.append(packs[first : first + passes])
+        packs = pack([len(encoded[i].ids) for i in order], settings.pack_tokens)
+        packs = [[order[place] for place in places] for places in packs]
+        steps += [packs[first : first + passes] for first in range(0, len(packs), passes)]
     return steps
 
 
-def task_weights(encoded: Sequence[Encoded], n_steps: int, settings: Training) -> list[float]:
+def token_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list[float]:
     """What a target token of each task weighs in its step.
 
-    A task's weights over a whole run sum to the number of steps, so that the steps' losses average to L_RAG + w L_CoV,
-    each a mean over its own target tokens, whatever mix of tasks a single step holds; w is `verify_weight`.
+    A task's weights over a whole run sum to the number of steps, so that the steps' losses average to L_RAG and L_CoV,
+    each a mean over its own target tokens, whatever mix of tasks a single step holds.
     """
     weights = []
-    for task, task_weight in enumerate((1.0, settings.verify_weight)):
+    for task in range(len(TASKS)):
         counts = [sum(one.shares) or len(one.ids) - one.start for one in encoded if one.task == task]
-        count = settings.epochs * sum(counts)
-        weights.append(task_weight * n_steps / count if count else 0.0)
+        weights.append(n_steps / (epochs * sum(counts)) if counts else 0.0)
     return weights
 
 
-def schedule(step: int, steps: int, warmup: float) -> float:
-    """The share of the learning rate at a step: a straight rise, then half a cosine down to a tenth."""
-    rise = max(1, round(warmup * steps))
-    if step < rise:
-        return (step + 1) / rise
-    return 0.55 + 0.45 * math.cos(math.pi * (step - rise) / max(1, steps - rise))
+def pack(lengths: Sequence[int], pack_tokens: int) -> list[list[int]]:
+    """Indices of samples that share a row of at most `pack_tokens`, in the given order as far as rows get full.
+
+    Each row is filled by the best subset of the next samples. First-fit decreasing would leave more room and sort by
+    length, and so by task: a row must hold both tasks to stand for both losses.
+    """
+    if max(lengths) > pack_tokens:
+        raise ValueError(f"a sample has {max(lengths)} tokens, but pack_tokens is {pack_tokens}; raise pack_tokens")
+    window = max(16, 2 * pack_tokens * len(lengths) // sum(lengths))
+    left = list(range(len(lengths)))
+    packs = []
+    while left:
+        following = left[:window]
+        places = fullest_subset([lengths[i] for i in following], pack_tokens)
+        packs.append([following[place] for place in places])
+        taken = set(packs[-1])
+        left = [i for i in left if i not in taken]
+    return packs
 
 
-def one_pass(network: PreTrainedModel, row: dict) -> torch.Tensor:
-    """Forward and backward over one row; returns each target token's loss and leaves gradients in the adapters."""
-    losses = token_losses(network, row)  # (targets)
-    (losses * row["weights"]).sum().backward()
-    return losses.detach()
+def fullest_subset(lengths: Sequence[int], room: int) -> list[int]:
+    """The places of the samples, the first among them, that together come closest to filling the room."""
+    # reached[n] is a whole number as a set: bit t is set if some of the samples up to n, with the first, make t tokens.
+    reached = [1 << lengths[0]]
+    within = (1 << room + 1) - 1
+    for length in lengths[1:]:
+        reached.append((reached[-1] | reached[-1] << length) & within)
+    # Going back from the largest total: a sample was taken if the total was not reached before it.
+    total = reached[-1].bit_length() - 1
+    chosen = []
+    for place in range(len(lengths) - 1, 0, -1):
+        if not reached[place - 1] >> total & 1:
+            chosen.append(place)
+            total -= lengths[place]
+    return [0, *reversed(chosen)]
 
 
-def runner(network: PreTrainedModel, execution: str) -> Callable[[dict], torch.Tensor]:
-    """A function from a row to its target tokens' losses."""
-
-    def run_eagerly(row: dict) -> torch.Tensor:
-        return one_pass(network, row)
-
-    recorded = {}
-
-    def replay(row: dict) -> torch.Tensor:
-        if not recorded:
-            recorded.update(record(network, row))
-        for name, value in row.items():
-            if isinstance(value, torch.Tensor):
-                recorded["row"][name].copy_(value, non_blocking=True)
-        recorded["graph"].replay()
-        return recorded["losses"].clone()
-
-    return replay if "graph" in execution else run_eagerly
+def shape_of(packs: Sequence[Sequence[int]], encoded: Sequence[Encoded], pack_tokens: int) -> Shape:
+    """The one shape that every row of these packs fits in."""
+    longest = round_up(max(len(one.ids) for one in encoded), 128)
+    sequences = []
+    targets = []
+    for chosen in packs:
+        samples = [encoded[i] for i in chosen]
+        spare = pack_tokens - sum(len(one.ids) for one in samples)
+        sequences.append(len(samples) + round_up(spare, longest) // longest)  # the tail is split like samples are
+        targets.append(sum(len(one.ids) - one.start for one in samples))
+    return Shape(pack_tokens, max(sequences), round_up(max(targets), 64), longest)
 
 
-def record(network: PreTrainedModel, row: dict) -> dict:
-    """One pass as a CUDA graph, which starts its thousands of kernels at once and not one by one from Python."""
-    row = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in row.items()}
-    grads = [p.grad for p in network.parameters() if p.requires_grad]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # what is set up at a first use must not be recorded
-        for _ in range(2):
-            one_pass(network, row)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    # On the same stream, which has its workspace for matrix products already. Errors of this thread alone count: a
-    # notebook's other threads may free their memory meanwhile.
-    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-        losses = one_pass(network, row)
-    torch._foreach_zero_(grads)
-    return {"graph": graph, "row": row, "losses": losses}
+def round_up(number: int, step: int) -> int:
+    """The next multiple of `step` that is not below the number."""
+    return -(-number // step) * step
 
 
-def take_step(
-    run: Callable[[dict], torch.Tensor],
-    rows: list[dict],
-    master: lora.Master,
-    optimizer: torch.optim.Optimizer,
-    lr: float,
-    clip: float,
-    workers: PartialState,
-) -> torch.Tensor:
-    """One update from a step's rows; returns each task's weighted losses and their weights, summed: (2, tasks)."""
-    sums = torch.zeros(2, len(TASKS), device=master.grad.device)
-    every_task = torch.arange(len(TASKS), device=master.grad.device)[:, None]  # (tasks, 1)
-    for row in rows:
-        losses = run(row)
-        master.collect()
-        weights = row["weights"] * (row["tasks"] == every_task)  # (tasks, targets)
-        sums += torch.stack([(weights * losses).sum(1), weights.sum(1)])
-    if workers.num_processes > 1:  # gradients are sums over samples, so workers' shares simply add up
-        torch.distributed.all_reduce(master.grad)
-        torch.distributed.all_reduce(sums)
-    master.clip(clip)
-    optimizer.param_groups[0]["lr"] = lr
-    optimizer.step()
-    master.grad.zero_()
-    master.publish()
-    return sums
+def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device: str, shape: Shape | None = None) -> Row:
+    """Samples as one row of tensors; `weights` are those of a target token of each task."""
+    ids, positions, ends = [], [], [0]  # of all tokens
+    where, labels, tasks, token_weights = [], [], [], []  # of the target tokens
+    for one in samples:
+        n_targets = len(one.ids) - one.start
+        first = len(ids) + one.start - 1  # a token is predicted one place earlier
+        where += range(first, first + n_targets)
+        labels += one.ids[one.start :]
+        tasks += [one.task] * n_targets
+        shares = one.shares or [1.0] * n_targets
+        token_weights += [weights[one.task] * share for share in shares]
+        ids += one.ids
+        positions += range(len(one.ids))  # every sample starts at position 0, as it does alone
+        ends.append(len(ids))
+    longest = max(len(one.ids) for one in samples)
+    if shape:
+        longest = shape.longest
+        while len(ids) < shape.tokens:  # the tail is a few samples of its own, without targets
+            tail = min(longest, shape.tokens - len(ids))
+            ids += [0] * tail
+            positions += range(tail)
+            ends.append(len(ids))
+        ends += [len(ids)] * (shape.sequences + 1 - len(ends))
+        spare = shape.targets - len(labels)
+        where += [0] * spare
+        labels += [0] * spare
+        tasks += [-1] * spare
+        token_weights += [0.0] * spare
 
+    def tensor(values: list, dtype: torch.dtype = torch.long) -> torch.Tensor:
+        return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
-def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float) -> dict:
-    """A step's row of the frame; a loss that is not finite ends the run."""
-    totals, weights = sums.tolist()
-    if not math.isfinite(sum(totals)):
-        raise FloatingPointError(f"the loss of step {step} is {sum(totals)}; lower learning_rate or clip")
-    means = {}
-    for task, total, weight in zip(TASKS, totals, weights):
-        means[f"loss_{task}"] = total / weight if weight else math.nan
-    loss = sum(mean for mean in means.values() if not math.isnan(mean))
-    return {"step": step, "loss": loss, **means, "tokens": tokens, "seconds": time.perf_counter() - start, "lr": lr}
+    return {
+        "input_ids": tensor([ids]),  # (1, tokens)
+        "position_ids": tensor([positions]),  # (1, tokens)
+        "ends": tensor(ends, torch.int32),  # (samples + 1)
+        "longest": longest,
+        "where": tensor(where),  # (targets), as are the others
+        "labels": tensor(labels),
+        "tasks": tensor(tasks),
+        "weights": tensor(token_weights, torch.float32),
+    }

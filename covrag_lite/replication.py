@@ -35,7 +35,6 @@ from covrag_lite.plan import Plan, hold_to, load_plans, read_value
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.recorded import Recorded, find_under
-from covrag_lite.samples import load_samples, save_samples
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import pictures, seeds, sigma
 from covrag_lite.tables import table5 as ablation
@@ -52,7 +51,7 @@ def make_data(plan: Plan) -> None:
     config = plan.training().change(adapters_out=f"{plan.config.run.runs}/{plan.backbone}/seeds", training_seed=1)
     sources = load_sources(config)
     answers = [sample for one in sources for sample in synthesis.answer_samples(one, one.questions, config)]
-    save_samples(plan.folder / "rag.samples.jsonl.gz", answers)
+    recipe.save_samples(plan.folder / "rag.samples.jsonl.gz", answers)
     recipe.train_seeds(config, sources)
     every, chosen = recipe.make_d2(config, sources)
     composition = synthesis.composition(chosen)
@@ -65,7 +64,7 @@ def make_data(plan: Plan) -> None:
         "rewrite": synthesis.rewrite_samples(chosen),
     }
     for method, samples in tasks.items():
-        save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
+        recipe.save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
 
 
 def train(plan: Plan, method: str) -> None:
@@ -74,7 +73,7 @@ def train(plan: Plan, method: str) -> None:
     path = plan.folder / f"{method}.samples.jsonl.gz"
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there: run the stage data first")
-    samples = load_samples(path)
+    samples = recipe.load_samples(path)
     losses = recipe.train_adapter(config, method, samples)
     losses.to_csv(plan.results / f"train.{method}.losses.csv", index=False, float_format="%.4g")
     told = resolve(config.training.adapters_out) / method / "manifest.json"

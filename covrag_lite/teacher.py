@@ -2,10 +2,9 @@
 
 The paper asked GPT-4 and found 93 % of a sample right. Here every usable verdict is compared with the oracle of
 `synthesis`, which knows the gold answers. What the teacher cannot label is left out and counted, never labelled by us.
-`notebooks/train.ipynb` calls `load_annotator`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,25 +14,21 @@ from covrag_lite import metrics
 from covrag_lite.completion import complete
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, VERDICT_TOKENS, Endpoint, EndpointError
-from covrag_lite.oracle import Example, annotate, supporting
 from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Search, Verdict
 from covrag_lite.runs.journal import Journal
+from covrag_lite.synthesis import Annotate, Example, annotate, supporting
 
 STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
     "and call an answer true only if it is right, supported by the references it cites, and free of repetition."
 )
-# Who writes the verdicts of D2′: examples, better questions by the text that was asked, and the search to try others.
-Annotate = Callable[[Sequence[Example], Mapping[str, str], Search], list[Example]]
 AGAIN = "An earlier attempt at this could not be read. Write the JSON object of the format alone, with all of its keys."
 
 
 def load_annotator(config: Config, journal: Journal) -> Annotate:
-    """The function that writes the verdicts of D2′: the oracle, or a teacher whose agreement with it is printed."""
+    """The function that lets a served model write the verdicts of D2′; its agreement with the oracle is printed."""
     annotator = config.synthesis.annotator
-    if annotator == "oracle":
-        return annotate
     if not annotator.startswith(PREFIX):
         raise ValueError(f"annotator {annotator!r} is not known; use 'oracle' or '{PREFIX}<model>'")
     endpoint = Endpoint(replace(config.model, model=annotator))
@@ -50,15 +45,10 @@ def annotate_with_teacher(
     examples: Sequence[Example], endpoint: Endpoint, journal: Journal, search: Search
 ) -> list[Example]:
     """The examples with the teacher's verdicts; those without a readable one, even when asked again, are left out."""
-    asked = []
-    for one in examples:
-        prompt = build_verify(one.question.question, one.passages, one.answer)
-        asked.append(f"{prompt}\n{STRICT}")
+    asked = [f"{build_verify(one.question.question, one.passages, one.answer)}\n{STRICT}" for one in examples]
     verdicts = _ask("annotate", asked, endpoint, journal)
     unread = [i for i, verdict in enumerate(verdicts) if not verdict.parsed]
-    asked_again = [f"{asked[i]}\n{AGAIN}" for i in unread]
-    second = _ask("annotate-again", asked_again, endpoint, journal)
-    for i, verdict in zip(unread, second):
+    for i, verdict in zip(unread, _ask("annotate-again", [f"{asked[i]}\n{AGAIN}" for i in unread], endpoint, journal)):
         verdicts[i] = verdict
     labelled = [replace(one, verdict=verdict) for one, verdict in zip(examples, verdicts) if verdict.parsed]
     print(
@@ -89,26 +79,18 @@ def _ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal)
 
 
 def try_revisions(examples: Sequence[Example], search: Search) -> list[Example]:
-    """The examples without revised questions that do not help.
+    """Take away the revised questions that do not help.
 
     A revised question helps if it finds a supporting reference where none was found; a true answer needs none.
     """
-    wanted = [i for i, one in enumerate(examples) if _may_need_revision(one)]
-    revised = [examples[i].verdict.revised_question for i in wanted]
-    found = search(revised) if wanted else []
-    helpful = {i for i, passages in zip(wanted, found) if supporting(examples[i].question, passages)}
+    needed = [one.verdict.judgment != "true" and not supporting(one.question, one.passages) for one in examples]
+    tried = [one.verdict.revised_question if need else "" for one, need in zip(examples, needed)]
+    found = dict(zip(filter(None, tried), search(list(filter(None, tried)))))
     made = []
-    for i, one in enumerate(examples):
-        without = replace(one, verdict=replace(one.verdict, revised_question=""))
-        made.append(one if i in helpful else without)
+    for one, revised in zip(examples, tried):
+        helps = revised and supporting(one.question, found[revised])
+        made.append(one if helps else replace(one, verdict=replace(one.verdict, revised_question="")))
     return made
-
-
-def _may_need_revision(one: Example) -> bool:
-    """Whether an example has a revised question for an answer that is not true and has no supporting reference."""
-    if not one.verdict.revised_question or one.verdict.judgment == "true":
-        return False
-    return not supporting(one.question, one.passages)
 
 
 def agreement(by_teacher: Sequence[Example], by_oracle: Sequence[Example]) -> pd.DataFrame:
@@ -122,21 +104,16 @@ def agreement(by_teacher: Sequence[Example], by_oracle: Sequence[Example]) -> pd
         bare = replace(one, verdict=None)
         if bare in gold:
             pairs.append((one.kind, one.verdict.judgment == gold[bare]))
-    kinds = dict.fromkeys(kind for kind, _ in pairs)  # each once, in order
     rows = {}
-    for kind in ["all", *kinds]:
+    for kind in dict.fromkeys(["all", *(kind for kind, _ in pairs)]):
         same = [agreed for name, agreed in pairs if kind in ("all", name)]
         low, high = metrics.wilson(sum(same), len(same))
         share = sum(same) / len(same) if same else float("nan")
         rows[kind] = {"n": len(same), "agreed": sum(same), "share": share, "low": low, "high": high}
-    _print_agreement(rows["all"])
-    return pd.DataFrame.from_dict(rows, orient="index").astype({"n": int, "agreed": int})
-
-
-def _print_agreement(total: dict[str, float]) -> None:
-    """One sentence on the agreement in all, beside the paper's."""
+    total = rows["all"]
     said = f"the teacher's judgment is the gold one in {total['agreed']} of n = {total['n']} examples"
     if total["n"]:
         interval = f"{100 * total['low']:.1f} to {100 * total['high']:.1f}"
         said += f": {100 * total['share']:.1f} % (95 % interval {interval}; the paper: 93 %)"
     print(said)
+    return pd.DataFrame.from_dict(rows, orient="index").astype({"n": int, "agreed": int})

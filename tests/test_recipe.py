@@ -43,14 +43,14 @@ def seeds(monkeypatch):
 
     monkeypatch.setattr(recipe, "train_adapter", train)
     monkeypatch.setattr(recipe, "load_trained", load)
+    monkeypatch.setattr(synthesis, "BROKEN", 0.0)
     return learnt, asked
 
 
 def test_every_question_is_answered_by_the_seed_model_that_has_not_learnt_from_it(source, seeds):
     learnt, asked = seeds
-    config = CONFIG.change(broken=0.0)
-    recipe.train_seeds(config, [source])
-    whole, _ = recipe.make_d2(config, [source])
+    recipe.train_seeds(CONFIG, [source])
+    whole, _ = recipe.make_d2(CONFIG, [source])
     every = {question.id for question in source.questions}
     assert learnt["seed-1"] | learnt["seed-2"] == every
     assert asked["seed-1"] | asked["seed-2"] == every
@@ -62,7 +62,7 @@ def test_every_question_is_answered_by_the_seed_model_that_has_not_learnt_from_i
 
 def test_d2_has_as_many_right_as_wrong_verdicts_and_its_share_of_the_questions(source, seeds):
     for share, n in ((1.0, 20), (0.5, 10)):
-        _, chosen = recipe.make_d2(CONFIG.change(verify_share=share, broken=0.0), [source])
+        _, chosen = recipe.make_d2(CONFIG.change(verify_share=share), [source])
         counts = synthesis.composition(chosen).groupby("judgment").n.sum()
         assert counts.to_dict() == {"true": n // 2, "false": n // 2}
 
@@ -82,8 +82,8 @@ def test_only_systems_whose_adapters_are_there_are_validated(monkeypatch, tmp_pa
     def run(config, resources, questions):
         ran.update(systems=config.chain.systems, split=config.data.split, ids=[q.id for q in questions])
 
-    monkeypatch.setattr(recipe.evaluation, "load_resources", lambda config, passages: None)
-    monkeypatch.setattr(recipe.evaluation, "run", run)
+    monkeypatch.setattr(recipe.evaluate, "load_resources", lambda config, passages: None)
+    monkeypatch.setattr(recipe.evaluate, "run", run)
     recipe.validate(Config().change(adapters_out=str(tmp_path), n_questions=1))
     assert ran["systems"] == ("RAG", "CoV-RAG-S", "CoV-RAG")
     assert ran["split"] == "validation"

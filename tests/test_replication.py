@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from covrag_lite import replication
+from covrag_lite import recipe, replication
 from covrag_lite.plan import hold_to
 from covrag_lite.records import Sample
 
@@ -136,17 +136,17 @@ def test_an_unknown_stage_is_named(capsys):
 
 def test_samples_come_back_as_they_were(tmp_path):
     samples = [Sample("1", "answer", "a?", ("b",)), Sample("2", "verify", "c", (" {", "0.5"), True)]
-    replication.save_samples(tmp_path / "one.samples.jsonl.gz", samples)
-    assert replication.load_samples(tmp_path / "one.samples.jsonl.gz") == samples
+    recipe.save_samples(tmp_path / "one.samples.jsonl.gz", samples)
+    assert recipe.load_samples(tmp_path / "one.samples.jsonl.gz") == samples
     assert [file.name for file in tmp_path.iterdir()] == ["one.samples.jsonl.gz"]
 
 
 def test_damaged_samples_say_what_to_do(tmp_path):
     file = tmp_path / "cov.samples.jsonl.gz"
-    replication.save_samples(file, [Sample("a", "answer", "p", ("t",))])
+    recipe.save_samples(file, [Sample("a", "answer", "p", ("t",))])
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(ValueError, match="run the stage data again"):
-        replication.load_samples(file)
+        recipe.load_samples(file)
 
 
 def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_third_round(plans, monkeypatch):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import toy_project
 
-from covrag_lite import completion, replication
+from covrag_lite import completion, recipe, replication
 from covrag_lite import plan as plan_file
 from covrag_lite.check import check
 from covrag_lite.prompts import render_verdict
@@ -68,7 +68,7 @@ def give_adapters(plan):
     for method in ("rag", "cov"):
         plan.folder.mkdir(parents=True, exist_ok=True)
         samples = [Sample(str(i), "answer", f"question {i}", ("an answer",)) for i in range(3)]
-        replication.save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
+        recipe.save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
     replication.replicate([plan], ["rag", "cov"])
 
 

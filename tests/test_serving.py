@@ -12,7 +12,7 @@ from covrag_lite import config
 from covrag_lite.engine import prepare as serving
 from covrag_lite.engine.decoding import Writer
 from covrag_lite.engine.local import load_model
-from covrag_lite.qlora import own_network
+from covrag_lite.engine.trainee import own_network
 
 PROMPTS = [
     "who wrote it?",

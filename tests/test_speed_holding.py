@@ -194,12 +194,12 @@ def test_training_is_measured_with_weights_loaded_from_4_bits_and_not_built_with
     assert loaded == [(tmp_path / "tiny", "cpu")]
 
 
-@pytest.mark.parametrize("work, share", [("training", 1.0), ("away", 3.0)])
-def test_away_is_measured_with_what_layers_keep_on_the_cpu(work, share, monkeypatch, tmp_path):
+@pytest.mark.parametrize("work, activations", [("training", "recompute"), ("away", "offload")])
+def test_away_is_measured_with_what_layers_keep_on_the_cpu(work, activations, monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr(training, "measure", lambda *all: given.append(all[1]) or {"peak_gb": 2.0})
     attempt = card.train_once({"work": work, "shape": "tiny", "device": "cpu", "folder": str(tmp_path)})
-    assert attempt(1024) == 2.0 and given[0].checkpointing == share
+    assert attempt(1024) == 2.0 and given[0].activations == activations
 
 
 def test_only_a_shortage_of_memory_means_that_a_size_does_not_fit(monkeypatch, tmp_path):

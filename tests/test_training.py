@@ -1,35 +1,31 @@
 """Training: what is learnt, that packing changes nothing, and that a killed run ends as an unbroken one."""
 
 import dataclasses
-import pathlib
+import multiprocessing
+import os
 import random
-import subprocess
-import sys
+import socket
 
 import pandas as pd
 import pytest
 import torch
 import transformers
 
-from benchmarks import training as speed
-from covrag_lite import config
-from covrag_lite import qlora as loop
-from covrag_lite.engine import layers, lora, loss, memory, optimizer
-from covrag_lite.engine.decoding import continue_ids
+from covrag_lite import config, qlora
+from covrag_lite.engine import layers, lora, loss, memory, plain_training
 from covrag_lite.engine.local import load_model
-from covrag_lite.engine.offload import Shelf
+from covrag_lite.engine.offload import Offload
+from covrag_lite.engine.trainee import Trainee, own_network
+from covrag_lite.engine.training import Shape
 from covrag_lite.engine.varlen_prefill import is_known
-from covrag_lite.packing import Encoded, Shape, encode, lay_out, pack, shape_of
 from covrag_lite.prompts import SCHEMA
+from covrag_lite.qlora import Encoded, encode, lay_out, pack, shape_of
 from covrag_lite.records import Sample
 
 RECORDED = [17.02075, 16.76861, 15.73309]  # of the first three steps, on CPU
-SETTINGS = config.Training(
-    epochs=2, step_tokens=512, pack_tokens=256, lora_rank=4, lora_alpha=8, learning_rate=0.01, save_every=2, warmup=0.2
-)
-
-
-VERDICT = {"score": "0.50", "judgment": "true", "text": ' ""'}  # what each kind of gap is filled with
+SETTINGS = config.Training(epochs=2, step_tokens=512, pack_tokens=256, lora_rank=4, learning_rate=0.01)
+WAYS = layers.ACTIVATIONS
+VERDICT = {"score": "0.50", "judgment": "true", "text": ' ""'}  # what each kind of slot is filled with
 
 
 def toy_samples(n: int = 10) -> list[Sample]:
@@ -44,191 +40,205 @@ def toy_samples(n: int = 10) -> list[Sample]:
     return samples
 
 
-@pytest.fixture
-def model(tiny_folder):
-    return load_model(config.Model(model=str(tiny_folder), device="cpu"))
+def load(folder, device="cpu"):
+    return load_model(config.Model(model=str(folder), device=device))
 
 
-def adapt(model, **changes):
-    """The network with adapters whose second half is not zero, so that they take part."""
-    settings = dataclasses.replace(SETTINGS, **changes)
-    adapted = lora.attach(model.network, settings, unpack=settings.unpack == "yes")
-    master = lora.Master(adapted, model.dtype)
-    master.weights.data.normal_(0, 0.1, generator=torch.Generator(model.device).manual_seed(0))
-    master.publish()
-    return adapted, master
+@pytest.fixture(scope="module")
+def tiny(tiny_folder):
+    """The tiny Llama, for its tokens; whoever trains reads its network anew."""
+    return load(tiny_folder)
 
 
-def losses_of(network, chosen, weights=(1.0, 1.0), shape=None):
+@pytest.fixture(scope="module")
+def encoded(tiny):
+    return encode(toy_samples(3), tiny)
+
+
+def adapt(model, unpack=False, execution="eager", **changes):
+    """A network in training whose adapters take part: their second half is not zero."""
+    trainee = Trainee(own_network(model), dataclasses.replace(SETTINGS, **changes), execution, unpack)
+    trainee.master.weights.data.normal_(0, 0.1, generator=torch.Generator(model.device).manual_seed(0))
+    trainee.master.publish()
+    return trainee
+
+
+@pytest.fixture(scope="module")
+def trainee(tiny):
+    return adapt(tiny)
+
+
+def one_pass(trainee, row):
+    """Each target token's loss, and the gradient of the adapters."""
+    losses = trainee.token_losses(row)
+    (losses * row["weights"]).sum().backward()
+    grad = trainee.master.copy_grad.clone()
+    trainee.master.copy_grad.zero_()
+    return losses.detach(), grad
+
+
+def losses_of(trainee, chosen, shape=None):
     """Each sample's losses when these samples share a row."""
-    row = lay_out(chosen, weights, "cpu", shape)
     sizes = [len(one.ids) - one.start for one in chosen]
-    return loop.one_pass(network, row)[: sum(sizes)].split(sizes)
+    losses, _ = one_pass(trainee, lay_out(chosen, (1.0, 1.0), "cpu", shape))
+    return losses[: sum(sizes)].split(sizes)
 
 
 def run(model, out, **changes):
     training = dataclasses.replace(SETTINGS, **changes)
-    return loop.train(config.Config(training=training, model=model.config), model, toy_samples(), out)
+    return qlora.train(config.Config(training=training, model=model.config), model, toy_samples(), out)
 
 
 @pytest.fixture(scope="module")
 def one_epoch(tiny_folder, tmp_path_factory):
     """The frame of a run over one epoch, and the folder it left."""
-    model = load_model(config.Model(model=str(tiny_folder), device="cpu"))
     out = tmp_path_factory.mktemp("one-epoch")
-    return run(model, out, epochs=1), out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(qlora, "WARMUP", 0.2)
+        return run(load(tiny_folder), out, epochs=1), out
 
 
-def test_target_tokens_carry_the_loss_and_prompt_tokens_none(model):
+def test_target_tokens_carry_the_loss_and_prompt_tokens_none(tiny, trainee):
     sample = toy_samples()[1]
-    one = encode([sample], model)[0]
+    (one,) = encode([sample], tiny)
     row = lay_out([one], (1.0, 1.0), "cpu")
-    text = "".join(sample.target) + model.tokenizer.eos_token
-    assert model.tokenizer.decode(row["labels"]) == text
+    assert tiny.tokenizer.decode(row["labels"]) == "".join(sample.target) + tiny.tokenizer.eos_token
     following = row["input_ids"][0, row["where"] + 1]  # each is predicted from the token before it
     assert row["labels"].tolist() == following.tolist()
-    assert model.tokenizer.decode(one.ids[: one.start]) == model.render(sample.prompt)
-    network = adapt(model)[0].get_base_model()
-    logits = network(
-        input_ids=row["input_ids"],
-        position_ids=row["position_ids"],
-        cu_seq_lens_q=row["ends"],
-        max_length_q=row["longest"],
-    ).logits
+    assert tiny.tokenizer.decode(one.ids[: one.start]) == tiny.render(sample.prompt)
+    places = {"cu_seq_lens_q": row["ends"], "max_length_q": row["longest"]}
+    logits = trainee.network(row["input_ids"], position_ids=row["position_ids"], **places).logits
     labels = torch.tensor([[-100] * one.start + list(one.ids[one.start :])])
-    plain = torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:])
-    assert torch.isclose(loop.one_pass(network, row).mean(), plain, atol=1e-5)
+    expected = torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:])
+    assert torch.isclose(one_pass(trainee, row)[0].mean(), expected, atol=1e-5)
 
 
-def test_what_the_schema_fixes_counts_little_in_the_loss(model):
-    sample = toy_samples()[1]
-    one = encode([sample], model)[0]
-    free = sum(len(continue_ids(model.tokenizer, part)) for part in sample.target if part not in SCHEMA)
-    free += 1  # for end-of-text
-    fixed = len(one.ids) - one.start - free
-    assert one.shares.count(1.0) == free and one.shares.count(0.1) == fixed >= free
-    assert lay_out([one], (1.0, 5.0), "cpu")["weights"].tolist() == pytest.approx([5 * share for share in one.shares])
-
-
-def test_a_target_is_tokenised_by_its_parts_as_decoding_appends_them(model):
+def test_a_target_is_tokenised_by_its_parts_and_what_the_schema_fixes_counts_little(tiny, encoded):
     def target_ids(*parts):
-        (one,) = encode([Sample("", "verify", "x", parts)], model)
+        (one,) = encode([Sample("", "verify", "x", parts)], tiny)
         return list(one.ids[one.start : -1])
 
     in_parts = target_ids("true", "ness")
     assert in_parts == target_ids("true") + target_ids("ness")
-    assert model.tokenizer.decode(in_parts) == model.tokenizer.decode(target_ids("trueness"))
+    assert tiny.tokenizer.decode(in_parts) == tiny.tokenizer.decode(target_ids("trueness"))
+    sample, one = toy_samples()[1], encoded[1]
+    free = 1 + sum(len(target_ids(part)) for part in sample.target if part not in SCHEMA)  # 1 for end-of-text
+    assert one.shares.count(1.0) == free and one.shares.count(0.1) == len(one.ids) - one.start - free >= free
+    assert lay_out([one], (1.0, 5.0), "cpu")["weights"].tolist() == pytest.approx([5 * share for share in one.shares])
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, *({"checkpointing": share} for share in (0.0, 2.0, 2.5, 3.0)), {"unpack": "yes"}]
-)
-def test_a_packed_sample_has_the_loss_it_has_alone(model, changes):
-    network = adapt(model, **changes)[0].get_base_model()
-    encoded = encode(toy_samples(3), model)
-    packed = losses_of(network, encoded)
-    positions = [place for one in encoded for place in range(len(one.ids))]
-    assert lay_out(encoded, (1.0, 1.0), "cpu")["position_ids"][0].tolist() == positions
-    shape = Shape(tokens=1024, sequences=12, targets=512, longest=128)
-    padded = losses_of(network, encoded, shape=shape)
+@pytest.mark.parametrize("changes", [*({"activations": way} for way in WAYS), {"unpack": True}])
+def test_a_packed_sample_has_the_loss_it_has_alone(tiny, encoded, changes):
+    trainee = adapt(tiny, **changes)
+    packed = losses_of(trainee, encoded)
+    padded = losses_of(trainee, encoded, Shape(tokens=1024, sequences=12, targets=512, longest=128))
     for one, inside, static in zip(encoded, packed, padded):
-        (alone,) = losses_of(network, [one])
+        (alone,) = losses_of(trainee, [one])
         assert torch.allclose(inside, alone, atol=1e-4)
         assert torch.allclose(static, alone, atol=1e-4)
     # Or all samples would be alike, and this would show nothing.
     assert max(abs(loss.mean() - packed[0].mean()) for loss in packed) > 0.01
 
 
-def test_changing_a_sample_changes_no_other_ones_loss(model):
-    network = adapt(model)[0].get_base_model()
-    first, second, *rest = encode(toy_samples(2), model)
-    before = losses_of(network, [first, second, *rest])
-    prompt = second.ids[: second.start]
-    target = second.ids[second.start :]
-    other = dataclasses.replace(second, ids=(*reversed(prompt), *target))
-    after = losses_of(network, [first, other, *rest])
-    same = [torch.equal(a, b) for a, b in zip(before, after)]
-    assert same == [True, False, True, True]
+def test_changing_a_sample_changes_no_other_ones_loss(trainee, encoded):
+    first, second, *rest = encoded
+    before = losses_of(trainee, encoded)
+    prompt, target = second.ids[: second.start], second.ids[second.start :]
+    after = losses_of(trainee, [first, dataclasses.replace(second, ids=(*reversed(prompt), *target)), *rest])
+    assert [torch.equal(a, b) for a, b in zip(before, after)] == [True, False, *[True] * len(rest)]
 
 
-def test_our_layers_compute_what_pefts_own_compute(model):
-    adapted, master = adapt(model)
-    row = lay_out(encode(toy_samples(2), model), (0.5, 2.0), "cpu")
-    ours = loop.one_pass(adapted.get_base_model(), row)
-    our_grad = master.copy_grad.clone()
-    master.copy_grad.zero_()
-    for layer in adapted.modules():
+def test_our_layers_compute_what_pefts_own_compute_on_4_bits_packed_or_not(tiny, encoded):
+    row = lay_out(encoded, (0.5, 2.0), "cpu")
+    theirs = adapt(tiny)
+    for layer in theirs.adapted.modules():
         vars(layer).pop("forward", None)
-    theirs = loop.one_pass(adapted.get_base_model(), row)
-    assert torch.allclose(ours, theirs, atol=1e-4)
-    assert torch.allclose(our_grad, master.copy_grad, atol=1e-4, rtol=1e-3)
-    assert our_grad.abs().max() > 0.01
+    expected, grad = one_pass(theirs, row)
+    assert grad.abs().max() > 0.01
+    for unpack in (False, True):
+        ours, our_grad = one_pass(adapt(tiny, unpack), row)
+        assert torch.allclose(ours, expected, atol=1e-4)
+        assert torch.allclose(our_grad, grad, atol=1e-4, rtol=1e-3)
 
 
-def test_unpacking_keeps_the_values_of_the_4_bit_weights(model, tiny_folder):
-    row = lay_out(encode(toy_samples(1), model), (1.0, 1.0), "cpu")
-    packed = loop.one_pass(adapt(model)[0].get_base_model(), row)
-    other = load_model(config.Model(model=str(tiny_folder), device="cpu"))
-    unpacked = loop.one_pass(adapt(other, unpack="yes")[0].get_base_model(), row)
-    assert torch.allclose(packed, unpacked, atol=1e-5)
-
-
-def test_a_step_moves_adapters_and_nothing_else(model):
-    adapted = lora.attach(model.network, SETTINGS, unpack=False)
-    before = {name: value.clone() for name, value in adapted.state_dict().items()}
-    master = lora.Master(adapted, model.dtype)
-    optimizer = torch.optim.AdamW([master.weights])
-    rows = [lay_out(encode(toy_samples(2), model), (1.0, 1.0), "cpu")]
-    run_row = loop.runner(model.network, "eager")
+def test_a_step_moves_adapters_and_nothing_else(tiny, encoded):
+    trainee = Trainee(own_network(tiny), SETTINGS, "eager", False)
+    before = {name: value.clone() for name, value in trainee.adapted.state_dict().items()}
+    rows = [lay_out(encoded, (1.0, 1.0), "cpu")]
     for _ in range(2):  # the first one leaves A where it is, as B is zero
-        loop.take_step(run_row, rows, master, optimizer, 0.01, 1.0, loop.PartialState())
-    moved = {name for name, value in adapted.state_dict().items() if not torch.equal(value, before[name])}
+        qlora.take_step(qlora.learner(trainee, 1.0, "cpu"), rows, trainee, 0.01, qlora.PartialState(cpu=True))
+    moved = {name for name, value in trainee.adapted.state_dict().items() if not torch.equal(value, before[name])}
     assert moved == {name for name in before if "lora_" in name}
     assert len(moved) == 28  # A and B of seven linear layers in each of two layers
 
 
-def test_the_adapter_loads_in_peft_and_lowers_the_loss(model, tmp_path, tiny_folder):
+def test_the_adapter_loads_in_peft_and_lowers_the_loss(tiny_folder, tmp_path):
     from peft import PeftModel
 
-    frame = run(model, tmp_path, epochs=4, step_tokens=256)
+    frame = run(load(tiny_folder), tmp_path, epochs=4, step_tokens=256)
     assert frame.loss.iloc[-3:].mean() < 0.7 * frame.loss.iloc[:3].mean()
-    plain = load_model(config.Model(model=str(tiny_folder), device="cpu"))
-    encoded = encode(toy_samples(), plain)[0]
-    ids = torch.tensor([encoded.ids])
-    labels = torch.tensor([[-100] * encoded.start + list(encoded.ids[encoded.start :])])
+    plain = load(tiny_folder)
+    one = encode(toy_samples(1), plain)[0]
+    ids, labels = torch.tensor([one.ids]), torch.tensor([[-100] * one.start + list(one.ids[one.start :])])
     base = plain.network(input_ids=ids, labels=labels).loss
     trained = PeftModel.from_pretrained(plain.network, tmp_path)
+    assert trained.peft_config["default"].lora_alpha == 2 * SETTINGS.lora_rank
     assert trained(input_ids=ids, labels=labels).loss < 0.8 * base
 
 
-def test_the_first_losses_are_as_recorded(one_epoch):
+def test_the_first_losses_are_as_recorded_and_those_of_the_plain_way_too(one_epoch, tiny_folder, tmp_path, monkeypatch):
     frame, _ = one_epoch
     assert frame.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
+    monkeypatch.setattr(qlora, "WARMUP", 0.2)
+    monkeypatch.setattr(qlora, "load_trainee", plain_training.load)
+    plain = run(load(tiny_folder), tmp_path, epochs=1)
+    assert plain.loss.tolist() == pytest.approx(frame.loss.tolist(), rel=1e-3)
+    monkeypatch.setattr(qlora, "SAVE_EVERY", 1)
+    (tmp_path / "adapter_model.safetensors").unlink()
+    assert run(load(tiny_folder), tmp_path, epochs=1).loss.tolist() == plain.loss.tolist()  # all from the checkpoint
+    assert (tmp_path / "adapter_model.safetensors").exists()
 
 
-def test_the_losses_of_a_run_average_to_the_weighted_sum_of_both_tasks_means(model):
-    encoded = encode(toy_samples(6), model)
-    steps = loop.plan(encoded, SETTINGS)
-    weights = loop.task_weights(encoded, len(steps), SETTINGS)
-    network = adapt(model, unpack="yes")[0].get_base_model()
+def test_the_losses_of_a_run_average_to_the_weighted_sum_of_both_tasks_means(tiny, trainee):
+    encoded = encode(toy_samples(6), tiny)
+    steps = qlora.plan(encoded, SETTINGS)
+    weights = qlora.token_weights(encoded, len(steps), SETTINGS.epochs)
     losses = []  # of each sample, its target tokens' by their shares
     for one in encoded:
-        (alone,) = losses_of(network, [one])
+        (alone,) = losses_of(trainee, [one])
         losses.append((alone * torch.tensor(one.shares)).sum())
     means = []  # L_RAG and L_CoV
     for task in (0, 1):
         mine = [i for i, one in enumerate(encoded) if one.task == task]
         means.append(sum(losses[i] for i in mine) / sum(sum(encoded[i].shares) for i in mine))
-    seen = [i for step in steps for chosen in step for i in chosen]
-    objective = sum(losses[i] * weights[encoded[i].task] for i in seen)
+    learn = qlora.learner(trainee, 4.0, "cpu")
+    rows = [lay_out([encoded[i] for i in chosen], weights, "cpu") for step in steps for chosen in step]
+    learnt = sum(learn(row) for row in rows)[0] / len(steps)
+    trainee.master.copy_grad.zero_()
     assert len(steps) > 1
-    assert torch.isclose(objective / len(steps), means[0] + SETTINGS.verify_weight * means[1], rtol=1e-4)
+    assert torch.allclose(learnt, torch.stack(means), rtol=1e-4)
 
 
-@pytest.mark.parametrize("share", [1.0, 3.0])
-def test_a_killed_run_ends_as_an_unbroken_one(model, tmp_path, tiny_folder, share, monkeypatch):
-    unbroken = run(model, tmp_path / "unbroken", checkpointing=share)
-    real = loop.take_step
+def test_the_gradient_is_that_of_l_rag_plus_w_times_l_cov(trainee, encoded):
+    row = lay_out(encoded, (0.25, 0.5), "cpu")
+
+    def gradient_of(weight):
+        qlora.learner(trainee, weight, "cpu")(row)
+        grad = trainee.master.copy_grad.clone()
+        trainee.master.copy_grad.zero_()
+        return grad
+
+    of_rag, of_both = gradient_of(0.0), gradient_of(1.0)
+    assert torch.allclose(gradient_of(3.0), of_rag + 3 * (of_both - of_rag), atol=1e-4, rtol=1e-3)
+    heavier = lay_out(encoded, (0.25, 2.0), "cpu")
+    assert torch.equal(gradient_of(4.0), one_pass(trainee, heavier)[1])
+
+
+@pytest.mark.parametrize("way", ["recompute", "offload"])
+def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, monkeypatch):
+    monkeypatch.setattr(qlora, "SAVE_EVERY", 2)
+    unbroken = run(load(tiny_folder), tmp_path / "unbroken", activations=way)
+    real = qlora.take_step
     calls = []
 
     def dies(*arguments):
@@ -237,10 +247,10 @@ def test_a_killed_run_ends_as_an_unbroken_one(model, tmp_path, tiny_folder, shar
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(loop, "take_step", dies)
+    monkeypatch.setattr(qlora, "take_step", dies)
     with pytest.raises(KeyboardInterrupt):
-        run(load_model(model.config), tmp_path / "killed", checkpointing=share)
-    resumed = run(load_model(model.config), tmp_path / "killed", checkpointing=share)
+        run(load(tiny_folder), tmp_path / "killed", activations=way)
+    resumed = run(load(tiny_folder), tmp_path / "killed", activations=way)
     assert len(calls) == 4 + len(unbroken) - 2  # it went on from the checkpoint of step 2, not from the start
     columns = ["step", "loss", "loss_answer", "loss_verify", "tokens", "lr"]
     pd.testing.assert_frame_equal(resumed[columns], unbroken[columns], check_exact=True)
@@ -250,10 +260,16 @@ def test_a_killed_run_ends_as_an_unbroken_one(model, tmp_path, tiny_folder, shar
     assert resumed_weights == weights
 
 
-def test_another_runs_checkpoint_is_not_continued(model, one_epoch):
+def test_another_runs_checkpoint_is_not_continued(tiny_folder, one_epoch):
     _, folder = one_epoch
     with pytest.raises(ValueError, match="other settings, samples or weights"):
-        run(model, folder, epochs=1, learning_rate=0.02)
+        run(load(tiny_folder), folder, epochs=1, learning_rate=0.02)
+
+
+def test_a_half_finished_run_of_an_earlier_version_keeps_its_key():
+    from covrag_lite.engine.checkpoint import run_key
+
+    assert run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
 
 
 def test_packs_are_full_hold_every_sample_once_and_mix_the_tasks():
@@ -267,144 +283,126 @@ def test_packs_are_full_hold_every_sample_once_and_mix_the_tasks():
         assert sorted(i for chosen in packs for i in chosen) == list(range(600))
         assert max(sum(lengths[i] for i in chosen) for chosen in packs) <= pack_tokens
         assert sum(lengths) / (len(packs) * pack_tokens) >= 0.97
-        assert packs == pack(lengths, pack_tokens)
     assert all({lengths[i] > 600 for i in chosen} == {True, False} for chosen in packs[:-1])
     with pytest.raises(ValueError, match="raise pack_tokens"):
         pack(lengths, 700)
 
 
-def test_what_cannot_fit_is_refused_with_the_setting_to_change(model, monkeypatch):
-    shape = Shape(tokens=4096, sequences=8, targets=512, longest=800)
-    all_kept = dataclasses.replace(SETTINGS, checkpointing=0.0)
-    monkeypatch.setattr(model.network.config, "num_hidden_layers", 16)  # of two layers too little can lie elsewhere
-    needed = memory.estimate(model.network, SETTINGS, shape, False)
-    needed_by_all_kept = memory.estimate(model.network, all_kept, shape, False)
+@pytest.fixture
+def deep(tiny, monkeypatch):
+    """A network that looks sixteen layers deep: of two too little can lie elsewhere."""
+    network = own_network(tiny)
+    monkeypatch.setattr(network.config, "num_hidden_layers", 16)
+    return network
 
-    def check(settings, gigabytes):
-        monkeypatch.setattr(memory, "free_memory", lambda device: gigabytes * 1e9)
-        memory.check(model.network, settings, shape, "cpu")
 
-    check(SETTINGS, 2 * needed)
-    with pytest.raises(MemoryError, match="set checkpointing = 3.0"):
-        check(SETTINGS, 0.7 * needed)
-    with pytest.raises(MemoryError, match="set pack_tokens = 1024|set pack_tokens = 2048"):
-        check(dataclasses.replace(SETTINGS, checkpointing=3.0, unpack="no"), 0.2 * needed)
-    with pytest.raises(MemoryError, match="set checkpointing = 1.0"):
-        check(all_kept, 0.9 * needed_by_all_kept)
+SHAPE = Shape(tokens=4096, sequences=8, targets=512, longest=800)
+
+
+def check(network, monkeypatch, activations, on_the_gpu, on_the_cpu=1e12):
+    monkeypatch.setattr(memory, "free_memory", {"cuda": on_the_gpu, "cpu": on_the_cpu}.__getitem__)
+    return memory.check(network, dataclasses.replace(SETTINGS, activations=activations), SHAPE, "cuda")
+
+
+def test_what_cannot_fit_is_refused_with_the_setting_to_change(deep, monkeypatch):
+    needed = {}
+    for way in WAYS:
+        needed[way] = memory.estimate(deep, dataclasses.replace(SETTINGS, activations=way), SHAPE)
+    assert needed["keep"] > needed["recompute"] > needed["offload"]
+    assert check(deep, monkeypatch, "keep", 2 * needed["keep"])  # with room to unpack the weights
+    with pytest.raises(MemoryError, match="set activations = 'recompute'"):
+        check(deep, monkeypatch, "keep", 0.9 * needed["keep"])
+    with pytest.raises(MemoryError, match="set activations = 'offload'"):
+        check(deep, monkeypatch, "recompute", 0.7 * needed["recompute"])
+    with pytest.raises(MemoryError, match="set pack_tokens = (1024|2048)$"):
+        check(deep, monkeypatch, "offload", 0.5 * needed["offload"])
+    with pytest.raises(MemoryError, match="set pack_tokens = .*, activations = 'offload'"):
+        check(deep, monkeypatch, "keep", 0.5 * needed["offload"])
     with pytest.raises(MemoryError, match="smaller model"):
-        check(SETTINGS, 0.0)
+        check(deep, monkeypatch, "keep", 0.0)
 
 
-def test_what_the_cpu_has_no_room_for_stays_on_the_gpu(model, monkeypatch):
-    shape = Shape(tokens=4096, sequences=8, targets=512, longest=800)
-    monkeypatch.setattr(model.network.config, "num_hidden_layers", 16)
-    away = dataclasses.replace(SETTINGS, checkpointing=3.0, unpack="no")
-    aside = memory.away_bytes(model.network, away, shape)
-    weights = 12 * memory.adapter_weights(model.network, away)  # with two moments, in fp32
-    assert aside == 16 * memory.layer_bytes(model.network, 4096, layers.SOME) + weights
-    assert memory.away_bytes(model.network, SETTINGS, shape) == 0
-
-    def check(settings, on_the_gpu, on_the_cpu):
-        free = {"cuda": on_the_gpu, "cpu": on_the_cpu}
-        monkeypatch.setattr(memory, "free_memory", free.__getitem__)
-        memory.check(model.network, settings, shape, "cuda")
-
-    check(away, 1e9, 1.1 * aside)
-    with pytest.raises(MemoryError, match=r"puts about .* GB into the CPU's memory, .* set checkpointing = 2.0"):
-        check(away, 1e9, 0.9 * aside)
-    needed = memory.estimate(model.network, SETTINGS, shape, False) * 1e9
-    for room, advice in ((1.1, "set checkpointing = 3.0"), (0.9, "set checkpointing = 2.0")):
-        with pytest.raises(MemoryError, match=advice):
-            check(dataclasses.replace(SETTINGS, unpack="no"), 0.7 * needed, room * aside)
+def test_what_the_cpu_has_no_room_for_stays_on_the_gpu(deep, monkeypatch):
+    away = dataclasses.replace(SETTINGS, activations="offload")
+    aside = memory.offloaded_bytes(deep, away, SHAPE)
+    assert aside > 16 * memory.layer_bytes(deep, 4096, "recompute")
+    assert memory.offloaded_bytes(deep, SETTINGS, SHAPE) == 0
+    check(deep, monkeypatch, "offload", 1e9, 1.1 * aside)
+    with pytest.raises(MemoryError, match=r"puts about .* GB into the CPU's memory, .* set activations = 'recompute'"):
+        check(deep, monkeypatch, "offload", 1e9, 0.9 * aside)
+    with pytest.raises(MemoryError, match="set pack_tokens = 2048$"):
+        check(deep, monkeypatch, "recompute", 0.7 * memory.estimate(deep, SETTINGS, SHAPE), 0.9 * aside)
 
 
-@pytest.mark.parametrize("share, keep", [(0.0, layers.ALL), (1.0, layers.SOME), (2.0, layers.INPUT)])
-def test_the_estimate_counts_what_a_layer_keeps(model, share, keep):
-    network = adapt(model, checkpointing=share)[0].get_base_model()
+@pytest.mark.parametrize("way", ["keep", "recompute"])
+def test_the_estimate_counts_what_a_layer_keeps(tiny, way):
+    network = adapt(tiny, activations=way).network
     hidden = torch.randn(1, 512, network.config.hidden_size, requires_grad=True)
     places = network.model.rotary_emb(hidden, torch.arange(512)[None])  # the same for all layers
-    ends = torch.tensor([0, 512])
     kept = {}
 
     def save(tensor):
         kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
-    def give_back(tensor):
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(save, give_back):
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        ends = torch.tensor([0, 512])
         network.model.layers[0](hidden, position_embeddings=places, cu_seq_lens_q=ends, max_length_q=512)
     counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
     counted -= sum(tensor.untyped_storage().nbytes() for tensor in places)
-    assert counted == pytest.approx(memory.layer_bytes(network, 512, keep), rel=0.01)
+    assert counted == pytest.approx(memory.layer_bytes(network, 512, way), rel=0.01)
 
 
-def test_what_layers_put_away_comes_back_whatever_happened_to_it_meanwhile():
-    shelf = Shelf()
+def test_what_layers_offload_comes_back_whatever_happened_to_it_meanwhile():
+    offload = Offload()
 
     def kept_by(number, n_tokens):
         return [torch.full((n_tokens, width), float(number)) for width in (3, 4)]
 
     for n_tokens in (5, 5, 7):  # the third pass has another shape
-        layers = [kept_by(number, n_tokens) for number in range(6)]
-        for number, tensors in enumerate(layers):
-            shelf.put(number, tensors)
+        kept = [kept_by(number, n_tokens) for number in range(6)]
+        for number, tensors in enumerate(kept):
+            offload.put(number, tensors)
             if number > 0:
-                torch._foreach_zero_(layers[number - 1])  # its memory is used for something else
+                torch._foreach_zero_(kept[number - 1])  # its memory is used for something else
         for number in reversed(range(6)):
-            back = shelf.take(number)
+            back = offload.take(number)
             assert all(map(torch.equal, back, kept_by(number, n_tokens))) and len(back) == 2
-    assert len(shelf.places) == 2  # that many layers' come back to the GPU at once
-    shelf.put(0, layers[0])
-    shelf.put(1, layers[1])
-    shelf.put(0, layers[2])  # a pass that was broken off is forgotten
+    assert len(offload.places) == 2  # that many layers' come back to the GPU at once
+    for number in (0, 1, 0):  # a pass that was broken off is forgotten
+        offload.put(number, kept[number])
     with pytest.raises(RuntimeError, match="layer 1 keeps is not what was put away last"):
-        shelf.take(1)
+        offload.take(1)
 
 
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
-def test_weights_that_are_streamed_from_the_cpu_are_updated_as_if_they_lay_on_the_gpu(model, clip, monkeypatch):
-    monkeypatch.setattr(optimizer, "PART", 1000)
+def test_weights_that_are_offloaded_are_updated_as_if_they_lay_on_the_gpu(tiny, clip, monkeypatch):
     monkeypatch.setattr(lora, "PART", 1000)
     made = []
-    for is_away in (False, True):
-        torch.manual_seed(0)
-        adapted, _ = adapt(model)
-        master = lora.Master(adapted, torch.float32, is_away)
-        learner = optimizer.optimizer_of(master, lr=0.01, weight_decay=0.1)
-        lengths = []
+    for way in ("recompute", "offload"):
+        trainee = adapt(tiny, activations=way)
+        master, generator = trainee.master, torch.Generator().manual_seed(0)
         for step in range(1, 4):
-            master.copy_grad.normal_()
-            master.collect()
-            master.clip(clip)
-            lengths.append(master.grad.norm().item())
-            learner.param_groups[0]["lr"] = 0.01 / step
-            learner.step()
-            master.grad.zero_()
-            master.publish()
-        state = learner.state[master.weights]
+            master.copy_grad.normal_(generator=generator)
+            trainee.collect()
+            length = master.grad.norm().item()
+            trainee.update(0.01 / step, clip)
+        state = trainee.optimizer.state[master.weights]
         made.append([master.weights.detach(), master.copy, state["exp_avg"], state["exp_avg_sq"], state["step"]])
-        assert lengths == pytest.approx([clip] * 3, rel=1e-3) if clip < 1 else min(lengths) > 10
-    assert type(learner) is optimizer.Streamed and made[0][0].abs().max() > 0
+    assert type(trainee.optimizer) is lora.Streamed and made[0][0].abs().max() > 0 and length > 10
     assert all(map(torch.equal, *made))
 
 
-def test_a_layer_whose_input_is_away_keeps_none_of_it_and_evaluation_puts_nothing_away(model):
-    network = adapt(model, checkpointing=3.0)[0].get_base_model()
-    encoded = encode(toy_samples(2), model)
+def test_an_offloading_layer_keeps_nothing_and_evaluation_offloads_nothing(tiny, encoded):
+    trainee = adapt(tiny, activations="offload")
     row = lay_out(encoded, (1.0, 1.0), "cpu")
-    loop.one_pass(network, row)
-    shelf = network.model.layers[0].shelf
-    assert sorted(shelf.slots) == list(range(len(network.model.layers))) and not shelf.order
-    shelf.slots.clear()
+    one_pass(trainee, row)
+    block = trainee.network.model.layers[0].forward.args[0]
+    assert sorted(block.offload.slots) == [0, 1] and not block.offload.order
+    block.offload.slots.clear()
     with torch.no_grad():
-        network.model(row["input_ids"], position_ids=row["position_ids"], **places_of(row))
-    assert not shelf.slots and not shelf.order
-
-
-def places_of(row):
-    return {"cu_seq_lens_q": row["ends"], "max_length_q": row["longest"], "use_cache": False}
+        trainee.token_losses(row)
+    assert not block.offload.slots and not block.offload.order
 
 
 @pytest.mark.parametrize(
@@ -412,114 +410,90 @@ def places_of(row):
     [
         ({"execution": "fast"}, "execution 'fast' is not known"),
         ({"execution": "graph"}, "needs CUDA"),
-        ({"unpack": "maybe"}, "unpack 'maybe' is not known"),
-        ({"checkpointing": 3.5}, "checkpointing is 3.5"),
+        ({"activations": "away"}, "activations 'away' is not known; use one of keep, recompute, offload"),
     ],
 )
-def test_a_wrong_setting_is_named(model, tmp_path, changes, words):
+def test_a_wrong_setting_is_named(tiny_folder, tmp_path, changes, words):
     with pytest.raises(ValueError, match=words):
-        run(model, tmp_path, **changes)
+        run(load(tiny_folder), tmp_path, **changes)
 
 
-def test_the_rate_rises_and_then_falls_to_a_tenth():
-    rates = [loop.schedule(step, 100, 0.1) for step in range(100)]
+def test_the_rate_rises_and_then_falls_to_a_tenth(monkeypatch):
+    monkeypatch.setattr(qlora, "WARMUP", 0.1)
+    rates = [qlora.schedule(step, 100) for step in range(100)]
     assert rates[0] == 0.1
     assert rates[9] == rates[10] == 1.0
     assert rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[-1] == pytest.approx(0.1, abs=0.01)
 
 
-def pass_by_transformers(network, row):
-    """One pass with all logits at once, as transformers makes them."""
-    places = {"position_ids": row["position_ids"], "cu_seq_lens_q": row["ends"], "max_length_q": row["longest"]}
-    logits = network(row["input_ids"], use_cache=False, logits_to_keep=row["where"], **places).logits[0]
-    losses = torch.nn.functional.cross_entropy(logits.float(), row["labels"], reduction="none")
-    (losses * row["weights"]).sum().backward()
-    return losses.detach()
-
-
 @pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
-def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(
-    family, known, share, monkeypatch
-):
+@pytest.mark.parametrize("way", WAYS)
+def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, known, way, monkeypatch):
     monkeypatch.setattr(loss, "AT_ONCE", 7 * 300)  # the logits of seven targets at a time
-    monkeypatch.setattr(layers, "PART", 10)  # tokens of a lean layer's MLP at a time
+    monkeypatch.setattr(layers, "PART", 10)  # tokens of an offloading layer's MLP at a time
     torch.manual_seed(0)
-    sizes = dict(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        vocab_size=300,
-    )
+    sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=300)
+    heads = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=8)
     own = {"attention_bias": True, "mlp_bias": True} if family == "Llama" else {}
-    shape = getattr(transformers, f"{family}Config")(**sizes, **own)
+    shape = getattr(transformers, f"{family}Config")(**sizes, **heads, **own)
     network = getattr(transformers, f"{family}ForCausalLM")(shape)
-    adapted = lora.attach(network, dataclasses.replace(SETTINGS, checkpointing=share), unpack=False)
-    master = lora.Master(adapted, torch.float32)
-    master.weights.data.normal_(0, 0.1)
-    master.publish()
+    trainee = Trainee(network, dataclasses.replace(SETTINGS, activations=way), "eager", False)
+    trainee.master.weights.data.normal_(0, 0.1)
+    trainee.master.publish()
     samples = [Encoded(0, tuple(range(3, 20)), 9), Encoded(1, tuple(range(50, 90)), 20)]
     row = lay_out(samples, (0.5, 2.0), "cpu")
     assert [is_known(layer, network.config) for layer in network.model.layers] == [known, known]
-    ours = loop.one_pass(network, row)
-    our_grad = master.copy_grad.clone()
-    master.copy_grad.zero_()
+    ours, our_grad = one_pass(trainee, row)
     for layer in network.model.layers:
         vars(layer).pop("forward", None)
     assert loss.is_plain(network) == known
-    theirs = pass_by_transformers(network, row)
+    monkeypatch.setattr(loss, "is_plain", lambda network: False)  # all logits at once, as transformers makes them
+    theirs, their_grad = one_pass(trainee, row)
     assert our_grad.abs().max() > 0.01
     assert torch.allclose(ours, theirs, atol=1e-5)
-    assert torch.allclose(our_grad, master.copy_grad, atol=1e-5, rtol=1e-3)
+    assert torch.allclose(our_grad, their_grad, atol=1e-5, rtol=1e-3)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the flash kernel and recorded graphs exist on CUDA alone")
-@pytest.mark.parametrize("share", [1.0, 2.0, 3.0])
-def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder, share):
-    model = load_model(config.Model(model=str(tiny_folder), device="cuda"))
-    adapted, master = adapt(model, checkpointing=share)
-    network = adapted.get_base_model()
+@pytest.mark.parametrize("way", WAYS)
+def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder, way):
+    model = load(tiny_folder, "cuda")
+    trainee = adapt(model, execution="graph", activations=way)
     encoded = encode(toy_samples(3), model)
     shape = shape_of([list(range(len(encoded)))], encoded, 1024)
     row = lay_out(encoded, (1.0, 1.0), "cuda", shape)
     sizes = [len(one.ids) - one.start for one in encoded]
-    eager = loop.one_pass(network, row)
-    grad = master.copy_grad.clone()
+    eager, grad = one_pass(trainee, row)
     for one, inside in zip(encoded, eager[: sum(sizes)].split(sizes)):
-        alone = loop.one_pass(network, lay_out([one], (1.0, 1.0), "cuda"))
+        alone, _ = one_pass(trainee, lay_out([one], (1.0, 1.0), "cuda"))
         assert torch.allclose(inside, alone, atol=0.05)  # in bf16
-    master.copy_grad.zero_()
-    replay = loop.runner(network, "graph")
-    assert torch.allclose(replay(row), eager, atol=0.02)
-    assert torch.allclose(master.copy_grad, grad, atol=0.05 * grad.abs().max().item())
+    replay = trainee.record(qlora.learner(trainee, 1.0, "cuda"))
+    assert torch.allclose(replay(row)[0].sum(), (eager * row["weights"]).sum(), rtol=0.01)
+    assert torch.allclose(trainee.master.copy_grad, grad, atol=0.05 * grad.abs().max().item())
 
 
-def test_the_benchmark_compares_each_way_with_the_plain_one(monkeypatch):
-    monkeypatch.setattr(speed, "WARM_UP", 1)
-    frame = speed.benchmark(["tiny"], "cpu", step_tokens=2048, n_steps=1)
-    assert frame.failure.isna().all()
-    assert frame.speed_ratio[0] == 1 and (frame.tokens_per_second > 0).all()
-    assert frame.useful[0] == frame.useful[1] < 0.97 <= frame.useful[2:].min()
+def train_as(rank, port, folder, out):
+    """One of two workers, as `accelerate launch` starts them."""
+    rank_of = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in rank_of.items()})
+    qlora.PartialState._reset_state()  # that of the process it was forked from
+    qlora.WARMUP = 0.2
+    run(load(folder), out, epochs=1)
+    assert qlora.PartialState().num_processes == 2
 
 
 def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
     alone, _ = one_epoch
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"import sys, pathlib; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
-        "import test_training as tests\n"
-        f"model = tests.load_model(tests.config.Model(model={str(tiny_folder)!r}, device='cpu'))\n"
-        f"tests.run(model, pathlib.Path({str(tmp_path / 'both')!r}), epochs=1)\n"
-        "assert tests.loop.PartialState().num_processes == 2\n"
-    )
-    # "--cpu" would start one process only, unless mpirun is there; without a GPU "--multi_gpu" starts them on the CPU.
-    options = "--multi_gpu --num_processes 2 --num_machines 1 --main_process_port 0"
-    options += " --mixed_precision no --dynamo_backend no"
-    launch = [sys.executable, "-m", "accelerate.commands.launch", *options.split(), str(script)]
-    subprocess.run(launch, check=True, capture_output=True)
-    both = pd.read_csv(tmp_path / "both" / "losses.csv")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    fork = multiprocessing.get_context("fork")  # importing torch once more would take most of the time
+    workers = [fork.Process(target=train_as, args=(rank, port, tiny_folder, tmp_path)) for rank in (0, 1)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    both = pd.read_csv(tmp_path / "losses.csv")
     assert both.loss.tolist() == pytest.approx(alone.loss.tolist(), rel=1e-4)

@@ -14,10 +14,9 @@ from covrag_lite.data import world
 from covrag_lite.data.world.entities import KINDS, WORDS, entity, name_slots
 from covrag_lite.data.world.passages import CROWD, POINTERS, TRAPS
 from covrag_lite.metrics import normalise
-from covrag_lite.oracle import supporting
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.revisions import clean_wording
 from covrag_lite.runs.outcomes import failure_of, form_of
+from covrag_lite.synthesis import clean_wording, supporting
 from covrag_lite.tables.wording import form_rule, majority, word_rule
 from covrag_lite.tables.world import gold_found, read_titles
 

@@ -4,24 +4,32 @@ Autograd would keep every intermediate result, or with checkpointing compute the
 written out here computes again only what it needs. The outputs of the two residual blocks are not needed, and they are
 a third of a layer's arithmetic. Linear layers with the same input share the products with their adapters, sums go into
 the matrix products, and the rest is elementwise. All of it is exact: tests compare it with peft's layers.
-
-This belongs to the training of the paper's Section 2.3; `lora` puts `forward` into a network's layers.
 """
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
 from torch.autograd.function import FunctionCtx
 
+from covrag_lite.engine.offload import Offload
 from covrag_lite.engine.prepare import frozen_weight
-from covrag_lite.engine.varlen_attention import attend_packed
-from covrag_lite.engine.varlen_attention_back import attend_packed_back
+from covrag_lite.engine.varlen_attention import attend_packed, attend_packed_back
 from covrag_lite.engine.varlen_prefill import norm_of
 
-ALL, SOME, INPUT, AWAY = "all", "some", "input", "away"  # what a layer keeps
-LEAN = (INPUT, AWAY)
-PART = 2048  # tokens that a lean layer's MLP computes at once
+ACTIVATIONS = KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"  # what becomes of a layer's results
+PART = 2048  # tokens that an offloading layer's MLP computes at once: all of them would take most of what is saved
+
+
+class Block(NamedTuple):
+    """A decoder layer and how it is trained."""
+
+    layer: torch.nn.Module
+    functions: SimpleNamespace  # elementwise.training_functions
+    activations: str  # KEEP all; RECOMPUTE queries, keys, values, gate and up; OFFLOAD the rest as well
+    offload: Offload
+    number: int  # of the layer, counted from the input
 
 
 class Row(NamedTuple):
@@ -34,7 +42,7 @@ class Row(NamedTuple):
 
 
 def forward(
-    self: torch.nn.Module,
+    block: Block,
     hidden_states: torch.Tensor,
     *_,
     position_embeddings: tuple[torch.Tensor, torch.Tensor],
@@ -45,25 +53,18 @@ def forward(
     """The forward of a decoder layer as transformers calls it, for one packed row: (1, tokens, width) to the same."""
     cos, sin = (x[0, :, None] for x in position_embeddings)  # each (tokens, 1, head size)
     goes_back = torch.is_grad_enabled()  # within `Layer.forward` it never is
-    out = Layer.apply(hidden_states[0], self, cos, sin, cu_seq_lens_q, max_length_q, goes_back)
+    out = Layer.apply(hidden_states[0], block, cos, sin, cu_seq_lens_q, max_length_q, goes_back)
     return out[None]
 
 
 class Layer(torch.autograd.Function):
-    """middle = hidden + o(attention(norm(hidden))), then out = middle + down(silu(gate) * up) of norm(middle).
-
-    `layer` carries two things that `lora` gives it: `elementwise`, the functions of that module, and `keep`, which says
-    what is kept for the backward pass and not computed again there: with `ALL` everything, with `SOME` neither queries,
-    keys and values nor gate and up, with `INPUT` nothing but `hidden`, and with `AWAY` the same as with `SOME`, but on
-    `shelf`, under the layer's `number`. The MLP of the last two is computed part by part, because all of it at once
-    would take most of what is saved.
-    """
+    """middle = hidden + o(attention(norm(hidden))), then out = middle + down(silu(gate) * up) of norm(middle)."""
 
     @staticmethod
     def forward(
         ctx: FunctionCtx,
         hidden: torch.Tensor,
-        layer: torch.nn.Module,
+        block: Block,
         cos: torch.Tensor,
         sin: torch.Tensor,
         ends: torch.Tensor,
@@ -71,59 +72,54 @@ class Layer(torch.autograd.Function):
         goes_back: bool,
     ) -> torch.Tensor:
         """The layer's output: (tokens, width) to the same."""
-        mlp = layer.mlp
+        mlp = block.layer.mlp
         row = Row(cos, sin, ends, longest)
 
-        (query, key, value), attended, flash_state, middle = attention_block(layer, hidden, row)
+        (query, key, value), attended, flash_state, middle = attention_block(block, hidden, row)
 
         linears = [mlp.gate_proj, mlp.up_proj]
-        weights = [frozen_weight(linear) for linear in linears] if layer.keep in LEAN else None
+        weights = [frozen_weight(linear) for linear in linears] if block.activations == OFFLOAD else None
         parts = []
-        for some in split(middle, layer.keep):
-            x = layer.elementwise.normed(some, *norm_of(layer.post_attention_layernorm))
+        for some in split(middle, block.activations):
+            x = block.functions.normed(some, *norm_of(block.layer.post_attention_layernorm))
             gate, up = project(x, linears, weights=weights)  # each (tokens, intermediate size)
-            x = layer.elementwise.gated(gate, up)
+            x = block.functions.gated(gate, up)
             parts += project(x, [mlp.down_proj], plus=some)
         out = joined(parts)
 
-        if layer.keep != ALL:
+        if block.activations != KEEP:
             query = key = value = gate = up = None
-        if layer.keep == INPUT:
-            middle = attended = None
-            flash_state = []
-        if layer.keep == AWAY and goes_back:
-            layer.shelf.put(layer.number, [hidden, middle, attended])
+        if block.activations == OFFLOAD and goes_back:
+            block.offload.put(block.number, [hidden, middle, attended])
             hidden = middle = attended = None
         ctx.save_for_backward(hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state)
-        ctx.layer = layer
+        ctx.block = block
         ctx.longest = longest
         return out
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The gradient of `hidden`; the gradients of the adapters are added to their own `grad`."""
-        layer = ctx.layer
+        block = ctx.block
         hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state = ctx.saved_tensors
         row = Row(cos, sin, ends, ctx.longest)
         if hidden is None:
-            hidden, middle, attended = layer.shelf.take(layer.number)
-        if middle is None:
-            (query, key, value), attended, flash_state, middle = attention_block(layer, hidden, row)
+            hidden, middle, attended = block.offload.take(block.number)
 
-        grad_x = mlp_back(grad, layer, middle, gate, up)
-        grad = layer.elementwise.normed_back(grad_x, middle, grad, *norm_of(layer.post_attention_layernorm))
+        grad_x = mlp_back(grad, block, middle, gate, up)
+        grad = block.functions.normed_back(grad_x, middle, grad, *norm_of(block.layer.post_attention_layernorm))
 
-        grad_x = attention_back(grad, layer, hidden, attended, (query, key, value), row, flash_state)
-        grad = layer.elementwise.normed_back(grad_x, hidden, grad, *norm_of(layer.input_layernorm))
+        grad_x = attention_back(grad, block, hidden, attended, (query, key, value), row, flash_state)
+        grad = block.functions.normed_back(grad_x, hidden, grad, *norm_of(block.layer.input_layernorm))
         return grad, None, None, None, None, None, None
 
 
 def attention_block(
-    layer: torch.nn.Module, hidden: torch.Tensor, row: Row
+    block: Block, hidden: torch.Tensor, row: Row
 ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor, list[torch.Tensor], torch.Tensor]:
     """Queries, keys and values, what they attend to, what flash's backward pass needs, and the sum with `hidden`."""
-    attention = layer.self_attn
-    turned = heads(layer, layer.elementwise.normed(hidden, *norm_of(layer.input_layernorm)), row)
+    attention = block.layer.self_attn
+    turned = heads(block, block.functions.normed(hidden, *norm_of(block.layer.input_layernorm)), row)
     attended, *flash_state = attend_packed(*turned, row.ends, row.longest, attention.scaling)
     (middle,) = project(attended.flatten(1), [attention.o_proj], plus=hidden)
     return turned, attended, flash_state, middle
@@ -131,32 +127,33 @@ def attention_block(
 
 def mlp_back(
     grad: torch.Tensor,
-    layer: torch.nn.Module,
+    block: Block,
     middle: torch.Tensor,
     gate: torch.Tensor | None,
     up: torch.Tensor | None,
 ) -> torch.Tensor:
     """The gradient of the MLP's normed input, (tokens, width); gate and up are None where they were not kept."""
+    layer = block.layer
     linears = [layer.mlp.gate_proj, layer.mlp.up_proj]
     weights = [frozen_weight(linear) for linear in linears]
-    down = [frozen_weight(layer.mlp.down_proj)] if layer.keep in LEAN else None
+    down = [frozen_weight(layer.mlp.down_proj)] if block.activations == OFFLOAD else None
     made = []
-    for grad_part, some in zip(split(grad, layer.keep), split(middle, layer.keep)):
-        x = layer.elementwise.normed(some, *norm_of(layer.post_attention_layernorm))
+    for grad_part, some in zip(split(grad, block.activations), split(middle, block.activations)):
+        x = block.functions.normed(some, *norm_of(block.layer.post_attention_layernorm))
         own_gate, own_up = (gate, up) if gate is not None else project(x, linears, weights=weights)
-        product = layer.elementwise.gated(own_gate, own_up)
+        product = block.functions.gated(own_gate, own_up)
         grad_product = backproject([grad_part], product, [layer.mlp.down_proj], down)
         del product  # as large as gate, and not needed any more
-        grads = layer.elementwise.gated_back(grad_product, own_gate, own_up)
+        grads = block.functions.gated_back(grad_product, own_gate, own_up)
         del own_gate, own_up, grad_product
         made.append(backproject(grads, x, linears, weights))
         del grads
     return joined(made)
 
 
-def split(x: torch.Tensor, keep: str) -> tuple[torch.Tensor, ...]:
-    """What a layer's MLP computes one after the other: all tokens, or of a lean layer parts of the same length."""
-    n_parts = -(-len(x) // PART) if keep in LEAN else 1
+def split(x: torch.Tensor, activations: str) -> tuple[torch.Tensor, ...]:
+    """What a layer's MLP computes one after the other: all tokens, or of an offloading layer parts alike in length."""
+    n_parts = -(-len(x) // PART) if activations == OFFLOAD else 1
     return x.tensor_split(n_parts)
 
 
@@ -167,7 +164,7 @@ def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def attention_back(
     grad: torch.Tensor,
-    layer: torch.nn.Module,
+    block: Block,
     hidden: torch.Tensor,
     attended: torch.Tensor,
     kept: tuple[torch.Tensor | None, ...],
@@ -175,30 +172,30 @@ def attention_back(
     flash_state: list[torch.Tensor],
 ) -> torch.Tensor:
     """The gradient of the attention's normed input, (tokens, width); `kept` are queries, keys, values or three None."""
-    attention = layer.self_attn
+    attention = block.layer.self_attn
     linears = [attention.q_proj, attention.k_proj, attention.v_proj]
     grad_attended = backproject([grad], attended.flatten(1), [attention.o_proj]).view_as(attended)
-    x = layer.elementwise.normed(hidden, *norm_of(layer.input_layernorm))
+    x = block.functions.normed(hidden, *norm_of(block.layer.input_layernorm))
     weights = [frozen_weight(linear) for linear in linears]
-    query, key, value = heads(layer, x, row, weights) if kept[0] is None else kept
+    query, key, value = heads(block, x, row, weights) if kept[0] is None else kept
     grad_query, grad_key, grad_value = attend_packed_back(
         grad_attended, query, key, value, attended, flash_state, row.ends, row.longest, attention.scaling
     )
-    grad_query = layer.elementwise.rotated_back(grad_query, row.cos, row.sin)
-    grad_key = layer.elementwise.rotated_back(grad_key, row.cos, row.sin)
+    grad_query = block.functions.rotated_back(grad_query, row.cos, row.sin)
+    grad_key = block.functions.rotated_back(grad_key, row.cos, row.sin)
     grads = [grad_query.flatten(1), grad_key.flatten(1), grad_value.flatten(1)]
     return backproject(grads, x, linears, weights)
 
 
 def heads(
-    layer: torch.nn.Module, x: torch.Tensor, row: Row, weights: Sequence[torch.Tensor] | None = None
+    block: Block, x: torch.Tensor, row: Row, weights: Sequence[torch.Tensor] | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Queries, keys and values, each (tokens, heads, head size); the first two are turned by their positions."""
-    attention = layer.self_attn
+    attention = block.layer.self_attn
     flat = project(x, [attention.q_proj, attention.k_proj, attention.v_proj], weights=weights)
     query, key, value = (part.unflatten(1, (-1, attention.head_dim)) for part in flat)
-    query = layer.elementwise.rotated(query, row.cos, row.sin)
-    key = layer.elementwise.rotated(key, row.cos, row.sin)
+    query = block.functions.rotated(query, row.cos, row.sin)
+    key = block.functions.rotated(key, row.cos, row.sin)
     return query, key, value
 
 

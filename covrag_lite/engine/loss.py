@@ -1,7 +1,7 @@
 """Each target token's loss without the logits of all of them: they are made a part at a time, with their gradient.
 
 A vocabulary is fifty times as wide as a layer and more, so the logits of a row's targets, their softmax and both
-gradients would be the largest tensors of a pass. `loop` calls `token_losses`.
+gradients would be the largest tensors of a pass.
 """
 
 import torch

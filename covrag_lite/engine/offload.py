@@ -1,8 +1,7 @@
 """What layers keep between the forward pass and the way back: in the CPU's memory, copied there and back meanwhile.
 
 On CUDA copies run on a stream of their own, beside the arithmetic: a layer's tensors leave while the next one is
-computed, and come back while the layer above goes backwards. Two passes may not be under way at once. `layers` puts
-tensors here and takes them again.
+computed, and come back while the layer above goes backwards. Two passes may not be under way at once.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import torch
 Tensors = list[torch.Tensor]
 
 
-class Shelf:
+class Offload:
     """What is away, by the numbers of layers; what was put last is taken first."""
 
     def __init__(self):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from bm25s.stopwords import STOPWORDS_EN
 
 from covrag_lite import metrics
-from covrag_lite.corruption import is_repetitive
 from covrag_lite.records import CITATION, Passage, Prediction
+from covrag_lite.synthesis import is_repetitive
 
 LIST_MARK = re.compile(r"^\s*\d+[.:)]\s", re.MULTILINE)  # a list's number claims nothing
 MARKED = re.compile(r"([^\[\]]*)((?:\[\d+\]\s*)+)")  # a text and the reference marks behind it

@@ -17,13 +17,13 @@ from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.weights import find_encoder, hash_encoder
-from covrag_lite.oracle import supporting
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, encode_pairs, features_of, load_rate
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.runs.progress import track
 from covrag_lite.sources import load_sources
+from covrag_lite.synthesis import supporting
 
 SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions
 DECAY = 1e-3  # of the head's weights

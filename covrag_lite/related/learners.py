@@ -17,16 +17,15 @@ import pandas as pd
 from covrag_lite import metrics, prompts, recipe
 from covrag_lite.config import Config, Related, migrate, resolve
 from covrag_lite.engine.local import load_model
-from covrag_lite.oracle import is_right, supporting
 from covrag_lite.plan import Plan, tell_changes
 from covrag_lite.records import Question, Sample, Search
 from covrag_lite.related import heads
 from covrag_lite.related.relevance import ABOUT
 from covrag_lite.related.tools import HEADS, lacks
-from covrag_lite.revisions import tidy
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.sources import Source, load_sources
+from covrag_lite.synthesis import is_right, supporting, tidy
 from covrag_lite.systems import find_system
 from covrag_lite.task_model import TaskModel
 

@@ -1,0 +1,139 @@
+"""A network in training, the fast way: our own layers, packed rows, and passes recorded as CUDA graphs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import PreTrainedModel
+
+from covrag_lite.config import Training
+from covrag_lite.engine import checkpoint, lora, memory
+from covrag_lite.engine.execution import choose_execution
+from covrag_lite.engine.layers import OFFLOAD
+from covrag_lite.engine.loss import token_losses
+from covrag_lite.engine.training import Learn, Row, Shape
+from covrag_lite.records import Sample
+
+if TYPE_CHECKING:
+    from covrag_lite.engine.local import LanguageModel
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's running means of the gradient and of its square
+
+
+@contextmanager
+def load(model: "LanguageModel", settings: Training, shape: Shape) -> Iterator["Trainee"]:
+    """The model's network with fresh adapters, read anew and forgotten afterwards; refuses what cannot fit."""
+    execution = choose_execution(settings.execution, model.device)
+    network = own_network(model)
+    unpack = memory.check(network, settings, shape, model.device)
+    try:
+        yield Trainee(network, settings, execution, unpack)
+    finally:
+        forget_network(model)
+
+
+def own_network(model: "LanguageModel") -> PreTrainedModel:
+    """The bare network, read anew: one that has answered may hold adapters, or weights laid out without a gradient."""
+    if model.config.quantize == "int8":
+        raise ValueError("training knows no quantize = 'int8'; use 'nf4' or 'none'")
+    forget_network(model)
+    return model.with_adapter("").network
+
+
+def forget_network(model: "LanguageModel") -> None:
+    """Let the model's next use read the weights anew, without what training puts into them."""
+    for name in ("_network", "active"):
+        vars(model.base).pop(name, None)
+
+
+class Trainee:
+    """A network with adapters, their weights in fp32 and their optimizer."""
+
+    def __init__(self, network: PreTrainedModel, settings: Training, execution: str, unpack: bool):
+        self.network = network
+        self.settings = settings
+        self.execution = execution
+        self.one_shape = execution != "eager"  # graphs and compiled layers take rows of one shape alone
+        self.adapted = lora.attach(network, settings, unpack, "compiled" in execution)
+        self.master = lora.Master(self.adapted, network.dtype, settings.activations == OFFLOAD)
+        self.optimizer = lora.optimizer_of(self.master, lr=settings.learning_rate, weight_decay=0.0)
+
+    def token_losses(self, row: Row) -> torch.Tensor:
+        """Each target token's loss: (targets)."""
+        return token_losses(self.network, row)
+
+    def record(self, learn: Learn) -> Learn:
+        """The same function, from its first call on replayed as a graph where passes run so."""
+        if "graph" not in self.execution:
+            return learn
+        recorded = {}
+
+        def replay(row: Row) -> torch.Tensor:
+            if not recorded:
+                recorded.update(record(self.network, learn, row))
+            for name, value in row.items():
+                if isinstance(value, torch.Tensor):
+                    recorded["row"][name].copy_(value, non_blocking=True)
+            recorded["graph"].replay()
+            return recorded["made"].clone()
+
+        return replay
+
+    def collect(self) -> None:
+        """Add the gradients of one pass to those of the step."""
+        self.master.collect()
+
+    def add_up_workers(self) -> None:
+        """Sum the gradients of all workers."""
+        torch.distributed.all_reduce(self.master.grad)
+
+    def update(self, lr: float, clip: float) -> None:
+        """Follow the step's gradient, shortened to `clip` if it is longer."""
+        self.master.clip(clip)
+        self.optimizer.param_groups[0]["lr"] = lr
+        self.optimizer.step()
+        self.master.grad.zero_()
+        self.master.publish()
+
+    def restore(self, out: Path, samples: Sequence[Sample], fingerprint: str) -> list[dict]:
+        """Go back to the checkpoint in `out`, if there is one, and return the rows of its steps."""
+        self.key = checkpoint.run_key(self.settings, samples, fingerprint)
+        weights = self.master.weights
+        rows, kept = checkpoint.restore(out, self.key, weights.device)
+        if rows:
+            weights.data.copy_(kept["weights"])
+            state = {"step": torch.tensor(float(len(rows)), device=self.master.grad.device)}
+            self.optimizer.state[weights] = state | {name: self.master.place(kept[name]) for name in MOMENTS}
+            self.master.publish()
+        return rows
+
+    def save(self, out: Path, rows: list[dict]) -> None:
+        """Write the losses and a checkpoint."""
+        state = self.optimizer.state[self.master.weights]
+        kept = {"weights": self.master.weights.detach()} | {name: state[name] for name in MOMENTS}
+        checkpoint.save(out, self.key, rows, kept)
+
+    def save_adapter(self, out: Path, base: str) -> None:
+        """Write the adapter of the model with that name."""
+        checkpoint.save_adapter(out, self.adapted, base)
+
+
+def record(network: PreTrainedModel, learn: Learn, row: Row) -> dict:
+    """One pass as a CUDA graph, which starts its thousands of kernels at once and not one by one from Python."""
+    row = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in row.items()}
+    grads = [p.grad for p in network.parameters() if p.requires_grad]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # what is set up at a first use must not be recorded
+        for _ in range(2):
+            learn(row)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    # On the same stream, which has its workspace for matrix products already. Errors of this thread alone count: a
+    # notebook's other threads may free their memory meanwhile.
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        made = learn(row)
+    torch._foreach_zero_(grads)
+    return {"graph": graph, "row": row, "made": made}
