@@ -25,6 +25,8 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "question_column": "question",
     "answers_column": "answers",
     "sample_seed": 1,
+    "batch_tokens": 0,
+    "requests": 12,
     "evaluator": "auto",
     "sessions": 4,
     "sub_questions": 3,
@@ -124,8 +126,6 @@ class Model:
     adapters: str = "auto"  # a folder with trained adapters; "auto": results/adapters/<model>, if there; "none"
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
-    batch_tokens: int = 0  # tokens that go through the model together; 0: 16,384 on a CPU, half of what is free on CUDA
-    requests: int = 12  # requests under way at once, where the model is an endpoint
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
     max_revised_tokens: int = 32  # the longest revised question
     layout: str = "paper"  # of the prompts; "shared" begins both tasks alike, so a verdict reads little that is new

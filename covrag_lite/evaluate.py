@@ -3,17 +3,17 @@
 No system is known here by its name: `systems` has an entry for each. The notebooks call `load_resources` and `run`.
 """
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from covrag_lite import prompts
 from covrag_lite.baselines import closed_book, rag
 from covrag_lite.config import Config
+from covrag_lite.engine.interface import Engine, load_engine
 from covrag_lite.engine.weights import hash_encoder
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import describe_snapshots, load_retriever
@@ -22,12 +22,8 @@ from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.outcomes import save_outcomes, save_predictions
 from covrag_lite.systems import System, find_system
-from covrag_lite.task_model import TaskModel
+from covrag_lite.task_model import TaskModel, schema_of
 from covrag_lite.tools import Sigma, Tools, by_doubt, by_revision, by_thresholds, keep_last, keep_likelier
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.endpoint import Endpoint
-    from covrag_lite.engine.local import LanguageModel
 
 RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
 KEEPS = {"last": keep_last, "likelier": keep_likelier}  # which of a question's answers counts
@@ -37,7 +33,7 @@ class Meter(Protocol):
     """Counts what one system costs."""
 
     def watch(self, tools: Tools) -> Tools: ...
-    def add(self, author: TaskModel, stage: str, texts: Sequence[str], limit: int, sample: int | None) -> None: ...
+    def add(self, costs: Sequence[dict]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -45,32 +41,26 @@ class Resources:
     """What all systems of a run share."""
 
     search: Search
-    model: "LanguageModel | Endpoint"  # the bare model; a system takes a view of it with its adapter
+    model: Engine  # the bare model; a system takes a view of it with its adapter
     journal: Journal
     wider: Search | None = None  # the search elsewhere, for related systems
     meter: Meter | None = None  # counts what one system costs, where somebody wants to know
 
 
-def load_resources(
-    config: Config, passages: Sequence[Passage], model: "LanguageModel | Endpoint | None" = None
-) -> Resources:
+def load_resources(config: Config, passages: Sequence[Passage], model: Engine | None = None) -> Resources:
     """Retriever, model and journal of a run; a test hands in a scripted model."""
-    from covrag_lite.engine.local import load_model
-
     search = load_retriever(config.retrieval, passages)
     needed = any(find_system(name).needs for name in config.chain.systems)
     wider = resolve_name(f"{RELATED}:load_wider")(config, passages) if needed else None
-    model = model or load_model(config.model, config.training.execution)
+    model = model or load_engine(config.model, config.training.execution)
     return Resources(search, model, Journal(config.journal()), wider)
 
 
 def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskModel:
     """The model with this adapter, writing under this run's settings."""
     model = resources.model.with_adapter(adapter)
-    if model.config.verdicts != config.model.verdicts:
-        model = copy.copy(model)
-        model.config = replace(model.config, verdicts=config.model.verdicts)
-    return TaskModel(config.model, model, resources.journal, resources.meter and resources.meter.add)
+    count = resources.meter and resources.meter.add
+    return TaskModel(config.model, model, resources.journal, schema_of(adapter), count)
 
 
 def bind(system: System, config: Config, resources: Resources) -> Tools:
@@ -129,23 +119,10 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
     """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
     chosen = [find_system(name) for name in config.chain.systems]
-    for adapter in dict.fromkeys(system.adapter for system in chosen if system.verifies):
-        foresee(config, resources, adapter, questions)
     made = []
     for system in chosen:
         made += run_system(system.name, config, resources, questions)
     return made
-
-
-def foresee(config: Config, resources: Resources, adapter: str, questions: Sequence[Question]) -> None:
-    """First answers and the verdicts on them in one go, where the prompts' layout allows it."""
-    author = load_task_model(config, resources, adapter)
-    settings = config.model
-    if settings.layout != "shared" or settings.verdicts == "free" or author.model.device == "endpoint":
-        return
-    if config.chain.max_rounds > 1:
-        x = [question.question for question in questions]
-        author.foresee(x, resources.search(x))
 
 
 def record(
@@ -153,7 +130,7 @@ def record(
     table: str,
     predictions: Mapping[str, Sequence[Prediction]],
     config: Config,
-    model: "LanguageModel | Endpoint",
+    model: Engine,
     seconds: float,
     data: Mapping[str, Sequence],
 ) -> dict:

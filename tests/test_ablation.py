@@ -135,21 +135,21 @@ def asked(tmp_path, passages, questions, scripted):
 
     class Noting(type(scripted)):
         def with_adapter(self, name):
-            view = Noting(self.config)
+            view = Noting(self.settings)
             view.adapter, view.fingerprint = tmp_path / name if name else None, f"scripted+{name}"
             return view
 
-        def note(self, stage, prompts):
+        def note(self, stage, prompts, decoding=""):
             adapter = self.adapter.name if self.adapter else ""
-            seen.extend((stage, adapter, self.config.verdicts) for _ in prompts)
+            seen.extend((stage, adapter, decoding) for _ in prompts)
 
-        def generate(self, prompts, max_tokens):
+        def complete(self, prompts, max_tokens, sample=None):
             self.note("rewrite" if "Rewritten:" in prompts[0] else "answer", prompts)
-            return super().generate(prompts, max_tokens)
+            return super().complete(prompts, max_tokens, sample)
 
-        def verify(self, prompts):
-            self.note("verify", prompts)
-            return super().verify(prompts)
+        def fill(self, prompts, schema, max_tokens):
+            self.note("verify", prompts, "forced" if schema else "free")
+            return super().fill(prompts, schema, max_tokens)
 
     config = Config().change(k=2, runs=str(tmp_path))
     resources = evaluate.load_resources(config, passages, Noting())
@@ -175,10 +175,3 @@ def test_free_verdicts_are_free_for_their_system_alone(asked):
     made, seen = asked("CoV-RAG")
     assert {decoding for stage, _, decoding in seen if stage == "verify"} == {"forced"}
     assert any(p.revised for p in made)
-
-
-def test_a_model_that_decodes_freely_once_is_itself_unchanged(tmp_path, passages, questions, scripted):
-    config = Config().change(k=2, runs=str(tmp_path))
-    resources = evaluate.load_resources(config, passages, scripted)
-    evaluate.run_system("CoV-RAG free", config, resources, questions)
-    assert scripted.config.verdicts == "forced"

@@ -203,7 +203,7 @@ def test_recorded_answers_are_judged_without_a_model():
     assert len(answers.questions) == 8
     assert [p.system for p in answers.predictions] == ["CoV-RAG-S"] * 8 + ["RAG"] * 8
     manifest = json.loads((ROOT / "results" / Config().judging.predictions / "table2.manifest.json").read_text())
-    assert answers.model.base.weights_hash == manifest["model_sha256"]
+    assert answers.model.weights_hash == manifest["model_sha256"]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_served_judges_view_of_revisions_stands_beside_what_is_counted(
         revise(questions[2], seen, "nothing", "What is it?", passages[4:5]),
     ]
     server.write = view
-    config = from_notebook({"judges": "rubric,endpoint:toy", "runs": str(tmp_path), "requests": 1})
+    config = from_notebook({"judges": "rubric,endpoint:toy", "runs": str(tmp_path)})
     frame = revisions.judge_revisions(config, predictions)
     (row,) = frame[frame.system == "CoV-RAG"].itertuples(index=False)
     assert (row.n, row.right, row.unreadable, row.counted, row.same) == (1, 100, 1, 50, 100)

@@ -339,7 +339,7 @@ def test_all_sets_are_rewritten_searched_and_read_together_each_in_its_own_passa
 
 def test_the_rewriter_learns_in_many_steps_from_a_fifth_of_the_questions(monkeypatch, source, scripted, tmp_path):
     asked = []
-    monkeypatch.setattr(learners, "load_model", lambda *settings: scripted)
+    monkeypatch.setattr(learners, "load_engine", lambda *settings: scripted)
     monkeypatch.setattr(learners, "load_sources", lambda config: asked.append(config.synthesis) or [source])
     monkeypatch.setattr(learners.recipe, "train_adapter", lambda config, *rest: asked.append((config.training, *rest)))
     learners.train(Config().change(n_learnt=40, runs=str(tmp_path), epochs=1), "rewriter")

@@ -18,7 +18,6 @@ FEW = {
     "n_questions": 1,
     "n_passages": 1000,
     "n_world": "4,1200,200",
-    "batch_tokens": 4096,
     "max_answer_tokens": 6,
     "max_revised_tokens": 4,
 }

@@ -87,8 +87,8 @@ def test_no_question_waits_for_another_in_any_system(config, resources, question
     from covrag_lite import task_model as author
 
     calls = []
-    real = author.complete
-    monkeypatch.setattr(author, "complete", lambda stage, *rest: calls.append(stage) or real(stage, *rest))
+    real = author.write_journaled
+    monkeypatch.setattr(author, "write_journaled", lambda stage, *rest: calls.append(stage) or real(stage, *rest))
     every = ("RAG trained", "CRAG", "A²R", "CoQ", "UoQ", "FaVe", "CoV-RAG")
     for name in every:
         made = []

@@ -21,7 +21,6 @@ SMALL = {
     "max_answer_tokens": 4,
     "max_revised_tokens": 4,
     "n_questions": 1,
-    "batch_tokens": 8192,
     "retrievers": "bm25",
 }
 

@@ -35,7 +35,7 @@ def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(proje
 
 
 def test_what_changes_no_number_is_no_other_configuration(project, run, long):
-    faster = with_parameters(run.manifest, batch_tokens=99, device="cuda", name="mine", systems=["RAG"])
+    faster = with_parameters(run.manifest, device="cuda", name="mine", systems=["RAG"])
     assert len(reproduction(long, faster, project)) == len(long)
 
 

@@ -13,9 +13,9 @@ import transformers
 
 from covrag_lite import config, qlora
 from covrag_lite.engine import layers, lora, loss, memory, plain_training
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.offload import Offload
-from covrag_lite.engine.trainee import Trainee, own_network
+from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
 from covrag_lite.engine.varlen_prefill import is_known
 from covrag_lite.prompts import SCHEMA
@@ -41,7 +41,7 @@ def toy_samples(n: int = 10) -> list[Sample]:
 
 
 def load(folder, device="cpu"):
-    return load_model(config.Model(model=str(folder), device=device))
+    return load_engine(config.Model(model=str(folder), device=device))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def encoded(tiny):
 
 def adapt(model, unpack=False, execution="eager", **changes):
     """A network in training whose adapters take part: their second half is not zero."""
-    trainee = Trainee(own_network(model), dataclasses.replace(SETTINGS, **changes), execution, unpack)
+    trainee = Trainee(model.read_anew(), dataclasses.replace(SETTINGS, **changes), execution, unpack)
     trainee.master.weights.data.normal_(0, 0.1, generator=torch.Generator(model.device).manual_seed(0))
     trainee.master.publish()
     return trainee
@@ -86,7 +86,7 @@ def losses_of(trainee, chosen, shape=None):
 
 def run(model, out, **changes):
     training = dataclasses.replace(SETTINGS, **changes)
-    return qlora.train(config.Config(training=training, model=model.config), model, toy_samples(), out)
+    return qlora.train(config.Config(training=training, model=model.settings), model, toy_samples(), out)
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +102,10 @@ def test_target_tokens_carry_the_loss_and_prompt_tokens_none(tiny, trainee):
     sample = toy_samples()[1]
     (one,) = encode([sample], tiny)
     row = lay_out([one], (1.0, 1.0), "cpu")
-    assert tiny.tokenizer.decode(row["labels"]) == "".join(sample.target) + tiny.tokenizer.eos_token
+    assert tiny.loaded.tokenizer.decode(row["labels"]) == "".join(sample.target) + tiny.loaded.tokenizer.eos_token
     following = row["input_ids"][0, row["where"] + 1]  # each is predicted from the token before it
     assert row["labels"].tolist() == following.tolist()
-    assert tiny.tokenizer.decode(one.ids[: one.start]) == tiny.render(sample.prompt)
+    assert tiny.loaded.tokenizer.decode(one.ids[: one.start]) == tiny.loaded.render(sample.prompt)
     places = {"cu_seq_lens_q": row["ends"], "max_length_q": row["longest"]}
     logits = trainee.network(row["input_ids"], position_ids=row["position_ids"], **places).logits
     labels = torch.tensor([[-100] * one.start + list(one.ids[one.start :])])
@@ -120,7 +120,7 @@ def test_a_target_is_tokenised_by_its_parts_and_what_the_schema_fixes_counts_lit
 
     in_parts = target_ids("true", "ness")
     assert in_parts == target_ids("true") + target_ids("ness")
-    assert tiny.tokenizer.decode(in_parts) == tiny.tokenizer.decode(target_ids("trueness"))
+    assert tiny.loaded.tokenizer.decode(in_parts) == tiny.loaded.tokenizer.decode(target_ids("trueness"))
     sample, one = toy_samples()[1], encoded[1]
     free = 1 + sum(len(target_ids(part)) for part in sample.target if part not in SCHEMA)  # 1 for end-of-text
     assert one.shares.count(1.0) == free and one.shares.count(0.1) == len(one.ids) - one.start - free >= free
@@ -162,7 +162,7 @@ def test_our_layers_compute_what_pefts_own_compute_on_4_bits_packed_or_not(tiny,
 
 
 def test_a_step_moves_adapters_and_nothing_else(tiny, encoded):
-    trainee = Trainee(own_network(tiny), SETTINGS, "eager", False)
+    trainee = Trainee(tiny.read_anew(), SETTINGS, "eager", False)
     before = {name: value.clone() for name, value in trainee.adapted.state_dict().items()}
     rows = [lay_out(encoded, (1.0, 1.0), "cpu")]
     for _ in range(2):  # the first one leaves A where it is, as B is zero
@@ -291,7 +291,7 @@ def test_packs_are_full_hold_every_sample_once_and_mix_the_tasks():
 @pytest.fixture
 def deep(tiny, monkeypatch):
     """A network that looks sixteen layers deep: of two too little can lie elsewhere."""
-    network = own_network(tiny)
+    network = tiny.read_anew()
     monkeypatch.setattr(network.config, "num_hidden_layers", 16)
     return network
 

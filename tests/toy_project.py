@@ -11,6 +11,7 @@ from covrag_lite import evaluate
 from covrag_lite.check import check, remake
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
+from covrag_lite.engine.interface import Completion
 from covrag_lite.judging import judges
 from covrag_lite.judging.answers import load_answers
 from covrag_lite.judging.ballots import CRITERIA
@@ -27,8 +28,8 @@ class Guesser(ScriptedModel):
 
     guesses = ()
 
-    def generate(self, prompts, max_tokens):
-        return [self.guesses[i % 3] for i, _ in enumerate(prompts)]
+    def complete(self, prompts, max_tokens, sample=None):
+        return [Completion(self.guesses[i % 3]) for i, _ in enumerate(prompts)]
 
 
 def build(root):

@@ -19,10 +19,8 @@ class Recorded:
     adapters: dict[str, str] = field(default_factory=dict)  # adapter -> the hash of its weights
     adapter: str = ""
     device: str = "recorded"
-
-    @property
-    def base(self) -> "Recorded":
-        return self
+    weights: None = None
+    used: dict[str, int] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -115,7 +113,7 @@ def _refuse_what_has_no_effect(config: Config) -> None:
     for concern in ("world", "data", "model", "retrieval", "chain"):
         usual = asdict(getattr(default, concern))
         for name, value in asdict(getattr(config, concern)).items():
-            if value != usual[name] and name != "requests":  # that one is the judge's too
+            if value != usual[name]:
                 raise ValueError(
                     f"{name} is {value!r}, but recorded answers do not depend on it any more; "
                     f'with predictions "" the systems run anew'

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from covrag_lite import prompts
-from covrag_lite.completion import complete
 from covrag_lite.engine.endpoint import Endpoint, EndpointError
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.runs.journal import Journal
+from covrag_lite.task_model import TaskModel
 from covrag_lite.teacher import AGAIN
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ def by_endpoint(endpoint: Endpoint, answers: "Answers", journal: Journal) -> lis
     lost = scores.count(None)
     used = endpoint.used
     print(
-        f"{endpoint.config.model}: {len(requests)} replies, {len(unread)} asked for again, "
+        f"{endpoint.settings.model}: {len(requests)} replies, {len(unread)} asked for again, "
         f"{lost} not readable and left without scores; now {used['requests']} requests, "
         f"{used['prompt_tokens']} and {used['completion_tokens']} tokens"
     )
     rows = []
     for ballot, given in zip(ballots, scores):
-        rows += _rows(endpoint.config.model, ballot, given)
+        rows += _rows(endpoint.settings.model, ballot, given)
     return rows
 
 
@@ -172,7 +172,7 @@ def _rows(judge: str, ballot: Ballot, scores: dict[str, list[float]] | None) -> 
 def ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal) -> list[str]:
     """Replies through the journal; an error says how much of the work it holds."""
     try:
-        return complete(stage, texts, REPLY_TOKENS, endpoint, journal)
+        return TaskModel(endpoint.settings, endpoint, journal).write(stage, texts, REPLY_TOKENS)
     except EndpointError as error:
         raise EndpointError(
             f"{error}; {len(journal.texts)} texts are journaled in {journal.path.name}: run again to go on from there"

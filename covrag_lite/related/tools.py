@@ -4,7 +4,6 @@ Every function takes and returns a whole batch. A test scripts them; `bind` bind
 trained for them.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import evaluate
-from covrag_lite.completion import cost_key, keys_of
 from covrag_lite.config import ROOT, Config, Model, resolve
 from covrag_lite.data import load_passages
 from covrag_lite.data.corpus import read_corpus
@@ -242,12 +240,10 @@ class Meter:
 
         return counted
 
-    def add(self, author: TaskModel, stage: str, texts: Sequence[str], limit: int, sample: int | None) -> None:
-        """Count what these prompts cost, with what was written for them."""
-        self.counts["texts"] += len(texts)
-        keys = keys_of(stage, texts, limit, author.model, sample)
-        for text in texts:
-            known = json.loads(author.journal.texts.get(cost_key(keys[text]), "{}"))
+    def add(self, costs: Sequence[dict]) -> None:
+        """Count texts by what the journal knows of each."""
+        self.counts["texts"] += len(costs)
+        for known in costs:
             for name, value in (("seconds", "seconds"), ("tokens read", "read"), ("tokens written", "written")):
                 self.unknown[name] += known.get(value) is None
                 self.counts[name] += known.get(value) or 0
