@@ -71,7 +71,9 @@ WRITTEN = {
     "figure4": {"figure4.csv", "figure4.png", "figure4.facts.json"},
     "world": {"world.csv", "world.png"},
     "train": {"figure3.png", "losses.png"},
-    "related": {f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json", "qualities.csv.gz", "costs.csv"}},
+    "related": {
+        f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json", "qualities.csv.gz", "costs.csv"}
+    },
     "train_related": set(),
     "speed": {
         f"speed.{end}" for end in ("training.json", "training.png", "inference.json", "peers.json", "losses.png")

@@ -11,9 +11,9 @@ import pandas as pd
 from bm25s.stopwords import STOPWORDS_EN
 
 from covrag_lite import metrics
-from covrag_lite.synthesis import is_repetitive
 from covrag_lite.judging.answers import Answers
 from covrag_lite.records import CITATION, Passage, Prediction, Question
+from covrag_lite.synthesis import is_repetitive
 
 PROXY = "rubric (proxy)"  # its name wherever its numbers are shown
 LIST_MARK = re.compile(r"^\s*\d+[.:)]\s", re.MULTILINE)  # a list's number claims nothing
