@@ -3,14 +3,17 @@
 Made from the frames of `training.benchmark` and `inference.benchmark`; notebooks/speed.ipynb and `check` call this.
 """
 
+import importlib
 import json
 import platform
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from covrag_lite.systems import palette
+from covrag_lite.tables import Table
 from covrag_lite.tables.pictures import save_picture
 
 if TYPE_CHECKING:
@@ -296,3 +299,15 @@ def _colour_of(variant: str) -> str:
     if variant.startswith("packed"):
         return palette()["RAG"]
     return palette()["closed-book"]
+
+
+def build(folder: Path) -> Table:
+    """A folder of measured speed: its facts, and pictures of training where that was measured."""
+    plots = {}
+    if (folder / "training.json").exists():
+        frame, machine = load_speed(folder / "training.json")
+        plots["training.png"] = partial(plot_speed, frame, title(machine))
+        peers = load_peers(folder)
+        plots |= {"losses.png": partial(plot_losses, peers)} if len(peers) else {}
+    costs = importlib.import_module("benchmarks.rental").facts(folder)
+    return Table("speed", pd.DataFrame(), facts=facts(folder) | costs, other_plots=plots)

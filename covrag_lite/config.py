@@ -40,6 +40,9 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "broken": 0.2,
     "spoilt": 0.1,
     "synthesis_seed": 1,
+    "positions": ["CoV-RAG-S", "Start-Revise trained", "CoV-RAG"],
+    "chains": ["CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled"],
+    "ranked": ["RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG"],
 }
 # Those written otherwise now: old value -> new parameters. Where several give a tuple of one name, these are joined.
 RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
@@ -52,6 +55,7 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "n_rewarded": lambda value: {},
     "checkpointing": lambda x: {"activations": "keep" if x == 0 else "recompute" if x <= 2 else "offload"},
     "lora_alpha": lambda _: {},  # twice lora_rank in every recorded run
+    "retrieval_datasets": lambda _: {},  # every recorded value chose the same questions
 }
 
 
@@ -156,8 +160,6 @@ class Retrieval:
     max_age: int = 0  # days after which a frozen result is no longer good; 0 means never
     private_pages: str = "no"  # "yes" takes the guard off: pages from private and loopback addresses, for tests alone
     retrievers: tuple[str, ...] = ("bm25", "dense", "fused")  # those that notebooks/table6.ipynb compares
-    # Sets on which it runs the model: those of the paper's two kinds that the data has.
-    retrieval_datasets: tuple[str, ...] = ("search", "entity", "nq", "webq")
 
     @property
     def has_corpus(self) -> bool:
@@ -173,9 +175,6 @@ class Chain:
     sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
     keep: str = "last"  # whose answer counts: the last one's, as in the paper, or "likelier", ours
     max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
-    # Rows of Table 4: no revision, one before retrieval, one after the answer.
-    positions: tuple[str, ...] = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")
-    chains: tuple[str, ...] = ("CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled")  # rows of Table 5, and a control
     free_every: int = 6  # every sixth question's verdicts are also written freely, for Table 5's format rate
 
 
@@ -238,7 +237,6 @@ class Judging:
     """Who judges whose answers (judging/judges.py)."""
 
     predictions: str = "table2-smollm2-135m-h200"  # a folder of results/ whose answers are judged; "" runs systems anew
-    ranked: tuple[str, ...] = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # systems that are ranked
     judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
     n_judged: int = 0  # questions of each set that are judged, the first ones; 0 means all
 

@@ -97,9 +97,7 @@ def project(tmp_path_factory):
     import toy_project
 
     root = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        toy_project.undraw(patch)
-        toy_project.build(root)
+    toy_project.build(root)
     return root
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.tables.calibration import DECAY, SCORES, fitted_judgments
+from covrag_lite.tables.verifier import DECAY, SCORES, fitted_judgments
 
 
 def make_rows(n, seed, told):

@@ -11,7 +11,7 @@ from covrag_lite.records import Question
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import failure_of, load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
 from covrag_lite.tables.failures import failure_table
-from covrag_lite.tables.wording import form_rule, majority, word_rule
+from covrag_lite.tables.world import form_rule, majority, word_rule
 
 
 @pytest.mark.parametrize(

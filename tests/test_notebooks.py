@@ -62,15 +62,17 @@ TABLE = {"csv", "md", "png", "manifest.json"}
 SEARCHED = {f"{name}.predictions.jsonl.gz" for name in ("bm25", "dense", "fused")}
 # The files that a notebook leaves in figures/<name>.
 WRITTEN = {
-    "table2": {f"table2.{end}" for end in TABLE | {"predictions.jsonl.gz"}},
+    "table2": {f"table2.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
     "table3": {f"table3.{end}" for end in TABLE | {"verdicts.jsonl"}},
-    "table4": {f"table4.{end}" for end in TABLE | {"predictions.jsonl.gz"}},
-    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz", "reliability.png"}},
-    "table6": {f"table6.{end}" for end in TABLE | SEARCHED | {"clean.png"}},
-    "figure4": {"figure4.csv", "figure4.png"},
+    "table4": {f"table4.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
+    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json", "reliability.png"}},
+    "table6": {f"table6.{end}" for end in TABLE | SEARCHED | {"facts.json", "clean.png"}},
+    "figure4": {"figure4.csv", "figure4.png", "figure4.facts.json"},
     "world": {"world.csv", "world.png"},
     "train": {"figure3.png", "losses.png"},
-    "related": {f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "qualities.csv.gz", "costs.csv"}},
+    "related": {
+        f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json", "qualities.csv.gz", "costs.csv"}
+    },
     "train_related": set(),
     "speed": {
         f"speed.{end}" for end in ("training.json", "training.png", "inference.json", "peers.json", "losses.png")

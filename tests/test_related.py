@@ -10,8 +10,6 @@ import pytest
 
 from covrag_lite import evaluate
 from covrag_lite.check import check
-from covrag_lite.check.facts import facts
-from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import Config
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.related import table as related
@@ -240,11 +238,11 @@ def test_the_table_of_real_questions_is_made_anew_without_a_model_and_without_th
     assert (tmp_path / "runs" / "embedded" / "journal.related.jsonl").exists()  # not where a record is copied from
     assert "entailment is told by a toy" in " ".join(run.manifest["notes"])
     shutil.rmtree(data)
-    frame = load_basis(run, tmp_path)
-    MAKE["related"](run, frame, again)
+    table = related.build(related.load(run), run)
+    table.save(again)
     for name in ("related.csv", "related.md"):
         assert (again / name).read_text() == (folder / name).read_text()
-    told = facts(frame)  # what prose may tell
+    told = table.facts
     names = ("CRAG average", "CRAG → CoV-RAG points", "CRAG citation recall")
     assert [told[name] for name in names] == ["100.0", "0.0", "100.0"]
     assert "our judge's reference score AUROC" in told

@@ -48,7 +48,7 @@ def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
     write(
         data / "corpus.jsonl", [{"id": f"p{i}", "title": TOWNS[i % 10], "text": text} for i, text in enumerate(texts)]
     )
-    monkeypatch.setattr(related, "plot_costs", toy_project.draw_nothing)
+    toy_project.undraw(monkeypatch)
     monkeypatch.setattr(fave.fave, "__defaults__", (2,))  # sessions
     monkeypatch.setattr(a2r, "REFINEMENTS", 1)
     monkeypatch.setattr(learners, "REWRITES", 1)

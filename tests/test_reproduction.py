@@ -8,7 +8,7 @@ from toy_project import find
 
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import accuracy
 from covrag_lite.tables.reproduction import changed, reproduction
 
 
@@ -19,7 +19,7 @@ def run(project):
 
 @pytest.fixture
 def long(run):
-    return tables.accuracy_table(to_frame(recorded.load(run)), "table2")
+    return accuracy.accuracy_table(to_frame(recorded.load(run)), "table2")
 
 
 def with_parameters(manifest, **parameters):

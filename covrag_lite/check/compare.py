@@ -1,5 +1,6 @@
 """A recorded file beside the same file made anew: what differs, in words."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ def compare_file(recorded: Path, made: Path) -> tuple[list[str], list[str]]:
         return [], [] if same else ["drawn, but not to the same bytes (fonts and versions differ)"]
     if made.suffix == ".csv":
         return list(compare_csv(recorded, made)), []
+    if made.name.endswith(".facts.json"):
+        return list(compare_facts(json.loads(recorded.read_text()), json.loads(made.read_text()))), []
     return list(compare_text(recorded.read_text(), made.read_text())), []
 
 
@@ -40,6 +43,14 @@ def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
                 known = old[place].get(column, "nothing")
                 if known != value:
                     yield f"{name}, {column}: recorded {known}, recomputed {value}"
+
+
+def compare_facts(recorded: dict[str, str], made: dict[str, str]) -> Iterator[str]:
+    """A line for each fact that differs."""
+    for name in {**recorded, **made}:
+        was, now = recorded.get(name, "nothing"), made.get(name, "nothing")
+        if was != now:
+            yield f"{name}: recorded {was}, recomputed {now}"
 
 
 def _by_key(table: pd.DataFrame, key: list[str]) -> dict[tuple[str, ...], dict[str, str]]:

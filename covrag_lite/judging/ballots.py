@@ -1,7 +1,6 @@
 """Asking a served model to judge answers (Table 17 of the paper, in our own words).
 
-A ballot shows the different answers to one question and asks for a score of each by each criterion. `judges` calls
-`by_endpoint`, and `revisions` calls `ask`.
+A ballot shows the different answers to one question and asks for a score of each by each criterion.
 """
 
 import json
@@ -9,17 +8,14 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from covrag_lite import prompts
 from covrag_lite.engine.endpoint import Endpoint, EndpointError
+from covrag_lite.judging.answers import Answers
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.runs.journal import Journal
 from covrag_lite.task_model import TaskModel
 from covrag_lite.teacher import AGAIN
-
-if TYPE_CHECKING:
-    from covrag_lite.judging.answers import Answers
 
 # Scores go from 0 to 1; 1 is best, except for bias.
 CRITERIA = {
@@ -47,7 +43,7 @@ class Ballot:
     places: dict[str, int]  # system -> where its answer stands among the texts
 
 
-def by_endpoint(endpoint: Endpoint, answers: "Answers", journal: Journal) -> list[tuple]:
+def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[tuple]:
     """A served model's rows of the judges' frame; a reply that cannot be read is asked for once more."""
     ballots = draw_up(answers)
     requests = [build_ballot(one.question, one.criteria, one.texts, one.references) for one in ballots]
@@ -70,7 +66,7 @@ def by_endpoint(endpoint: Endpoint, answers: "Answers", journal: Journal) -> lis
     return rows
 
 
-def draw_up(answers: "Answers") -> list[Ballot]:
+def draw_up(answers: Answers) -> list[Ballot]:
     """All ballots: for each question one on citations and one on the other criteria, both in two orders.
 
     As in the paper the first shows the references and the second the gold answer, each with all answers at once: mean

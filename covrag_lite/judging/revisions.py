@@ -1,7 +1,6 @@
-"""A served judge's view of revisions, beside what `report.ablation.revisions` counts (Table 5 of the paper).
+"""A served judge's view of revisions, beside what Table 5 counts.
 
-The judge is asked whether the time was right to put a question anew, and whether the new question helps. The notebook
-of Table 5 calls `judge_revisions`.
+The judge is asked whether the time was right to put a question anew, and whether the new question helps.
 """
 
 import json

@@ -106,35 +106,6 @@ def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
     return replace(prediction, backbone=run.config.model.model)
 
 
-def load_searches(run: Recorded) -> dict[str, list[Prediction]]:
-    """Table 6's predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
-
-    Where the data is not at hand, they have what came of them instead of the data's texts.
-    """
-    parts = {name: f"{name}." for name in run.config.retrieval.retrievers}
-    try:
-        return score_searches(run)
-    except FileNotFoundError as error:
-        if error.filename or not all(run.file(f"{part}outcomes.csv.gz").exists() for part in parts.values()):
-            raise
-    return {name: load_part(run, part) for name, part in parts.items()}
-
-
-def score_searches(run: Recorded) -> dict[str, list[Prediction]]:
-    """Table 6's predictions by their retriever, with the questions and passages put back."""
-    asked = run.config
-    every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
-    questions = [one for one in load_questions(asked) if one.dataset in asked.retrieval.retrieval_datasets]
-    check_data(run, questions=questions, every=every, passages=passages)
-    made = {}
-    for name in asked.retrieval.retrievers:
-        settings = replace(asked.retrieval, retriever=name)
-        check_snapshot(run, settings)
-        file = run.file(f"{name}.predictions.jsonl.gz")
-        made[name] = load_predictions(file, every, find_passages(settings, passages), asked.model.model)
-    return made
-
-
 def check_snapshot(run: Recorded, settings: config.Retrieval) -> None:
     """An error where a web retriever's frozen results are not at hand, or no longer those that the run was made on."""
     for name, now in describe_snapshots(settings, [settings.retriever]).items():
