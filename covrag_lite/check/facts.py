@@ -1,12 +1,12 @@
 """Every number that prose may use of a recorded run, by its name, written as prose writes it."""
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pandas as pd
 
-from benchmarks import rental, report
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.systems import palette
@@ -27,7 +27,7 @@ Basis = Sequence[Prediction] | pd.DataFrame | dict[str, list[Prediction]] | Seed
 def facts(basis: Basis) -> dict[str, str]:
     """The numbers of a run: of predictions, of predictions by retriever, or of a folder of measured speed."""
     if isinstance(basis, Path):
-        return report.facts(basis) | rental.facts(basis)
+        return importlib.import_module("benchmarks.report").facts(basis)
     if isinstance(basis, dict):
         return facts_of_retrieval(basis)
     if isinstance(basis, Seeds):

@@ -1,12 +1,12 @@
 """Each recorded table and picture made anew into another folder, from what its run recorded."""
 
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pandas as pd
 
-from benchmarks import report
 from covrag_lite import config
 from covrag_lite.judging import judges, ranking
 from covrag_lite.judging.answers import Answers, load_answers
@@ -112,16 +112,8 @@ def make_world(root: Path, bases: Mapping[Path, object], folder: Path) -> None:
 
 
 def make_speed(root: Path, bases: Mapping[Path, object], folder: Path) -> None:
-    """The picture of the recorded speed, from its measurements."""
-    frame, machine = report.load_speed(root / "results" / config.Speed().recorded / "training.json")
-    report.plot_speed(frame, report.title(machine), folder / "speed.training.png")
-
-
-def make_losses(root: Path, bases: Mapping[Path, object], folder: Path) -> None:
-    """The losses of training against what others use, from the record."""
-    frame = report.load_peers(root / "results" / config.Speed().recorded)
-    if len(frame):
-        report.plot_losses(frame, folder / "speed.losses.png")
+    """The pictures of the recorded speed."""
+    importlib.import_module("benchmarks.report").plots(root, folder)
 
 
 MAKE = {
@@ -134,4 +126,4 @@ MAKE = {
     "sigma": make_rules,
 }
 # Those of figures/embedded that are no table's; `bases` holds what prose may tell of, by its place.
-FIGURES = {"figure4": make_sizes, "world": make_world, "speed.training": make_speed, "speed.losses": make_losses}
+FIGURES = {"figure4": make_sizes, "world": make_world, "speed.training": make_speed}
