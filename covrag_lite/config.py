@@ -43,6 +43,13 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "positions": ["CoV-RAG-S", "Start-Revise trained", "CoV-RAG"],
     "chains": ["CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled"],
     "ranked": ["RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG"],
+    # Of benchmarks/options.py now.
+    "shapes": ["tiny"],
+    "speed_seconds": 420.0,
+    "speed_ways": ["ours", "trl + Liger", "Unsloth", "trl"],
+    "speed_parts": ["verdicts", "batches", "rounds", "overhead", "bm25"],
+    "speed_questions": 6,
+    "recorded": "speed-h200",
 }
 # Those written otherwise now: old value -> new parameters. Where several give a tuple of one name, these are joined.
 RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
@@ -242,19 +249,6 @@ class Judging:
 
 
 @dataclass(frozen=True)
-class Speed:
-    """What notebooks/speed.ipynb measures (speed/)."""
-
-    shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b", "13b" (random weights) want a GPU
-    speed_seconds: float = 420.0  # after which no further way of training is begun
-    # Ways of training of covrag_lite/speed/peers.py; one that is not installed says so.
-    speed_ways: tuple[str, ...] = ("ours", "trl + Liger", "Unsloth", "trl")
-    speed_parts: tuple[str, ...] = ("verdicts", "batches", "rounds", "overhead", "bm25")  # of answering
-    speed_questions: int = 6  # questions that are answered and verified for it; a few hundred on a GPU
-    recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here
-
-
-@dataclass(frozen=True)
 class Related:
     """CRAG, A²R, FaVe and RRR beside CoV-RAG, and what they need trained (related/)."""
 
@@ -287,7 +281,6 @@ class Config:
     run: Run = field(default_factory=Run)
     explore: Explore = field(default_factory=Explore)
     synthesis: Synthesis = field(default_factory=Synthesis)
-    speed: Speed = field(default_factory=Speed)
     judging: Judging = field(default_factory=Judging)
     related: Related = field(default_factory=Related)
 
@@ -324,7 +317,11 @@ class Config:
 
 def from_notebook(names: Mapping[str, object]) -> Config:
     """The configuration a notebook's globals ask for; every plain value among them must be a parameter."""
-    known = Config().flat()
+    return Config().change(**read_parameters(names, Config().flat()))
+
+
+def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
+    """The plain values among a notebook's globals, each in its parameter's type; any other name is refused."""
     given = {}
     for name, value in names.items():
         plain = isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))
@@ -333,7 +330,7 @@ def from_notebook(names: Mapping[str, object]) -> Config:
         if name not in known:
             raise ValueError(f"{name!r} is not a parameter{_advice(name, value, known)}")
         given[name] = _typed(name, value, known[name])
-    return Config().change(**given)
+    return given
 
 
 def _advice(name: str, value: object, known: Mapping[str, object]) -> str:

@@ -7,8 +7,8 @@ for the engine's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte).
 Why LanceDB: of what installs as a wheel it alone is both compiled and one client from a folder to a cluster. Qdrant
 Edge is quicker (at a million passages three times), but a beta for one machine alone, with another client than Qdrant's
 cluster, and wants four times the memory to index; Qdrant's local mode knows no words; Milvus's embedded form scores in
-Python loops; SQLite, DuckDB and tantivy know no second machine; OpenSearch is a server. `speed.retrieving` measures
-them, results/speed-engines keeps what it measured.
+Python loops; SQLite, DuckDB and tantivy know no second machine; OpenSearch is a server. results/speed-engines keeps
+what was measured of them.
 """
 
 from collections.abc import Sequence
