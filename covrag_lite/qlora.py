@@ -40,7 +40,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
     steps = plan(encoded, settings)
     shape = shape_of([chosen for step in steps for chosen in step], encoded, settings.pack_tokens)
     weights = token_weights(encoded, len(steps), settings.epochs)
-    with load_trainee(model, settings, shape) as trainee:
+    with load_trainee(config, model, shape) as trainee:
         learn = trainee.record(learner(trainee, settings.verify_weight, model.device))
         rows = trainee.restore(out, samples, model.fingerprint)
 
@@ -63,7 +63,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
             if workers.is_main_process and is_due:
                 trainee.save(out, rows)
         if workers.is_main_process:
-            trainee.save_adapter(out, config.model.model)
+            trainee.save_adapter(out, model.settings.model)
     return pd.DataFrame(rows)
 
 

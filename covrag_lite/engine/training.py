@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from covrag_lite.config import Training
+from covrag_lite.config import Config
 from covrag_lite.engine.local import LocalEngine
 from covrag_lite.records import Sample
 
@@ -60,7 +60,7 @@ class Trainee(Protocol):
         """Write the adapter of the model with that name, in peft's format."""
 
 
-def load_trainee(model: LocalEngine, settings: Training, shape: Shape) -> AbstractContextManager[Trainee]:
+def load_trainee(config: Config, model: LocalEngine, shape: Shape) -> AbstractContextManager[Trainee]:
     """The model's network with a fresh adapter, for as long as it is trained."""
-    module = next(TRAINEES[prefix] for prefix in TRAINEES if model.settings.model.startswith(prefix))
-    return import_module(module).load(model, settings, shape)
+    module = next(TRAINEES[prefix] for prefix in TRAINEES if config.model.model.startswith(prefix))
+    return import_module(module).load(model, config.training, shape)
