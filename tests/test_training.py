@@ -169,7 +169,9 @@ def test_the_first_losses_are_as_recorded_and_those_of_the_plain_way_too(one_epo
     assert plain.loss.tolist() == pytest.approx(frame.loss.tolist(), rel=1e-3)
     monkeypatch.setattr(qlora, "SAVE_EVERY", 1)
     (tmp_path / "adapter_model.safetensors").unlink()
-    assert run(f"plain:{tiny_folder}", tmp_path, epochs=1).loss.tolist() == plain.loss.tolist()  # all from the checkpoint
+    assert (
+        run(f"plain:{tiny_folder}", tmp_path, epochs=1).loss.tolist() == plain.loss.tolist()
+    )  # all from the checkpoint
     assert (tmp_path / "adapter_model.safetensors").exists()
 
 
