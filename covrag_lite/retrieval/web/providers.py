@@ -1,8 +1,7 @@
-"""Search engines behind one small function, `find(query, n) -> hits`; a further one is a function and an entry.
+"""Search engines behind one small function, `find(query, n) -> hits`; a new one is a function and an entry.
 
-Keys and SearXNG's address come from the environment alone, and reach no file, no manifest and no error. The guard of
-`addresses` is for the pages that a provider names, not for the provider itself: a SearXNG may well run on one's own
-machine.
+Keys and SearXNG's address come from the environment alone, and reach no file, no manifest and no error. The guard is
+for the pages that a provider names, not for the provider: a SearXNG may well run on one's own machine.
 """
 
 import base64
@@ -13,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlencode, urlsplit
 
-from covrag_lite.retrieval.web import visiting
-from covrag_lite.retrieval.web.connection import request
-from covrag_lite.retrieval.web.errors import PageError, SearchError, TryAgain
-from covrag_lite.retrieval.web.visiting import BUSY, check_status, patiently
+from covrag_lite.retrieval.web import fetch
+from covrag_lite.retrieval.web.fetch import BUSY, PageError, TryAgain, check_status
+from covrag_lite.retrieval.web.snapshot import SearchError
 
 ADDRESSES = {
     "brave": "https://api.search.brave.com/res/v1/web/search",
@@ -42,7 +40,7 @@ def ddgs(query: str, n: int) -> list[Hit]:
 
     def once(query: str) -> list[Hit]:
         try:
-            rows = DDGS(timeout=round(visiting.LIMITS.read)).text(query, max_results=n, backend=BACKEND)
+            rows = DDGS(timeout=round(fetch.LIMITS.read)).text(query, max_results=n, backend=BACKEND)
         except RatelimitException:
             raise TryAgain("it asks for fewer queries") from None
         except TimeoutException:
@@ -53,8 +51,8 @@ def ddgs(query: str, n: int) -> list[Hit]:
             raise TryAgain("the connection failed, or it refuses to answer") from None
         return to_hits("ddgs", rows, "href")
 
-    hits = _patiently(partial(once, query), "ddgs")
-    if not hits and not _patiently(partial(once, CONTROL), "ddgs"):  # it says so too when it refuses
+    hits = retry(partial(once, query), "ddgs")
+    if not hits and not retry(partial(once, CONTROL), "ddgs"):  # it says so too when it refuses
         raise SearchError(f"ddgs: it finds nothing, not even for {CONTROL!r}, so it refuses to answer; wait a while")
     return hits
 
@@ -105,8 +103,7 @@ def ask(provider: str, url: str, headers: dict[str, str], content: bytes | None 
     """What a provider answers, as JSON; every refusal is a sentence in our own words, without the key."""
 
     def once() -> dict:
-        method = "GET" if content is None else "POST"
-        reply = request(url, visiting.LIMITS, True, None, method, headers, content)
+        reply = fetch.request(url, headers=headers, content=content, guarded=False)
         if reply.status in (401, 403):
             raise SearchError(f"{provider}: it refused the key in {key} (status {reply.status})")
         if reply.status != 200 and reply.status not in BUSY:
@@ -120,13 +117,13 @@ def ask(provider: str, url: str, headers: dict[str, str], content: bytes | None 
             raise SearchError(f"{provider}: it {UNKNOWN}")
         return body
 
-    return _patiently(once, provider)
+    return retry(once, provider)
 
 
-def _patiently(once: Callable[[], list | dict], provider: str) -> list | dict:
+def retry(once: Callable[[], list | dict], provider: str) -> list | dict:
     """Several tries with pauses; what fails then stops the run."""
     try:
-        return patiently(once, visiting.LIMITS)
+        return fetch.retry(once)
     except PageError as error:
         sentence = f"{provider}: {error}"
     raise SearchError(sentence)
