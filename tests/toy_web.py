@@ -7,8 +7,6 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
-
 from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.fetch import Limits
 
@@ -17,9 +15,8 @@ QUICK = Limits(connect=20.0, read=60.0, total=60.0, size=20_000, tries=2, pause=
 IMPATIENT = {"read": 0.3, "total": 0.8}
 
 
-@pytest.fixture
-def loopback(monkeypatch):
-    """No pauses between requests, and the guard lets loopback through."""
+def open_loopback(monkeypatch):
+    """Let the guard pass loopback, and leave out the pauses between requests."""
     monkeypatch.setattr(fetch, "LIMITS", QUICK)
     monkeypatch.setattr(fetch, "is_public", lambda address: True)
 

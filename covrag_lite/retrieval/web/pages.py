@@ -24,7 +24,7 @@ TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 REDIRECTS = (301, 302, 303, 307, 308)
 ROBOTS_SIZE = 500_000  # characters of a robots.txt; RFC 9309 wants at least that many to be read
 ROBOTS_WORK = 1_000_000  # user agents times lines in it, the parser's worst case
-SECONDS = 20  # for extracting one page's text; an ordinary one takes a tenth of a second
+SECONDS = 20  # of CPU time for extracting one page's text; an ordinary one takes a tenth of a second
 # A page can be built to keep a parser busy for hours or to break it, so trafilatura runs in a process with little
 # memory, which the system kills when a page takes too long. It reads a page a line; -I keeps our folders off its path.
 EXTRACTOR = """
@@ -33,7 +33,7 @@ import trafilatura
 resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3))
 print("ready", flush=True)
 for line in sys.stdin:
-    signal.alarm(int(sys.argv[1]))
+    signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
     found = trafilatura.bare_extraction(json.loads(line), include_comments=False, with_metadata=True)
     print(json.dumps([found.title or "", found.text or ""] if found else ["", ""]), flush=True)
 """
