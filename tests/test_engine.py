@@ -81,33 +81,30 @@ def test_the_index_is_built_once_for_each_corpus(settings, passages, monkeypatch
 
 
 def test_a_killed_build_goes_on_and_ends_as_an_unbroken_one(settings, tmp_path, monkeypatch):
-    here, tokenised = at(settings, tmp_path / "index"), []
+    def stop(*_):
+        raise KeyboardInterrupt
 
-    def tokenise(texts, kill_at=None):
-        tokenised.append(len(texts := list(texts)))
-        if len(tokenised) == kill_at:
-            raise KeyboardInterrupt
-        return tokenise_all(texts)
+    here, tokenise, tokenised = at(settings, tmp_path / "index"), lance.bm25.tokenise, []
 
-    tokenise_all = lance.bm25.tokenise
+    def tokenise_three(texts):
+        tokenised.append(texts := list(texts))
+        return tokenise(texts) if len(tokenised) <= 3 else stop()
+
     monkeypatch.setattr(lance, "BATCH", 10)
-    for kill, before in (("in the middle", 4), ("before the index", 3)):
-        with monkeypatch.context() as patch:
-            if kill == "in the middle":
-                patch.setattr(lance.bm25, "tokenise", lambda texts: tokenise(texts, kill_at=4))
-            else:
-                patch.setattr(lance.bm25, "tokenise", tokenise)
-                patch.setattr(lance, "index_words", lambda table: tokenise([], kill_at=len(tokenised) + 1))
-            with pytest.raises(KeyboardInterrupt):
-                load_retriever(here, OTTERS)
-        assert tokenised == [10] * before + [0] * (kill != "in the middle")  # whole batches were kept
+    with monkeypatch.context() as patch:
+        patch.setattr(lance.bm25, "tokenise", tokenise_three)
+        with pytest.raises(KeyboardInterrupt):
+            load_retriever(here, OTTERS)
         tokenised.clear()
-    monkeypatch.setattr(lance.bm25, "tokenise", tokenise)
-    resumed = load_retriever(here, OTTERS)
-    assert tokenised == []
-    whole = load_retriever(settings, OTTERS)
+        patch.setattr(lance, "index_words", stop)
+        with pytest.raises(KeyboardInterrupt):
+            load_retriever(here, OTTERS)
+        assert len(tokenised) == 3  # of six batches the three that were committed are kept
+    with monkeypatch.context() as patch:
+        patch.setattr(lance.bm25, "tokenise", stop)
+        resumed = load_retriever(here, OTTERS)  # only the index was missing
     queries = ["otter", "brinkwell", "ambleford 31", "17"]
-    assert resumed(queries) == whole(queries)
+    assert resumed(queries) == load_retriever(settings, OTTERS)(queries)
     assert resumed(["otter 17"])[0][0].id == "p17"
 
 

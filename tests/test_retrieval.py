@@ -176,6 +176,13 @@ def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_pat
         load_retriever(Retrieval(retriever="alphabet", k=7), passages)
 
 
+def test_a_retrievers_name_is_told_from_a_files():
+    for name in ("bm25", "web", "web-brave", "engine:s3://bucket/folder", "engine:runs/index"):
+        assert retrieval.is_retriever(name)
+    for name in ("", "hub:someone/set", "web-pages.jsonl", "engine.parquet", "runs/web", "google"):
+        assert not retrieval.is_retriever(name)
+
+
 @pytest.mark.parametrize(
     "old, new",
     [

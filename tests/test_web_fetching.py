@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import httpcore
 import pytest
-from toy_web import IMPATIENT, QUICK, free_port, open_loopback, page, redirect, reply, serve, status
+from toy_web import IMPATIENT, QUICK, open_loopback, page, redirect, reply, serve, status
 
 from covrag_lite.retrieval.web import fetch, pages
 from covrag_lite.retrieval.web.fetch import AGENT, Guarded, PageError, read_body
@@ -59,9 +59,8 @@ def test_no_private_loopback_link_local_multicast_reserved_or_mapped_address_is_
     assert not IS_PUBLIC(address)
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "2a00:1450::1"])
-def test_hosts_of_the_internet_are_public(address):
-    assert IS_PUBLIC(address)
+def test_hosts_of_the_internet_are_public():
+    assert all(IS_PUBLIC(address) for address in ("8.8.8.8", "1.1.1.1", "2606:4700::1111", "2a00:1450::1"))
 
 
 @pytest.mark.parametrize(
@@ -150,65 +149,47 @@ def test_a_name_without_an_address_is_said(monkeypatch):
         get("http://gone.example/")
 
 
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+PACKED = HEAD + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"small")
+
+
+def send(first=b"", then=b"", pause=0.0):
+    """A server that sends something, then the same again and again."""
+
+    def answer(connection, path):
+        connection.sendall(first)
+        for _ in range(1000):
+            connection.sendall(then)
+            time.sleep(pause)
+
+    return answer
+
+
 def silent(connection, path):
-    time.sleep(5)
+    connection.recv(1)  # until the other side has had enough
 
 
-def dripping_head(connection, path):
-    for letter in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
-        connection.sendall(bytes([letter]))
-        time.sleep(0.05)
+SLOW = {"silent": silent, "head": send(HEAD + b"X: ", b"x", 0.05), "body": send(HEAD + b"\r\n", b"x", 0.05)}
 
 
-def dripping_body(connection, path):
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n")
-    for _ in range(1000):
-        connection.sendall(b"x")
-        time.sleep(0.05)
-
-
-def endless(connection, path):
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n")
-    while True:
-        connection.sendall(b"more and more " * 1000)
-
-
-def endless_head(connection, path):
-    connection.sendall(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        connection.sendall(b"X: more and more\r\n" * 1000)
-
-
-def trailing(connection, path):
-    """A small packed page, followed by bytes without end."""
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n")
-    connection.sendall(gzip.compress(b"small"))
-    while True:
-        connection.sendall(b"\0" * 10_000)
-
-
-@pytest.mark.parametrize("slow", [silent, dripping_head, dripping_body])
+@pytest.mark.parametrize("slow", SLOW)
 def test_a_server_that_takes_its_time_is_left(slow):
-    assert "did not answer in time" in refusal({"/": slow}, **IMPATIENT)
-
-
-BOMB = gzip.compress(b"0" * 5_000_000)
+    assert "did not answer in time" in refusal({"/": SLOW[slow]}, **IMPATIENT)
 
 
 @pytest.mark.parametrize(
     "large",
     [
-        endless,
-        trailing,
+        send(HEAD + b"\r\n", b"more and more " * 1000),
+        send(PACKED, b"\0" * 10_000),
         reply("x" * 20_001),
         reply("x", Content_Length="1000000000000"),
-        reply(BOMB, Content_Encoding="gzip"),
+        reply(gzip.compress(b"0" * 5_000_000), Content_Encoding="gzip"),
         reply(zlib.compress(b"0" * 5_000_000), Content_Encoding="deflate"),
     ],
     ids=["endless", "trailing", "large", "says so", "gzip", "deflate"],
 )
 def test_no_more_is_read_than_allowed_packed_or_unpacked(large):
-    assert len(BOMB) < QUICK.size
     assert refusal({"/": large}) == "it is larger than 20,000 bytes"
 
 
@@ -233,7 +214,7 @@ def test_a_bomb_is_not_unpacked_further_than_allowed():
         reply(gzip.compress(GOOD.encode())[:-10], Content_Encoding="gzip"),
         reply(b"not packed at all", Content_Encoding="gzip"),
         reply(GOOD, Content_Encoding="br"),
-        endless_head,
+        send(HEAD, b"X: more and more\r\n" * 1000),
     ],
     ids=["nothing", "words", "short", "two lengths", "chunks", "TLS", "cut gzip", "no gzip", "brotli", "endless head"],
 )
@@ -275,9 +256,6 @@ def test_robots_txt_is_asked_once_and_obeyed_also_behind_a_redirect():
             with pytest.raises(PageError, match="robots.txt does not allow it"):
                 get(site.url(path), one)
         assert site.paths == ["/robots.txt", "/", "/private/open", "/way"]
-
-
-def test_a_host_can_forbid_us_by_name():
     assert "does not allow it" in refusal({"/": reply(GOOD), "/robots.txt": reply(NAMED, "text/plain")})
 
 
@@ -321,11 +299,6 @@ def test_a_server_that_stays_busy_or_asks_for_too_long_is_left():
     assert "left alone" in refusal({"/": status(429, Retry_After="Fri, 31 Dec 2100 23:59:59 GMT")})
     assert "asked 2 times" in refusal({"/": status(429, Retry_After="soon")})
     assert refusal({"/": status(404)}) == "it answered with status 404"
-
-
-def test_nobody_there_is_a_sentence():
-    with pytest.raises(PageError, match=r"connection failed or broke off \(asked 2 times\)"):
-        get(f"http://127.0.0.1:{free_port()}/")
 
 
 def test_one_host_is_asked_by_one_connection_at_a_time():

@@ -8,8 +8,8 @@ import base64
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from covrag_lite.retrieval.web import fetch
@@ -25,8 +25,7 @@ CONTROL = "wikipedia"  # a query for which there always is something
 UNKNOWN = "answered in a form that is not known here; it has changed, or its address leads elsewhere"
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """A page that a provider found."""
 
     url: str
@@ -34,7 +33,7 @@ class Hit:
 
 
 def ddgs(query: str, n: int) -> list[Hit]:
-    """DuckDuckGo, without a key."""
+    """Search DuckDuckGo, without a key."""
     from ddgs import DDGS
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
 
@@ -58,7 +57,7 @@ def ddgs(query: str, n: int) -> list[Hit]:
 
 
 def brave(query: str, n: int) -> list[Hit]:
-    """Brave Search; the key from BRAVE_API_KEY."""
+    """Search Brave; the key comes from BRAVE_API_KEY."""
     headers = {"X-Subscription-Token": key_of("brave", "BRAVE_API_KEY"), "Accept": "application/json"}
     url = f"{ADDRESSES['brave']}?{urlencode({'q': query, 'count': min(n, 20)})}"
     body = ask("brave", url, headers, key="BRAVE_API_KEY")
@@ -68,7 +67,7 @@ def brave(query: str, n: int) -> list[Hit]:
 
 
 def serper(query: str, n: int) -> list[Hit]:
-    """Google by serper.dev; the key from SERPER_API_KEY."""
+    """Search Google by serper.dev; the key comes from SERPER_API_KEY."""
     headers = {"X-API-KEY": key_of("serper", "SERPER_API_KEY"), "Content-Type": "application/json"}
     content = json.dumps({"q": query, "num": n}).encode()
     body = ask("serper", ADDRESSES["serper"], headers, content, key="SERPER_API_KEY")
@@ -78,7 +77,7 @@ def serper(query: str, n: int) -> list[Hit]:
 
 
 def searxng(query: str, n: int) -> list[Hit]:
-    """A SearXNG server; its address, if need be with user and password, from SEARXNG_URL."""
+    """Search a SearXNG server; its address, with user and password if need be, comes from SEARXNG_URL."""
     parts = urlsplit(os.environ.get("SEARXNG_URL", ""))
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SearchError("searxng: set SEARXNG_URL to the server's address, which starts with http:// or https://")
@@ -92,7 +91,7 @@ def searxng(query: str, n: int) -> list[Hit]:
 
 
 def key_of(provider: str, variable: str) -> str:
-    """The key in this environment variable."""
+    """Return the key in this environment variable."""
     key = os.environ.get(variable, "").strip()
     if not key or not key.isascii():
         raise SearchError(f"{provider}: it needs a key in the environment variable {variable}")
@@ -100,7 +99,7 @@ def key_of(provider: str, variable: str) -> str:
 
 
 def ask(provider: str, url: str, headers: dict[str, str], content: bytes | None = None, key: str = "") -> dict:
-    """What a provider answers, as JSON; every refusal is a sentence in our own words, without the key."""
+    """Return a provider's answer, which is JSON; every refusal is a sentence of our own, without the key."""
 
     def once() -> dict:
         reply = fetch.request(url, headers=headers, content=content, guarded=False)
@@ -108,8 +107,8 @@ def ask(provider: str, url: str, headers: dict[str, str], content: bytes | None 
             raise SearchError(f"{provider}: it refused the key in {key} (status {reply.status})")
         if reply.status != 200 and reply.status not in BUSY:
             raise SearchError(f"{provider}: it answered with status {reply.status}; is this its address?")
+        check_status(reply)
         try:
-            check_status(reply)
             body = json.loads(reply.body)
         except ValueError:
             body = None
@@ -121,7 +120,7 @@ def ask(provider: str, url: str, headers: dict[str, str], content: bytes | None 
 
 
 def retry(once: Callable[[], list | dict], provider: str) -> list | dict:
-    """Several tries with pauses; what fails then stops the run."""
+    """Try several times, with pauses; what fails then stops the run."""
     try:
         return fetch.retry(once)
     except PageError as error:
@@ -130,17 +129,13 @@ def retry(once: Callable[[], list | dict], provider: str) -> list | dict:
 
 
 def to_hits(provider: str, rows: object, address: str) -> list[Hit]:
-    """A provider's rows as hits, each page once."""
-    good = isinstance(rows, list) and all(isinstance(row, dict) and isinstance(row.get(address), str) for row in rows)
-    if not good:
+    """Turn a provider's rows into hits, each page once."""
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and isinstance(row.get(address), str) for row in rows
+    ):
         raise SearchError(f"{provider}: it {UNKNOWN}")
     hits = [Hit(row[address], row["title"] if isinstance(row.get("title"), str) else "") for row in rows]
     return list({hit.url: hit for hit in reversed(hits)}.values())[::-1]
 
 
-PROVIDERS: dict[str, Callable[[str, int], list[Hit]]] = {
-    "ddgs": ddgs,
-    "brave": brave,
-    "serper": serper,
-    "searxng": searxng,
-}
+PROVIDERS = {"ddgs": ddgs, "brave": brave, "serper": serper, "searxng": searxng}
