@@ -1,11 +1,10 @@
 """LanceDB finds what BM25 finds, its index is completed after a kill, and every failure is one sentence."""
 
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from toy_web import serve
 
 from covrag_lite import config
 from covrag_lite.config import Retrieval
@@ -138,39 +137,18 @@ def test_rows_that_stand_twice_are_noticed(settings, passages, tmp_path):
         load_retriever(here, passages)
 
 
-class Refusing(BaseHTTPRequestHandler):
-    """A server that lets nobody in."""
-
-    status = 401
-
-    def answer(self):
-        self.send_response(self.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_GET = do_POST = do_PUT = do_HEAD = answer
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def refusing():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
-def test_a_refused_key_is_said_and_never_shown(settings, passages, refusing, monkeypatch):
-    with pytest.raises(lance.EngineError, match="refused the key; set the environment's LANCEDB_API_KEY") as raised:
-        load_retriever(at(settings, f"{refusing}/wiki"), passages)
+def test_a_refused_key_is_said_and_never_shown(settings, passages, monkeypatch):
+    with serve({}, otherwise=401) as site:
+        with pytest.raises(lance.EngineError, match="refused the key; set the environment's LANCEDB_API_KEY") as raised:
+            load_retriever(at(settings, site.url("/wiki")), passages)
     assert "secret-word" not in str(raised.value)
-    monkeypatch.setattr(Refusing, "status", 403)
-    for name in ("AWS_ENDPOINT", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
-        monkeypatch.setenv(name, {"AWS_ENDPOINT": refusing, "AWS_ALLOW_HTTP": "true"}.get(name, "secret-word"))
-    with pytest.raises(lance.EngineError, match="refused the key; set the environment's AWS_ACCESS_KEY_ID") as raised:
-        load_retriever(at(settings, "s3://bucket/wiki"), passages)
+    with serve({}, otherwise=403) as site:
+        for name in ("AWS_ENDPOINT", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+            monkeypatch.setenv(name, {"AWS_ENDPOINT": site.url(""), "AWS_ALLOW_HTTP": "true"}.get(name, "secret-word"))
+        with pytest.raises(
+            lance.EngineError, match="refused the key; set the environment's AWS_ACCESS_KEY_ID"
+        ) as raised:
+            load_retriever(at(settings, "s3://bucket/wiki"), passages)
     assert "secret-word" not in str(raised.value)
 
 

@@ -74,11 +74,6 @@ def titles(found):
     return [sorted(passage.title for passage in row) for row in found]
 
 
-def give(hits):
-    """A provider that finds these."""
-    return lambda query, n: [Hit(url, "") for url in hits]
-
-
 def test_what_was_searched_live_is_found_again_without_a_server(settings, site, capsys):
     queries = ["who wrote the copper lanterns", "how long is the River Stell?"]
     found = load_retriever(replace(settings, live="yes"), [])(queries)
@@ -97,20 +92,16 @@ def test_what_was_searched_live_is_found_again_without_a_server(settings, site, 
 def test_a_frozen_result_tells_query_provider_date_pages_and_hashes(settings, site):
     query = "who wrote the copper lanterns"
     load_retriever(replace(settings, live="yes"), [])([query])
-    kept = web.open_snapshot(settings)
-    body = json.loads(kept.file(query).read_text())
+    body = json.loads(web.open_snapshot(settings).file(query).read_text())
     assert (body["query"], body["provider"], body["asked"]) == (query, "searxng", 10)
     assert datetime.now(UTC) - datetime.fromisoformat(body["date"]) < timedelta(minutes=5)
-    assert [page["url"] for page in body["pages"]][:2] == [site.url("/novel"), site.url("/marrow")]
-    assert body["pages"][0]["text"] == FACTS["/novel"]
-    assert body["pages"][0]["sha256"] == snapshot.hash_of(FACTS["/novel"])
-    assert [page["failed"] for page in body["pages"]] == [
-        "",
-        "",
-        "its robots.txt does not allow it",
-        "it answered with something that is no proper HTTP, or less than it said",
-        "it answered with status 404",
-    ]
+    first, second, forbidden, broken, gone = body["pages"]
+    assert (first["url"], second["url"]) == (site.url("/novel"), site.url("/marrow"))
+    assert (first["text"], first["failed"]) == (FACTS["/novel"], "")
+    assert first["sha256"] == snapshot.hash_of(FACTS["/novel"])
+    assert forbidden["failed"] == "its robots.txt does not allow it"
+    assert broken["failed"] == "it answered with something that is no proper HTTP, or less than it said"
+    assert gone["failed"] == "it answered with status 404"
 
 
 def test_live_search_is_off_unless_allowed(settings, site):
@@ -169,25 +160,6 @@ def test_a_half_written_altered_or_moved_result_is_noticed(settings, site):
     store.file("another").write_text(text)
     with pytest.raises(SearchError, match="another query or provider"):
         load_retriever(settings, [])(["another"])
-
-
-def test_a_file_that_was_being_written_is_no_result(settings, site, monkeypatch):
-    def killed(descriptor):
-        raise KeyboardInterrupt
-
-    queries = ["how long is the River Stell?", "wher was edit marow born"]
-    search = load_retriever(replace(settings, live="yes"), [])
-    search(queries[:1])
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", killed)
-        with pytest.raises(KeyboardInterrupt):
-            search(queries[1:])
-    with pytest.raises(SearchError, match="1 of 2 queries lack a frozen result"):
-        load_retriever(settings, [])(queries)
-    asked = len(site.asked)
-    found = load_retriever(replace(settings, live="yes"), [])(queries)
-    assert found[1][0].title == "marrow"
-    assert not any("Stell" in path for path in site.paths[asked:])  # what was found before is not asked for again
 
 
 def test_a_result_is_synced_before_it_gets_its_name_and_never_replaced(tmp_path, monkeypatch):
@@ -401,17 +373,16 @@ def test_the_web_needs_no_corpus_and_has_no_gold_passages():
 
 
 def test_two_providers_give_table_6_two_rows(settings, site, questions, passages, monkeypatch):
-    monkeypatch.setitem(providers.PROVIDERS, "ddgs", give([site.url("/marrow"), site.url("/river")]))
-    monkeypatch.setitem(providers.PROVIDERS, "brave", give([site.url("/novel")]))
+    monkeypatch.setitem(
+        providers.PROVIDERS, "ddgs", lambda *_: [Hit(site.url(path), "") for path in ("/marrow", "/river")]
+    )
+    monkeypatch.setitem(providers.PROVIDERS, "brave", lambda *_: [Hit(site.url("/novel"), "")])
     rows = {}
     for name in ("bm25", "web-ddgs", "web-brave"):
         search = load_retriever(replace(settings, retriever=name, live="yes"), passages)
         rows[name] = retrieval.search_twice(questions, search)
-    long = (
-        retrieval.retrieval_table(retrieval.join_retrievers(rows))
-        .set_index(["measure", "questions", "retriever"])
-        .sort_index()
-    )
+    long = retrieval.retrieval_table(retrieval.join_retrievers(rows))
+    long = long.set_index(["measure", "questions", "retriever"]).sort_index()
     found = long.loc[("answer", "all")]["first"]
     assert round(found["web-ddgs"]) == 100 and round(found["web-brave"]) == 33
     assert list(long.loc[("gold passage", "all")].index) == ["bm25"]  # of a page nobody knows whether it is gold

@@ -24,8 +24,9 @@ def open_loopback(monkeypatch):
 class Site:
     """Pages by their path: bytes, or a function that is handed the connection and the request."""
 
-    def __init__(self, pages):
+    def __init__(self, pages, otherwise):
         self.pages = pages
+        self.otherwise = otherwise
         self.asked = []  # (method, path, headers, body) of each request
 
     @property
@@ -40,7 +41,7 @@ class Site:
         method, path, _ = head[0].split(" ", 2)
         headers = dict(line.lower().split(": ", 1) for line in head[1:])
         self.asked.append((method, path, headers, body))
-        page = self.pages.get(path.partition("?")[0], status(404))
+        page = self.pages.get(path.partition("?")[0], self.otherwise)
         if callable(page):
             page(connection, path)
         else:
@@ -60,9 +61,9 @@ def read_request(connection):
 
 
 @contextmanager
-def serve(pages):
-    """A running site."""
-    site = Site(pages)
+def serve(pages, otherwise=404):
+    """A running site, and the status of all pages that it does not have."""
+    site = Site(pages, status(otherwise))
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self):

@@ -61,16 +61,11 @@ def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
     if not file.exists():
         network = load_encoder(weights.find_encoder(encoder))
         if len(texts) <= BLOCK:
-            write(file, encode(texts, network))
+            show = len(texts) > SHOWN
+            write(file, network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=show))
         else:
             encode_blocks(texts, network, file)
     return np.load(file, mmap_mode="r")
-
-
-def encode(texts: Sequence[str], network: "SentenceTransformer", shown: bool = True) -> np.ndarray:
-    """Encode texts as unit vectors."""
-    shown = shown and len(texts) > SHOWN
-    return network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=shown)
 
 
 def encode_blocks(texts: Sequence[str], network: "SentenceTransformer", file: Path) -> None:
@@ -81,7 +76,8 @@ def encode_blocks(texts: Sequence[str], network: "SentenceTransformer", file: Pa
     parts = [folder / f"{start}.npy" for start in starts]
     left = [(start, part) for start, part in zip(starts, parts) if not part.exists()]
     for start, part in track(left, "encode", "block", total=len(parts), done=len(parts) - len(left)):
-        write(part, encode(texts[start : start + BLOCK], network, shown=False))
+        block = list(texts[start : start + BLOCK])
+        write(part, network.encode_document(block, normalize_embeddings=True, show_progress_bar=False))
     width = np.load(parts[0], mmap_mode="r").shape[1]
     unfinished = file.with_suffix(f".{os.getpid()}.npy")
     whole = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(texts), width))

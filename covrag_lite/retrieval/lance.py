@@ -40,7 +40,7 @@ STORES = {
     "gs": "GOOGLE_SERVICE_ACCOUNT",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-CLUSTERS = ("http", "https", "db")
+CLUSTERS = ("http", "https")
 SECONDS = 60  # timeout of a request
 RETRIES = 4
 INDEX_HOURS = 12  # timeout of a cluster's indexing
@@ -149,11 +149,10 @@ def connect(address: str) -> "DBConnection":
         key = os.environ.get("LANCEDB_API_KEY")
         if not key:
             raise EngineError(f"the cluster at {address} needs a key in the environment variable LANCEDB_API_KEY")
-        is_cloud = parts.scheme == "db"
         return lancedb.connect(
-            address if is_cloud else f"db://{parts.path.strip('/') or 'covrag_lite'}",
+            f"db://{parts.path.strip('/') or 'covrag_lite'}",
             api_key=key,
-            host_override=None if is_cloud else f"{parts.scheme}://{parts.netloc}",
+            host_override=f"{parts.scheme}://{parts.netloc}",
             client_config={
                 "retry_config": {"retries": RETRIES, "connect_retries": RETRIES, "read_retries": RETRIES},
                 "timeout_config": {"connect_timeout": SECONDS / 6, "read_timeout": SECONDS},

@@ -26,6 +26,7 @@ UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out to h
 SIX_TO_FOUR = ipaddress.ip_network("2002::/16")  # holds an IPv4 address, maybe a private one
 LONGEST_URL = 2000  # characters
 URL_CHARACTERS = "%/:=&?~+!$,;'@()*[]"  # those that stand unquoted
+certificates = cache(httpcore.default_ssl_context)  # the trusted ones, loaded once
 Result = TypeVar("Result")
 
 
@@ -163,12 +164,6 @@ class Guarded(httpcore.SyncBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failed = error
         raise failed
-
-
-@cache
-def certificates() -> SSLContext:
-    """Load the trusted certificates once."""
-    return httpcore.default_ssl_context()
 
 
 def request(

@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 
 from protego import Protego
 
-from covrag_lite.retrieval.web import fetch
+import covrag_lite.retrieval.web.fetch as fetch
 from covrag_lite.retrieval.web.fetch import BUSY, PageError, Reply, check_status, normalize
 
 NAME = "covrag_lite"  # our user agent in a robots.txt

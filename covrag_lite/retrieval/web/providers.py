@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from covrag_lite.retrieval.web import fetch
+import covrag_lite.retrieval.web.fetch as fetch
 from covrag_lite.retrieval.web.fetch import BUSY, PageError, TryAgain, check_status
 from covrag_lite.retrieval.web.snapshot import SearchError
 
