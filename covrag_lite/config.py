@@ -27,6 +27,9 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "sample_seed": 1,
     "batch_tokens": 0,
     "requests": 12,
+    "n_pages": 10,
+    "max_age": 0,
+    "private_pages": "no",
     "evaluator": "auto",
     "sessions": 4,
     "sub_questions": 3,
@@ -152,26 +155,24 @@ class Model:
 class Retrieval:
     """The retriever (retrieval/)."""
 
-    # "bm25" (by words), "dense" (by meaning), "fused" (both), "engine" (LanceDB), or "web", which needs no corpus
+    # "bm25" (words), "dense" (embeddings) or "fused" (both); "engine" (LanceDB, cached) or engine:<address>, a folder,
+    # s3://bucket/folder or https://host/database; "web" or web-<provider>: ddgs, brave, serper or searxng.
     retriever: str = "bm25"
-    encoder: str = "minilm"  # of "dense" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
-    # Of "engine": a folder (empty: one in the cache), s3://bucket/folder, or https://host/database of a cluster.
-    engine_address: str = ""
+    encoder: str = "minilm"  # of "dense", "fused" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
     k: int = 5  # the paper's five references
-    provider: str = (
-        "ddgs"  # of "web": "ddgs" (no key), "brave", "serper" or "searxng"; web-<provider> names both at once
-    )
-    snapshot: str = "runs/web"  # the folder of its frozen results, which are read wherever there are some
+    snapshot: str = "runs/web"  # the folder of the web's frozen results, which are read wherever there are some
     live: str = "no"  # "yes" searches the web for what is not frozen yet, and freezes it
-    n_pages: int = 10  # pages fetched for a query, at most
-    max_age: int = 0  # days after which a frozen result is no longer good; 0 means never
-    private_pages: str = "no"  # "yes" takes the guard off: pages from private and loopback addresses, for tests alone
     retrievers: tuple[str, ...] = ("bm25", "dense", "fused")  # those that notebooks/table6.ipynb compares
+
+    @property
+    def kind(self) -> str:
+        """The retriever's name without the provider or the address behind it."""
+        return self.retriever.partition(":")[0].partition("-")[0]
 
     @property
     def has_corpus(self) -> bool:
         """Does it search the data's passages, rather than the web?"""
-        return self.retriever.partition("-")[0] != "web"
+        return self.kind != "web"
 
 
 @dataclass(frozen=True)
@@ -356,12 +357,23 @@ def from_manifest(parameters: Mapping[str, object]) -> Config:
 def migrate(parameters: Mapping[str, object]) -> dict[str, object]:
     """Parameters of any version as this one has them; a constant stays where it had another value than it has now."""
     made: dict[str, object] = {}
-    for name, value in parameters.items():
+    for name, value in name_retriever(parameters).items():
         if name in RENAMED:
             for new, part in RENAMED[name](value).items():
                 made[new] = (*made.get(new, ()), *part) if isinstance(part, tuple) else part
         elif CONSTANTS.get(name, ...) != value:
             made[name] = value
+    return made
+
+
+def name_retriever(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Move provider and engine_address, parameters of earlier versions, into the retriever's name."""
+    made = dict(parameters)
+    provider, address = made.pop("provider", "ddgs"), made.pop("engine_address", "")
+    if made.get("retriever") == "web" and provider != "ddgs":
+        made["retriever"] = f"web-{provider}"
+    if made.get("retriever") == "engine" and address:
+        made["retriever"] = f"engine:{address}"
     return made
 
 

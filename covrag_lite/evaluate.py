@@ -141,7 +141,7 @@ def record(
     searched = {config.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
     snapshots = describe_snapshots(config.retrieval, searched)
     for part, made in predictions.items():
-        name = f"{table}.{part}" if part else table
+        name = f"{table}.{part.replace('/', '_')}" if part else table  # a retriever's name may hold an address
         save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
         if config.data.data != "world" or snapshots:  # whoever checks the record may not have the data
             save_outcomes(folder / f"{name}.outcomes.csv.gz", made)

@@ -22,7 +22,7 @@ from covrag_lite.evaluate import Resources
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.related import prompts
 from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
-from covrag_lite.retrieval import RETRIEVERS, load_retriever
+from covrag_lite.retrieval import is_retriever, load_retriever
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel
@@ -142,7 +142,7 @@ def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
     """The search elsewhere: a retriever by its name, corpus files beside ours, or deeper results of the same corpus."""
     wider = config.related.wider
     deep = replace(config.retrieval, k=min(DEPTH * config.retrieval.k, len(passages)))
-    if wider in RETRIEVERS:
+    if is_retriever(wider):
         return load_retriever(replace(deep, retriever=wider), passages)
     return load_retriever(deep, wider_passages(config, passages) if wider else passages)
 
@@ -151,7 +151,7 @@ def wider_passages(config: Config, passages: Sequence[Passage] = ()) -> list[Pas
     """All passages that a related system may have read: ours, and those of the files that `wider` names."""
     passages = passages or load_passages(config)
     wider = config.related.wider
-    further = read_corpus(config.change(corpus=wider)) if wider and wider not in RETRIEVERS else []
+    further = read_corpus(config.change(corpus=wider)) if wider and not is_retriever(wider) else []
     known = {passage.id for passage in passages}
     return [*passages, *(passage for passage in further if passage.id not in known)]
 

@@ -31,7 +31,8 @@ PACKAGES = (
 
 def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
-    uses_engine = "engine" in (config.retrieval.retriever, *config.retrieval.retrievers)
+    named = (config.retrieval.retriever, *config.retrieval.retrievers)
+    uses_engine = any(name.partition(":")[0] == "engine" for name in named)
     packages = (*PACKAGES, "lancedb") if uses_engine else PACKAGES
     return {
         **find_commit(),

@@ -31,8 +31,8 @@ class Recorded:
     root: Path = config.ROOT  # of the project that it lies in
 
     def file(self, end: str) -> Path:
-        """One of the run's files."""
-        return self.folder / f"{self.table}.{end}"
+        """One of the run's files; a retriever's name may hold an address."""
+        return self.folder / f"{self.table}.{end.replace('/', '_')}"
 
     @property
     def has_predictions(self) -> bool:
