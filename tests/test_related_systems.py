@@ -323,10 +323,15 @@ def test_several_sessions_are_samples_and_one_is_the_likeliest(author, scripted)
     assert len(scripted.asked) == asked  # samples are journaled too, each under its number
 
 
+def test_only_a_yes_is_a_yes(author, scripted):
+    said = {"a?": "Yes", "b?": " yes, it", "c?": "No", "d?": "Perhaps yes"}
+    scripted.generate = lambda asked, limit: [said[one.split()[-2]] for one in asked]
+    assert prompts.is_relevant(author, ["x?"] * 4, list(said)) == [True, True, False, False]
+
+
 def test_each_task_goes_through_the_model_with_its_own_prompt(author, scripted, passages):
     k = [passages[:1]]
     assert prompts.follow_up(author, ["x?"], [[]]) == [scripted.generate([prompts.build_follow_up("x?", [])], 9)[0]]
-    assert prompts.is_relevant(author, ["x?"], ["y?"]) == [False]
     scores = dict.fromkeys(prompts.ASPECTS, 0.0)
     (said,) = prompts.feedback(author, ["x?"], k, ["z"], [scores])
     (better,) = prompts.refine(author, ["x?"], k, ["z"], [said])
