@@ -119,33 +119,23 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, ev
     assert score(["who?"], [[]]) == [[]]
 
 
-def test_a_head_of_other_weights_is_refused(evaluator):
+def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights_once_it_is_done(config, evaluator):
     folder, _ = evaluator
+    beside = config.change(adapters=config.training.adapters_out)
+    assert tools.find_trained(beside, "evaluator") == folder
+    told = "no evaluator was trained on 'mine'; train it with: papermill notebooks/train_related.ipynb -p learners ev"
+    with pytest.raises(FileNotFoundError, match=told):
+        tools.find_trained(beside.change(data="mine"), "evaluator")
+    named = beside.change(data="mine", entailment=str(folder))
+    assert tools.find_trained(named, "entailment") == folder  # whatever it was trained on
     about = json.loads((folder / "head.json").read_text())
     (folder / "head.json").write_text(json.dumps(about | {"encoder_sha256": "other"}))
     with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
         relevance.load_head(folder)
-
-
-def test_the_evaluator_is_found_beside_the_adapters_and_only_for_its_own_data(config, evaluator):
-    folder, _ = evaluator
-    beside = config.change(adapters=config.training.adapters_out)
-    assert tools.find_trained(beside, "evaluator") == folder
-    with pytest.raises(
-        FileNotFoundError, match="no evaluator was trained on 'mine'; train it with: papermill"
-    ) as error:
-        tools.find_trained(beside.change(data="mine"), "evaluator")
-    assert "notebooks/train_related.ipynb -p learners evaluator -p data mine" in str(error.value)
-    named = beside.change(data="mine", entailment=str(folder))
-    assert tools.find_trained(named, "entailment") == folder  # whatever it was trained on
-
-
-def test_a_head_whose_training_was_killed_is_none(config, evaluator):
-    folder, _ = evaluator
-    about = json.loads((folder / "head.json").read_text())
-    (folder / "head.json").write_text(json.dumps({name: about[name] for name in about if name != "validation"}))
+    del about["validation"]  # it was killed before
+    (folder / "head.json").write_text(json.dumps(about))
     with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'world'"):
-        tools.find_trained(config.change(adapters=config.training.adapters_out), "evaluator")
+        tools.find_trained(beside, "evaluator")
 
 
 def test_what_the_commands_train_is_what_the_systems_need():
