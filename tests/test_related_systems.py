@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 from covrag_lite.config import Model
+from covrag_lite.engine.interface import Completion
 from covrag_lite.records import Passage
 from covrag_lite.related import prompts
 from covrag_lite.related.a2r import a2r, assess, read_statements
@@ -322,5 +323,5 @@ def test_several_sessions_are_samples_and_one_is_the_likeliest(author, scripted)
 
 def test_only_a_yes_is_a_yes(author, scripted):
     said = {"a?": "Yes", "b?": " yes, it", "c?": "No", "d?": "Perhaps yes"}
-    scripted.generate = lambda asked, limit: [said[one.split()[-2]] for one in asked]
+    scripted.complete = lambda asked, limit, sample: [Completion(said[one.split()[-2]]) for one in asked]
     assert prompts.is_relevant(author, ["x?"] * 4, list(said)) == [True, True, False, False]
