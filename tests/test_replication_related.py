@@ -84,7 +84,7 @@ def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, t
     assert table.stage.tolist() == ["learners", "related"]
     assert "RRR: 6 questions in" in (said := capsys.readouterr().out)
     assert said.rstrip().endswith((plan.results / "related.md").read_text().rstrip())  # the table stands at the end
-    ends = "csv md png manifest.json predictions.jsonl.gz outcomes.csv.gz qualities.csv.gz costs.csv"
+    ends = "csv md facts.json manifest.json predictions.jsonl.gz outcomes.csv.gz qualities.csv.gz costs.csv"
     for name in (*(f"related.{end}" for end in ends.split()), "train.evaluator.json", "train.rewriter.losses.csv"):
         assert (plan.results / name).exists(), name
     manifest = json.loads((plan.results / "related.manifest.json").read_text())
