@@ -15,34 +15,35 @@ from transformers.generation import ContinuousBatchingConfig
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available, is_flash_attn_4_available
 
 from benchmarks.folders import quantization
-from covrag_lite.engine.local import LanguageModel
+from covrag_lite.engine.interface import Completion, Schema
+from covrag_lite.engine.local import LocalEngine
 
 FREE_ROOM = 96  # tokens of a verdict that runs free, beside its revised question
 MOST = 1024  # requests that generate_batch takes together unless it is told otherwise
 BLOCK = 32  # tokens of a page on a CPU, where a step goes through the whole cache
 
 
-def load_plain(model: LanguageModel) -> PreTrainedModel:
+def load_plain(model: LocalEngine) -> PreTrainedModel:
     """The same weights, without the adapter, as transformers and bitsandbytes load them."""
     return AutoModelForCausalLM.from_pretrained(
-        model.folder,
-        dtype=model.dtype,
+        model.loaded.folder,
+        dtype=model.loaded.dtype,
         device_map=model.device,
         use_safetensors=True,
-        quantization_config=quantization(model.dtype) if model.config.quantize == "nf4" else None,
+        quantization_config=quantization(model.loaded.dtype) if model.settings.quantize == "nf4" else None,
     ).eval()
 
 
-def write_merged(model: LanguageModel, folder: Path) -> None:
+def write_merged(model: LocalEngine, folder: Path) -> None:
     """Write the weights unpacked from 4 bits, the adapter merged into them, as any engine can read them."""
     network = load_plain(model)
-    if model.config.quantize == "nf4":
+    if model.settings.quantize == "nf4":
         network = network.dequantize()
     network = network.float()
     if model.adapter:
         network = PeftModel.from_pretrained(network, str(model.adapter)).merge_and_unload()
-    network.to(model.dtype).save_pretrained(folder)
-    model.tokenizer.save_pretrained(folder)
+    network.to(model.loaded.dtype).save_pretrained(folder)
+    model.loaded.tokenizer.save_pretrained(folder)
 
 
 def best_attention() -> str:
@@ -57,7 +58,7 @@ class Peer:
     stages = ("answers", "verdicts", "two rounds")  # that are measured
     starts_anew = False  # whether it is stopped between answers and verdicts
 
-    def __init__(self, model: LanguageModel):
+    def __init__(self, model: LocalEngine):
         self.model = model  # with the adapter that the engine is given
         self.expected = 1  # requests of the largest batch to come, of which the first call may see a part alone
 
@@ -78,22 +79,19 @@ class Peer:
         """The tokens of greedy texts."""
         raise NotImplementedError
 
-    def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
-        """Greedy texts."""
+    def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
+        """Greedy texts, without the probabilities behind them."""
         made = self.write(prompts, max_tokens)
-        return [text.strip() for text in self.model.tokenizer.batch_decode(made, skip_special_tokens=True)]
+        texts = self.model.loaded.tokenizer.batch_decode(made, skip_special_tokens=True)
+        return [Completion(text.strip()) for text in texts]
 
-    def answer(self, prompts: Sequence[str], max_tokens: int) -> list[tuple[str, None]]:
-        """The texts, without the probabilities behind them."""
-        return [(text, None) for text in self.generate(prompts, max_tokens)]
-
-    def judge(self, prompts: Sequence[str]) -> list[tuple[str, None]]:
+    def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
         """Verdicts that run free."""
-        return self.answer(prompts, FREE_ROOM + self.model.config.max_revised_tokens)
+        return self.complete(prompts, FREE_ROOM + max_tokens)
 
     def settings_of(self, max_tokens: int) -> GenerationConfig:
         """Greedy decoding, as transformers is told of it."""
-        ends = {"eos_token_id": self.model.end_id, "pad_token_id": self.model.tokenizer.pad_token_id}
+        ends = {"eos_token_id": self.model.loaded.end_id, "pad_token_id": self.model.loaded.tokenizer.pad_token_id}
         return GenerationConfig(max_new_tokens=max_tokens, do_sample=False, **ends)
 
     def forget(self) -> None:
@@ -117,7 +115,7 @@ class Plain(Peer):
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """The tokens of greedy texts."""
         made = []
-        for ids in self.model.encode(prompts, max_tokens):
+        for ids in self.model.loaded.encode(prompts, max_tokens):
             given = torch.tensor([ids], device=self.model.device)
             with torch.inference_mode():
                 out = self.network.generate(
@@ -139,13 +137,16 @@ class Continuous(Peer):
         with tempfile.TemporaryDirectory() as folder:
             write_merged(self.model, Path(folder))
             network = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=self.model.dtype, device_map=self.model.device, attn_implementation=best_attention()
+                folder,
+                dtype=self.model.loaded.dtype,
+                device_map=self.model.device,
+                attn_implementation=best_attention(),
             )
         return network.eval()
 
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """The tokens of greedy texts, by a manager that stays for the next call."""
-        ids = self.model.encode(prompts, max_tokens)
+        ids = self.model.loaded.encode(prompts, max_tokens)
         pages = self.pages(ids, max_tokens)
         torch.cuda.empty_cache()  # its pages take most of what is free
         made = self.network.generate_batch(

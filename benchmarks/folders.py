@@ -21,7 +21,7 @@ from transformers import (
 
 from benchmarks.shapes import SHAPES, build_network
 from covrag_lite import config as configs
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
 
 END = "<end>"  # the one token that a tokenizer of random weights must know
 
@@ -57,8 +57,8 @@ def random_weights(shape: str, device: str) -> tuple[PreTrainedModel, PreTrained
 
 def own_weights(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model's own weights, quantised as our loader does it."""
-    model = load_model(configs.Model(model=name, adapters="none", device=device))
-    tokenizer = model.tokenizer
+    model = load_engine(configs.Model(model=name, adapters="none", device=device))
+    tokenizer = model.loaded.tokenizer
     if tokenizer.pad_token_id == tokenizer.eos_token_id:  # Unsloth wants a pad of its own
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(1)
     return model.network, tokenizer

@@ -23,7 +23,8 @@ from benchmarks.rows import Made, Rows, write_json
 from covrag_lite import evaluate, prompts
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.engine.local import LanguageModel, load_model
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.local import LocalEngine
 from covrag_lite.records import Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
@@ -59,12 +60,12 @@ def benchmark(
         if part == "rounds":
             time_rounds(rows, config, search, questions)
         else:
-            model = load_model(config.model).with_adapter("cov")
+            model = load_engine(config.model).with_adapter("cov")
             time_peer(rows, config, model, *load_peer(part, model), search, questions)
     return frames
 
 
-def load_peer(part: str, model: LanguageModel) -> tuple[str, Peer]:
+def load_peer(part: str, model: LocalEngine) -> tuple[str, Peer]:
     """The engine that a part measures, after the name of its rows."""
     if part == "plain":
         return "generate", Plain(model)
@@ -78,7 +79,7 @@ def load_peer(part: str, model: LanguageModel) -> tuple[str, Peer]:
 def time_peer(
     rows: Rows,
     config: Config,
-    model: LanguageModel,
+    model: LocalEngine,
     name: str,
     peer: Peer,
     search: Search,
@@ -94,7 +95,7 @@ def time_peer(
     given = {"answers": [prompts.build_answer(x, k) for x, k in zip(asked, found)]}
     made: dict[str, dict[str, str]] = {}  # texts by their prompts
 
-    def take(stage: str, way: str, one: LanguageModel | Peer) -> dict:
+    def take(stage: str, way: str, one: LocalEngine | Peer) -> dict:
         if stage == "two rounds":
             rows.need(f"verdicts, {way}")
             return time_system("CoV-RAG", config, one, search, questions)
@@ -115,15 +116,16 @@ def time_peer(
 
 
 def time_texts(
-    one: LanguageModel | Peer, stage: str, given: Sequence[str], limit: int
+    one: LocalEngine | Peer, stage: str, given: Sequence[str], limit: int
 ) -> tuple[dict[str, float], dict[str, str]]:
     """One way's row and its texts; a first round is not timed, in which kernels are chosen and pages laid out."""
 
     def write(some: Sequence[str]) -> dict[str, str]:
-        made = {}
-        for batch in one.batches(list(some), prompts.VERDICT_ROOM + one.config.max_revised_tokens):
-            done = one.answer(batch, limit) if stage == "answers" else one.judge(batch)
-            made |= {prompt: text for prompt, (text, _) in zip(batch, done)}
+        made, revised = {}, one.settings.max_revised_tokens
+        for batch in one.batches(list(some), prompts.VERDICT_ROOM + revised):
+            is_answer = stage == "answers"
+            done = one.complete(batch, limit) if is_answer else one.fill(batch, prompts.SCHEMA, revised)
+            made |= {prompt: written.text for prompt, written in zip(batch, done)}
         return made
 
     start = time.perf_counter()
@@ -142,7 +144,7 @@ def time_texts(
     seconds = time.perf_counter() - begun
     row = {"per_second": len(given) / seconds, "seconds": seconds, "n": len(given), "first_s": begun - start}
     if stage == "verdicts":
-        row["parsed"] = sum(prompts.parse_verdict(text, one.schema, None).parsed for text in made.values())
+        row["parsed"] = sum(prompts.parse_verdict(text).parsed for text in made.values())
     return row, made
 
 
@@ -155,14 +157,14 @@ def time_rounds(rows: Rows, config: Config, search: Search, questions: Sequence[
     """RAG, and CoV-RAG in both layouts of the prompts, each with its own adapters."""
     for layout in prompts.LAYOUTS:
         own = config.change(layout=layout)
-        model = load_model(own.model)
-        model.generate(["?"], 1)  # weights are loaded before the clock starts
+        model = load_engine(own.model)
+        model.complete(["?"], 1)  # weights are loaded before the clock starts
         for system in ("RAG trained", "CoV-RAG") if layout == "paper" else ("CoV-RAG",):
             rows.take(f"{system}, {layout} layout", partial(time_system, system, own, model, search, questions))
 
 
 def time_system(
-    name: str, config: Config, model: LanguageModel | Peer, search: Search, questions: Sequence[Question]
+    name: str, config: Config, model: LocalEngine | Peer, search: Search, questions: Sequence[Question]
 ) -> dict[str, float]:
     """Seconds of a whole system; where steps are recorded or compiled, the middle one of later times."""
 

@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.continuous import Peer, write_merged
 from covrag_lite import prompts as tasks
+from covrag_lite.engine.interface import Completion, Schema
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -28,11 +29,11 @@ SCORE = r"(0\.[0-9][0-9]|1\.00)"
 LETTERS = 8  # of a token at most, mostly: what keeps a revised question as short as ours
 
 
-def regex_of(schema: Sequence[str | tuple[str, str]], max_revised_tokens: int) -> str:
+def regex_of(schema: Schema, max_revised_tokens: int) -> str:
     """The verdict's schema as a regular expression; it cannot count a revised question's tokens, so its letters."""
     text = rf' "[^"\\\n]{{0,{LETTERS * max_revised_tokens}}}"'
-    gaps = {"score": SCORE, "judgment": f"({'|'.join(tasks.JUDGMENTS)})", "text": text}
-    made = "".join(re.escape(part) if isinstance(part, str) else gaps[part[0]] for part in schema)
+    slots = {"score": SCORE, "judgment": f"({'|'.join(tasks.JUDGMENTS)})", "text": text}
+    made = "".join(re.escape(part) if isinstance(part, str) else slots[part[0]] for part in schema)
     return made.replace("\\ ", " ")  # an escaped blank is unknown to its reader of expressions
 
 
@@ -49,26 +50,26 @@ class Vllm(Peer):
     def engine(self) -> "LLM":
         from vllm import LLM
 
-        longest = min(8192, self.model.tokenizer.model_max_length)
+        longest = min(8192, self.model.loaded.tokenizer.model_max_length)
         torch.cuda.empty_cache()
         return LLM(self.written.name, dtype="bfloat16", gpu_memory_utilization=MEMORY, max_model_len=longest)
 
-    def judge(self, prompts: Sequence[str]) -> list[tuple[str, None]]:
+    def fill(self, prompts: Sequence[str], schema: Schema, max_tokens: int) -> list[Completion]:
         """Verdicts held to the schema."""
-        revised = self.model.config.max_revised_tokens
-        written = self.write(prompts, tasks.VERDICT_ROOM + revised, regex_of(self.model.schema, revised))
-        return [(text, None) for text in self.model.tokenizer.batch_decode(written, skip_special_tokens=True)]
+        written = self.write(prompts, tasks.VERDICT_ROOM + max_tokens, regex_of(schema, max_tokens))
+        texts = self.model.loaded.tokenizer.batch_decode(written, skip_special_tokens=True)
+        return [Completion(text) for text in texts]
 
     def write(self, prompts: Sequence[str], max_tokens: int, regex: str | None = None) -> list[list[int]]:
         """The tokens of greedy texts, held to a regular expression if there is one."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
-        given = [{"prompt_token_ids": ids} for ids in self.model.encode(prompts, max_tokens)]
+        given = [{"prompt_token_ids": ids} for ids in self.model.loaded.encode(prompts, max_tokens)]
         settings = SamplingParams(
             temperature=0.0,
             max_tokens=max_tokens,
-            stop_token_ids=[self.model.end_id],
+            stop_token_ids=[self.model.loaded.end_id],
             detokenize=False,
             structured_outputs=StructuredOutputsParams(regex=regex) if regex else None,
         )

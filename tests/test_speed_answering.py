@@ -12,7 +12,7 @@ from benchmarks import continuous, inference, vllm_peer
 from benchmarks.rows import LATE, Rows
 from covrag_lite import prompts
 from covrag_lite.config import Config, Model, Retrieval
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
 from covrag_lite.retrieval import load_retriever
 
 VERDICT = prompts.render_verdict([0.5] * 6, "false", "Who wrote it?")
@@ -32,7 +32,7 @@ def settings(tiny_folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(settings):
-    return load_model(settings.model).with_adapter("cov")
+    return load_engine(settings.model).with_adapter("cov")
 
 
 @pytest.mark.parametrize("part, way", [("plain", "generate"), ("continuous", "generate_batch"), ("vllm", "vLLM")])
@@ -88,8 +88,9 @@ def test_no_row_is_begun_after_its_time():
 
 def test_the_schema_as_a_regular_expression_is_what_forced_verdicts_are(model):
     expression = vllm_peer.regex_of(prompts.SCHEMA, 6)
-    for written in [*model.verify(["one", "why?"]), VERDICT]:
-        assert re.fullmatch(expression, written)
+    written = [one.text for one in model.fill(["one", "why?"], prompts.SCHEMA, 6)]
+    for text in [*written, VERDICT]:
+        assert re.fullmatch(expression, text)
     for wrong in (VERDICT.replace("0.50", "1.50"), VERDICT.replace("false", "maybe")):
         assert not re.fullmatch(expression, wrong)
     assert not re.fullmatch(expression, VERDICT.replace("Who wrote it?", "Who " * 40))  # as short as ours must be
@@ -98,7 +99,7 @@ def test_the_schema_as_a_regular_expression_is_what_forced_verdicts_are(model):
 def test_the_folder_for_others_holds_what_our_network_computes_with(model, tmp_path):
     continuous.write_merged(model, tmp_path)
     written = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
-    ids = torch.tensor(model.encode(["What is the folder for?"], 0))
+    ids = torch.tensor(model.loaded.encode(["What is the folder for?"], 0))
     with torch.inference_mode():
-        expected = model.quick_network(ids).logits
+        expected = model.loaded.prepare(model.adapter)(ids).logits
         torch.testing.assert_close(written(ids).logits, expected, atol=1e-4, rtol=1e-4)

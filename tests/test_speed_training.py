@@ -12,7 +12,7 @@ import torch
 from benchmarks import folders, options, peer, peers, rows, sft
 from benchmarks.shapes import build_network, full_rows, length_mix
 from covrag_lite.config import Config, Model
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
 
 CASE = peer.Case("tiny", "our mix", 4096, 1)
 SHORT = replace(CASE, step_tokens=2048)
@@ -33,8 +33,8 @@ def test_a_folder_in_four_bits_gives_back_the_very_network(place):
 def test_a_models_own_weights_are_quantised_once_and_learn_from_a_text(tiny_folder, tmp_path):
     place = folders.write_folder(str(tiny_folder), tmp_path, "cpu")
     steps = peer.steps_of(peer.Case(str(tiny_folder), "our mix", 4096, 1), place, 4096)
-    network = load_model(Model(model=str(tiny_folder), adapters="none", device="cpu"))
-    assert " the " in network.tokenizer.decode(steps[0][0][0].ids)  # of our passages
+    network = load_engine(Model(model=str(tiny_folder), adapters="none", device="cpu"))
+    assert " the " in network.loaded.tokenizer.decode(steps[0][0][0].ids)  # of our passages
     assert folders.write_folder(str(tiny_folder), tmp_path, "cuda") == place  # not once more
     probe = torch.arange(40)[None]
     assert torch.allclose(network.network(probe).logits, folders.load_four_bit(place, "cpu")(probe).logits, atol=1e-5)
