@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import pandas as pd
-
 from covrag_lite import config
 from covrag_lite.data import digest, kind_of, load_passages, load_questions
 from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions
@@ -136,25 +134,6 @@ def is_current(run: Recorded) -> bool:
     if not set(asked.data.datasets) <= known:
         return False
     return digest(load_questions(asked)) == run.manifest["data"]["questions"]["sha256"]
-
-
-def listing(root: Path = config.ROOT) -> pd.DataFrame:
-    """The recorded runs: what was run on what, and how long it took."""
-    rows = []
-    for run in find(root):
-        hardware = run.manifest["hardware"]
-        rows.append(
-            {
-                "folder": str(run.folder.relative_to(root)),
-                "table": run.table,
-                "backbone": backbone(run),
-                "questions": run.n,
-                "machine": hardware["gpu"] or hardware["machine"],
-                "commit": run.manifest["commit"][:7],
-                "seconds": run.manifest["wall_seconds"],
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 def backbone(run: Recorded) -> str:
