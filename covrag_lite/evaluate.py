@@ -138,6 +138,7 @@ def record(
 
     Prints what the run has cost.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     searched = {config.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
     snapshots = describe_snapshots(config.retrieval, searched)
     for part, made in predictions.items():

@@ -1,5 +1,6 @@
 """The answers that Table 3 ranks: those of a recorded run, or new ones."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -23,7 +24,7 @@ class Recorded:
     adapter: str = ""
     device: str = "recorded"
     weights: None = None
-    used: dict[str, int] = field(default_factory=dict)
+    used: Counter = field(default_factory=Counter)
 
     @property
     def fingerprint(self) -> str:

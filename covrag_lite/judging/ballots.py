@@ -5,7 +5,6 @@ A ballot shows the different answers to one question and asks for a score of eac
 
 import json
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -127,22 +126,21 @@ def build_ballot(
 
 def parse_ballot(text: str, criteria: Sequence[str], n: int) -> dict[str, list[float]] | None:
     """The scores of n answers by each criterion, or None where one is missing, not a number or out of range."""
-    match = re.search(r"\{.*\}", text, re.DOTALL)
-    if match is None:
-        return None
-    try:
-        body = json.loads(match[0])
-    except json.JSONDecodeError:
-        return None
-    scores = {}
+    body, scores = parse_object(text), {}
     for criterion in criteria:
         given = body.get(criterion)
-        if not isinstance(given, dict):
-            return None
-        scores[criterion] = [given.get(f"answer{i}") for i in range(1, n + 1)]
+        scores[criterion] = [given.get(f"answer{i}") if isinstance(given, dict) else None for i in range(1, n + 1)]
         if not all(map(_is_score, scores[criterion])):
             return None
     return scores
+
+
+def parse_object(text: str) -> dict:
+    """The first JSON object in a reply, an empty one where there is none."""
+    try:
+        return json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+    except ValueError:
+        return {}
 
 
 def _is_score(value: object) -> bool:

@@ -3,8 +3,6 @@
 The judge is asked whether the time was right to put a question anew, and whether the new question helps.
 """
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +12,7 @@ import pandas as pd
 from covrag_lite import metrics, prompts
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
-from covrag_lite.judging.ballots import ask
+from covrag_lite.judging.ballots import ask, parse_object
 from covrag_lite.records import Prediction
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.outcomes import to_frame
@@ -46,17 +44,9 @@ def build_request(prediction: Prediction) -> str:
 
 def parse_reply(text: str) -> bool | None:
     """Whether both were right, or None where the reply cannot be read."""
-    match = re.search(r"\{.*?\}", text, re.DOTALL)
-    if match is None:
-        return None
-    try:
-        body = json.loads(match[0])
-    except json.JSONDecodeError:
-        return None
+    body = parse_object(text)
     given = [body.get("timing"), body.get("content")]
-    if not all(type(one) is bool for one in given):
-        return None
-    return all(given)
+    return all(given) if all(type(one) is bool for one in given) else None
 
 
 def judge_revisions(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame:

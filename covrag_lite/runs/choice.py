@@ -36,6 +36,18 @@ def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2"
     return runs[wanted]
 
 
+def find_largest(*systems: str, root: Path = config.ROOT) -> Recorded:
+    """The recorded run of these systems over the most of the world's test questions."""
+    runs = []
+    for run in find(root):
+        asked, ran = run.config.data, run.manifest["parameters"]["systems"]
+        if run.has_predictions and set(systems) <= set(ran) and (asked.data, asked.split) == ("world", "test"):
+            runs.append(run)
+    if not runs:
+        raise FileNotFoundError(f"no run of {', '.join(systems)} over the world is recorded in {root / 'results'}")
+    return max(runs, key=lambda run: run.n)
+
+
 def tell(run: Recorded | None, root: Path = config.ROOT) -> str:
     """A sentence on what was recorded, where and when."""
     if run is None:

@@ -68,41 +68,34 @@ def count_parameters(backbone: str) -> int:
 
 def load(root: Path = config.ROOT) -> Sizes:
     """The recorded runs on real questions; the data need not be at hand."""
-    runs = find(root) | find(root, "longer")
-    return gather({place: load_or_outcomes(run) for place, run in runs.items()})
+    return gather({place: load_or_outcomes(run) for place, run in find(root).items()})
 
 
-def find(root: Path, kind: str = "seed") -> dict[Path, Recorded]:
-    """The recorded runs that the figure is made from, or those of the control, "longer", by their place."""
+def find(root: Path, *kinds: str) -> dict[Path, Recorded]:
+    """The recorded runs that the figure is made from, by their place; of some kinds only, "seed" or "longer"."""
     runs = {run.folder.relative_to(root) / run.table: run for run in find_under(root / REAL, root)}
-    return {place: run for place, run in runs.items() if is_of_figure(place, kind)}
+    return {place: run for place, run in runs.items() if kind_of(place) in (kinds or ("seed", "longer"))}
 
 
-def is_of_figure(place: Path, kind: str = "seed") -> bool:
-    """Is this results/real/<backbone>/seed-<n>/table2, or of the other kind?"""
-    return place.match(str(REAL / "*" / f"{kind}-*" / "table2"))
+def kind_of(place: Path) -> str:
+    """Of results/real/<backbone>/<kind>-<number>/table2 the kind; else nothing."""
+    return place.parent.name.partition("-")[0] if place.match(str(REAL / "*" / "*-*" / "table2")) else ""
 
 
 def gather(bases: Mapping[Path, object]) -> Sizes:
     """Of all predictions by their place those that the figure is made from; all must have asked the same questions."""
-    found = {}
+    found: dict[str, dict[str, dict[str, pd.DataFrame]]] = {"seed": {}, "longer": {}}
     for place, predictions in bases.items():
-        if is_of_figure(place):
+        kind, number = kind_of(place), place.parent.name.partition("-")[2]
+        if kind in found:
             frame = to_frame(predictions)
-            if set(SYSTEMS[1:]) <= set(frame.system):
-                seed = place.parent.name.removeprefix("seed-")
-                found.setdefault(place.parent.parent.name, {})[seed] = frame
-    longer = {}
-    for place, predictions in bases.items():
-        if is_of_figure(place, "longer") and place.parent.parent.name in found:
-            epochs = place.parent.name.removeprefix("longer-")
-            longer.setdefault(place.parent.parent.name, {})[epochs] = to_frame(predictions)
-    asked = {}
-    for name, frames in found.items():
-        asked[name] = {frozenset(frame.id) for frame in (*frames.values(), *longer.get(name, {}).values())}
-    if len(set().union(*asked.values())) > 1:
-        raise ValueError(f"the runs of {', '.join(asked)} asked different questions; Figure 4 needs the same ones")
-    return Sizes({name: found[name] for name in sorted(found, key=count_parameters)}, longer)
+            if kind == "longer" or set(SYSTEMS[1:]) <= set(frame.system):
+                found[kind].setdefault(place.parent.parent.name, {})[number] = frame
+    seeds, longer = found["seed"], {name: found["longer"].get(name, {}) for name in found["seed"]}
+    asked = {frozenset(frame.id) for name in seeds for frame in (*seeds[name].values(), *longer[name].values())}
+    if len(asked) > 1:
+        raise ValueError(f"the runs of {', '.join(seeds)} asked different questions; Figure 4 needs the same ones")
+    return Sizes({name: seeds[name] for name in sorted(seeds, key=count_parameters)}, longer)
 
 
 def build(sizes: Sizes) -> Table:
@@ -184,7 +177,7 @@ def _shared(judged: Mapping[str, pd.DataFrame]) -> list[str]:
 def describe(root: Path = config.ROOT) -> pd.DataFrame:
     """What each backbone is: what a user would take, which weights were run, and how often."""
     by_backbone: dict[str, list[Recorded]] = {}
-    for run in find(root).values():
+    for run in find(root, "seed").values():
         by_backbone.setdefault(run.folder.parent.name, []).append(run)
     rows = []
     for name in sorted(by_backbone, key=count_parameters):
