@@ -194,7 +194,7 @@ def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, fou
     for row in long[long.metric.isin(QUALITY.values())].itertuples():
         name = f"{row.system} {row.metric}"
         made |= {name: f"{row.value:.1f}", f"{name} interval": f"[{row.low:.0f}–{row.high:.0f}]"}
-    for system, row in frame.groupby("system").first().filter(like="cost: ").iterrows():
+    for system, row in frame.groupby("system", sort=False).first().filter(like="cost: ").iterrows():
         made |= {f"{system} {name.removeprefix('cost: ')}": f"{value:.3g}" for name, value in row.items()}
         made[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
     for row in found.itertuples():
