@@ -18,11 +18,10 @@ from covrag_lite import prompts
 from covrag_lite.config import Config, Model
 from covrag_lite.engine.local import LanguageModel
 from covrag_lite.engine.weights import find_adapter
-from covrag_lite.method import cov_rag
+from covrag_lite.method import Tools, cov_rag
 from covrag_lite.records import Question
 from covrag_lite.runs.journal import Journal
 from covrag_lite.task_model import TaskModel
-from covrag_lite.tools import Tools
 
 LATER = 3  # times that are timed after a first one, where that records and compiles
 

@@ -12,9 +12,19 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Protocol
 
 from covrag_lite import prompts
-from covrag_lite.baselines import closed_book, rag
 from covrag_lite.config import Config
 from covrag_lite.engine.weights import hash_encoder
+from covrag_lite.method import (
+    Sigma,
+    Tools,
+    by_fitted_thresholds,
+    by_revision,
+    by_thresholds,
+    closed_book,
+    keep_last,
+    keep_likelier,
+    rag,
+)
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import describe_snapshots, load_retriever
 from covrag_lite.runs import cost
@@ -23,7 +33,6 @@ from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.outcomes import save_outcomes, save_predictions
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel
-from covrag_lite.tools import Sigma, Tools, by_doubt, by_revision, by_thresholds, keep_last, keep_likelier
 
 if TYPE_CHECKING:
     from covrag_lite.engine.endpoint import Endpoint
@@ -109,7 +118,7 @@ def choose_sigma(rule: str, author: TaskModel) -> Sigma:
     adapter = author.model.adapter
     if adapter and (adapter / "sigma.json").exists():
         try:
-            return by_doubt(**json.loads((adapter / "sigma.json").read_text()))
+            return by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
         except (ValueError, TypeError):
             raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
     return by_thresholds()

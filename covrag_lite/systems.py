@@ -1,6 +1,6 @@
 """Every system of the tables, one entry each: its function, the adapters it wants, its colour, the paper's row.
 
-A further system is one function over `tools.Tools` and one entry here. No file of this room loads a model.
+A further system is one function over `method.Tools` and one entry here.
 Related systems (CRAG, A²R, FaVe) stand at the end. Self-RAG is not among them: its reflection tokens are new words
 that the whole generator learns from a critic's annotations, and are weighed while it decodes; our base stays frozen in
 4 bits, and our verdict asks the same things in words.
@@ -9,11 +9,18 @@ that the whole generator learns from a critic's annotations, and are weighed whi
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covrag_lite.baselines import closed_book, rag, start_revise
-from covrag_lite.controls import judge_other_answers, judge_other_references, shuffled, verify_only
-from covrag_lite.method import cov_rag
+from covrag_lite.method import (
+    Tools,
+    closed_book,
+    cov_rag,
+    rag,
+    shuffled,
+    start_revise,
+    swap_answers,
+    swap_references,
+    verify_only,
+)
 from covrag_lite.records import Prediction, Question
-from covrag_lite.tools import Tools
 
 
 @dataclass(frozen=True)
@@ -82,8 +89,8 @@ ENTRIES = (
     System("CoQ", "covrag_lite.related.fave:chain_of_queries", "rag", colour="#e7a6b8", needs=("evaluator",)),
     System("UoQ", "covrag_lite.related.fave:union_of_queries", "rag", colour="#c774c9", needs=("evaluator",)),
     System("FaVe", "covrag_lite.related.fave:fave", "rag", colour="#8c1c55", needs=("evaluator",)),
-    System("judge of other references", judge_other_references, "cov", colour="#555555"),
-    System("judge of other answers", judge_other_answers, "cov", colour="#d9b38c"),
+    System("judge of other references", swap_references, "cov", colour="#555555"),
+    System("judge of other answers", swap_answers, "cov", colour="#d9b38c"),
     System("CoV-RAG free", verify_only, "cov", settings={"verdicts": "free"}),
     System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
 )

@@ -8,11 +8,11 @@ from covrag_lite import evaluate
 from covrag_lite.completion import complete
 from covrag_lite.config import Config
 from covrag_lite.engine.local import LanguageModel
+from covrag_lite.method import by_revision, by_thresholds
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.systems import SYSTEMS, System
 from covrag_lite.tables import accuracy as tables
-from covrag_lite.tools import by_revision, by_thresholds
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def run_systems(out, model):
 
 RUN_AGAIN = """
 import sys
-from covrag_lite import evaluation
+from covrag_lite import evaluate
 from covrag_lite.config import from_notebook
 from covrag_lite.data import load_passages, load_questions
 

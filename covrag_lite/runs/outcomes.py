@@ -17,7 +17,7 @@ from covrag_lite import metrics, prompts
 from covrag_lite.runs.redaction import Index, core, hide, index_questions, show
 from covrag_lite.records import Outcome, Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of
-from covrag_lite.tools import expect
+from covrag_lite.method import expect
 
 _WORDS = {"True": True, "False": False, "": None}
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.method import by_thresholds, keep_likelier
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.tables import accuracy as tables
 from covrag_lite.tables import paper
 from covrag_lite.tables.failures import failure_table
 from covrag_lite.tables.verifier import judge_table
-from covrag_lite.tools import by_thresholds, keep_likelier
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
 RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
