@@ -1,6 +1,6 @@
-"""Running systems over questions: retriever, model and journal are shared, each system is bound to its adapters.
+"""Systems over questions: retriever, model and journal are shared, each system is bound to its adapters.
 
-No system is known here by its name: `systems` has an entry for each. The notebooks call `load_resources` and `run`.
+No system is known here by its name: `systems` has an entry for each.
 """
 
 import copy
@@ -20,10 +20,8 @@ from covrag_lite.method import (
     by_fitted_thresholds,
     by_revision,
     by_thresholds,
-    closed_book,
     keep_last,
     keep_likelier,
-    rag,
 )
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import describe_snapshots, load_retriever
@@ -191,18 +189,4 @@ def estimate(config: Config, resources: Resources, questions: Sequence[Question]
     """A sentence on what `run` will cost: seconds, tokens, memory, and money where a server asks for it."""
     x = [question.question for question in questions]
     asked = [prompts.build_answer(*one, config.model.layout) for one in zip(x, resources.search(x))]
-    return cost.estimate(config.model, asked, count_answers(config), resources.model, resources.journal)
-
-
-def count_answers(config: Config) -> int:
-    """How many answers' time a question takes at worst; a verdict takes that of two, equal prompts that of one."""
-    chosen = [find_system(name) for name in config.chain.systems]
-    verifying = {system.adapter for system in chosen if system.verifies}
-    total = 0
-    for system in chosen:
-        rounds = config.change(**system.settings).chain.max_rounds
-        if system.verifies:
-            total += rounds + 2 * (rounds - 1)
-        elif system.run is not rag or system.adapter not in verifying:  # else its answers are the verified ones
-            total += 1 if system.run in (rag, closed_book) else 2
-    return total
+    return cost.estimate(config, asked, resources.model, resources.journal)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics, prompts
-from covrag_lite.runs.redaction import Index, core, hide, index_questions, show
+from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
 from covrag_lite.records import Outcome, Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of
 from covrag_lite.method import expect
@@ -54,10 +54,8 @@ def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
 
 def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
     """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
-    table = pd.read_csv(io.StringIO(read_gzip(path)), keep_default_na=False, dtype=str).set_index(
-        ["system", "id", "round"]
-    )
-    known, made = table.to_dict("index"), []
+    table = pd.read_csv(io.StringIO(read_gzip(path)), keep_default_na=False, dtype=str)
+    known, made = table.set_index(["system", "id", "round"]).to_dict("index"), []
     for p in outputs:
         rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
         outcomes = [Outcome(*(_WORDS[row[one.name]] for one in fields(Outcome))) for row in rows]
@@ -79,6 +77,7 @@ def _describe(p: Prediction) -> dict:
     before = outcome_of(p)
     after = outcome_of(p, p.kept) if p.revised else before
     verdicts = [one.verdict for one in p.rounds if one.verdict]
+    judged = verdicts[0] if verdicts and verdicts[0].parsed else None
     return dict(
         system=p.system,
         backbone=p.backbone,
@@ -102,18 +101,13 @@ def _describe(p: Prediction) -> dict:
         verdicts=len(verdicts),
         unparsed=sum(not verdict.parsed for verdict in verdicts),
         judgment=verdicts[0].judgment if verdicts else None,
-        expected_correctness=_expected(verdicts, "correctness"),
-        expected_reference=_expected(verdicts, "reference_correctness"),
+        expected_correctness=expect(judged, "correctness") if judged else None,
+        expected_reference=expect(judged, "reference_correctness") if judged else None,
         likelihood=first.likelihood,
         revised=p.revised,
         searched=bool(last.query or last.passages),
         query=last.query,
     )
-
-
-def _expected(verdicts: Sequence[Verdict], score: str) -> float | None:
-    """The first verdict's expectation of a score, else the score itself."""
-    return expect(verdicts[0], score) if verdicts and verdicts[0].parsed else None
 
 
 def form_of(kind: str) -> str:
@@ -154,7 +148,7 @@ def _to_json(one: Round, question: Question, others: Index) -> dict:
         row["note"] = one.note
     for name in ("query", "answer", "verdict", "note"):
         if row.get(name):
-            row[name] = hide(row[name], core(question.question), others)
+            row[name] = redact(row[name], core(question.question), others)
     if one.verdict and one.verdict.probabilities:
         row["probabilities"] = one.verdict.probabilities
     if one.likelihood is not None:
@@ -206,7 +200,7 @@ def _from_json(
 ) -> Round:
     """The round that was written, with its texts put back."""
     own, names = core(question.question), ("query", "answer", "verdict", "note")
-    texts = {name: show(one.get(name) or "", own, asked) for name in names}
+    texts = {name: restore(one.get(name) or "", own, asked) for name in names}
     query = question.question if one["query"] is None else texts["query"]
     passages = tuple(known[identity] for identity in one["passages"])
     verdict = None
