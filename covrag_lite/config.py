@@ -50,6 +50,9 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "n_rewarded": lambda value: {},
     "checkpointing": lambda x: {"activations": "keep" if x == 0 else "recompute" if x <= 2 else "offload"},
     "lora_alpha": lambda _: {},  # twice lora_rank in every recorded run
+    "question": lambda asked: {"question": asked or "complex 1"},  # of explore.ipynb alone, as the next two
+    "dataset": lambda _: {},
+    "number": lambda _: {},
 }
 
 
@@ -195,9 +198,7 @@ class Run:
 class Explore:
     """The one question that notebooks/explore.ipynb follows."""
 
-    question: str = ""  # your own question; empty takes one of the test questions
-    dataset: str = "complex"  # the set it is taken from
-    number: int = 1  # which one of that set, counted from 0
+    question: str = "complex 1"  # a set and a number, counted from 0; or your own question
 
 
 @dataclass(frozen=True)
