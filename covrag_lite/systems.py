@@ -82,23 +82,35 @@ ENTRIES = (
             "table5": "w/ Chain",
         },
     ),
-    System("CoV-RAG surer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
+    System("CoV-RAG, likelier answer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
     System("RRR", start_revise, "rag", "rewrite-reward", colour="#f2b705", needs=("rewrite-reward",)),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#d1495b", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#7b4fa3", needs=("entailment",)),
     System("CoQ", "covrag_lite.related.fave:chain_of_queries", "rag", colour="#e7a6b8", needs=("evaluator",)),
     System("UoQ", "covrag_lite.related.fave:union_of_queries", "rag", colour="#c774c9", needs=("evaluator",)),
     System("FaVe", "covrag_lite.related.fave:fave", "rag", colour="#8c1c55", needs=("evaluator",)),
-    System("judge of other references", swap_references, "cov", colour="#555555"),
-    System("judge of other answers", swap_answers, "cov", colour="#d9b38c"),
+    System("verify, swapped references", swap_references, "cov", colour="#555555"),
+    System("verify, swapped answers", swap_answers, "cov", colour="#d9b38c"),
     System("CoV-RAG free", verify_only, "cov", settings={"verdicts": "free"}),
     System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
 )
 SYSTEMS = {system.name: system for system in ENTRIES}
+# Names under which runs were recorded -> those of today.
+ALIASES = {
+    "CoV-RAG surer": "CoV-RAG, likelier answer",
+    "judge of other references": "verify, swapped references",
+    "judge of other answers": "verify, swapped answers",
+}
+
+
+def current_name(name: str) -> str:
+    """Today's name of a system, or of anything else that was recorded."""
+    return ALIASES.get(name, name)
 
 
 def find_system(name: str) -> System:
     """The entry of that name."""
+    name = current_name(name)
     if name not in SYSTEMS:
         raise ValueError(f"system {name!r} is not known; use some of {', '.join(SYSTEMS)}")
     return SYSTEMS[name]
@@ -111,4 +123,4 @@ def palette() -> dict[str, str]:
 
 def adapter_of(name: str) -> str:
     """The adapter that a system answers with; "" also for what is no system, such as a search without a model."""
-    return SYSTEMS[name].adapter if name in SYSTEMS else ""
+    return SYSTEMS[current_name(name)].adapter if current_name(name) in SYSTEMS else ""

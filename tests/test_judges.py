@@ -211,7 +211,7 @@ def test_recorded_answers_are_judged_without_a_model():
     [
         ({"n_questions": 4}, "n_questions is 4, but recorded answers"),
         ({"predictions": "nowhere"}, "no recorded predictions"),
-        ({"ranked": ["RAG", "CoV-RAG surer"]}, "hold no answers of CoV-RAG surer"),
+        ({"ranked": ["RAG", "CoV-RAG, likelier answer"]}, "hold no answers of CoV-RAG, likelier answer"),
     ],
 )
 def test_a_parameter_without_effect_on_recorded_answers_is_named(parameters, sentence):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from covrag_lite import systems
+from covrag_lite.config import Config, from_manifest, from_notebook
 from covrag_lite.method import (
     Tools,
     by_fitted_thresholds,
@@ -237,3 +238,14 @@ def test_every_entry_is_found_by_its_name_and_drawn_in_a_colour_of_its_own():
     assert systems.adapter_of("clean wording") == ""  # no system
     with pytest.raises(ValueError, match="system 'GPT-9' is not known; use some of closed-book, RAG"):
         systems.find_system("GPT-9")
+
+
+def test_a_system_is_still_found_by_the_name_under_which_it_was_recorded():
+    assert set(systems.ALIASES.values()) <= set(systems.SYSTEMS) and not set(systems.ALIASES) & set(systems.SYSTEMS)
+    assert systems.find_system("CoV-RAG surer").name == "CoV-RAG, likelier answer"
+    assert systems.adapter_of("CoV-RAG surer") == "cov"
+    assert Config().change(systems=("RAG",)).chain == from_manifest({"systems": ["RAG"]}).chain
+    assert from_manifest({"systems": ["CoV-RAG surer"]}).chain.systems == ("CoV-RAG, likelier answer",)
+    # On the command line semicolons part names that hold a comma.
+    given = from_notebook({"systems": "RAG; CoV-RAG, likelier answer"})
+    assert given.chain.systems == ("RAG", "CoV-RAG, likelier answer")

@@ -16,7 +16,7 @@ import pandas as pd
 from covrag_lite import metrics, prompts
 from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
 from covrag_lite.records import Outcome, Passage, Prediction, Question, Round, Verdict
-from covrag_lite.systems import adapter_of
+from covrag_lite.systems import adapter_of, current_name
 from covrag_lite.method import expect
 
 _WORDS = {"True": True, "False": False, "": None}
@@ -55,6 +55,7 @@ def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
 def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
     """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
     table = pd.read_csv(io.StringIO(read_gzip(path)), keep_default_na=False, dtype=str)
+    table.system = table.system.map(current_name)
     known, made = table.set_index(["system", "id", "round"]).to_dict("index"), []
     for p in outputs:
         rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
@@ -191,7 +192,7 @@ def load_predictions(
         adapter = adapter_of(row["system"])
         rounds = tuple(_from_json(one, question, asked, known, adapter) for one in row["rounds"])
         named = f"{backbone}+{adapter}" if adapter else backbone
-        made.append(Prediction(question, row["system"], rounds, named, row.get("kept", -1)))
+        made.append(Prediction(question, current_name(row["system"]), rounds, named, row.get("kept", -1)))
     return made
 
 
