@@ -9,20 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
-from covrag_lite import prompts
+from covrag_lite import method, prompts
 from covrag_lite.config import Config
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.method import (
-    Sigma,
-    Tools,
-    by_fitted_thresholds,
-    by_revision,
-    by_thresholds,
-    keep_last,
-    keep_likelier,
-)
+from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import describe_snapshots, load_retriever
 from covrag_lite.runs import cost
@@ -37,14 +29,7 @@ if TYPE_CHECKING:
     from covrag_lite.engine.local import LanguageModel
 
 RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
-KEEPS = {"last": keep_last, "likelier": keep_likelier}  # which of a question's answers counts
-
-
-class Meter(Protocol):
-    """Counts what one system costs."""
-
-    def watch(self, tools: Tools) -> Tools: ...
-    def add(self, author: TaskModel, stage: str, texts: Sequence[str], limit: int, sample: int | None) -> None: ...
+KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier}  # which of a question's answers counts
 
 
 @dataclass(frozen=True)
@@ -55,7 +40,7 @@ class Resources:
     model: "LanguageModel | Endpoint"  # the bare model; a system takes a view of it with its adapter
     journal: Journal
     wider: Search | None = None  # the search elsewhere, for related systems
-    meter: Meter | None = None  # counts what one system costs, where somebody wants to know
+    meter: Any = None  # a related.tools.Meter, where somebody wants to know what one system costs
 
 
 def load_resources(
@@ -110,16 +95,16 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
 def choose_sigma(rule: str, author: TaskModel) -> Sigma:
     """σ by its name; thresholds are those fitted for the adapter, on expected scores and likelihood, or the paper's."""
     if rule == "revision":
-        return by_revision
+        return method.by_revision
     if rule != "thresholds":
         raise ValueError(f"sigma {rule!r} is not known; use 'revision' or 'thresholds'")
     adapter = author.model.adapter
     if adapter and (adapter / "sigma.json").exists():
         try:
-            return by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
+            return method.by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
         except (ValueError, TypeError):
             raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
-    return by_thresholds()
+    return method.by_thresholds()
 
 
 def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:

@@ -191,11 +191,7 @@ def shuffled(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
 
 def swap_references(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Verify by the passages of another question: a judge that reads these holds nothing for true."""
-
-    def verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:
-        return tools.verify(x, [*k[1:], *k[:1]], y)
-
-    return verify_only(questions, replace(tools, verify=verify))
+    return verify_only(questions, replace(tools, verify=lambda x, k, y: tools.verify(x, [*k[1:], *k[:1]], y)))
 
 
 def swap_answers(questions: Sequence[Question], tools: Tools) -> list[Prediction]:

@@ -34,18 +34,16 @@ def is_defective(answers: Sequence[str]) -> bool:
 
 def score(answer: str, answers: Sequence[str], metric: str) -> bool | None:
     """Whether the answer is right; None where the gold answers are defective under this metric."""
+    if metric not in METRICS:
+        raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
     if metric == "raw":
         return any(gold in answer for gold in answers if gold)
-    if metric == "normalised":
-        if is_defective(answers):
-            return None
-        return score(normalise(answer), [normalise(gold) for gold in answers], "raw")
+    if is_defective(answers):
+        return None
+    said, known = normalise(answer), [gold for gold in map(normalise, answers) if gold]
     if metric == "whole":
-        if is_defective(answers):
-            return None
-        said = f" {normalise(answer)} "
-        return any(f" {gold} " in said for gold in map(normalise, answers) if gold)
-    raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
+        said, known = f" {said} ", [f" {gold} " for gold in known]
+    return any(gold in said for gold in known)
 
 
 def holds_answer(passages: Sequence[Passage], answers: Sequence[str], metric: str = "normalised") -> bool | None:

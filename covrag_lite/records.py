@@ -66,19 +66,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of one round, against the gold answers and passages; None where there is nothing to compare with."""
-
-    raw: bool | None
-    normalised: bool | None
-    whole: bool | None
-    gold: bool | None  # a gold passage was found
-    found: bool | None  # a passage holds an answer
-    words: bool | None  # a passage holds an answer in whole words
-    parsed: bool | None  # the verdict could be read
-
-
-@dataclass(frozen=True)
 class Round:
     """One pass of retrieve, answer and, where it was asked for, verify."""
 
@@ -89,7 +76,7 @@ class Round:
     # The mean logarithmic probability of the answer's tokens, where the model tells it.
     likelihood: float | None = field(default=None, compare=False)
     note: str = ""  # what a system did or thought beside it, in a line: CRAG's action, A²R's scores and feedback
-    outcome: Outcome | None = field(default=None, compare=False)  # as recorded, where the data is not at hand
+    outcome: object = field(default=None, compare=False)  # runs.outcomes.Outcome, where the data is not at hand
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,18 +8,31 @@ import io
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import pandas as pd
 
 from covrag_lite import metrics, prompts
 from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
-from covrag_lite.records import Outcome, Passage, Prediction, Question, Round, Verdict
+from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.systems import adapter_of, current_name
 from covrag_lite.method import expect
 
 _WORDS = {"True": True, "False": False, "": None}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one round, against the gold answers and passages; None where there is nothing to compare with."""
+
+    raw: bool | None
+    normalised: bool | None
+    whole: bool | None
+    gold: bool | None  # a gold passage was found
+    found: bool | None  # a passage holds an answer
+    words: bool | None  # a passage holds an answer in whole words
+    parsed: bool | None  # the verdict could be read
 
 
 def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
