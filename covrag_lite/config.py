@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 
+from covrag_lite.systems import current_name
+
 # Relative paths start here: papermill and JupyterLab work in different folders.
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("all",)  # every set that the data has
@@ -66,6 +68,10 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "checkpointing": lambda x: {"activations": "keep" if x == 0 else "recompute" if x <= 2 else "offload"},
     "lora_alpha": lambda _: {},  # twice lora_rank in every recorded run
     "retrieval_datasets": lambda _: {},  # every recorded value chose the same questions
+    "systems": lambda names: {"systems": [current_name(name) for name in names]},
+    "question": lambda asked: {"question": asked or "complex 1"},  # of explore.ipynb alone, as the next two
+    "dataset": lambda _: {},
+    "number": lambda _: {},
 }
 
 
@@ -202,9 +208,7 @@ class Run:
 class Explore:
     """The one question that notebooks/explore.ipynb follows."""
 
-    question: str = ""  # your own question; empty takes one of the test questions
-    dataset: str = "complex"  # the set it is taken from
-    number: int = 1  # which one of that set, counted from 0
+    question: str = "complex 1"  # a set and a number, counted from 0; or your own question
 
 
 @dataclass(frozen=True)
@@ -382,6 +386,11 @@ def resolve(path: str) -> Path:
     return ROOT / Path(path).expanduser()
 
 
+def split_names(text: str) -> list[str]:
+    """Names joined by commas; by semicolons where one of them holds a comma."""
+    return [part.strip() for part in text.split(";" if ";" in text else ",") if part.strip()]
+
+
 def _typed(name: str, value: object, default: object) -> object:
     """The value in its default's type; a list may stand for a tuple, and so may "a,b", because `-p` knows no lists."""
     wanted = "text" if isinstance(default, str) else "a whole number" if type(default) is int else "a number"
@@ -389,7 +398,7 @@ def _typed(name: str, value: object, default: object) -> object:
         part = type(default[0])
         wanted = "whole numbers" if part is int else "names"
         wanted = f"a list of {wanted}, or {wanted} separated by commas"
-        value = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+        value = split_names(value) if isinstance(value, str) else value
         if isinstance(value, (list, tuple)) and value:
             made = [int(one) if part is int and str(one).isdigit() else one for one in value]
             if all(type(one) is part for one in made):

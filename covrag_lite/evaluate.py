@@ -1,6 +1,6 @@
-"""Running systems over questions: retriever, model and journal are shared, each system is bound to its adapters.
+"""Systems over questions: retriever, model and journal are shared, each system is bound to its adapters.
 
-No system is known here by its name: `systems` has an entry for each. The notebooks call `load_resources` and `run`.
+No system is known here by its name: `systems` has an entry for each.
 """
 
 import json
@@ -10,11 +10,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Protocol
 
-from covrag_lite import prompts
-from covrag_lite.baselines import closed_book, rag
+from covrag_lite import method, prompts
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine, load_engine
 from covrag_lite.engine.weights import hash_encoder
+from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import describe_snapshots, load_retriever
 from covrag_lite.runs import cost
@@ -23,10 +23,9 @@ from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.outcomes import save_outcomes, save_predictions
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
-from covrag_lite.tools import Sigma, Tools, by_doubt, by_revision, by_thresholds, keep_last, keep_likelier
 
 RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
-KEEPS = {"last": keep_last, "likelier": keep_likelier}  # which of a question's answers counts
+KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier}  # which of a question's answers counts
 
 
 class Meter(Protocol):
@@ -93,16 +92,16 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
 def choose_sigma(rule: str, author: TaskModel) -> Sigma:
     """σ by its name; thresholds are those fitted for the adapter, on expected scores and likelihood, or the paper's."""
     if rule == "revision":
-        return by_revision
+        return method.by_revision
     if rule != "thresholds":
         raise ValueError(f"sigma {rule!r} is not known; use 'revision' or 'thresholds'")
     adapter = author.model.adapter
     if adapter and (adapter / "sigma.json").exists():
         try:
-            return by_doubt(**json.loads((adapter / "sigma.json").read_text()))
+            return method.by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
         except (ValueError, TypeError):
             raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
-    return by_thresholds()
+    return method.by_thresholds()
 
 
 def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
@@ -160,18 +159,4 @@ def estimate(config: Config, resources: Resources, questions: Sequence[Question]
     """A sentence on what `run` will cost: seconds, tokens, memory, and money where a server asks for it."""
     x = [question.question for question in questions]
     asked = [prompts.build_answer(*one, config.model.layout) for one in zip(x, resources.search(x))]
-    return cost.estimate(config.model, asked, count_answers(config), resources.model, resources.journal)
-
-
-def count_answers(config: Config) -> int:
-    """How many answers' time a question takes at worst; a verdict takes that of two, equal prompts that of one."""
-    chosen = [find_system(name) for name in config.chain.systems]
-    verifying = {system.adapter for system in chosen if system.verifies}
-    total = 0
-    for system in chosen:
-        rounds = config.change(**system.settings).chain.max_rounds
-        if system.verifies:
-            total += rounds + 2 * (rounds - 1)
-        elif system.run is not rag or system.adapter not in verifying:  # else its answers are the verified ones
-            total += 1 if system.run in (rag, closed_book) else 2
-    return total
+    return cost.estimate(config, asked, resources.model, resources.journal)

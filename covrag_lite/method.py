@@ -1,13 +1,23 @@
-"""Algorithm 1 of the paper, for a batch of questions: every stage runs once over the questions that need it."""
+"""Algorithm 1 of the paper, the systems it is compared with (Tables 2 and 4), and the controls of Table 5.
 
-from collections.abc import Sequence
-from dataclasses import replace
+A system is a function over a batch of questions and its `Tools`; every stage runs once over the questions that need it.
+"""
 
-from covrag_lite.records import Prediction, Question
-from covrag_lite.tools import Tools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from covrag_lite.records import Passage, Prediction, Question, Round, Search, Verdict
+
+Passages = Sequence[Passage]
+Answer = Callable[[Sequence[str], Sequence[Passages]], list[str]]
+Verify = Callable[[Sequence[str], Sequence[Passages], Sequence[str]], list[Verdict]]
+Write = Callable[[Sequence[str]], list[str]]
+Likelihoods = Callable[[Sequence[str], Sequence[Passages]], list[float | None]]
+Sigma = Callable[[Round], bool]
+Keep = Callable[[Sequence[Round]], int]
 
 
-def cov_rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
     """Retrieve, answer and verify; where σ says so, retrieve with the revised question and answer again."""
     x = [question.question for question in questions]  # 1: Input: x
     # 2, 3: R retrieves references k = [k1, …, k5], M predicts an answer ŷ given (x, k)
@@ -28,3 +38,171 @@ def cov_rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     return [  # 11: return ŷ
         Prediction(one, tools.name, tuple(r), kept=tools.keep(r)) for one, r in zip(questions, rounds)
     ]
+
+
+# σ: which verified rounds lead to another search.
+
+
+def by_revision(one: Round) -> bool:
+    """σ as the paper uses it by default: search again when there is a revised question."""
+    return bool(one.verdict.revised_question)
+
+
+def by_thresholds(
+    reference: float = 0.27, correctness: float = 0.26, bias: float = 0.7, truthfulness: float = 0.92
+) -> Sigma:
+    """σ by the paper's cross-validated thresholds (its footnote 1), which spare searches: all must be crossed.
+
+    The footnote does not say "all" or "any"; the worked example of the paper's Table 15 crosses all of them.
+    """
+
+    def sigma(one: Round) -> bool:
+        verdict = one.verdict
+        return (
+            verdict.parsed
+            and verdict.judgment == "false"
+            and bool(verdict.revised_question)
+            and verdict.reference_correctness < reference
+            and verdict.correctness < correctness
+            and verdict.bias > bias
+            and verdict.truthfulness < truthfulness
+        )
+
+    return sigma
+
+
+def by_fitted_thresholds(reference: float = 1.01, correctness: float = 1.01, likelihood: float = 0.01) -> Sigma:
+    """σ by the model's expected scores and by the likelihood of its answer: all must lie below. Ours.
+
+    Written scores are nearly always the highest or the lowest; their expectations rank. An unknown likelihood stops
+    nothing. The defaults hold nothing back.
+    """
+
+    def sigma(one: Round) -> bool:
+        return (
+            bool(one.verdict.revised_question)
+            and (expect(one.verdict, "reference_correctness") or 0.0) < reference
+            and (expect(one.verdict, "correctness") or 0.0) < correctness
+            and (one.likelihood is None or one.likelihood < likelihood)
+        )
+
+    return sigma
+
+
+def expect(verdict: Verdict, score: str) -> float | None:
+    """The expectation of a score where the model told its probabilities, else the score as it was written."""
+    return (verdict.probabilities or {}).get(score, getattr(verdict, score))
+
+
+def never(one: Round) -> bool:
+    """σ that verifies and leaves it at that."""
+    return False
+
+
+# Which round's answer counts.
+
+
+def keep_last(rounds: Sequence[Round]) -> int:
+    """The last answer, as in the paper (line 9 of Algorithm 1)."""
+    return -1
+
+
+def keep_likelier(rounds: Sequence[Round]) -> int:
+    """The answer that the model held for likelier given its passages; of equal ones the last. Ours."""
+    if any(one.likelihood is None for one in rounds):
+        return -1
+    best = max(range(len(rounds)), key=lambda i: (rounds[i].likelihood, i))
+    return -1 if best == len(rounds) - 1 else best
+
+
+def know_none(x: Sequence[str], k: Sequence[Passages]) -> list[None]:
+    """Likelihoods of a model that tells none."""
+    return [None] * len(x)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The functions a system may call. Every one takes and returns a whole batch; a test scripts them."""
+
+    name: str  # of the system, for its predictions
+    search: Search  # queries -> k passages each
+    answer: Answer  # questions, their passages -> answers
+    verify: Verify | None = None  # questions, their passages, their answers -> verdicts
+    rewrite: Write | None = None  # questions -> questions for the search engine
+    recall: Write | None = None  # questions -> answers without any passage
+    likelihoods: Likelihoods = know_none  # questions, their passages -> how likely the model held its answers
+    sigma: Sigma = by_revision
+    keep: Keep = keep_last
+    max_rounds: int = 2  # the paper retrieves again at most once
+    related: object = None  # what a system of related/ needs beside these
+
+    def read(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
+        """Search for the queries and answer the questions from what is found."""
+        k = self.search(queries)
+        y = self.answer(x, k)
+        return [
+            Round(query, tuple(passages), answer, likelihood=likelihood)
+            for query, passages, answer, likelihood in zip(queries, k, y, self.likelihoods(x, k))
+        ]
+
+
+# The systems that the paper compares CoV-RAG with.
+
+
+def rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """Retrieve and answer once: lines 1 to 3 of Algorithm 1. CoV-RAG-S is this with the CoV-RAG model."""
+    return cov_rag(questions, replace(tools, max_rounds=1))
+
+
+def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """Rewrite-Retrieve-Read: rewrite before anything was retrieved, search with that, answer the first question."""
+    x = [question.question for question in questions]
+    queries = [new or old for new, old in zip(tools.rewrite(x), x)]  # an empty rewrite searches as typed
+    return [Prediction(question, tools.name, (one,)) for question, one in zip(questions, tools.read(queries, x))]
+
+
+def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """No retrieval: what the model knows by itself."""
+    answers = tools.recall([question.question for question in questions])
+    return [Prediction(question, tools.name, (Round("", (), text),)) for question, text in zip(questions, answers)]
+
+
+# Controls, which nobody would use: they tell what CoV-RAG's gain is owed to.
+
+
+def verify_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """Answer and verify, but search nothing again: how often verdicts parse when they are written freely."""
+    return cov_rag(questions, replace(tools, sigma=never, max_rounds=2))
+
+
+def shuffled(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """CoV-RAG that searches as often and at the same places, but for the next question that was revised."""
+
+    def verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:
+        verdicts = list(tools.verify(x, k, y))
+        places = [i for i, verdict in enumerate(verdicts) if verdict.revised_question]
+        revised = [verdicts[i].revised_question for i in places]
+        for place, other in zip(places, [*revised[1:], *revised[:1]]):
+            verdicts[place] = replace(verdicts[place], revised_question=other)
+        return verdicts
+
+    return cov_rag(questions, replace(tools, verify=verify, sigma=by_revision, max_rounds=2))
+
+
+def swap_references(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """Verify by the passages of another question: a judge that reads these holds nothing for true."""
+    return verify_only(questions, replace(tools, verify=lambda x, k, y: tools.verify(x, [*k[1:], *k[:1]], y)))
+
+
+def swap_answers(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """Verify the next other answer of the same set, where there is one: a judge that reads answers holds it false."""
+
+    def answer(x: Sequence[str], k: Sequence[Passages]) -> list[str]:
+        answers, made = tools.answer(x, k), []
+        for place, own in enumerate(answers):
+            others = [*range(place + 1, len(answers)), *range(place)]
+            of_set = [i for i in others if questions[i].dataset == questions[place].dataset]
+            made.append(next((answers[i] for i in of_set if answers[i] != own), own))
+        return made
+
+    return verify_only(questions, replace(tools, answer=answer, likelihoods=know_none))

@@ -3,7 +3,6 @@
 Three accuracies stand side by side: `raw` is WebGLM's own code (a gold string stands in the answer, case and all),
 `normalised` is what the paper's text describes (capitals and punctuation do not count), and `whole` is ours: as
 normalised, but a gold answer must stand there in whole words, since a "2" in "1829" is no answer.
-`outcomes`, `report/` and `judging/` call this.
 """
 
 import string
@@ -11,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.stats import binomtest, rankdata
+from scipy.special import betaincinv
+from scipy.stats import binom, binomtest, rankdata
 
 from covrag_lite.records import CITATION, Passage
 
@@ -35,18 +34,16 @@ def is_defective(answers: Sequence[str]) -> bool:
 
 def score(answer: str, answers: Sequence[str], metric: str) -> bool | None:
     """Whether the answer is right; None where the gold answers are defective under this metric."""
+    if metric not in METRICS:
+        raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
     if metric == "raw":
         return any(gold in answer for gold in answers if gold)
-    if metric == "normalised":
-        if is_defective(answers):
-            return None
-        return score(normalise(answer), [normalise(gold) for gold in answers], "raw")
+    if is_defective(answers):
+        return None
+    said, known = normalise(answer), [gold for gold in map(normalise, answers) if gold]
     if metric == "whole":
-        if is_defective(answers):
-            return None
-        said = f" {normalise(answer)} "
-        return any(f" {gold} " in said for gold in map(normalise, answers) if gold)
-    raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
+        said, known = f" {said} ", [f" {gold} " for gold in known]
+    return any(gold in said for gold in known)
 
 
 def holds_answer(passages: Sequence[Passage], answers: Sequence[str], metric: str = "normalised") -> bool | None:
@@ -87,6 +84,20 @@ def mcnemar(a: Sequence[bool], b: Sequence[bool]) -> tuple[int, int, float]:
     lost = sum(x and not y for x, y in zip(a, b, strict=True))
     p = float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
     return gained, lost, p
+
+
+def smallest_visible(gained: int, lost: int, n: int, power: float = 0.8, alpha: float = 0.05) -> float:
+    """The smallest difference, in points, that McNemar's exact test on n questions shows with this power.
+
+    It supposes as many questions on which the two systems differ; NaN where these are too few to show anything.
+    """
+    differing = gained + lost
+    fewest = binom.ppf(alpha / 2, differing, 0.5) - 1  # of one system's wins, the most at which p < alpha
+    if fewest < 0:
+        return float("nan")
+    # The share of wins with which the other system wins at least the rest so often.
+    share = betaincinv(differing - fewest, fewest + 1, power)
+    return float(100 * (2 * share - 1) * differing / n)
 
 
 def paired_bootstrap(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
@@ -134,57 +145,6 @@ def mean_bootstrap(values: Sequence[float]) -> tuple[float, float, float]:
     return paired_bootstrap(nothing, values)  # a mean is the difference from 0
 
 
-def preferences(scores: np.ndarray) -> np.ndarray:
-    """Whether one system's answer is better than another's (1), worse (-1), or neither (0), on each question.
-
-    Scores are (questions, orders, systems), the values are (questions, systems, systems). One answer is better than
-    another only if it scored higher in every order in which the judge saw them; else they tie.
-    """
-    signs = np.sign(scores[..., :, None] - scores[..., None, :])  # (questions, orders, systems, systems)
-    first = signs[:, 0]
-    agreed = (signs == signs[:, :1]).all(1)
-    return np.where(agreed, first, 0).astype(int)
-
-
-def ranks(preferred: np.ndarray, ties: str) -> np.ndarray:
-    """Each system's place on each question, 1 for the best; ties share the "best" or the "average" of their places."""
-    behind = (preferred < 0).sum(-1)
-    if ties == "best":
-        return 1 + behind
-    if ties == "average":
-        tied = (preferred == 0).sum(-1) - 1  # every answer ties with itself
-        return 1 + behind + tied / 2
-    raise ValueError(f"ties {ties!r} is not known; use 'best' or 'average'")
-
-
-def kappa(a: np.ndarray, b: np.ndarray, resamples: int = 2000, seed: int = 0) -> tuple[float, float, float]:
-    """Cohen's κ of two raters who each said -1, 0 or 1, with its 95 % interval over resampled questions.
-
-    Rows are questions. Weights are linear: to see a tie where the other sees a winner is half as wrong as to see the
-    other winner.
-    """
-    levels = np.array([-1, 0, 1])
-    said_a = a[..., None] == levels
-    said_b = b[..., None] == levels
-    both = (said_a[..., :, None] & said_b[..., None, :]).sum(1)  # (questions, 3, 3) counts
-    n = len(both)
-    if n == 0:
-        return float("nan"), float("nan"), float("nan")
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
-    resampled = np.tensordot(drawn, both, 1)
-    tables = np.concatenate([both.sum(0)[None], resampled]).astype(float)  # the real table first
-    tables /= tables.sum((1, 2), keepdims=True)
-    cost = abs(levels[:, None] - levels)
-    seen = (tables * cost).sum((1, 2))
-    share_a = tables.sum(2)
-    share_b = tables.sum(1)
-    chance = (share_a[:, :, None] * share_b[:, None, :] * cost).sum((1, 2))
-    undefined = np.full(len(seen), np.nan)  # κ is not defined where both say one thing only
-    values = np.divide(chance - seen, chance, out=undefined, where=chance > 0)
-    low, high = np.nanpercentile(values[1:], [2.5, 97.5]) if chance[0] > 0 else (np.nan, np.nan)
-    return float(values[0]), float(low), float(high)
-
-
 def auroc(scores: Sequence[float], right: Sequence[bool]) -> tuple[float, float, float]:
     """How often a right answer scores above a wrong one, ties counting half, with its 95 % interval (DeLong 1988).
 
@@ -222,16 +182,3 @@ def _area(values: np.ndarray, truth: np.ndarray) -> tuple[float, np.ndarray]:
         if len(part) > 1:
             added[chosen] = (part - part.mean()) / (len(part) * (len(part) - 1)) ** 0.5
     return float(below.mean()), added
-
-
-def fit_logistic(inputs: np.ndarray, truth: np.ndarray, decay: np.ndarray | float, shares: np.ndarray) -> np.ndarray:
-    """The weights of a logistic regression; `shares` are the rows' in the loss, `decay` pulls weights towards 0."""
-    sign = np.where(truth, 1.0, -1.0)
-
-    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        margin = sign * (inputs @ weights)
-        slope = inputs.T @ (-sign * shares / (1 + np.exp(margin)))
-        return shares @ np.logaddexp(0, -margin) + (decay * weights) @ weights / 2, slope + decay * weights
-
-    start, exactly = np.zeros(inputs.shape[1]), {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 10_000}
-    return minimize(loss, start, jac=True, method="L-BFGS-B", options=exactly).x

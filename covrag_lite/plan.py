@@ -6,10 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from covrag_lite.config import ALL, Config, Related, from_notebook, migrate, resolve
+from covrag_lite.config import (
+    ALL,
+    CONSTANTS,
+    Config,
+    Related,
+    from_manifest,
+    from_notebook,
+    migrate,
+    resolve,
+    split_names,
+)
 from covrag_lite.data import kind_of
 from covrag_lite.runs.manifest import save_manifest
-from covrag_lite.systems import find_system
+from covrag_lite.systems import current_name, find_system
 
 SETTINGS = Path(__file__).with_name("replication.toml")
 RELATED = [f.name for f in fields(Related)]  # parameters of the stages learners and related, and of no other
@@ -108,7 +118,7 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
 def like(name: str, known: object, given: object) -> object:
     """A value of [plan] from the command line: a list where the settings have one, of what they have in it."""
     is_list = isinstance(known, list)
-    made = [read_value(one.strip()) for one in str(given).split(",")] if is_list else given
+    made = [read_value(one) for one in split_names(str(given))] if is_list else given
     kind = type(known[0]) if is_list else type(known)
     if not all(isinstance(one, kind) for one in (made if is_list else [made])):
         raise ValueError(f"{name} is {given!r}, but must be {'some of ' if is_list else ''}{kind.__name__}")
@@ -126,10 +136,17 @@ def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
     if not path.exists() or not made:
         plan.folder.mkdir(parents=True, exist_ok=True)
         save_manifest(path, now)
-    was = json.loads(path.read_text())
-    told = tell_changes(*({**one["plan"], **migrate(one["parameters"])} for one in (was, now)), but={*RELATED, *but})
+    told = tell_changes(*map(as_today, (json.loads(path.read_text()), now)), but={*RELATED, *but})
     if told:
         raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
+
+
+def as_today(begun: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    """What a plan of any version was begun with: this version's parameters, and each constant that was another then."""
+    parameters = from_manifest(begun["parameters"]).flat()
+    others = {name: value for name, value in migrate(begun["parameters"]).items() if name not in parameters}
+    plan = begun["plan"] | {"table2": [current_name(name) for name in begun["plan"]["table2"]]}
+    return CONSTANTS | others | parameters | plan
 
 
 def tell_changes(before: Mapping[str, object], after: Mapping[str, object], but: Collection[str] = ()) -> str:

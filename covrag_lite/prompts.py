@@ -1,8 +1,8 @@
 """The two tasks' prompts and the verdict's schema (the paper's Table 7), to build and to parse.
 
 Task markers, field order, JSON keys and score names are the paper's; the instruction sentences are ours. So is the
-layout "shared", in which both tasks' prompts begin alike, up to the end of the question, so that a verdict reads little
-more than the answer. `model.author` builds prompts here and completes them.
+layout "shared", in which both tasks' prompts begin alike, up to the end of the question, so that the verdict's prefill
+is little more than the answer.
 """
 
 import json
@@ -52,33 +52,25 @@ def build_answer(question: str, passages: Sequence[Passage], layout: str = "pape
     return f"{ANSWER_MARKER}{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}Answer:"
 
 
-def build_closed_book(question: str) -> str:
-    """The same task without any reference, for the row that measures what the model knows by itself."""
-    return f"Answer the question in a few words.{SEPARATOR}Question: {question}{SEPARATOR}Answer:"
+# The tasks that see the question alone; training makes candidates for a revised question of the last three.
+ALONE = {
+    "closed-book": "Answer the question in a few words.",
+    "rewrite": "Rewrite this as one clear question for a search engine. Give only the question.",
+    "guess": "Write one short sentence, as an encyclopedia would have it, that answers the question. If unsure, guess.",
+    "terms": "List the names and key terms that a page answering the question would hold, separated by commas.",
+    "options": "Name three different things that could answer the question, separated by commas. If unsure, guess.",
+}
+WRITTEN = {"closed-book": "Answer", "rewrite": "Rewritten", "guess": "Sentence", "terms": "Terms", "options": "Answers"}
 
 
-def build_guess(question: str) -> str:
-    """A guess in the words of an encyclopedia, from which training makes candidates for a revised question."""
-    task = "Write one short sentence, as an encyclopedia would have it, that answers the question. If unsure, guess."
-    return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Sentence:"
-
-
-def build_terms(question: str) -> str:
-    """The key terms of a question, likewise."""
-    task = "List the names and key terms that a page answering the question would hold, separated by commas."
-    return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Terms:"
-
-
-def build_options(question: str) -> str:
-    """Several possible answers, likewise."""
-    task = "Name three different things that could answer the question, separated by commas. If unsure, guess."
-    return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Answers:"
+def build_alone(task: str, question: str) -> str:
+    """One of the tasks that see the question alone."""
+    return f"{ALONE[task]}{SEPARATOR}Question: {question}{SEPARATOR}{WRITTEN[task]}:"
 
 
 def build_rewrite(question: str) -> str:
-    """The rewriting step of Start-Revise (Rewrite-Retrieve-Read), which sees the question alone."""
-    task = "Rewrite this as one clear question for a search engine. Give only the question."
-    return f"{task}{SEPARATOR}Question: {question}{SEPARATOR}Rewritten:"
+    """The rewriting step of Start-Revise (Rewrite-Retrieve-Read)."""
+    return build_alone("rewrite", question)
 
 
 def build_verify(question: str, passages: Sequence[Passage], answer: str, layout: str = "paper") -> str:
@@ -89,41 +81,28 @@ def build_verify(question: str, passages: Sequence[Passage], answer: str, layout
     return f"{VERIFY_MARKER}{CRITERIA}\n{triple}\n{STEPS}\nOutput format example:\n{EXAMPLE}"
 
 
-# The verdict as a sequence of parts: a string is fixed by the schema, a tuple names a gap the model fills.
-# Training tokenises by these parts too, so that what is learnt is what is decoded. The last gap holds its quotation
+# The verdict as a sequence of parts: a string is fixed by the schema, a tuple names a slot the model fills.
+# Training tokenises by these parts too, so that what is learnt is what is decoded. The last slot holds its quotation
 # marks and the space before them, because most tokenizers have one token for the whole of an empty ` ""`.
 SCHEMA: tuple[str | tuple[str, str], ...] = (
-    '{ "1": { "reference_correctness": ',
-    ("score", "reference_correctness"),
-    ' }, "2": { "correctness": ',
-    ("score", "correctness"),
-    ', "citation_accuracy": ',
-    ("score", "citation_accuracy"),
-    ', "truthfulness": ',
-    ("score", "truthfulness"),
-    ', "bias": ',
-    ("score", "bias"),
-    ', "conciseness": ',
-    ("score", "conciseness"),
-    ' }, "3": "',
-    ("judgment", "judgment"),
-    '", "4":',
-    ("text", "revised_question"),
+    '{ "1": { "reference_correctness": ', ("score", "reference_correctness"),
+    ' }, "2": { "correctness": ', ("score", "correctness"),
+    ', "citation_accuracy": ', ("score", "citation_accuracy"),
+    ', "truthfulness": ', ("score", "truthfulness"),
+    ', "bias": ', ("score", "bias"),
+    ', "conciseness": ', ("score", "conciseness"),
+    ' }, "3": "', ("judgment", "judgment"),
+    '", "4":', ("text", "revised_question"),
     " }",
-)
-
-
-DIRECT: tuple[str | tuple[str, str], ...] = (
-    '{ "4":',
-    ("text", "revised_question"),
-    " }",
-)  # without the chain (Table 5)
+)  # fmt: skip
+# Without the chain (Table 5).
+DIRECT: tuple[str | tuple[str, str], ...] = ('{ "4":', ("text", "revised_question"), " }")
 
 
 def fill(
     schema: Sequence[str | tuple[str, str]], scores: Sequence[float], judgment: str, revised_question: str
 ) -> tuple[str, ...]:
-    """The parts of a verdict: the schema with its gaps filled, scores always with two decimals.
+    """The parts of a verdict: the schema with its slots filled, scores always with two decimals.
 
     A revised question is three parts, because decoding closes it with a quotation mark of its own: left to itself a
     tokenizer would join the mark to the question mark before it, and the model would learn an end it may not write.

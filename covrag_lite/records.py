@@ -1,12 +1,9 @@
-"""The values that travel through a run, with the same field names in memory, on disk and in a frame.
+"""The values that travel through a run, with the same field names in memory, on disk and in a frame."""
 
-Every other module passes these around; they hold no logic but their own display.
-"""
-
-import html
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 
 SCORES = ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "bias", "conciseness")
 CITATION = re.compile(r"\[(\d+)\]")  # a reference mark in an answer, e.g. [2]
@@ -22,9 +19,9 @@ class Question:
     answers: tuple[str, ...]  # any of these counts as right
     gold_passages: tuple[str, ...] = ()  # ids of the passages that state the answer, where known
     clean_question: str = ""  # the same question well put, where known
-    # What is asked for; after a "/" the trap it runs into, after a "+" what is wrong with the wording: "two-hop",
-    # "author/namesake", "author+misspelt". No model sees it.
-    kind: str = ""
+    kind: str = (
+        ""  # what is asked for, its trap or broken wording: "author/namesake", "author+misspelt"; no model sees it
+    )
 
 
 @dataclass(frozen=True)
@@ -69,19 +66,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of one round, against the gold answers and passages; None where there is nothing to compare with."""
-
-    raw: bool | None
-    normalised: bool | None
-    whole: bool | None
-    gold: bool | None  # a gold passage was found
-    found: bool | None  # a passage holds an answer
-    words: bool | None  # a passage holds an answer in whole words
-    parsed: bool | None  # the verdict could be read
-
-
-@dataclass(frozen=True)
 class Round:
     """One pass of retrieve, answer and, where it was asked for, verify."""
 
@@ -92,7 +76,7 @@ class Round:
     # The mean logarithmic probability of the answer's tokens, where the model tells it.
     likelihood: float | None = field(default=None, compare=False)
     note: str = ""  # what a system did or thought beside it, in a line: CRAG's action, A²R's scores and feedback
-    outcome: Outcome | None = field(default=None, compare=False)  # as recorded, where the data is not at hand
+    outcome: object = field(default=None, compare=False)  # runs.outcomes.Outcome, where the data is not at hand
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,72 +103,7 @@ class Prediction:
         return len(self.rounds) > 1
 
     def __repr__(self) -> str:
-        lines = [f"{self.system} | {self.question.question}"]
-        for number, one in enumerate(self.rounds, 1):
-            lines.append(
-                f"round {number}: searched for {one.query!r}" if one.query else f"round {number}: nothing searched"
-            )
-            lines += [f"  [{i}] {p.title}: {p.text}" for i, p in enumerate(one.passages, 1)]
-            lines.append(f"  answer: {one.answer}")
-            if one.note:
-                lines.append(f"  note: {one.note}")
-            if one.verdict:
-                scores = ", ".join(f"{name} {_number(getattr(one.verdict, name))}" for name in SCORES)
-                lines.append(f"  verdict: {one.verdict.judgment or 'unparsed'} ({scores})")
-                lines.append(f"  revised question: {one.verdict.revised_question or '(none)'}")
-        if self.answer != self.rounds[-1].answer:
-            lines.append(f"the answer of round {1 + self.rounds.index(self.final)} counts")
-        return "\n".join([*lines, f"gold: {' | '.join(self.question.answers)}"])
+        return import_module("covrag_lite.runs.display").as_text(self)
 
     def _repr_html_(self) -> str:
-        rounds = "".join(_round_html(number, one, self.question) for number, one in enumerate(self.rounds, 1))
-        if self.answer != self.rounds[-1].answer:
-            rounds += f"<div><b>The answer of round {1 + self.rounds.index(self.final)} counts.</b></div>"
-        gold = " | ".join(map(html.escape, self.question.answers))
-        return (
-            f"<div style='font-family:sans-serif;max-width:60em'>"
-            f"<div style='color:#666'>{html.escape(self.system)}</div>"
-            f"<div style='font-size:1.2em'><b>{html.escape(self.question.question)}</b></div>{rounds}"
-            f"<div style='color:#666;margin-top:.5em'>gold answer: {gold}</div></div>"
-        )
-
-
-def _number(score: float | None) -> str:
-    return "–" if score is None else f"{score:.2f}"
-
-
-def _round_html(number: int, one: Round, question: Question) -> str:
-    """One round as HTML: passages, the answer with its citations tied to them, the verdict as small bars."""
-    cited = {int(mark) for mark in CITATION.findall(one.answer)}
-    anchor = html.escape(f"{question.id}-{number}")
-    passages = ""
-    for i, passage in enumerate(one.passages, 1):
-        style = "background:#fff3c4" if i in cited else "color:#555"
-        gold = " <b>✓ gold</b>" if passage.id in question.gold_passages else ""
-        text = f"<b>{html.escape(passage.title)}</b> {html.escape(passage.text)}{gold}"
-        passages += f"<li id='{anchor}-{i}' style='margin:.2em 0;{style}'>{text}</li>"
-    answer = CITATION.sub(lambda mark: f"<a href='#{anchor}-{mark[1]}'>{mark[0]}</a>", html.escape(one.answer))
-    head = f"searched for <i>{html.escape(one.query)}</i>" if one.query else "nothing searched"
-    verdict = _verdict_html(one.verdict) if one.verdict else ""
-    note = f"<div style='color:#666'>{html.escape(one.note)}</div>" if one.note else ""
-    return (
-        f"<div style='border-left:3px solid #4c72b0;padding-left:.8em;margin:.6em 0'><b>Round {number}</b>: {head}"
-        f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>{note}{verdict}</div>"
-    )
-
-
-def _verdict_html(verdict: Verdict) -> str:
-    """The scores as bars, the judgment and the revised question."""
-    if not verdict.parsed:
-        return f"<div><b>Verdict did not parse:</b> <code>{html.escape(verdict.text)}</code></div>"
-    bars = ""
-    for name in SCORES:
-        score = getattr(verdict, name)
-        style = f"display:inline-block;background:#4c72b0;height:.7em;width:{100 * (score or 0):.0f}px"
-        bars += f"<tr><td style='text-align:left'>{name.replace('_', ' ')}</td>"
-        bars += f"<td style='text-align:left'><div style='{style}'></div> {_number(score)}</td></tr>"
-    revised = html.escape(verdict.revised_question) or "(none)"
-    return (
-        f"<table style='font-size:.8em'>{bars}</table><div><b>Judgment:</b> {html.escape(verdict.judgment)}; "
-        f"<b>revised question:</b> <i>{revised}</i></div>"
-    )
+        return import_module("covrag_lite.runs.display").as_html(self)

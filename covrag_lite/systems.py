@@ -1,6 +1,6 @@
 """Every system of the tables, one entry each: its function, the adapters it wants, its colour, the paper's row.
 
-A further system is one function over `tools.Tools` and one entry here. No file of this room loads a model.
+A further system is one function over `method.Tools` and one entry here.
 Related systems (CRAG, A²R, FaVe) stand at the end. Self-RAG is not among them: its reflection tokens are new words
 that the whole generator learns from a critic's annotations, and are weighed while it decodes; our base stays frozen in
 4 bits, and our verdict asks the same things in words.
@@ -9,11 +9,18 @@ that the whole generator learns from a critic's annotations, and are weighed whi
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covrag_lite.baselines import closed_book, rag, start_revise
-from covrag_lite.controls import judge_other_answers, judge_other_references, shuffled, verify_only
-from covrag_lite.method import cov_rag
+from covrag_lite.method import (
+    Tools,
+    closed_book,
+    cov_rag,
+    rag,
+    shuffled,
+    start_revise,
+    swap_answers,
+    swap_references,
+    verify_only,
+)
 from covrag_lite.records import Prediction, Question
-from covrag_lite.tools import Tools
 
 
 @dataclass(frozen=True)
@@ -75,23 +82,35 @@ ENTRIES = (
             "table5": "w/ Chain",
         },
     ),
-    System("CoV-RAG surer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
+    System("CoV-RAG, likelier answer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
     System("RRR", start_revise, "rag", "rewrite-reward", colour="#f2b705", needs=("rewrite-reward",)),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#d1495b", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#7b4fa3", needs=("entailment",)),
     System("CoQ", "covrag_lite.related.fave:chain_of_queries", "rag", colour="#e7a6b8", needs=("evaluator",)),
     System("UoQ", "covrag_lite.related.fave:union_of_queries", "rag", colour="#c774c9", needs=("evaluator",)),
     System("FaVe", "covrag_lite.related.fave:fave", "rag", colour="#8c1c55", needs=("evaluator",)),
-    System("judge of other references", judge_other_references, "cov", colour="#555555"),
-    System("judge of other answers", judge_other_answers, "cov", colour="#d9b38c"),
+    System("verify, swapped references", swap_references, "cov", colour="#555555"),
+    System("verify, swapped answers", swap_answers, "cov", colour="#d9b38c"),
     System("CoV-RAG free", verify_only, "cov", settings={"verdicts": "free"}),
     System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
 )
 SYSTEMS = {system.name: system for system in ENTRIES}
+# Names under which runs were recorded -> those of today.
+ALIASES = {
+    "CoV-RAG surer": "CoV-RAG, likelier answer",
+    "judge of other references": "verify, swapped references",
+    "judge of other answers": "verify, swapped answers",
+}
+
+
+def current_name(name: str) -> str:
+    """Today's name of a system, or of anything else that was recorded."""
+    return ALIASES.get(name, name)
 
 
 def find_system(name: str) -> System:
     """The entry of that name."""
+    name = current_name(name)
     if name not in SYSTEMS:
         raise ValueError(f"system {name!r} is not known; use some of {', '.join(SYSTEMS)}")
     return SYSTEMS[name]
@@ -104,4 +123,4 @@ def palette() -> dict[str, str]:
 
 def adapter_of(name: str) -> str:
     """The adapter that a system answers with; "" also for what is no system, such as a search without a model."""
-    return SYSTEMS[name].adapter if name in SYSTEMS else ""
+    return SYSTEMS[current_name(name)].adapter if current_name(name) in SYSTEMS else ""

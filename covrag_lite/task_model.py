@@ -76,15 +76,15 @@ class TaskModel:
 
     def guess(self, x: Sequence[str]) -> list[str]:
         """A sentence that might answer each question, from memory: words that the right passage may hold."""
-        return self.write("guess", [prompts.build_guess(one) for one in x], GUESS_TOKENS)
+        return self.write("guess", [prompts.build_alone("guess", one) for one in x], GUESS_TOKENS)
 
     def name_terms(self, x: Sequence[str]) -> list[str]:
         """The names and terms that each question is about."""
-        return self.write("terms", [prompts.build_terms(one) for one in x], GUESS_TOKENS)
+        return self.write("terms", [prompts.build_alone("terms", one) for one in x], GUESS_TOKENS)
 
     def name_options(self, x: Sequence[str]) -> list[str]:
         """Several possible answers to each question, from memory."""
-        return self.write("options", [prompts.build_options(one) for one in x], GUESS_TOKENS)
+        return self.write("options", [prompts.build_alone("options", one) for one in x], GUESS_TOKENS)
 
     def rewrite(self, x: Sequence[str]) -> list[str]:
         """Rewrite questions for a search engine, without having seen any passage."""
@@ -92,7 +92,7 @@ class TaskModel:
 
     def recall(self, x: Sequence[str]) -> list[str]:
         """Answer questions from memory alone."""
-        asked = [prompts.build_closed_book(one) for one in x]
+        asked = [prompts.build_alone("closed-book", one) for one in x]
         return self.write("closed-book", asked, self.settings.max_answer_tokens)
 
 

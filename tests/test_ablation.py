@@ -5,12 +5,11 @@ import pytest
 
 from covrag_lite import evaluate
 from covrag_lite.config import Config
-from covrag_lite.method import cov_rag
+from covrag_lite.method import Tools, cov_rag
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions
 from covrag_lite.tables import table5
-from covrag_lite.tools import Tools
 
 GOLD, OTHER = Passage("gold", "", "Stonebridge"), Passage("other", "", "nothing")
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from covrag_lite import metrics
-from covrag_lite.tables.verifier import DECAY, SCORES, fitted_judgments
+from covrag_lite.tables.verifier import DECAY, SCORES, fit_logistic, fitted_judgments
 
 
 def make_rows(n, seed, told):
@@ -26,7 +25,7 @@ def test_no_question_is_judged_by_weights_that_were_fitted_on_it():
     random = np.random.default_rng(2)
     rows = make_rows(40, 2, 0.0).assign(dataset=[f"set {i}" for i in range(40)], right=random.random(40) < 0.5)
     inputs = np.column_stack([rows[["expected_correctness", "likelihood"]], np.eye(40)])
-    weights = metrics.fit_logistic(inputs, rows.right.to_numpy(), DECAY, np.ones(40))
+    weights = fit_logistic(inputs, rows.right.to_numpy(), DECAY, np.ones(40))
     leaky = (inputs @ weights > 0) == rows.right
     honest = fitted_judgments(rows) == rows.right  # a set of its own for every question: all else is learnt by heart
     assert leaky.mean() > 0.9 and honest.mean() < 0.7

@@ -11,6 +11,8 @@ from covrag_lite.prompts import SCHEMA
 from covrag_lite.runs import cost
 from covrag_lite.runs.journal import Journal
 
+FOUR = config.Config().change(systems=("CoV-RAG",))  # two answers, and a verdict that takes as long as two
+
 
 class Counting(ScriptedModel):
     """Counts a hundred tokens read and ten written for every answer."""
@@ -30,9 +32,9 @@ def journal(tmp_path):
 
 
 def test_before_a_run_its_tokens_are_told_for_the_questions_that_are_left(journal):
-    said = cost.estimate(config.Model(), ["a", "b", "c"], 7, Counting(), journal)
+    said = cost.estimate(FOUR, ["a", "b", "c"], Counting(), journal)
     assert said.startswith("3 of 3 questions to do: at most ")
-    assert "2,100 tokens read and 210 written; " in said  # seven answers' worth each
+    assert "1,200 tokens read and 120 written; " in said  # four answers' worth each
 
 
 def test_after_a_run_what_it_used_is_told():
@@ -45,8 +47,8 @@ def test_after_a_run_what_it_used_is_told():
 def test_what_a_server_asks_for_is_told_before_and_after(journal, monkeypatch):
     model = Served()
     monkeypatch.setenv("ENDPOINT_PRICES", "1000,10000")
-    said = cost.estimate(config.Model(), ["a"], 7, model, journal)
-    assert "700 tokens read and 70 written, 1.4000 at ENDPOINT_PRICES" in said
+    said = cost.estimate(FOUR, ["a"], model, journal)
+    assert "400 tokens read and 40 written, 0.8000 at ENDPOINT_PRICES" in said
     assert cost.tell_spent(model, 1.0).endswith("100 tokens read and 10 written, 0.2000 at ENDPOINT_PRICES")
     monkeypatch.delenv("ENDPOINT_PRICES")
     assert cost.tell_spent(model, 1.0).endswith("(no ENDPOINT_PRICES)")

@@ -97,11 +97,13 @@ def test_gold_that_normalises_to_nothing_is_kept_with_a_warning(tmp_path):
 
 
 def test_one_question_of_a_set_or_ones_own_can_be_picked():
-    config = Config().change(dataset="entity", number=2)
+    config = Config().change(question="entity 2")
     assert pick_question(config) == load_questions(config.change(datasets=("entity",), n_questions=3))[2]
     assert pick_question(config.change(question="Who am I?")).answers == ("(not known)",)
-    with pytest.raises(ValueError, match="number is 150, but entity has questions 0 to 149"):
-        pick_question(config.change(number=150))
+    with pytest.raises(ValueError, match="question is 'entity 150', but entity has questions 0 to 149"):
+        pick_question(config.change(question="entity 150"))
+    with pytest.raises(ValueError, match="'entitty'"):
+        pick_question(config.change(question="entitty 2"))
 
 
 AGAIN = [{**row, "id": f"again {row['id']}", "question": row["question"].upper()} for row in TWENTY]

@@ -13,6 +13,7 @@ from covrag_lite.engine.weights import ENCODERS, MODELS
 FILES = sorted([*(ROOT / "covrag_lite").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
 # Folders, and files beside them, in which nothing imports torch, not even when it is called.
 WITHOUT_TORCH = ("data", "tables", "check", "records", "method", "metrics", "prompts", "systems", "synthesis")
+CORE = ("records", "prompts", "method", "synthesis", "qlora", "evaluate", "metrics")  # in the order of reading
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
 
 
@@ -90,6 +91,15 @@ def test_the_tables_and_the_check_load_without_torch():
     ]
     assert len(light) > 10
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT)
+
+
+def test_the_readme_tells_how_long_each_file_of_the_core_is():
+    told = dict(re.findall(r"^\| `(\w+\.py)` \| (\d+) \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    lines = {name: len((ROOT / "covrag_lite" / name).read_text().splitlines()) for name in told}
+    assert list(told) == [f"{name}.py" for name in CORE]
+    for name, n in lines.items():
+        assert abs(n - int(told[name])) <= 0.1 * n, f"README.md says that {name} has {told[name]} lines; write {n}"
+    assert sum(lines.values()) <= 1500, "the core is to be read in half an hour"
 
 
 def test_licence_and_citation_are_there():

@@ -8,12 +8,13 @@ from covrag_lite import evaluate
 from covrag_lite.config import Config
 from covrag_lite.engine import prepare
 from covrag_lite.engine.local import LocalEngine
+from covrag_lite.method import by_revision, by_thresholds
 from covrag_lite.records import Prediction, Round
+from covrag_lite.runs import cost
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.systems import SYSTEMS, System
 from covrag_lite.tables import accuracy as tables
 from covrag_lite.task_model import TaskModel
-from covrag_lite.tools import by_revision, by_thresholds
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ def test_the_estimate_speaks_of_what_is_left(config, resources, questions):
     ],
 )
 def test_the_estimate_counts_what_the_systems_write_at_worst(config, systems, rounds, answers):
-    assert evaluate.count_answers(config.change(systems=systems, max_rounds=rounds)) == answers
+    assert cost.count_answers(config.change(systems=systems, max_rounds=rounds)) == answers
 
 
 def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources, questions, passages, tmp_path):

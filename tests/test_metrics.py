@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from covrag_lite import metrics
 
@@ -77,31 +78,18 @@ def test_values_on_no_grid_are_resampled_at_random_and_alike_each_time():
     assert low < mean < high and metrics.mean_bootstrap(values) == (mean, low, high)
 
 
-def test_tied_answers_share_the_best_or_the_average_place():
-    better = metrics.preferences(np.array([[[0.9, 0.5, 0.5, 0.1]], [[0.2, 0.2, 0.2, 0.2]]]))
-    assert metrics.ranks(better, "best").tolist() == [[1, 2, 2, 4], [1, 1, 1, 1]]
-    assert metrics.ranks(better, "average").tolist() == [[1, 2.5, 2.5, 4], [2.5] * 4]
-    with pytest.raises(ValueError, match="'worst' is not known"):
-        metrics.ranks(better, "worst")
+@pytest.mark.parametrize("gained, lost, n", [(25, 15, 150), (190, 170, 1600)])
+def test_the_smallest_visible_difference_is_seen_in_four_of_five_simulated_runs(gained, lost, n):
+    points, differing = metrics.smallest_visible(gained, lost, n), (gained + lost) / n
+    chances = [(differing + points / 100) / 2, (differing - points / 100) / 2, 1 - differing]
+    drawn = np.random.default_rng(0).multinomial(n, chances, size=1000)
+    seen = [binomtest(won, won + less).pvalue < 0.05 for won, less, _ in drawn.tolist()]
+    assert 0.76 < np.mean(seen) < 0.84
 
 
-def test_a_preference_needs_both_orders():
-    better = metrics.preferences(np.array([[[0.9, 0.5, 0.1], [0.8, 0.1, 0.5]]]))[0]
-    assert better.tolist() == [[0, 1, 1], [-1, 0, 0], [-1, 0, 0]]
-
-
-def test_kappa_is_the_one_computed_by_hand():
-    # Confusion, rows a and columns b: (-1,-1) 4, (-1,1) 1, (1,-1) 2, (1,1) 3.
-    # Agreed 0.7; by chance 0.5·0.6 + 0.5·0.4 = 0.5.
-    a = np.array([-1] * 5 + [1] * 5)[:, None]
-    b = np.array([-1] * 4 + [1] + [-1] * 2 + [1] * 3)[:, None]
-    value, low, high = metrics.kappa(a, b)
-    assert value == pytest.approx(0.4) and low < 0.4 < high <= 1
-    # A tie is half a disagreement: seen cost (1 + 0) / 2.
-    # By chance, a is -1 half of the time and 1 half, b is 0 and 1: (1 + 2 + 1 + 0) / 4.
-    assert metrics.kappa(np.array([[-1], [1]]), np.array([[0], [1]]))[0] == pytest.approx(1 - 0.5 / 1)
-    assert metrics.kappa(a, a)[0] == 1
-    assert np.isnan(metrics.kappa(a * 0, a * 0)[0])
+def test_more_questions_show_less_and_five_that_differ_show_nothing():
+    assert metrics.smallest_visible(60, 60, 400) > metrics.smallest_visible(240, 240, 1600)
+    assert np.isnan(metrics.smallest_visible(5, 0, 400)) and not np.isnan(metrics.smallest_visible(6, 0, 400))
 
 
 def test_auroc_counts_pairs_and_ties_half():

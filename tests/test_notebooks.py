@@ -1,4 +1,7 @@
-"""Every notebook is thin, takes its defaults from config.py, and runs from both folders on a tiny model."""
+"""Every notebook is thin, takes its defaults from config.py, and runs from both folders on a tiny model.
+
+One goes through papermill as a user runs it; of the others the code cells are run here, which starts no kernel.
+"""
 
 import ast
 import json
@@ -8,8 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib import pyplot
+from papermill import cli
 
 from benchmarks import options
+from covrag_lite import command
 from covrag_lite.check import check
 from covrag_lite.config import ROOT, Config, from_notebook
 
@@ -80,6 +86,7 @@ WRITTEN = {
     "browse": set(),
 }
 FROM_ITS_FOLDER = {"table2", "explore", "train"}  # as JupyterLab runs them; the others as papermill does, from the root
+BY_PAPERMILL = "table2"
 
 
 def cells(path):
@@ -113,20 +120,38 @@ def test_a_notebooks_parameters_are_the_defaults_of_config(path):
         assert from_notebook(given) == Config()
 
 
-def papermill(notebook, output, folder, **parameters):
+def papermill(notebook, output, folder, parameters):
     """Run a notebook as a user does."""
-    command = [str(Path(sys.executable).parent / "papermill"), str(notebook)]
-    if output:
-        command.append(str(output))
-    command.append("--no-progress-bar")
+    command = [str(Path(sys.executable).parent / "papermill"), str(notebook), str(output), "--no-progress-bar"]
     for name, value in parameters.items():
         command += ["-p", name, str(value)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
+def run_cells(path, parameters):
+    """Run a notebook's code cells in this process; the parameters stand after its own, where papermill puts them."""
+    names = {"__name__": "__main__", "display": show}
+    for tags, source, _ in cells(path):
+        *lines, last = ast.parse(source).body
+        shown = isinstance(last, ast.Expr) and not source.rstrip().endswith(";")
+        exec(compile(ast.Module(lines if shown else [*lines, last], []), path.name, "exec"), names)
+        if shown:
+            show(eval(compile(ast.Expression(last.value), path.name, "eval"), names))
+        if "parameters" in tags:
+            names |= parameters
+    pyplot.close("all")
+
+
+def show(*values):
+    """Write out values as a notebook would show them."""
+    for value in values:
+        for form in ("_repr_html_", "__repr__"):
+            getattr(value, form, str)()
+
+
 def places(tmp_path):
     """Parameters that keep everything a run writes under a folder of its own."""
-    return {"runs": tmp_path / "runs", "figures": tmp_path / "figures", "name": "toy"}
+    return {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures"), "name": "toy"}
 
 
 def build_library(folder):
@@ -151,11 +176,15 @@ def test_a_notebook_runs_and_what_it_writes_follows_from_what_it_records(
 ):
     monkeypatch.setenv("COVRAG_CACHE", str(tmp_path / "cache"))
     build_library(tmp_path / "library")
-    own = {name: str(value).format(tmp=tmp_path, encoder=tiny_encoder) for name, value in SMALL[path.stem].items()}
+    own = {"model": str(tiny_folder)} | places(tmp_path) | SMALL[path.stem]
+    own = {n: v.format(tmp=tmp_path, encoder=tiny_encoder) if isinstance(v, str) else v for n, v in own.items()}
     folder = path.parent if path.stem in FROM_ITS_FOLDER else ROOT
-    notebook = path.relative_to(folder)
-    result = papermill(notebook, tmp_path / "out.ipynb", folder, model=tiny_folder, **places(tmp_path), **own)
-    assert result.returncode == 0, result.stderr[-3000:]
+    if path.stem == BY_PAPERMILL:
+        result = papermill(path.name, tmp_path / "out.ipynb", folder, own)
+        assert result.returncode == 0, result.stderr[-3000:]
+    else:
+        monkeypatch.chdir(folder)
+        run_cells(path, own)
     assert written(tmp_path) == WRITTEN[path.stem]
     assert check(tmp_path)[0] == []
     if path.stem == "train":
@@ -166,8 +195,7 @@ def test_a_notebook_runs_and_what_it_writes_follows_from_what_it_records(
 
 def test_table3_judges_recorded_answers_without_a_model_and_writes_everything(tmp_path):
     answers = Config().judging.predictions
-    result = papermill("table3.ipynb", tmp_path / "out.ipynb", ROOT / "notebooks", n_judged=2, **places(tmp_path))
-    assert result.returncode == 0, result.stderr[-3000:]
+    run_cells(ROOT / "notebooks" / "table3.ipynb", places(tmp_path) | {"n_judged": 2})
     assert written(tmp_path) == WRITTEN["table3"]
     assert not (tmp_path / "runs").exists()
     shutil.copytree(ROOT / "results" / answers, tmp_path / "results" / answers)
@@ -176,23 +204,23 @@ def test_table3_judges_recorded_answers_without_a_model_and_writes_everything(tm
     assert "figures/toy/table3.manifest.json: not checked" not in "\n".join(notes)
 
 
-@pytest.mark.parametrize(
-    "parameters, sentence",
-    [({"n_question": 4}, "did you mean 'n_questions'"), ({"n_questions": "four"}, "must be a whole number")],
-)
-def test_a_bad_parameter_stops_papermill_before_any_work(parameters, sentence, tmp_path):
-    notebook = ROOT / "notebooks" / "table2.ipynb"
-    result = papermill(notebook, tmp_path / "out.ipynb", ROOT, runs=tmp_path / "runs", **parameters)
+def test_a_bad_parameter_stops_papermill_before_any_work(tmp_path):
+    given = {"n_question": 4, "runs": tmp_path / "runs"}
+    result = papermill(ROOT / "notebooks" / "table2.ipynb", tmp_path / "out.ipynb", ROOT, given)
     assert result.returncode != 0
-    assert sentence in result.stderr
+    assert "did you mean 'n_questions'" in result.stderr
     assert not (tmp_path / "runs").exists()
 
 
-def test_papermill_needs_no_output_path(tmp_path):
-    notebook = tmp_path / f"nothing_to_do_{tmp_path.name}.ipynb"
-    metadata = json.loads(NOTEBOOKS[0].read_text())["metadata"]
-    empty = {"cells": [], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-    notebook.write_text(json.dumps(empty))
-    result = papermill(notebook, None, tmp_path)
-    assert result.returncode == 0, result.stderr[-3000:]
-    (ROOT / "runs" / "executed" / notebook.name).unlink()  # it is there
+@pytest.mark.parametrize(
+    "words, output", [([], True), (["out.ipynb"], False), (["--help-notebook"], False), (["-p", "k", "1"], True)]
+)
+def test_papermill_needs_no_output_path(words, output, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(cli.papermill, "main", lambda args, prog_name: ran.append(args))
+    notebook, ran = str(NOTEBOOKS[0]), []
+    monkeypatch.setattr(sys, "argv", ["papermill", notebook, *words])
+    command.papermill()
+    made = [str(tmp_path / "runs" / "executed" / NOTEBOOKS[0].name)] if output else []
+    assert ran == [[notebook, *made, *words]]
+    assert ("executed copy: " in capsys.readouterr().err) == output

@@ -122,6 +122,15 @@ def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predicti
     assert tables.notes(loaded) == tables.notes(frame)
 
 
+def test_records_under_an_earlier_name_of_a_system_are_read_under_todays(predictions, questions, passages, tmp_path):
+    old = [replace(p, system="CoV-RAG surer") for p in predictions if p.system == "CoV-RAG"]
+    save_predictions(tmp_path / "p.gz", old)
+    save_outcomes(tmp_path / "o.gz", old)
+    told = load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.gz"))
+    for made in (load_predictions(tmp_path / "p.gz", questions, passages), told):
+        assert {p.system for p in made} == {"CoV-RAG, likelier answer"} and len(made) == len(old)
+
+
 def words(text):
     return " ".join(re.findall(r"\w+", text.lower()))
 

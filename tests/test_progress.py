@@ -26,6 +26,8 @@ def log(monkeypatch, capsys):
 def test_a_log_gets_one_line_for_many_steps(log):
     assert list(track(range(500), "answer", "batch", total=500)) == list(range(500))
     assert re.fullmatch(r"answer: 500 batches in \d+ s\n", log())
+    list(track(["a"], "answer", "prompt", total=1))
+    assert log().startswith("answer: 1 prompt in ")
 
 
 def test_the_line_ends_with_where_things_stand(log):
@@ -33,11 +35,6 @@ def test_the_line_ends_with_where_things_stand(log):
     for number in track(range(4), "train", "step", total=7, done=3, state=lambda: f"loss {seen[-1]}"):
         seen.append(number)
     assert re.fullmatch(r"train: 4 steps in \d+ s, loss 3\n", log())
-
-
-def test_one_step_is_not_called_several(log):
-    list(track(["a"], "answer", "prompt", total=1))
-    assert log().startswith("answer: 1 prompt in ")
 
 
 def test_nothing_to_do_is_not_worth_a_line(log, monkeypatch):

@@ -24,72 +24,33 @@ def test_a_prediction_shows_itself_as_html(prediction):
     assert text.count("✓ gold") == 1
 
 
-def in_question(one, text):
-    return replace(one, question=replace(one.question, question=text))
+def ask(one, **changes):
+    return replace(one, question=replace(one.question, **changes))
 
 
-def in_gold_answer(one, text):
-    return replace(one, question=replace(one.question, answers=(text,)))
-
-
-def in_id(one, text):
-    return replace(one, question=replace(one.question, id=text))
-
-
-def in_system(one, text):
-    return replace(one, system=text)
-
-
-def in_first_round(one, **changes):
+def go(one, **changes):
     return replace(one, rounds=(replace(one.rounds[0], **changes), one.rounds[1]))
 
 
-def in_query(one, text):
-    return in_first_round(one, query=text)
+PLACES = {
+    "question": lambda one, text: ask(one, question=text),
+    "gold answer": lambda one, text: ask(one, answers=(text,)),
+    "id": lambda one, text: ask(one, id=text),
+    "system": lambda one, text: replace(one, system=text),
+    "query": lambda one, text: go(one, query=text),
+    "answer": lambda one, text: go(one, answer=text),
+    "note": lambda one, text: go(one, note=text),
+    "title": lambda one, text: go(one, passages=(Passage("p", text, "text"),)),
+    "passage": lambda one, text: go(one, passages=(Passage("p", "title", text),)),
+    "revised question": lambda one, text: go(one, verdict=replace(VERDICT, revised_question=text)),
+    "judgment": lambda one, text: go(one, verdict=replace(VERDICT, judgment=text)),
+    "unparsed verdict": lambda one, text: go(one, verdict=parse_verdict(text)),
+}
 
 
-def in_answer(one, text):
-    return in_first_round(one, answer=text)
-
-
-def in_title(one, text):
-    return in_first_round(one, passages=(Passage("p", text, "text"),))
-
-
-def in_passage(one, text):
-    return in_first_round(one, passages=(Passage("p", "title", text),))
-
-
-def in_revised_question(one, text):
-    return in_first_round(one, verdict=replace(VERDICT, revised_question=text))
-
-
-def in_judgment(one, text):
-    return in_first_round(one, verdict=replace(VERDICT, judgment=text))
-
-
-def in_unparsed_verdict(one, text):
-    return in_first_round(one, verdict=parse_verdict(text))
-
-
-@pytest.mark.parametrize(
-    "put",
-    [
-        in_question,
-        in_gold_answer,
-        in_id,
-        in_system,
-        in_query,
-        in_answer,
-        in_title,
-        in_passage,
-        in_revised_question,
-        in_judgment,
-        in_unparsed_verdict,
-    ],
-)
-def test_whatever_text_a_prediction_holds_is_escaped(prediction, put):
-    text = put(prediction, "<img src='x' onerror=alert(1)> & co")._repr_html_()
+@pytest.mark.parametrize("place", PLACES)
+def test_whatever_text_a_prediction_holds_is_escaped(prediction, place):
+    text = PLACES[place](prediction, "<img src='x' onerror=alert(1)> & co")._repr_html_()
     assert "<img" not in text
     assert "&lt;img src=&#x27;x&#x27; onerror=alert(1)&gt; &amp; co" in text
 

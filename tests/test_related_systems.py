@@ -6,6 +6,7 @@ import pytest
 
 from covrag_lite.config import Model
 from covrag_lite.engine.interface import Completion
+from covrag_lite.method import Tools
 from covrag_lite.records import Passage
 from covrag_lite.related import prompts
 from covrag_lite.related.a2r import a2r, assess, read_statements
@@ -14,7 +15,6 @@ from covrag_lite.related.fave import chain_of_queries, fave, rate, union_of_quer
 from covrag_lite.related.tools import RelatedTools
 from covrag_lite.runs.journal import Journal
 from covrag_lite.task_model import TaskModel
-from covrag_lite.tools import Tools
 
 WRITER, BORN, LONG = "who wrote the copper lanterns", "wher was edit marow born", "how long is the River Stell?"
 

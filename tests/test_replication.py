@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from covrag_lite import recipe, replication
+from covrag_lite import config, recipe, replication
 from covrag_lite.plan import hold_to
 from covrag_lite.records import Sample
 
@@ -105,6 +105,23 @@ def test_other_parameters_than_it_was_begun_with_are_refused_and_what_is_done_st
     with pytest.raises(ValueError, match="begun with other parameters: epochs was 1 and is 5; take those, or another"):
         replication.replicate(again, ["data", "rag"])
     assert log == [(1, "data")]
+
+
+def test_a_plan_of_an_earlier_version_goes_on_and_one_with_another_constant_is_named(plans, log, monkeypatch):
+    replication.replicate(plans[:1], ["data"])
+    file = plans[0].folder / "plan.json"
+    begun = json.loads(file.read_text())
+    monkeypatch.setitem(config.CONSTANTS, "warmth", 0.05)
+    monkeypatch.setitem(config.RENAMED, "times", lambda n: {"epochs": n})
+    begun["parameters"] |= {"times": begun["parameters"].pop("epochs"), "warmth": 0.05, "question": "", "number": 1}
+    begun["plan"]["table2"] = ["CoV-RAG surer" if "likelier" in name else name for name in begun["plan"]["table2"]]
+    file.write_text(json.dumps(begun))
+    replication.replicate(plans[:1], ["data", "rag"])
+    assert log == [(1, "data"), (1, "rag")]
+    for name, value, said in (("warmth", 0.5, "warmth was 0.5 and is 0.05"), ("times", 9, "epochs was 9 and is 1")):
+        file.write_text(json.dumps(begun | {"parameters": begun["parameters"] | {name: value}}))
+        with pytest.raises(ValueError, match=f"begun with other parameters: {said}; take those, or another"):
+            hold_to(plans[0])
 
 
 def test_a_command_that_failed_before_anything_was_made_has_begun_nothing(tmp_path, log, plans):

@@ -6,19 +6,25 @@ from dataclasses import replace
 import pytest
 
 from covrag_lite import systems
-from covrag_lite.baselines import closed_book, rag, start_revise
-from covrag_lite.controls import (
-    hand_on,
-    judge_other_answers,
-    judge_other_references,
-    shuffle_revisions,
+from covrag_lite.config import Config, from_manifest, from_notebook
+from covrag_lite.method import (
+    Tools,
+    by_fitted_thresholds,
+    by_revision,
+    by_thresholds,
+    closed_book,
+    cov_rag,
+    keep_likelier,
+    never,
+    rag,
     shuffled,
+    start_revise,
+    swap_answers,
+    swap_references,
     verify_only,
 )
-from covrag_lite.method import cov_rag
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Round
-from covrag_lite.tools import Tools, by_doubt, by_revision, by_thresholds, keep_likelier, never
 
 WRITER, BIRTHPLACE = "who wrote the copper lanterns", "wher was edit marow born"
 REVISED = "Where was Edith Marrow born?"
@@ -126,15 +132,15 @@ def test_sigma_by_thresholds_wants_every_threshold_crossed():
         assert not sigma(one), name
 
 
-def test_sigma_by_doubt_wants_every_expectation_and_the_likelihood_below_its_threshold():
+def test_sigma_by_fitted_thresholds_wants_every_expectation_and_the_likelihood_below_its_threshold():
     told = replace(FALSE, probabilities={"reference_correctness": 0.4, "correctness": 0.3})
     one = verified(told, likelihood=-0.5)
-    assert by_doubt()(one)
-    assert by_doubt(0.41, 0.31, -0.4)(one)
+    assert by_fitted_thresholds()(one)
+    assert by_fitted_thresholds(0.41, 0.31, -0.4)(one)
     for strict in ({"reference": 0.4}, {"correctness": 0.3}, {"likelihood": -0.5}):
-        assert not by_doubt(**strict)(one), strict
-    assert by_doubt(likelihood=-9.0)(verified(told))  # a likelihood that is not known stops nothing
-    assert not by_doubt()(verified(TRUE))
+        assert not by_fitted_thresholds(**strict)(one), strict
+    assert by_fitted_thresholds(likelihood=-9.0)(verified(told))  # a likelihood that is not known stops nothing
+    assert not by_fitted_thresholds()(verified(TRUE))
 
 
 def test_the_surer_answer_counts_and_the_rounds_stay_as_they_were(two, script):
@@ -157,7 +163,7 @@ def test_an_unparsed_verdict_revises_nothing():
     rubbish = parse_verdict("I think the answer is fine.")
     assert not by_revision(verified(rubbish))
     assert not by_thresholds()(verified(rubbish))
-    assert not by_doubt()(verified(rubbish))
+    assert not by_fitted_thresholds()(verified(rubbish))
 
 
 def test_start_revise_searches_with_the_rewrite_and_answers_the_first_question(two, script):
@@ -172,11 +178,6 @@ def test_closed_book_sees_no_passage(two, script):
     made = closed_book(two, script.tools())
     assert script.stages() == ["recall"]
     assert all(p.rounds[0].passages == () and p.rounds[0].query == "" for p in made)
-
-
-def test_shuffled_revisions_stay_where_they_were_and_ask_for_something_else():
-    said = [replace(FALSE, revised_question=text) for text in ("a?", "", "b?", "c?")]
-    assert [one.revised_question for one in shuffle_revisions(said)] == ["b?", "", "c?", "a?"]
 
 
 def test_the_shuffled_control_searches_as_often_as_cov_rag_but_for_another_question(questions, passages):
@@ -197,7 +198,7 @@ def test_to_verify_only_is_to_search_once(two, script):
     assert [p.rounds[0].verdict for p in made] == [TRUE, FALSE]
 
 
-def test_the_judge_of_other_references_sees_its_own_answers_beside_the_next_questions_passages(two, script):
+def test_swapped_references_are_the_next_questions_passages_beside_ones_own_answer(two, script):
     seen = []
 
     def verify(x, k, y):
@@ -205,23 +206,22 @@ def test_the_judge_of_other_references_sees_its_own_answers_beside_the_next_ques
         return script.verify(x, k, y)
 
     tools = replace(script.tools(), verify=verify)
-    first, second = judge_other_references(two, tools)
+    first, second = swap_references(two, tools)
     assert seen == [[second.rounds[0].passages, first.rounds[0].passages]]
     assert script.log[2] == ("verify", [WRITER, BIRTHPLACE], [first.answer, second.answer])
     assert [first.answer, second.answer] == script.answer([WRITER, BIRTHPLACE], seen[0][::-1])
     assert len(first.rounds) == len(second.rounds) == 1
 
 
-def test_the_judge_of_other_answers_is_shown_answers_to_other_questions_of_the_set(questions, script):
-    two = [replace(question, dataset="one") for question in questions[:2]]
-    made = judge_other_answers(two, replace(script.tools(), likelihoods=lambda x, k: [-1.0] * len(x)))
-    own = script.answer([WRITER, BIRTHPLACE], [p.rounds[0].passages for p in made])
-    assert [p.answer for p in made] == own[::-1]
-    assert [p.rounds[0].likelihood for p in made] == [None, None]  # the model has written neither here
-
-
-def test_an_answer_is_handed_on_within_its_set_and_to_a_question_that_has_another():
-    assert hand_on(["a", "a", "b", "x"], ["one", "one", "one", "two"]) == ["b", "b", "a", "x"]
+def test_a_swapped_answer_is_the_next_other_one_of_the_same_set(questions, script):
+    asked = [replace(questions[0], dataset=name) for name in ("one", "one", "one", "two")]
+    tools = replace(
+        script.tools(), answer=lambda x, k: ["a", "a", "b", "x"][: len(x)], likelihoods=lambda x, k: [-1.0] * len(x)
+    )
+    made = swap_answers(asked, tools)
+    assert [p.answer for p in made] == ["b", "b", "a", "x"]
+    assert script.log[1][2] == ["b", "b", "a", "x"]  # what the judge was shown
+    assert {p.rounds[0].likelihood for p in made} == {None}  # the model has not written it here
 
 
 def test_algorithm_1_fits_on_one_screen():
@@ -238,3 +238,14 @@ def test_every_entry_is_found_by_its_name_and_drawn_in_a_colour_of_its_own():
     assert systems.adapter_of("clean wording") == ""  # no system
     with pytest.raises(ValueError, match="system 'GPT-9' is not known; use some of closed-book, RAG"):
         systems.find_system("GPT-9")
+
+
+def test_a_system_is_still_found_by_the_name_under_which_it_was_recorded():
+    assert set(systems.ALIASES.values()) <= set(systems.SYSTEMS) and not set(systems.ALIASES) & set(systems.SYSTEMS)
+    assert systems.find_system("CoV-RAG surer").name == "CoV-RAG, likelier answer"
+    assert systems.adapter_of("CoV-RAG surer") == "cov"
+    assert Config().change(systems=("RAG",)).chain == from_manifest({"systems": ["RAG"]}).chain
+    assert from_manifest({"systems": ["CoV-RAG surer"]}).chain.systems == ("CoV-RAG, likelier answer",)
+    # On the command line semicolons part names that hold a comma.
+    given = from_notebook({"systems": "RAG; CoV-RAG, likelier answer"})
+    assert given.chain.systems == ("RAG", "CoV-RAG, likelier answer")

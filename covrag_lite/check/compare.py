@@ -1,11 +1,13 @@
 """A recorded file beside the same file made anew: what differs, in words."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
+from covrag_lite.systems import ALIASES
 from covrag_lite.tables.reproduction import KEY
 
 
@@ -20,13 +22,13 @@ def compare_file(recorded: Path, made: Path) -> tuple[list[str], list[str]]:
         return list(compare_csv(recorded, made)), []
     if made.name.endswith(".facts.json"):
         return list(compare_facts(json.loads(recorded.read_text()), json.loads(made.read_text()))), []
-    return list(compare_text(recorded.read_text(), made.read_text())), []
+    return list(compare_text(*(with_current_names(file.read_text()) for file in (recorded, made)))), []
 
 
 def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
     """A line for each cell that differs."""
-    was = pd.read_csv(recorded, dtype=str, keep_default_na=False)
-    now = pd.read_csv(made, dtype=str, keep_default_na=False)
+    tables = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in (recorded, made))
+    was, now = (table.map(with_current_names) for table in tables)
     key = [name for name in KEY if name in now]
     old, new = _by_key(was, key), _by_key(now, key)
     assert len(new) == len(now), f"{', '.join(key)} do not tell the rows of {made.name} apart"
@@ -51,6 +53,13 @@ def compare_facts(recorded: dict[str, str], made: dict[str, str]) -> Iterator[st
         was, now = recorded.get(name, "nothing"), made.get(name, "nothing")
         if was != now:
             yield f"{name}: recorded {was}, recomputed {now}"
+
+
+def with_current_names(text: str) -> str:
+    """A recorded text with today's names of systems, and its columns no wider than they need to be."""
+    for old, new in ALIASES.items():
+        text = text.replace(old, new)
+    return re.sub(r"-{3,}", "---", re.sub(" {2,}", " ", text))
 
 
 def _by_key(table: pd.DataFrame, key: list[str]) -> dict[tuple[str, ...], dict[str, str]]:

@@ -70,14 +70,15 @@ def load_passages(config: Config) -> list[Passage]:
 
 
 def pick_question(config: Config) -> Question:
-    """The one question to explore: the user's own, which has no gold answer, or one of a set."""
-    wanted = config.explore
-    if wanted.question:
-        return Question("own", wanted.dataset, wanted.question, ("(not known)",))
-    rows = load_questions(config.change(datasets=(wanted.dataset,), n_questions=0))
-    if not 0 <= wanted.number < len(rows):
-        raise ValueError(f"number is {wanted.number}, but {wanted.dataset} has questions 0 to {len(rows) - 1}")
-    return rows[wanted.number]
+    """The one question to explore: one of a set, or the user's own, which has no gold answer."""
+    asked = config.explore.question
+    name, _, number = asked.rpartition(" ")
+    if not name or " " in name or not number.isdigit():
+        return Question("own", "own", asked, ("(not known)",))
+    rows = load_questions(config.change(datasets=(name,), n_questions=0))
+    if int(number) >= len(rows):
+        raise ValueError(f"question is {asked!r}, but {name} has questions 0 to {len(rows) - 1}")
+    return rows[int(number)]
 
 
 def reserved_texts(config: Config) -> set[str]:

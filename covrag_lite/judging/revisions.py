@@ -12,6 +12,7 @@ import pandas as pd
 from covrag_lite import metrics, prompts
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
+from covrag_lite.judging import agreement
 from covrag_lite.judging.ballots import ask, parse_object
 from covrag_lite.records import Prediction
 from covrag_lite.runs.journal import Journal
@@ -85,5 +86,5 @@ def _compare(replies: Sequence[str], good: Sequence[bool]) -> tuple:
         right = held.mean()
         low, high = metrics.wilson(int(held.sum()), n)
         same = (held == counted).mean()
-    k, _, _ = metrics.kappa(held[:, None], counted[:, None])
+    k, _, _ = agreement.kappa(held[:, None], counted[:, None])
     return n, 100 * right, 100 * low, 100 * high, len(replies) - n, 100 * np.mean(good), 100 * same, k

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from covrag_lite import metrics
+from covrag_lite.method import Tools
 from covrag_lite.records import CITATION, Passage, Prediction, Question, Round
 from covrag_lite.related.relevance import Entail
-from covrag_lite.tools import Tools
 
 REFINEMENTS = 2  # K
 ENOUGH = 0.8  # the mean of the aspects from which on an answer stays as it is

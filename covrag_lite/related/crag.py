@@ -9,9 +9,9 @@ rather than none.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.related.relevance import SENTENCE_END, Score
-from covrag_lite.tools import Tools
 
 CORRECT, INCORRECT, AMBIGUOUS = "Correct", "Incorrect", "Ambiguous"
 SENTENCES = 2  # of a strip

@@ -8,9 +8,9 @@ prompted, not tuned by preferences, as in the paper's StrategyQA rows; fewer ses
 
 from collections.abc import Sequence
 
+from covrag_lite.method import Tools
 from covrag_lite.records import CITATION, Passage, Prediction, Question, Round
 from covrag_lite.related.prompts import SUB_QUESTIONS
-from covrag_lite.tools import Tools
 
 SESSIONS = 4  # sampled plans a question; the paper has 8
 M = 2  # documents a sub-question is answered from

@@ -19,6 +19,7 @@ from covrag_lite.data import load_passages
 from covrag_lite.data.corpus import read_corpus
 from covrag_lite.engine import weights
 from covrag_lite.evaluate import Resources
+from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.related import prompts
 from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
@@ -26,7 +27,6 @@ from covrag_lite.retrieval import is_retriever, load_retriever
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel
-from covrag_lite.tools import Tools
 
 DEPTH = 3  # times as many passages of the same corpus, where the wider search has no other
 HEADS = ("evaluator", "entailment")

@@ -1,31 +1,21 @@
-"""What a run will cost and has cost: seconds, tokens, and money where the model is behind a server.
-
-`evaluation` asks before a table is run and tells after it. Prices come from ENDPOINT_PRICES (`model.endpoint`).
-"""
+"""What a run will cost and has cost: seconds, tokens, and money where the model is behind a server."""
 
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from covrag_lite import config
+from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine
+from covrag_lite.method import closed_book, rag
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import peak_memory
+from covrag_lite.systems import find_system
 from covrag_lite.task_model import keys_of
 
 
-def estimate(
-    settings: config.Model,
-    asked: Sequence[str],
-    answers_each: int,
-    model: Engine,
-    journal: Journal,
-) -> str:
-    """What a table costs at most whose first answers have these prompts, from one answer outside the journal.
-
-    A question takes at most as long as `answers_each` answers.
-    """
-    limit = settings.max_answer_tokens
+def estimate(config: Config, asked: Sequence[str], model: Engine, journal: Journal) -> str:
+    """What a table costs at most whose first answers have these prompts, from one answer outside the journal."""
+    limit = config.model.max_answer_tokens
     left = sum(key not in journal for key in keys_of("answer", asked, limit, model).values())
     if not left:
         return f"first answers to all {len(asked)} questions are journaled: only what is missing after them is computed"
@@ -36,12 +26,26 @@ def estimate(
     start = time.perf_counter()
     model.complete(sample, limit)
     each = (time.perf_counter() - start) / len(sample)
-    times = left * answers_each
+    times = left * count_answers(config)
     tokens = {name: times * (model.used[name] - before[name]) / len(sample) for name in model.used}
     return (
         f"{left} of {len(asked)} questions to do: at most {tell_time(times * each)} ({each:.1f} s an answer here, less "
         f"in full batches), {tell_tokens(tokens, model)}; {peak_memory():.1f} GB of memory so far"
     )
+
+
+def count_answers(config: Config) -> int:
+    """How many answers' time a question takes at worst; a verdict takes that of two, equal prompts that of one."""
+    chosen = [find_system(name) for name in config.chain.systems]
+    verifying = {system.adapter for system in chosen if system.verifies}
+    total = 0
+    for system in chosen:
+        rounds = config.change(**system.settings).chain.max_rounds
+        if system.verifies:
+            total += rounds + 2 * (rounds - 1)
+        elif system.run is not rag or system.adapter not in verifying:  # else its answers are the verified ones
+            total += 1 if system.run in (rag, closed_book) else 2
+    return total
 
 
 def tell_spent(model: Engine, seconds: float) -> str:

@@ -16,16 +16,8 @@ from covrag_lite.engine.interface import Engine
 from covrag_lite.systems import find_system
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "peft",
-    "bitsandbytes",
-    "bm25s",
-    "sentence-transformers",
-    "datasets",
-    "numpy",
-    "scipy",
-    "pandas",
+    *("torch", "transformers", "peft", "bitsandbytes"),
+    *("bm25s", "sentence-transformers", "datasets", "numpy", "scipy", "pandas"),
 )
 
 
@@ -46,7 +38,7 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
         "hardware": {
             "machine": platform.machine(),
             "cores": os.cpu_count(),
-            "gpu": name_gpu() if model.device == "cuda" else None,
+            "gpu": sys.modules["torch"].cuda.get_device_name() if model.device == "cuda" else None,
         },
         "wall_seconds": round(seconds, 1),
         "used": dict(model.used),
@@ -82,13 +74,6 @@ def hash_adapters(config: Config, model: Engine) -> dict[str, str]:
     wanted = {adapter for name in config.chain.systems for adapter in find_system(name).adapters}
     views = {name: model.with_adapter(name) for name in sorted(wanted)}
     return {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter}
-
-
-def name_gpu() -> str:
-    """What the GPU calls itself."""
-    import torch
-
-    return torch.cuda.get_device_name()
 
 
 def peak_memory() -> float:

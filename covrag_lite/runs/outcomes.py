@@ -8,18 +8,31 @@ import io
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import pandas as pd
 
 from covrag_lite import metrics, prompts
-from covrag_lite.runs.redaction import Index, core, hide, index_questions, show
-from covrag_lite.records import Outcome, Passage, Prediction, Question, Round, Verdict
-from covrag_lite.systems import adapter_of
-from covrag_lite.tools import expect
+from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
+from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
+from covrag_lite.systems import adapter_of, current_name
+from covrag_lite.method import expect
 
 _WORDS = {"True": True, "False": False, "": None}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one round, against the gold answers and passages; None where there is nothing to compare with."""
+
+    raw: bool | None
+    normalised: bool | None
+    whole: bool | None
+    gold: bool | None  # a gold passage was found
+    found: bool | None  # a passage holds an answer
+    words: bool | None  # a passage holds an answer in whole words
+    parsed: bool | None  # the verdict could be read
 
 
 def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
@@ -54,10 +67,9 @@ def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
 
 def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
     """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
-    table = pd.read_csv(io.StringIO(read_gzip(path)), keep_default_na=False, dtype=str).set_index(
-        ["system", "id", "round"]
-    )
-    known, made = table.to_dict("index"), []
+    table = pd.read_csv(io.StringIO(read_gzip(path)), keep_default_na=False, dtype=str)
+    table.system = table.system.map(current_name)
+    known, made = table.set_index(["system", "id", "round"]).to_dict("index"), []
     for p in outputs:
         rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
         outcomes = [Outcome(*(_WORDS[row[one.name]] for one in fields(Outcome))) for row in rows]
@@ -79,6 +91,7 @@ def _describe(p: Prediction) -> dict:
     before = outcome_of(p)
     after = outcome_of(p, p.kept) if p.revised else before
     verdicts = [one.verdict for one in p.rounds if one.verdict]
+    judged = verdicts[0] if verdicts and verdicts[0].parsed else None
     return dict(
         system=p.system,
         backbone=p.backbone,
@@ -102,18 +115,13 @@ def _describe(p: Prediction) -> dict:
         verdicts=len(verdicts),
         unparsed=sum(not verdict.parsed for verdict in verdicts),
         judgment=verdicts[0].judgment if verdicts else None,
-        expected_correctness=_expected(verdicts, "correctness"),
-        expected_reference=_expected(verdicts, "reference_correctness"),
+        expected_correctness=expect(judged, "correctness") if judged else None,
+        expected_reference=expect(judged, "reference_correctness") if judged else None,
         likelihood=first.likelihood,
         revised=p.revised,
         searched=bool(last.query or last.passages),
         query=last.query,
     )
-
-
-def _expected(verdicts: Sequence[Verdict], score: str) -> float | None:
-    """The first verdict's expectation of a score, else the score itself."""
-    return expect(verdicts[0], score) if verdicts and verdicts[0].parsed else None
 
 
 def form_of(kind: str) -> str:
@@ -154,7 +162,7 @@ def _to_json(one: Round, question: Question, others: Index) -> dict:
         row["note"] = one.note
     for name in ("query", "answer", "verdict", "note"):
         if row.get(name):
-            row[name] = hide(row[name], core(question.question), others)
+            row[name] = redact(row[name], core(question.question), others)
     if one.verdict and one.verdict.probabilities:
         row["probabilities"] = one.verdict.probabilities
     if one.likelihood is not None:
@@ -197,7 +205,7 @@ def load_predictions(
         adapter = adapter_of(row["system"])
         rounds = tuple(_from_json(one, question, asked, known, adapter) for one in row["rounds"])
         named = f"{backbone}+{adapter}" if adapter else backbone
-        made.append(Prediction(question, row["system"], rounds, named, row.get("kept", -1)))
+        made.append(Prediction(question, current_name(row["system"]), rounds, named, row.get("kept", -1)))
     return made
 
 
@@ -206,7 +214,7 @@ def _from_json(
 ) -> Round:
     """The round that was written, with its texts put back."""
     own, names = core(question.question), ("query", "answer", "verdict", "note")
-    texts = {name: show(one.get(name) or "", own, asked) for name in names}
+    texts = {name: restore(one.get(name) or "", own, asked) for name in names}
     query = question.question if one["query"] is None else texts["query"]
     passages = tuple(known[identity] for identity in one["passages"])
     verdict = None

@@ -1,4 +1,4 @@
-"""Questions out of what is recorded: a mark stands in the place of each, and is read again where they are at hand."""
+"""Redaction: in what is recorded a mark stands in the place of each question, and is resolved where the data is."""
 
 import os.path
 import re
@@ -32,68 +32,64 @@ def core(question: str) -> str:
     return question.rstrip("? ")
 
 
-def hide(text: str, asked: str, others: Index | None = None) -> str:
+def redact(text: str, asked: str, others: Index | None = None) -> str:
     """The text with a mark in place of the question, and of any other question of the run."""
     if asked:
         text = re.sub(re.escape(asked), lambda match: _mark(match[0], asked) or match[0], text, flags=re.IGNORECASE)
-        text = _hide_beginning(text, asked)
-        text = _hide_words(text, asked)
-    return _hide_others(text, others) if others else text
+        text = _redact_beginning(text, asked)
+        text = _redact_words(text, asked)
+    return _redact_others(text, others) if others else text
 
 
-def _hide_beginning(text: str, asked: str) -> str:
+def _redact_beginning(text: str, asked: str) -> str:
     """The text with a mark in place of a copy of the question that was cut off, as by a limit of tokens."""
-    words = list(WORD.finditer(asked))
+    words, found = list(WORD.finditer(asked)), []
     if len(words) <= COPIED:
         return text
-    made, done = [], 0
     for one in re.finditer(re.escape(asked[: words[COPIED - 1].end()]), text, re.IGNORECASE):
-        start = one.start()
-        length = len(os.path.commonprefix([text[start:].lower(), asked.lower()]))
-        found = text[start : start + length].rstrip()
-        mark = CUT_OFF.match(text[start + len(found) :]) and _mark(found, asked[: len(found)], length=len(found))
-        if mark:
-            made += [text[done:start], mark]
-            done = start + len(found)
-    return "".join([*made, text[done:]])
+        length = len(os.path.commonprefix([text[one.start() :].lower(), asked.lower()]))
+        copy = text[one.start() : one.start() + length].rstrip()
+        end = one.start() + len(copy)
+        found.append((one.start(), end, CUT_OFF.match(text[end:]) and _mark(copy, asked[: len(copy)], length=len(copy))))
+    return _put(text, found)
 
 
-def _hide_words(text: str, asked: str) -> str:
+def _redact_words(text: str, asked: str) -> str:
     """The text with a mark in place of the question in its own words but other signs between them, or cut off so."""
-    own, words = WORD.findall(asked.lower()), list(WORD.finditer(text))
+    own, words, found = WORD.findall(asked.lower()), list(WORD.finditer(text)), []
     lower = [one[0].lower() for one in words]
-    made, done = [], 0
     for i in range(len(words)) if len(own) > 2 else ():
-        if words[i].start() < done or lower[i : i + min(COPIED, len(own))] != own[:COPIED]:
-            continue
-        same = len(os.path.commonprefix([lower[i:], own]))
-        start, end = words[i].start(), words[i + same - 1].end()
-        mark = (same == len(own) or CUT_OFF.match(text[end:])) and _mark_words(text[start:end], asked)
-        if mark:
-            made += [text[done:start], mark]
-            done = end
-    return "".join([*made, text[done:]])
+        if lower[i : i + min(COPIED, len(own))] == own[:COPIED]:
+            same = len(os.path.commonprefix([lower[i:], own]))
+            start, end = words[i].start(), words[i + same - 1].end()
+            is_copy = same == len(own) or CUT_OFF.match(text[end:])
+            found.append((start, end, is_copy and _mark_words(text[start:end], asked)))
+    return _put(text, found)
 
 
-def _hide_others(text: str, others: Index) -> str:
-    words = list(WORD.finditer(text))
-    made, done = [], 0
+def _redact_others(text: str, others: Index) -> str:
+    """The text with a mark in place of every other question, to the letter or in its own words."""
+    words, found = list(WORD.finditer(text)), []
     for i, (one, following) in enumerate(zip(words, words[1:])):
-        if one.start() < done:
-            continue
         for question, identity in others.get((one[0].lower(), following[0].lower()), ()):
             start = one.start() - WORD.search(question).start()
-            found = text[start : start + len(question)] if start >= done else ""
-            mark = found.lower() == question.lower() and _mark(found, question, identity)
-            if not mark:
-                own = WORD.findall(question.lower())
-                found = text[one.start() : words[min(i + len(own), len(words)) - 1].end()]
-                start, is_same = one.start(), WORD.findall(found.lower()) == own
-                mark = is_same and _mark_words(found, question, identity)
-            if mark:
-                made += [text[done:start], mark]
-                done = start + len(found)
-                break
+            copy = text[start : start + len(question)] if start >= 0 else ""
+            if copy.lower() == question.lower():
+                found.append((start, start + len(copy), _mark(copy, question, identity)))
+            own = WORD.findall(question.lower())
+            end = words[min(i + len(own), len(words)) - 1].end()
+            if [word[0].lower() for word in words[i : i + len(own)]] == own:
+                found.append((one.start(), end, _mark_words(text[one.start() : end], question, identity)))
+    return _put(text, found)
+
+
+def _put(text: str, found: Iterable[tuple[int, int, str | None]]) -> str:
+    """The text with each mark in place of what stands from its start to its end, unless an earlier one covers that."""
+    made, done = [], 0
+    for start, end, mark in found:
+        if mark and start >= done:
+            made += [text[done:start], mark]
+            done = end
     return "".join([*made, text[done:]])
 
 
@@ -127,7 +123,7 @@ def _spell(capitals: int, question: str) -> str:
     return "".join(letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate(question))
 
 
-def show(text: str, asked: str, others: Mapping[str, Question] | None = None) -> str:
+def restore(text: str, asked: str, others: Mapping[str, Question] | None = None) -> str:
     """The text with the questions put back in the place of their marks; one that is not known stays hidden."""
 
     def spell(match: re.Match) -> str:

@@ -22,8 +22,8 @@ PAIRS = (
     ("RAG trained", "CoV-RAG-S"),
     ("RAG trained", "CoV-RAG"),
     ("CoV-RAG-S", "CoV-RAG"),
-    ("RAG trained", "CoV-RAG surer"),
-    ("CoV-RAG-S", "CoV-RAG surer"),
+    ("RAG trained", "CoV-RAG, likelier answer"),
+    ("CoV-RAG-S", "CoV-RAG, likelier answer"),
 )
 MEAN = "mean"  # in the place of a seed
 COLUMNS = ("what", "seed", "n", "value", "low", "high", "gained", "lost", "p")

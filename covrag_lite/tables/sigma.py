@@ -13,17 +13,17 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
+from covrag_lite.method import by_fitted_thresholds, keep_likelier
 from covrag_lite.records import Prediction
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import outcome_of
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.tables import Table
-from covrag_lite.tools import by_doubt, keep_likelier
 
 # What must lie below one of these; the first of each lets everything pass.
 SCORES = (1.01, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 LIKELIHOODS = (0.01, -0.05, -0.1, -0.15, -0.2, -0.25, -0.3, -0.4, -0.5, -0.7, -1.0)
-FAMILIES = {  # settings of `by_doubt`: reference, correctness, likelihood
+FAMILIES = {  # settings of `by_fitted_thresholds`: reference, correctness, likelihood
     "expected scores": list(product(SCORES, SCORES, LIKELIHOODS[:1])),
     "likelihood": list(product(SCORES[:1], SCORES[:1], LIKELIHOODS)),
     "expected scores and likelihood": list(product(SCORES, SCORES, LIKELIHOODS)),
@@ -96,5 +96,5 @@ def _right(prediction: Prediction, number: int) -> bool:
 
 def _fires(setting: tuple[float, float, float], predictions: Sequence[Prediction]) -> list[bool]:
     """Which questions these thresholds search again."""
-    sigma = by_doubt(*setting)
+    sigma = by_fitted_thresholds(*setting)
     return [sigma(p.rounds[0]) for p in predictions]

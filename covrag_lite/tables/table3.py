@@ -20,7 +20,7 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
-from covrag_lite.judging import ballots, rubric
+from covrag_lite.judging import agreement, ballots, rubric
 from covrag_lite.judging.answers import Answers, load_answers
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.recorded import Recorded, check_data
@@ -137,7 +137,7 @@ def preferred(scores: pd.DataFrame, judge: str, criterion: str, orders: Sequence
     systems = list(dict.fromkeys(rows.system))
     by_order = [table[order][systems].to_numpy() for order in dict.fromkeys(rows.order)]
     values = np.stack(by_order, axis=1)  # (questions, orders, systems)
-    better = metrics.preferences(-values if criterion == "bias" else values)
+    better = agreement.preferences(-values if criterion == "bias" else values)
     return pd.DataFrame(
         better.reshape(len(table), len(systems) ** 2),
         index=table.index,
@@ -162,7 +162,7 @@ def _rank_rows(better: pd.DataFrame, criterion: str, datasets: Sequence[str]) ->
     pairs = better.to_numpy().reshape(len(better), len(systems), len(systems))
     rows = []
     for measure, ties in (("rank", "best"), ("average rank", "average")):
-        places = metrics.ranks(pairs, ties)  # (questions, systems)
+        places = agreement.ranks(pairs, ties)  # (questions, systems)
         for system, own in zip(systems, places.T):
             known = find_values("table3", system, datasets) if measure == "rank" else {}
             rows.append((system, measure, len(own), *metrics.mean_bootstrap(own), known.get(criterion)))
@@ -247,7 +247,7 @@ def _agreement(one: pd.DataFrame, two: pd.DataFrame) -> tuple:
     both = one.index.intersection(two.index)
     ours = one.loc[both, pairs].to_numpy()
     theirs = two.loc[both, pairs].to_numpy()
-    k, low, high = metrics.kappa(ours, theirs)
+    k, low, high = agreement.kappa(ours, theirs)
     same = f"{100 * (ours == theirs).mean():.0f} %" if ours.size else "–"
     return len(both), ours.size // 2, same, f"{k:.2f}", f"[{low:.2f}, {high:.2f}]"
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.method import by_thresholds, keep_likelier
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, accuracy, failures, paper, pictures
 from covrag_lite.tables.verifier import judge_table
-from covrag_lite.tools import by_thresholds, keep_likelier
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import minimize
 
 from covrag_lite import metrics
 from covrag_lite.tables.accuracy import format_difference, minus
@@ -176,7 +177,7 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     judged = np.zeros(len(known), bool)
     for one in range(FOLDS):
         held = fold == one
-        weights = metrics.fit_logistic(inputs[~held], truth[~held], DECAY, np.ones((~held).sum()))
+        weights = fit_logistic(inputs[~held], truth[~held], DECAY, np.ones((~held).sum()))
         judged[held] = inputs[held] @ weights > 0
     return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
 
@@ -199,3 +200,16 @@ def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
         made |= {f"{name} n": str(row["n"]), f"{name} before": row["gold before"], f"{name} after": row["gold after"]}
         made |= {f"{name} delta": minus(row["delta"]), f"{name} interval": minus(row["95 % interval"])}
     return made
+
+
+def fit_logistic(inputs: np.ndarray, truth: np.ndarray, decay: np.ndarray | float, shares: np.ndarray) -> np.ndarray:
+    """The weights of a logistic regression; `shares` are the rows' in the loss, `decay` pulls weights towards 0."""
+    sign = np.where(truth, 1.0, -1.0)
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = sign * (inputs @ weights)
+        slope = inputs.T @ (-sign * shares / (1 + np.exp(margin)))
+        return shares @ np.logaddexp(0, -margin) + (decay * weights) @ weights / 2, slope + decay * weights
+
+    start, exactly = np.zeros(inputs.shape[1]), {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 10_000}
+    return minimize(loss, start, jac=True, method="L-BFGS-B", options=exactly).x
