@@ -1,6 +1,6 @@
 """What a run will cost and has cost: seconds, tokens, and money where the model is behind a server.
 
-`evaluation` asks before a table is run and tells after it. Prices come from ENDPOINT_PRICES (`model.endpoint`).
+Prices come from ENDPOINT_PRICES.
 """
 
 import time

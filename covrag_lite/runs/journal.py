@@ -2,7 +2,6 @@
 
 A line's key is a hash of everything the text depends on (weights, settings, stage, prompt). Lines are only ever added.
 A process killed while writing leaves at most one torn line at the end, which the next opening cuts off.
-`model.completion` reads and writes it.
 """
 
 import fcntl

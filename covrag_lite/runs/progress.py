@@ -1,7 +1,4 @@
-"""How far a long loop has come: a bar where somebody watches, one line in a log where nobody does.
-
-`model.completion` and `training.loop` wrap their loops in `track`.
-"""
+"""How far a long loop has come: a bar where somebody watches, one line in a log where nobody does."""
 
 import importlib.util
 import sys
