@@ -21,7 +21,8 @@ LIMIT = 24
 
 
 def load(folder, adapters, execution):
-    made = load_engine(config.Model(model=str(folder), adapters=str(adapters), max_revised_tokens=12, device="cpu"))
+    settings = {"adapters": str(adapters), "max_revised_tokens": 12, "device": "cpu", "quantize": "none"}
+    made = load_engine(config.Model(model=str(folder), **settings))
     made.execution = execution
     return made
 
@@ -31,10 +32,13 @@ def growing(tiny_folder, tiny_adapters):
     return load(tiny_folder, tiny_adapters, "eager")
 
 
-@pytest.fixture(params=["graph", "packed+graph"])
+@pytest.fixture
 def fixed(tiny_folder, tiny_adapters, request):
-    """A model that takes fixed steps, unrecorded where there is no CUDA, by transformers' layers or by our own."""
-    return load(tiny_folder, tiny_adapters, request.param)
+    """A model that takes fixed steps, unrecorded where there is no CUDA, by our own layers or by transformers'."""
+    return load(tiny_folder, tiny_adapters, getattr(request, "param", "packed+graph"))
+
+
+both = pytest.mark.parametrize("fixed", ["graph", "packed+graph"], indirect=True)
 
 
 def steps_of(model):
@@ -69,6 +73,7 @@ def thinning(growing, fixed, monkeypatch):
     return [*sorted(ends, key=ends.get) * 3, *(prompt for prompt in PROMPTS if prompt not in ends)][:14]
 
 
+@both
 @pytest.mark.parametrize("name", ["", "rag", "cov"])
 def test_fixed_steps_write_the_answers_of_growing_ones(growing, fixed, name):
     plain, view = growing.with_adapter(name), fixed.with_adapter(name)
@@ -81,6 +86,7 @@ def test_fixed_steps_write_the_answers_of_growing_ones(growing, fixed, name):
     assert alone == plain.complete(PROMPTS[:1], LIMIT)
 
 
+@both
 @pytest.mark.parametrize("name", ["", "cov"])
 def test_fixed_steps_write_the_verdicts_of_growing_ones(growing, fixed, name):
     plain, view = growing.with_adapter(name), fixed.with_adapter(name)
@@ -164,6 +170,7 @@ class Noted(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+@both
 def test_nothing_in_a_step_moves_grows_or_waits(fixed):
     writer = writer_of(fixed)
     writer.next_tokens(None, lambda rows, logits: logits.max(1))
@@ -238,7 +245,7 @@ def test_layers_of_our_own_that_cannot_be_recorded_give_way_to_those_of_transfor
             raise RuntimeError("no compiler here")
         return recorder.record(step, rows)
 
-    assert (steps_of(fixed).functions is None) == (fixed.loaded.execution == "graph")
+    assert steps_of(fixed).functions is not None
     steps_of(fixed).recorder = SimpleNamespace(record=record)
     expected = growing.complete(PROMPTS, LIMIT)
     assert fixed.complete(PROMPTS, LIMIT) == expected
@@ -248,9 +255,8 @@ def test_layers_of_our_own_that_cannot_be_recorded_give_way_to_those_of_transfor
 
 def test_layers_of_our_own_that_compute_something_else_are_found_out(growing, fixed, recorder):
     steps_of(fixed).recorder = recorder
-    if steps_of(fixed).functions is not None:
-        wrong = vars(steps_of(fixed).functions) | {"gated": lambda gate, up: gate + up}
-        steps_of(fixed).functions = SimpleNamespace(**wrong)
+    wrong = vars(steps_of(fixed).functions) | {"gated": lambda gate, up: gate + up}
+    steps_of(fixed).functions = SimpleNamespace(**wrong)
     assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
     assert steps_of(fixed).functions is None and not steps_of(fixed).is_given_up
 
@@ -312,6 +318,7 @@ def recorder(monkeypatch):
     return cuda_graphs.Recorder()
 
 
+@both
 def test_recording_a_step_leaves_it_where_it_was(growing, fixed, recorder):
     steps_of(fixed).recorder = recorder
     assert fixed.fill(PROMPTS, SCHEMA, 12) == growing.fill(PROMPTS, SCHEMA, 12)
