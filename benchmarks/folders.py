@@ -1,11 +1,11 @@
-"""Model folders with the weights in 4 bits already: what every way of training reads, so that all have the same base.
+"""Model folders with the weights in 4 bits: what every way of training reads, so that all have the same base.
 
-A shape of `shapes` has random weights; a folder or a GGUF file has its own, which are quantised once. `peers`
-and `holding` let a process of its own call `write_folder` before they measure.
+A shape has random weights; a folder or a GGUF file has its own, which are quantised once. A process of its own
+writes a folder and gives its memory back: `python -m benchmarks.folders <a task as JSON>`.
 """
 
-import os
-import shutil
+import json
+import sys
 from pathlib import Path
 
 import torch
@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     BitsAndBytesConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -22,7 +21,7 @@ from transformers import (
 
 from benchmarks.shapes import SHAPES, build_network
 from covrag_lite import config as configs
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
 
 END = "<end>"  # the one token that a tokenizer of random weights must know
 
@@ -42,12 +41,7 @@ def write_folder(name: str, folder: Path, device: str) -> Path:
     place = folder / Path(name).name.replace(".", "-")
     if not (place / "config.json").exists():
         network, tokenizer = random_weights(name, device) if name in SHAPES else own_weights(name, device)
-        making = place.with_name(f"{place.name}.{os.getpid()}")
-        save_four_bit(network, tokenizer, making)
-        try:
-            making.rename(place)
-        except OSError:  # another process was faster
-            shutil.rmtree(making)
+        save_four_bit(network, tokenizer, place)
     return place
 
 
@@ -57,19 +51,14 @@ def random_weights(shape: str, device: str) -> tuple[PreTrainedModel, PreTrained
     words = {END: 0} | {f"<{i}>": i for i in range(1, SHAPES[shape].vocabulary)}
     raw = Tokenizer(models.WordLevel(words, unk_token=END))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = {
-        "bos_token": END,
-        "eos_token": END,
-        "pad_token": "<1>",
-        "unk_token": END,
-    }  # Unsloth wants a pad of its own
+    special = {"bos_token": END, "eos_token": END, "unk_token": END, "pad_token": "<1>"}  # Unsloth wants an own pad
     return network, PreTrainedTokenizerFast(tokenizer_object=raw, **special)
 
 
 def own_weights(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model's own weights, quantised as our loader does it."""
-    model = load_model(configs.Model(model=name, adapters="none", device=device))
-    tokenizer = model.tokenizer
+    model = load_engine(configs.Model(model=name, adapters="none", device=device))
+    tokenizer = model.loaded.tokenizer
     if tokenizer.pad_token_id == tokenizer.eos_token_id:  # Unsloth wants a pad of its own
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(1)
     return model.network, tokenizer
@@ -98,6 +87,7 @@ def load_four_bit(folder: Path, device: str, attention: str = "sdpa") -> PreTrai
     )
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of such a folder."""
-    return AutoTokenizer.from_pretrained(folder)
+if __name__ == "__main__":
+    task = json.loads(sys.argv[1])
+    write_folder(task["shape"], Path(task["folder"]), task["device"])
+    print("{}")

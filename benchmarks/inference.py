@@ -1,232 +1,215 @@
-"""How fast answering is: each function measures one thing against its plain way, in one run, ratios first.
+"""How fast answering is: our batches against other engines on the same prompts, and two rounds against one.
 
-The plain way is transformers' `generate` on the network as transformers, peft and bitsandbytes load it. The part
-"continuous" measures against its continuous batching, "vllm" against vLLM, "graphs" our own steps by CUDA graphs
-against those without, and "reading" our own ways of reading prompts against each other.
-notebooks/speed.ipynb calls `benchmark`.
+"plain" is transformers' `generate` on the network as transformers, peft and bitsandbytes load it, "continuous" its
+continuous batching, "vllm" vLLM. "rounds" measures what CoV-RAG costs over RAG. Each row is written as it comes.
 
-    python -m benchmarks.inference --parts verdicts,batches,rounds,overhead,bm25 --out speed_inference.json
+    python -m benchmarks.inference --parts plain rounds --out inference.json
 """
 
 import argparse
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import tempfile
+import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import torch
 
-from benchmarks import scaling
-from benchmarks.grammar import walk
-from benchmarks.options import numbers, some_of
-from benchmarks.rows import write_json
-from benchmarks.shapes import SHAPES, build_network
-from benchmarks.stages import measured, rounds
-from covrag_lite import prompts
-from covrag_lite.config import Config, Run, World
+from benchmarks.continuous import Continuous, Peer, Plain
+from benchmarks.rows import Made, Rows, write_json
+from covrag_lite import evaluate, prompts
+from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.engine import decoding
-from covrag_lite.engine.local import LanguageModel, load_model
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.local import LocalEngine
+from covrag_lite.records import Question, Search
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import find_commit
 
-PARTS = ("verdicts", "batches", "rounds", "overhead", "bm25", "continuous", "vllm", "graphs", "reading")
-
-
-def random_model(config: Config, shape: str) -> LanguageModel:
-    """A model of a larger shape with random weights that stay in 4 bits, behind the embedded model's tokenizer."""
-    model = load_model(replace(config.model, adapters="none"))
-    vocabulary = len(model.tokenizer)
-    name = f"{shape}, vocabulary of {vocabulary}"
-    SHAPES[name] = SHAPES[shape]._replace(vocabulary=vocabulary)
-    network = build_network(name, model.device).eval()
-    network.__dict__["ready"] = {None}  # nothing is left for `quick_network` to unpack
-    model.__dict__["_network"] = network
-    return model
-
-
-def compare(rows: dict[str, dict], plain: str, better: dict[str, str]) -> pd.DataFrame:
-    """One row a way, its ratios to the plain way first; `better` names what is divided: ratio -> column."""
-    frame = pd.DataFrame.from_dict(rows, orient="index")
-    for name, column in reversed(better.items()):
-        frame.insert(0, name, frame.loc[plain, column] / frame[column])
-    return frame
-
-
-def count_equal(texts: Sequence[str], others: Sequence[str]) -> int:
-    """In how many places two lists hold the same text."""
-    return sum(one == other for one, other in zip(texts, others))
-
-
-def generate(
-    model: LanguageModel, network: torch.nn.Module, texts: Sequence[str], limit: int, allowed: Callable | None = None
-) -> list[str]:
-    """What transformers' own loop makes of one batch."""
-    tokenizer = model.tokenizer
-    batch = tokenizer.pad({"input_ids": model.encode(texts, limit)}, return_tensors="pt").to(model.device)
-    with torch.inference_mode():
-        out = network.generate(
-            **batch,
-            max_new_tokens=limit,
-            do_sample=False,
-            eos_token_id=model.end_id,
-            pad_token_id=tokenizer.pad_token_id,
-            prefix_allowed_tokens_fn=allowed,
-        )
-    prompt_length = batch.input_ids.shape[1]
-    written = tokenizer.batch_decode(out[:, prompt_length:], skip_special_tokens=True)
-    return [text.strip() for text in written]
-
-
-def verdicts(model: LanguageModel, texts: Sequence[str]) -> pd.DataFrame:
-    """A batch of verdicts forced into the schema, against `generate` with the schema as a mask on the same network."""
-    network = model.quick_network
-    room = prompts.VERDICT_ROOM + model.config.max_revised_tokens
-    texts = model.batches(texts, room)[0]
-    model.verify(texts[:1])
-    with measured(model) as forced:
-        written = model.verify(texts)
-    writer = decoding.Writer(model, texts[:1], 0)  # for its tokenising alone
-    walks = [walk(model, writer) for _ in texts]
-    first = [next(one) for one in walks]
-    width = max(len(ids) for ids in model.encode(texts, 0))
-
-    def allowed(row: int, ids: torch.Tensor) -> Sequence[int]:
-        return first[row] if len(ids) == width else walks[row].send(ids[-1].item())
-
-    with measured(model) as masked:
-        again = generate(model, network, texts, room, allowed)
-    rows = {"masked generate": masked, "forced": forced}
-    frame = compare(rows, "masked generate", {"fewer_passes": "passes", "faster": "seconds"})
-    return frame.assign(same=count_equal(written, again), n=len(texts))
-
-
-def batches(
-    model: LanguageModel, texts: Sequence[str], limit: int, plain_network: torch.nn.Module | None = None
-) -> pd.DataFrame:
-    """Answers a second in our batches, against `generate` one question at a time, plain and on the quick network."""
-    rows, made = {}, {}
-
-    def take_one_at_a_time(name: str, network: torch.nn.Module, counted: torch.nn.Module | None) -> None:
-        with measured(model, counted) as rows[name]:
-            made[name] = [generate(model, network, [text], limit)[0] for text in texts]
-
-    if plain_network is not None:
-        take_one_at_a_time("one at a time, as loaded", plain_network, plain_network)
-    model.generate(texts[:1], limit)
-    take_one_at_a_time("one at a time", model.quick_network, None)
-    planned = model.batches(texts, limit)
-    answers = {}
-    with measured(model) as rows["batches"]:
-        for batch in planned:
-            answers.update(zip(batch, model.generate(batch, limit)))
-    made["batches"] = [answers[text] for text in texts]
-    plain = next(iter(rows))
-    for name, row in rows.items():
-        row["per_second"] = len(texts) / row["seconds"]
-        row["same"] = count_equal(made[plain], made[name])
-        row["n"] = len(texts)
-    return compare(rows, plain, {"faster": "seconds"})
+PARTS = ("plain", "rounds", "continuous", "vllm")
+SECONDS = 300.0  # after which no further row is begun
+FIRST = 32  # prompts of a peer's round that is not timed
+LATER = 3  # times that are timed after a first one, where that records and compiles
+ONE_ROUND = "RAG trained, paper layout"
 
 
 def benchmark(
-    parts: Sequence[str],
-    config: Config,
-    n: int,
-    shape: str = "",
-    sizes: Sequence[int] = (10_000, 100_000),
-    note: Callable[[str, pd.DataFrame], None] | None = None,
-    seconds: float | None = None,
+    parts: Sequence[str], config: Config, n: int, seconds: float = SECONDS, out: Path | None = None
 ) -> dict[str, pd.DataFrame]:
-    """The named parts over the world's first questions; with a shape, verdicts and batches are of random weights.
-
-    `note` is called with a part's name and its rows so far whenever a long part has a new one; such a part begins no
-    row after so many `seconds`.
-    """
+    """The named parts over the first questions; every row is written to `out` as it comes."""
+    for part in parts:
+        if part not in PARTS:
+            raise ValueError(f"part {part!r} is not known; use some of {', '.join(PARTS)}")
     questions = load_questions(config)[:n]
-    passages = load_passages(config)
-    search = load_retriever(config.retrieval, passages)
+    search = load_retriever(config.retrieval, load_passages(config))
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    content = {**find_commit(), "device": device, "torch": torch.__version__, "model": config.model.model}
+    frames = {}
+    for part in parts:
+
+        def note(made: Made, part: str = part) -> None:
+            frames[part] = table(made)
+            content[part] = json.loads(frames[part].to_json(orient="index"))
+            write_json(out, content)
+
+        rows = Rows(seconds, note)
+        if part == "rounds":
+            time_rounds(rows, config, search, questions)
+        else:
+            model = load_engine(config.model).with_adapter("cov")
+            time_peer(rows, config, model, *load_peer(part, model), search, questions)
+    return frames
+
+
+def load_peer(part: str, model: LocalEngine) -> tuple[str, Peer]:
+    """The engine that a part measures, after the name of its rows."""
+    if part == "plain":
+        return "generate", Plain(model)
+    if part == "continuous":
+        return "generate_batch", Continuous(model)
+    from benchmarks.vllm_peer import Vllm
+
+    return "vLLM", Vllm(model)
+
+
+def time_peer(
+    rows: Rows,
+    config: Config,
+    model: LocalEngine,
+    name: str,
+    peer: Peer,
+    search: Search,
+    questions: Sequence[Question],
+) -> None:
+    """Questions a second, ours first: answers, verdicts on them, and all of CoV-RAG's two rounds.
+
+    `same` counts texts that are those of our own batches, `parsed` the verdicts that parse at all.
+    """
     asked = [question.question for question in questions]
     found = search(asked)
-    needs_model = not set(parts) <= {"overhead", "bm25"}
-    if needs_model:
-        model = random_model(config, shape) if shape else load_model(config.model)
+    limit = config.model.max_answer_tokens
+    given = {"answers": [prompts.build_answer(x, k) for x, k in zip(asked, found)]}
+    made: dict[str, dict[str, str]] = {}  # texts by their prompts
 
-    def measure(part: str) -> pd.DataFrame:
-        given = {"note": partial(note, part)} if note else {}
-        if seconds is not None:
-            given["seconds"] = seconds
-        match part:
-            case "verdicts":
-                texts = [prompts.build_verify(x, k, "It is so.[1]") for x, k in zip(asked, found)]
-                return verdicts(model.with_adapter("cov"), texts)
-            case "batches":
-                texts = [prompts.build_answer(x, k) for x, k in zip(asked, found)]
-                plain = None if shape else load_model(config.model).with_adapter("rag").network
-                return batches(model.with_adapter("rag"), texts, config.model.max_answer_tokens, plain)
-            case "rounds":
-                return rounds(config, model, search, questions)
-            case "continuous":
-                from benchmarks import continuous
+    def take(stage: str, way: str, one: LocalEngine | Peer) -> dict:
+        if stage == "two rounds":
+            rows.need(f"verdicts, {way}")
+            return time_system("CoV-RAG", config, one, search, questions)
+        if stage == "verdicts":
+            rows.need("answers, ours")
+            written = [made["answers, ours"][text] for text in given["answers"]]
+            given[stage] = [prompts.build_verify(x, k, y) for x, k, y in zip(asked, found, written)]
+        row, texts = time_texts(one, stage, given[stage], limit)
+        ours = made.setdefault(f"{stage}, ours", texts)
+        return row | {"same": sum(texts[text] == ours[text] for text in given[stage])}
 
-                plain = None if shape else load_model(config.model).with_adapter("cov").network
-                return continuous.against(config, model, search, questions, plain, **given)
-            case "vllm":
-                from benchmarks import vllm_peer
+    for stage in peer.stages:
+        rows.take(f"{stage}, ours", partial(take, stage, "ours", model))
+    for stage in peer.stages:
+        rows.take(f"{stage}, {name}", partial(take, stage, name, peer))
+        if stage == peer.stages[-1] or stage == "answers" and peer.starts_anew:
+            peer.stop()
 
-                return vllm_peer.against(config, model, search, questions, **given)
-            case "graphs":
-                from benchmarks import replaying
 
-                return replaying.against(config, model, search, questions, **given)
-            case "reading":
-                from benchmarks import reading
+def time_texts(
+    one: LocalEngine | Peer, stage: str, given: Sequence[str], limit: int
+) -> tuple[dict[str, float], dict[str, str]]:
+    """One way's row and its texts; a first round is not timed, in which kernels are chosen and pages laid out."""
 
-                return reading.against(config, model, search, questions, **given)
-            case "overhead":
-                return scaling.overhead(config)
-            case "bm25":
-                return scaling.bm25(config, sizes)
-        raise KeyError(part)
+    def write(some: Sequence[str]) -> dict[str, str]:
+        made, revised = {}, one.settings.max_revised_tokens
+        for batch in one.batches(list(some), prompts.VERDICT_ROOM + revised):
+            is_answer = stage == "answers"
+            done = one.complete(batch, limit) if is_answer else one.fill(batch, prompts.SCHEMA, revised)
+            made |= {prompt: written.text for prompt, written in zip(batch, done)}
+        return made
 
-    return {part: measure(part) for part in parts}
+    start = time.perf_counter()
+    if one.execution == "eager" and not isinstance(one, Continuous):
+        write(["?"])  # weights are loaded, and nothing is recorded
+    elif isinstance(one, Peer):
+        one.expected = len(given)
+        # The longest, because pages are laid out for them, but backwards: what an engine has read it may remember.
+        write([backwards(text) for text in sorted(given, key=len)[-FIRST:]])
+        one.forget()
+    else:
+        write(given)  # our steps are recorded for the shapes that come
+        one.batches(["?"], 1)  # each way tokenises its prompts in its own time
+    begun = time.perf_counter()
+    made = write(given)
+    seconds = time.perf_counter() - begun
+    row = {"per_second": len(given) / seconds, "seconds": seconds, "n": len(given), "first_s": begun - start}
+    if stage == "verdicts":
+        row["parsed"] = sum(prompts.parse_verdict(text).parsed for text in made.values())
+    return row, made
+
+
+def backwards(text: str) -> str:
+    """The words of a text in the other order: as long, and it begins otherwise."""
+    return " ".join(reversed(text.split(" ")))
+
+
+def time_rounds(rows: Rows, config: Config, search: Search, questions: Sequence[Question]) -> None:
+    """RAG, and CoV-RAG in both layouts of the prompts, each with its own adapters."""
+    for layout in prompts.LAYOUTS:
+        own = config.change(layout=layout)
+        model = load_engine(own.model)
+        model.complete(["?"], 1)  # weights are loaded before the clock starts
+        for system in ("RAG trained", "CoV-RAG") if layout == "paper" else ("CoV-RAG",):
+            rows.take(f"{system}, {layout} layout", partial(time_system, system, own, model, search, questions))
+
+
+def time_system(
+    name: str, config: Config, model: LocalEngine | Peer, search: Search, questions: Sequence[Question]
+) -> dict[str, float]:
+    """Seconds of a whole system; where steps are recorded or compiled, the middle one of later times."""
+
+    def run_once() -> float:
+        if isinstance(model, Peer):
+            model.forget()
+        with tempfile.TemporaryDirectory() as folder:
+            resources = evaluate.Resources(search, model, Journal(Path(folder) / "journal.jsonl"))
+            start = time.perf_counter()
+            evaluate.run(config.change(systems=(name,)), resources, questions)
+            return time.perf_counter() - start
+
+    first = seconds = run_once()
+    if model.execution != "eager" and not isinstance(model, Peer):
+        seconds = sorted(run_once() for _ in range(LATER))[LATER // 2]
+    return {"per_second": len(questions) / seconds, "seconds": seconds, "n": len(questions), "first_s": first}
+
+
+def table(rows: Made) -> pd.DataFrame:
+    """One row a way, with our speed over its speed first, or its time over that of one round."""
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    if "seconds" not in frame:
+        return frame  # of failures alone
+    if ONE_ROUND in frame.index:
+        frame.insert(0, "times_rag", frame.seconds / frame.seconds[ONE_ROUND])
+    else:
+        ours = [frame.seconds.get(f"{name.split(',')[0]}, ours", math.nan) for name in frame.index]
+        frame.insert(0, "ours_faster", frame.seconds / ours)
+    return frame
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", type=some_of(PARTS), default=list(PARTS[:5]))
-    parser.add_argument("--questions", type=int, default=256 if torch.cuda.is_available() else 6)
-    shape_help = "a shape of covrag_lite.speed, such as 7b, with random weights in 4 bits; else the embedded model"
-    parser.add_argument("--shape", default="", help=shape_help)
-    parser.add_argument("--model", default=Config().model.model, help="of covrag_lite.config, as are the next two")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS[:2])
+    parser.add_argument("--questions", type=int, default=256 if torch.cuda.is_available() else 1)
+    parser.add_argument("--model", default=Config().model.model, help="as in covrag_lite.config, as is the next")
     parser.add_argument("--adapters", default=Config().model.adapters)
-    parser.add_argument("--data", default=Config().data.data)
-    sizes_help = "sizes of the worlds that are searched"
-    parser.add_argument("--passages", type=numbers(int), default=[10_000, 100_000], help=sizes_help)
-    parser.add_argument("--out", type=Path, help="a JSON file for the frames")
-    parser.add_argument(
-        "--seconds", type=float, help="after which continuous, vllm, graphs and reading begin no further row"
-    )
+    parser.add_argument("--out", type=Path, help="a JSON file for the rows")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="after which a part begins no further row")
     given = parser.parse_args()
-    of_each_set = math.ceil(given.questions / 4)
-    config = Config(world=World(n_world=(max(150, given.questions // 4 + 1), 1200, 200)), run=Run(name="speed"))
-    config = config.change(n_questions=of_each_set, model=given.model, adapters=given.adapters, data=given.data)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    content = {**find_commit(), "device": device, "torch": torch.__version__}
-    content["shape"] = given.shape or config.model.model
-
-    def keep(part: str, frame: pd.DataFrame) -> None:
-        content[part] = json.loads(frame.to_json(orient="index"))
-        if given.out:
-            write_json(given.out, content)
-
-    for part in given.parts:
-        made = benchmark([part], config, given.questions, given.shape, given.passages, keep, given.seconds)
-        print(part, made[part].round(3).to_string(max_colwidth=80, na_rep=""), sep="\n", flush=True)
-        keep(part, made[part])
+    config = Config().change(
+        name="speed", n_questions=math.ceil(given.questions / 4), model=given.model, adapters=given.adapters
+    )
+    for part, frame in benchmark(given.parts, config, given.questions, given.seconds, given.out).items():
+        print(part, frame.round(3).to_string(max_colwidth=80, na_rep=""), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

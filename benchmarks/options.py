@@ -1,41 +1,31 @@
-"""Lists on a command line, checked where they are read, so that a slip of the pen ends in a sentence."""
+"""The parameters of notebooks/speed.ipynb, beside those of covrag_lite.config."""
 
-import argparse
-from collections.abc import Callable, Collection
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
-
-def some_of(known: Collection[str], separator: str = ",") -> Callable[[str], list[str]]:
-    """A reader of names that must be known."""
-
-    def read(text: str) -> list[str]:
-        names = [name.strip() for name in text.split(separator)]
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is not known; use some of {f'{separator} '.join(known)}")
-        return names
-
-    return read
+from covrag_lite.config import Config, Run, read_parameters
 
 
-def numbers(kind: type[int] | type[float]) -> Callable[[str], list]:
-    """A reader of numbers above 0."""
+@dataclass(frozen=True)
+class Options:
+    """What the notebook measures."""
 
-    def read(text: str) -> list:
-        try:
-            made = [kind(part) for part in text.split(",")]
-        except ValueError:
-            made = []
-        if not made or min(made) <= 0:
-            whole = "whole numbers" if kind is int else "numbers"
-            raise argparse.ArgumentTypeError(f"{text!r} is not understood; give {whole} above 0, joined by commas")
-        return made
-
-    return read
+    shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b", "13b" (random weights) want a GPU
+    speed_seconds: float = 60.0  # after which no further way of training, or of answering, is begun
+    speed_ways: tuple[str, ...] = ("ours", "plain", "trl + Liger", "Unsloth", "trl")  # of training: peers.WAYS
+    speed_parts: tuple[str, ...] = ("plain", "rounds")  # of answering: inference.PARTS
+    speed_questions: int = 1  # questions that are answered and verified; a few hundred on a GPU
+    recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here
+    config: Config = field(default_factory=Config)  # the model, the data, and where results go
 
 
-def pairs(text: str) -> dict[str, str]:
-    """Values by their names, as name=value joined by commas."""
-    parts = [part.partition("=") for part in text.split(",") if part]
-    if not all(name and value for name, _, value in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not understood; give name=value, joined by commas")
-    return {name: value for name, _, value in parts}
+def from_notebook(names: Mapping[str, object]) -> Options:
+    """The options a notebook's globals ask for; every plain value among them must be a parameter."""
+    own = asdict(Options())
+    del own["config"]
+    given = read_parameters(names, own | Config().flat())
+    chosen = {name: given.pop(name) for name in own if name in given}
+    config = Config().change(**given)
+    if own | chosen != own and config.run.name == Run().name:
+        config = config.change(name="custom")  # only the defaults write to figures/embedded
+    return Options(**chosen, config=config)

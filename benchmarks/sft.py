@@ -1,7 +1,7 @@
 """Training with what others use instead: trl's SFTTrainer, with Liger's kernels or without, and Unsloth.
 
-Each way gets the very rows that ours gets, packed already, in the same order, and takes one update a step. `peers`
-calls this in a process of each way's own, because Liger and Unsloth change transformers' code where they are imported.
+Each way gets the very rows that ours gets, packed already, in the same order, and takes one update a step.
+Liger and Unsloth change transformers' code where they are imported, so that each way wants a process of its own.
 """
 
 import time
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import AutoTokenizer, PreTrainedModel, TrainerCallback
 
-from benchmarks.folders import load_four_bit, load_tokenizer
+from benchmarks.folders import load_four_bit
 from benchmarks.training import Step
 from covrag_lite.config import Training
 from covrag_lite.qlora import Encoded
@@ -49,10 +49,55 @@ def to_row(samples: Sequence[Encoded]) -> dict[str, list[int]]:
     return {"input_ids": ids, "labels": labels, "seq_lengths": [len(one.ids) for one in samples]}
 
 
-def arguments(steps: Sequence[Step], settings: Training, out: Path, device: str, given: dict) -> dict:
-    """What every way's SFTConfig has: our samples a step, our rate and clip, bf16, no evaluation, no checkpoints."""
-    return {
-        "output_dir": str(out),
+def load_trl(
+    folder: Path, settings: Training, device: str, attention: str
+) -> tuple[PreTrainedModel, LoraConfig | None]:
+    """The 4-bit folder as transformers loads it, and the adapters that trl is to put on it."""
+    adapters = LoraConfig(
+        r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules=LINEARS, task_type="CAUSAL_LM"
+    )
+    return load_four_bit(folder, device, attention), adapters
+
+
+def load_unsloth(
+    folder: Path, settings: Training, device: str, attention: str
+) -> tuple[PreTrainedModel, LoraConfig | None]:
+    """The 4-bit folder as Unsloth loads and adapts it, with the settings of its guides."""
+    from unsloth import FastLanguageModel
+
+    network, _ = FastLanguageModel.from_pretrained(
+        model_name=str(folder), max_seq_length=settings.pack_tokens, dtype=None, load_in_4bit=True
+    )
+    adapted = FastLanguageModel.get_peft_model(
+        network,
+        r=settings.lora_rank,
+        lora_alpha=2 * settings.lora_rank,
+        lora_dropout=0,
+        bias="none",
+        target_modules=LINEARS,
+        use_gradient_checkpointing="unsloth",
+        random_state=settings.training_seed,
+    )
+    return adapted, None
+
+
+def fit(
+    network: PreTrainedModel,
+    adapters: LoraConfig | None,
+    folder: Path,
+    steps: Sequence[Step],
+    settings: Training,
+    device: str,
+    out: Path,
+    given: dict,
+) -> Clock:
+    """Train by SFTTrainer, as it is or as Unsloth has changed it; `given` are the settings that make this way."""
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    # Our samples a step, our rate and clip, bf16, no evaluation, no checkpoints.
+    common = {
+        "output_dir": str(out / "out"),
         "max_steps": len(steps),
         "per_device_train_batch_size": 1,
         "gradient_accumulation_steps": len(steps[0]),
@@ -71,61 +116,14 @@ def arguments(steps: Sequence[Step], settings: Training, out: Path, device: str,
         "report_to": "none",
         "disable_tqdm": True,
         "seed": settings.training_seed,
-    } | given
-
-
-def run_trl(
-    folder: Path, steps: Sequence[Step], settings: Training, device: str, out: Path, given: dict, attention: str
-) -> Clock:
-    """trl on the 4-bit folder; `given` are the settings that make this way of using it."""
-    network = load_four_bit(folder, device, attention)
-    adapters = LoraConfig(
-        r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules=LINEARS, task_type="CAUSAL_LM"
-    )
+    }
     torch.manual_seed(settings.training_seed)
-    return fit(network, folder, steps, arguments(steps, settings, out, device, given), device, adapters)
-
-
-def run_unsloth(
-    folder: Path, steps: Sequence[Step], settings: Training, device: str, out: Path, given: dict, checkpointing: str
-) -> Clock:
-    """Unsloth on the 4-bit folder, with the settings of its guides."""
-    from unsloth import FastLanguageModel
-
-    network, _ = FastLanguageModel.from_pretrained(
-        model_name=str(folder), max_seq_length=settings.pack_tokens, dtype=None, load_in_4bit=True
-    )
-    adapted = FastLanguageModel.get_peft_model(
-        network,
-        r=settings.lora_rank,
-        lora_alpha=2 * settings.lora_rank,
-        lora_dropout=0,
-        bias="none",
-        target_modules=LINEARS,
-        use_gradient_checkpointing=checkpointing,
-        random_state=settings.training_seed,
-    )
-    return fit(adapted, folder, steps, arguments(steps, settings, out, device, given), device)
-
-
-def fit(
-    network: PreTrainedModel,
-    folder: Path,
-    steps: Sequence[Step],
-    given: dict,
-    device: str,
-    adapters: LoraConfig | None = None,
-) -> Clock:
-    """Train by SFTTrainer, as it is or as Unsloth has changed it."""
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
     clock = Clock()
     trainer = SFTTrainer(
         model=network,
-        args=SFTConfig(**given),
+        args=SFTConfig(**common | given),
         train_dataset=Dataset.from_list([to_row(row) for step in steps for row in step]),
-        processing_class=load_tokenizer(folder),
+        processing_class=AutoTokenizer.from_pretrained(folder),
         peft_config=adapters,
         callbacks=[clock],
     )

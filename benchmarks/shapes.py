@@ -1,12 +1,10 @@
-"""What the speed of training is measured on: Llamas with random weights, samples, and the ways to train.
+"""What the speed of training is measured on: Llamas with random weights, and samples of our lengths.
 
-Networks are quantised layer by layer on the device, so that 13B needs no more of the host than of the GPU. `training`
-times the ways to train, and `inference` answers with a random network.
+Networks are quantised layer by layer on the device, so that 13B needs no more of the host than of the GPU.
 """
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -35,62 +33,6 @@ SHAPES = {
     "1.5b": Shape(1536, 8960, 28, 12, 2, 151936, True),  # of Qwen2.5
     "7b": Shape(4096, 11008, 32, 32, 32, 32000, False),
     "13b": Shape(5120, 13824, 40, 40, 40, 32000, False),
-}
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to train: the plain one, or ours with these settings."""
-
-    name: str
-    pack_tokens: int = 0  # 0 is the plain way
-    execution: str = "compiled+graph"
-    activations: str = "recompute"
-    unpack: bool = False  # 4-bit weights, once
-    own_layers: bool = True  # or transformers' and peft's, packed all the same
-    prepared: bool = False  # the plain way as peft's guide has it: what is not in 4 bits is turned into fp32
-
-
-PLAIN = Variant("plain")
-PREPARED = Variant("plain, prepared by peft", prepared=True)
-AGAIN = Variant("plain, once more")  # at the end: what has drifted since the first
-VARIANTS = {  # the likeliest winners first: what does not fit into the time is left out
-    "tiny": [
-        PLAIN,
-        PREPARED,
-        Variant("ours, 1k", 1024, "eager"),
-        Variant("ours, unpacked, all kept, 1k", 1024, "eager", "keep", True),
-    ],
-    "smollm2": [
-        PLAIN,
-        Variant("ours, unpacked, all kept, 8k", 8192, activations="keep", unpack=True),
-        PREPARED,
-        Variant("ours, unpacked, all kept, 16k", 16384, activations="keep", unpack=True),
-        Variant("ours, 8k", 8192),
-        Variant("ours, unpacked, all kept, 8k, not compiled", 8192, "graph", "keep", True),
-        Variant("ours, unpacked, all kept, 8k, no graph", 8192, "eager", "keep", True),
-        Variant("packed alone, 8k", 8192, "eager", own_layers=False),
-        AGAIN,
-    ],
-    "1.5b": [
-        PLAIN,
-        Variant("ours, unpacked, all kept, 8k", 8192, activations="keep", unpack=True),
-        Variant("ours, 8k", 8192),
-        Variant("ours, 4k", 4096),
-        AGAIN,
-    ],
-    "7b": [
-        PLAIN,
-        Variant("ours, 4k", 4096),
-        Variant("ours, 2k", 2048),
-        PREPARED,
-        Variant("ours, 8k", 8192),
-        Variant("ours, 4k, not compiled", 4096, "graph"),
-        Variant("ours, 4k, no graph", 4096, "eager"),
-        Variant("packed alone, 4k", 4096, "eager", own_layers=False),
-        AGAIN,
-    ],
-    "13b": [PLAIN, Variant("ours, 4k", 4096), Variant("ours, 2k", 2048), AGAIN, PREPARED, Variant("ours, 8k", 8192)],
 }
 
 

@@ -27,6 +27,11 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "question_column": "question",
     "answers_column": "answers",
     "sample_seed": 1,
+    "batch_tokens": 0,
+    "requests": 12,
+    "n_pages": 10,
+    "max_age": 0,
+    "private_pages": "no",
     "evaluator": "auto",
     "sessions": 4,
     "sub_questions": 3,
@@ -40,6 +45,16 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "broken": 0.2,
     "spoilt": 0.1,
     "synthesis_seed": 1,
+    "positions": ["CoV-RAG-S", "Start-Revise trained", "CoV-RAG"],
+    "chains": ["CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled"],
+    "ranked": ["RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG"],
+    # Of benchmarks/options.py now.
+    "shapes": ["tiny"],
+    "speed_seconds": 420.0,
+    "speed_ways": ["ours", "trl + Liger", "Unsloth", "trl"],
+    "speed_parts": ["verdicts", "batches", "rounds", "overhead", "bm25"],
+    "speed_questions": 6,
+    "recorded": "speed-h200",
 }
 # Those written otherwise now: old value -> new parameters. Where several give a tuple of one name, these are joined.
 RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
@@ -56,6 +71,7 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "question": lambda asked: {"question": asked or "complex 1"},  # of explore.ipynb alone, as the next two
     "dataset": lambda _: {},
     "number": lambda _: {},
+    "retrieval_datasets": lambda _: {},  # every recorded value chose the same questions
 }
 
 
@@ -130,8 +146,6 @@ class Model:
     adapters: str = "auto"  # a folder with trained adapters; "auto": results/adapters/<model>, if there; "none"
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
-    batch_tokens: int = 0  # tokens that go through the model together; 0: 16,384 on a CPU, half of what is free on CUDA
-    requests: int = 12  # requests under way at once, where the model is an endpoint
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
     max_revised_tokens: int = 32  # the longest revised question
     layout: str = "paper"  # of the prompts; "shared" begins both tasks alike, so a verdict reads little that is new
@@ -147,28 +161,24 @@ class Model:
 class Retrieval:
     """The retriever (retrieval/)."""
 
-    # "bm25" (by words), "dense" (by meaning), "fused" (both), "engine" (LanceDB), or "web", which needs no corpus
+    # "bm25" (words), "dense" (embeddings) or "fused" (both); "engine" (LanceDB, cached) or engine:<address>, a folder,
+    # s3://bucket/folder or https://host/database; "web" or web-<provider>: ddgs, brave, serper or searxng.
     retriever: str = "bm25"
-    encoder: str = "minilm"  # of "dense" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
-    # Of "engine": a folder (empty: one in the cache), s3://bucket/folder, or https://host/database of a cluster.
-    engine_address: str = ""
+    encoder: str = "minilm"  # of "dense", "fused" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
     k: int = 5  # the paper's five references
-    provider: str = (
-        "ddgs"  # of "web": "ddgs" (no key), "brave", "serper" or "searxng"; web-<provider> names both at once
-    )
-    snapshot: str = "runs/web"  # the folder of its frozen results, which are read wherever there are some
+    snapshot: str = "runs/web"  # the folder of the web's frozen results, which are read wherever there are some
     live: str = "no"  # "yes" searches the web for what is not frozen yet, and freezes it
-    n_pages: int = 10  # pages fetched for a query, at most
-    max_age: int = 0  # days after which a frozen result is no longer good; 0 means never
-    private_pages: str = "no"  # "yes" takes the guard off: pages from private and loopback addresses, for tests alone
     retrievers: tuple[str, ...] = ("bm25", "dense", "fused")  # those that notebooks/table6.ipynb compares
-    # Sets on which it runs the model: those of the paper's two kinds that the data has.
-    retrieval_datasets: tuple[str, ...] = ("search", "entity", "nq", "webq")
+
+    @property
+    def kind(self) -> str:
+        """The retriever's name without the provider or the address behind it."""
+        return self.retriever.partition(":")[0].partition("-")[0]
 
     @property
     def has_corpus(self) -> bool:
         """Does it search the data's passages, rather than the web?"""
-        return self.retriever.partition("-")[0] != "web"
+        return self.kind != "web"
 
 
 @dataclass(frozen=True)
@@ -179,9 +189,6 @@ class Chain:
     sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
     keep: str = "last"  # whose answer counts: the last one's, as in the paper, or "likelier", ours
     max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
-    # Rows of Table 4: no revision, one before retrieval, one after the answer.
-    positions: tuple[str, ...] = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")
-    chains: tuple[str, ...] = ("CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled")  # rows of Table 5, and a control
     free_every: int = 6  # every sixth question's verdicts are also written freely, for Table 5's format rate
 
 
@@ -219,7 +226,7 @@ class Training:
     # "offload" it to the CPU's memory, with the optimizer's weights and moments (least of the GPU's memory).
     activations: str = "recompute"
     # How passes run, of training and of answering: "eager", "graph", "compiled" or "compiled+graph"; "auto" takes what
-    # engine/execution.py says.
+    # engine/local.py says.
     execution: str = "auto"
     adapters_out: str = "runs/adapters"  # the folder that the adapters are written to
     training_seed: int = 1  # of the adapter's first weights and of the order of the samples
@@ -242,22 +249,8 @@ class Judging:
     """Who judges whose answers (judging/judges.py)."""
 
     predictions: str = "table2-smollm2-135m-h200"  # a folder of results/ whose answers are judged; "" runs systems anew
-    ranked: tuple[str, ...] = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # systems that are ranked
     judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
     n_judged: int = 0  # questions of each set that are judged, the first ones; 0 means all
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What notebooks/speed.ipynb measures (speed/)."""
-
-    shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b", "13b" (random weights) want a GPU
-    speed_seconds: float = 420.0  # after which no further way of training is begun
-    # Ways of training of covrag_lite/speed/peers.py; one that is not installed says so.
-    speed_ways: tuple[str, ...] = ("ours", "trl + Liger", "Unsloth", "trl")
-    speed_parts: tuple[str, ...] = ("verdicts", "batches", "rounds", "overhead", "bm25")  # of answering
-    speed_questions: int = 6  # questions that are answered and verified for it; a few hundred on a GPU
-    recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here
 
 
 @dataclass(frozen=True)
@@ -293,7 +286,6 @@ class Config:
     run: Run = field(default_factory=Run)
     explore: Explore = field(default_factory=Explore)
     synthesis: Synthesis = field(default_factory=Synthesis)
-    speed: Speed = field(default_factory=Speed)
     judging: Judging = field(default_factory=Judging)
     related: Related = field(default_factory=Related)
 
@@ -330,7 +322,11 @@ class Config:
 
 def from_notebook(names: Mapping[str, object]) -> Config:
     """The configuration a notebook's globals ask for; every plain value among them must be a parameter."""
-    known = Config().flat()
+    return Config().change(**read_parameters(names, Config().flat()))
+
+
+def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
+    """The plain values among a notebook's globals, each in its parameter's type; any other name is refused."""
     given = {}
     for name, value in names.items():
         plain = isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))
@@ -339,7 +335,7 @@ def from_notebook(names: Mapping[str, object]) -> Config:
         if name not in known:
             raise ValueError(f"{name!r} is not a parameter{_advice(name, value, known)}")
         given[name] = _typed(name, value, known[name])
-    return Config().change(**given)
+    return given
 
 
 def _advice(name: str, value: object, known: Mapping[str, object]) -> str:
@@ -365,12 +361,23 @@ def from_manifest(parameters: Mapping[str, object]) -> Config:
 def migrate(parameters: Mapping[str, object]) -> dict[str, object]:
     """Parameters of any version as this one has them; a constant stays where it had another value than it has now."""
     made: dict[str, object] = {}
-    for name, value in parameters.items():
+    for name, value in name_retriever(parameters).items():
         if name in RENAMED:
             for new, part in RENAMED[name](value).items():
                 made[new] = (*made.get(new, ()), *part) if isinstance(part, tuple) else part
         elif CONSTANTS.get(name, ...) != value:
             made[name] = value
+    return made
+
+
+def name_retriever(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Move provider and engine_address, parameters of earlier versions, into the retriever's name."""
+    made = dict(parameters)
+    provider, address = made.pop("provider", "ddgs"), made.pop("engine_address", "")
+    if made.get("retriever") == "web" and provider != "ddgs":
+        made["retriever"] = f"web-{provider}"
+    if made.get("retriever") == "engine" and address:
+        made["retriever"] = f"engine:{address}"
     return made
 
 

@@ -3,16 +3,16 @@
 No system is known here by its name: `systems` has an entry for each.
 """
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from covrag_lite import method, prompts
 from covrag_lite.config import Config
+from covrag_lite.engine.interface import Engine, load_engine
 from covrag_lite.engine.weights import hash_encoder
 from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
@@ -22,11 +22,7 @@ from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.outcomes import save_outcomes, save_predictions
 from covrag_lite.systems import System, find_system
-from covrag_lite.task_model import TaskModel
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.endpoint import Endpoint
-    from covrag_lite.engine.local import LanguageModel
+from covrag_lite.task_model import TaskModel, schema_of
 
 RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
 KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier}  # which of a question's answers counts
@@ -37,32 +33,26 @@ class Resources:
     """What all systems of a run share."""
 
     search: Search
-    model: "LanguageModel | Endpoint"  # the bare model; a system takes a view of it with its adapter
+    model: Engine  # the bare model; a system takes a view of it with its adapter
     journal: Journal
     wider: Search | None = None  # the search elsewhere, for related systems
     meter: Any = None  # a related.tools.Meter, where somebody wants to know what one system costs
 
 
-def load_resources(
-    config: Config, passages: Sequence[Passage], model: "LanguageModel | Endpoint | None" = None
-) -> Resources:
+def load_resources(config: Config, passages: Sequence[Passage], model: Engine | None = None) -> Resources:
     """Retriever, model and journal of a run; a test hands in a scripted model."""
-    from covrag_lite.engine.local import load_model
-
     search = load_retriever(config.retrieval, passages)
     needed = any(find_system(name).needs for name in config.chain.systems)
     wider = resolve_name(f"{RELATED}:load_wider")(config, passages) if needed else None
-    model = model or load_model(config.model, config.training.execution)
+    model = model or load_engine(config.model, config.training.execution)
     return Resources(search, model, Journal(config.journal()), wider)
 
 
 def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskModel:
     """The model with this adapter, writing under this run's settings."""
     model = resources.model.with_adapter(adapter)
-    if model.config.verdicts != config.model.verdicts:
-        model = copy.copy(model)
-        model.config = replace(model.config, verdicts=config.model.verdicts)
-    return TaskModel(config.model, model, resources.journal, resources.meter and resources.meter.add)
+    count = resources.meter and resources.meter.add
+    return TaskModel(config.model, model, resources.journal, schema_of(adapter), count)
 
 
 def bind(system: System, config: Config, resources: Resources) -> Tools:
@@ -121,23 +111,10 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
     """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
     chosen = [find_system(name) for name in config.chain.systems]
-    for adapter in dict.fromkeys(system.adapter for system in chosen if system.verifies):
-        foresee(config, resources, adapter, questions)
     made = []
     for system in chosen:
         made += run_system(system.name, config, resources, questions)
     return made
-
-
-def foresee(config: Config, resources: Resources, adapter: str, questions: Sequence[Question]) -> None:
-    """First answers and the verdicts on them in one go, where the prompts' layout allows it."""
-    author = load_task_model(config, resources, adapter)
-    settings = config.model
-    if settings.layout != "shared" or settings.verdicts == "free" or author.model.device == "endpoint":
-        return
-    if config.chain.max_rounds > 1:
-        x = [question.question for question in questions]
-        author.foresee(x, resources.search(x))
 
 
 def record(
@@ -145,7 +122,7 @@ def record(
     table: str,
     predictions: Mapping[str, Sequence[Prediction]],
     config: Config,
-    model: "LanguageModel | Endpoint",
+    model: Engine,
     seconds: float,
     data: Mapping[str, Sequence],
 ) -> dict:
@@ -153,10 +130,11 @@ def record(
 
     Prints what the run has cost.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     searched = {config.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
     snapshots = describe_snapshots(config.retrieval, searched)
     for part, made in predictions.items():
-        name = f"{table}.{part}" if part else table
+        name = f"{table}.{part.replace('/', '_')}" if part else table  # a retriever's name may hold an address
         save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
         if config.data.data != "world" or snapshots:  # whoever checks the record may not have the data
             save_outcomes(folder / f"{name}.outcomes.csv.gz", made)

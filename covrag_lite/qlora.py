@@ -10,20 +10,17 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
 from accelerate import PartialState
 
 from covrag_lite.config import Config, Training
+from covrag_lite.engine.local import LocalEngine
 from covrag_lite.engine.training import Learn, Row, Shape, Trainee, load_trainee
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 from covrag_lite.runs.progress import track
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.local import LanguageModel
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
 # Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.
@@ -34,7 +31,7 @@ CLIP = 1.0  # longest gradient that is followed in full
 SAVE_EVERY = 20  # steps between checkpoints, from which a killed run goes on
 
 
-def train(config: Config, model: "LanguageModel", samples: Sequence[Sample], out: Path) -> pd.DataFrame:
+def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Path) -> pd.DataFrame:
     """Train an adapter for `model` into the folder `out`, going on from a checkpoint there; returns one row a step."""
     # Before the network is read, because it sets the device; one worker, unless `accelerate launch` started more.
     workers = PartialState(cpu=model.device == "cpu")
@@ -43,7 +40,7 @@ def train(config: Config, model: "LanguageModel", samples: Sequence[Sample], out
     steps = plan(encoded, settings)
     shape = shape_of([chosen for step in steps for chosen in step], encoded, settings.pack_tokens)
     weights = token_weights(encoded, len(steps), settings.epochs)
-    with load_trainee(model, settings, shape) as trainee:
+    with load_trainee(config, model, shape) as trainee:
         learn = trainee.record(learner(trainee, settings.verify_weight, model.device))
         rows = trainee.restore(out, samples, model.fingerprint)
 
@@ -66,7 +63,7 @@ def train(config: Config, model: "LanguageModel", samples: Sequence[Sample], out
             if workers.is_main_process and is_due:
                 trainee.save(out, rows)
         if workers.is_main_process:
-            trainee.save_adapter(out, config.model.model)
+            trainee.save_adapter(out, model.settings.model)
     return pd.DataFrame(rows)
 
 
@@ -144,24 +141,22 @@ class Encoded:
     shares: tuple[float, ...] = ()  # what each target token counts in the loss; empty: one each
 
 
-def encode(samples: Sequence[Sample], model: "LanguageModel") -> list[Encoded]:
+def encode(samples: Sequence[Sample], model: LocalEngine) -> list[Encoded]:
     """Every sample's tokens: its prompt as the model is prompted, its target as the model is decoded."""
-    from covrag_lite.engine.decoding import continue_ids
-
-    tokenizer = model.tokenizer
+    loaded = model.loaded
     encoded = []
     for sample in samples:
         if sample.task not in TASKS:
             raise ValueError(f"sample {sample.id!r} has task {sample.task!r}; use one of {', '.join(TASKS)}")
-        prompt = tokenizer(model.render(sample.prompt), add_special_tokens=not tokenizer.chat_template).input_ids
+        (prompt,) = loaded.tokenise([sample.prompt])
         target = []
         shares = []
         for part in sample.target:
-            ids = continue_ids(tokenizer, part)
+            ids = loaded.continue_ids(part)
             target += ids
             shares += [FIXED_SHARE if part in FIXED else 1.0] * len(ids)
         if not sample.unfinished:
-            target.append(model.end_id)
+            target.append(loaded.end_id)
             shares.append(1.0)
         encoded.append(Encoded(TASKS.index(sample.task), (*prompt, *target), len(prompt), tuple(shares)))
     return encoded

@@ -14,14 +14,14 @@ import pandas as pd
 from covrag_lite import evaluate, qlora, synthesis
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
 from covrag_lite.records import Prediction, Sample
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.outcomes import read_gzip
 from covrag_lite.sources import Source
 from covrag_lite.systems import find_system
-from covrag_lite.task_model import TaskModel
+from covrag_lite.task_model import TaskModel, schema_of
 
 TRIED = ("RAG trained", "CoV-RAG-S", "CoV-RAG")  # on validation questions, as far as their adapters are there
 
@@ -30,7 +30,7 @@ def train_adapter(config: Config, method: str, samples: Sequence[Sample]) -> pd.
     """Train one adapter into `adapters_out`, with the manifest of its training; a row a step comes back."""
     out = resolve(config.training.adapters_out) / method
     start = time.perf_counter()
-    model = load_model(config.change(adapters="none").model)
+    model = load_engine(config.change(adapters="none").model)
     losses = qlora.train(config, model, samples, out)
     manifest = build_manifest(config.change(systems=()), model, time.perf_counter() - start, samples=samples)
     save_manifest(out / "manifest.json", manifest)
@@ -40,8 +40,8 @@ def train_adapter(config: Config, method: str, samples: Sequence[Sample]) -> pd.
 def load_trained(config: Config, adapter: str) -> TaskModel:
     """The model with an adapter that was just trained, or bare for ""."""
     own = config.change(adapters=config.training.adapters_out)
-    model = load_model(own.model, own.training.execution).with_adapter(adapter)
-    return TaskModel(own.model, model, Journal(config.journal()))
+    model = load_engine(own.model, own.training.execution).with_adapter(adapter)
+    return TaskModel(own.model, model, Journal(config.journal()), schema_of(adapter))
 
 
 def train_seeds(config: Config, sources: Sequence[Source]) -> dict[str, pd.DataFrame]:

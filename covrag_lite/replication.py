@@ -17,10 +17,9 @@ Tables 2 and a training.
 """
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -28,17 +27,14 @@ from pkgutil import resolve_name
 import pandas as pd
 
 from covrag_lite import evaluate, recipe, synthesis
-from covrag_lite.check.remake import MAKE, load_basis
-from covrag_lite.config import ROOT, Config, resolve
+from covrag_lite.config import Config, resolve
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.plan import Plan, hold_to, load_plans, read_value
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.recorded import Recorded, find_under
 from covrag_lite.sources import load_sources
-from covrag_lite.tables import pictures, seeds, sigma
-from covrag_lite.tables import table5 as ablation
-from covrag_lite.tables import table6 as retrieval
+from covrag_lite.tables import find_table, pictures, seeds, sigma, table4, table5, table6
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
 STAGES = ("data", *METHODS, "sigma", "table2", "table4", "table5", "table6")
@@ -84,38 +80,29 @@ def fit_sigma(plan: Plan) -> None:
     """σ on validation questions, with the rules it is compared with."""
     changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
     config = plan.testing(**changes).change(datasets=plan.choose("train"))
-    start = time.perf_counter()
-    questions, passages = load_questions(config), load_passages(config)
-    resources = evaluate.load_resources(config, passages)
-    made = evaluate.run(config, resources, questions)
-    seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
-    evaluate.record(plan.results, "sigma", {"": made}, config, resources.model, seconds, data)
-    rules = sigma.fit(config, made)
-    sigma.save_rules(plan.results, rules)
-    print(rules.to_string())
+    print(sigma.fit(config, answer(plan, config, "sigma")).to_string())
 
 
 def run_table2(plan: Plan) -> None:
     """The main comparison."""
-    record(plan.testing(systems=tuple(plan.settings["table2"])), plan, "table2")
+    answer(plan, plan.testing(systems=tuple(plan.settings["table2"])), "table2")
 
 
 def run_table4(plan: Plan) -> None:
     """Where to revise."""
-    record(plan.testing(systems=plan.config.chain.positions), plan, "table4")
+    answer(plan, plan.testing(systems=table4.POSITIONS), "table4")
 
 
 def run_table5(plan: Plan) -> None:
     """The chain against none; with the first seed also the control, a third round and verdicts that run free."""
     if not plan.first:
-        record(plan.testing(systems=ablation.CHAINS), plan, "table5")
+        answer(plan, plan.testing(systems=table5.CHAINS), "table5")
         return
-    config = plan.testing(max_rounds=3)
-    free = tuple(f"{name} free" for name in config.chain.chains if name in ablation.CHAINS)
-    record(config.change(systems=(*config.chain.chains, *free)), plan, "table5", free)
+    systems = (*table5.CHAINS, table5.CONTROL, *table5.FREE)
+    answer(plan, plan.testing(max_rounds=table5.MAX_ROUNDS, systems=systems), "table5", table5.FREE)
 
 
-def record(config: Config, plan: Plan, table: str, free: Sequence[str] = ()) -> None:
+def answer(plan: Plan, config: Config, table: str, free: Sequence[str] = ()) -> list[Prediction]:
     """Run a table's systems, those that write freely on some questions only, and record what came of it."""
     start = time.perf_counter()
     questions, passages = load_questions(config), load_passages(config)
@@ -124,7 +111,8 @@ def record(config: Config, plan: Plan, table: str, free: Sequence[str] = ()) -> 
     made = evaluate.run(config.change(systems=forced), resources, questions)
     made += evaluate.run(config.change(systems=tuple(free)), resources, questions[:: config.chain.free_every])
     data = {"questions": questions, "passages": passages}
-    save(plan, table, {"": made}, config, resources, time.perf_counter() - start, data)
+    save(plan, config, table, {"": made}, resources, time.perf_counter() - start, data)
+    return made
 
 
 def run_table6(plan: Plan) -> None:
@@ -132,31 +120,24 @@ def run_table6(plan: Plan) -> None:
     start = time.perf_counter()
     config = plan.testing(systems=("CoV-RAG",))
     passages, every = load_passages(config), load_questions(config.change(n_questions=0))
-    questions = [one for one in load_questions(config) if one.dataset in config.retrieval.retrieval_datasets]
+    questions = table6.choose_questions(config)
     resources = evaluate.load_resources(config, passages)
     parts = {}
     for name in config.retrieval.retrievers:
         search = load_retriever(replace(config.retrieval, retriever=name), passages)
         own = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), questions)
-        parts[name] = own + retrieval.search_twice(every, search)
+        parts[name] = own + table6.search_twice(every, search)
     data = {"questions": questions, "every": every, "passages": passages}
-    save(plan, "table6", parts, config, resources, time.perf_counter() - start, data)
+    save(plan, config, "table6", parts, resources, time.perf_counter() - start, data)
 
 
 def save(
-    plan: Plan,
-    table: str,
-    parts: Mapping[str, Sequence[Prediction]],
-    config: Config,
-    resources: evaluate.Resources,
-    seconds: float,
-    data: Mapping[str, Sequence],
+    plan: Plan, config: Config, table: str, parts: dict, resources: evaluate.Resources, seconds: float, data: dict
 ) -> None:
     """The record of a run, and the table and picture made from it."""
     manifest = evaluate.record(plan.results, table, parts, config, resources.model, seconds, data)
-    run = Recorded(plan.results, table, json.loads(json.dumps(manifest)))
-    MAKE[table](run, load_basis(run, ROOT), plan.results)
-    print((plan.results / f"{table}.md").read_text())
+    run = Recorded(plan.results, table, manifest)
+    print(find_table(table).build(parts.get("", parts), run).save(plan.results))
 
 
 def steps(plan: Plan) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
@@ -197,8 +178,8 @@ def tell_seeds(folder: Path) -> None:
     """What the seeds that have been run so far agree on."""
     runs = [run for run in find_under(folder) if run.table in ("table2", "table5")]
     if sum(run.table == "table2" for run in runs) > 1:
-        (by_seed,) = seeds.gather({run.folder / run.table: load_basis(run, ROOT) for run in runs}).values()
-        print(seeds.save(folder, by_seed))
+        (by_seed,) = seeds.gather({run.folder / run.table: find_table(run.table).load(run) for run in runs}).values()
+        print(seeds.build(by_seed).save(folder))
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -32,7 +32,7 @@ class System:
     adapter: str = ""  # the trained adapter that answers and verifies; "" is the bare model
     rewriter: str = ""  # the adapter that rewrites the question before retrieval, and writes all that is no answer
     settings: Mapping[str, object] = field(default_factory=dict)  # parameters that it fixes, whatever the run says
-    verifies: bool = False  # its first answers get a forced verdict, so both may be computed in one go
+    verifies: bool = False  # its first answers get a verdict, which an estimate of the cost counts
     colour: str = ""  # in every picture; "" is never drawn nor a row of a table
     paper: Mapping[str, str] = field(default_factory=dict)  # a table of the paper -> the row to compare with
     needs: tuple[str, ...] = ()  # adapters, "evaluator", "entailment": without one of these it does not run at all

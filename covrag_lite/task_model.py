@@ -1,23 +1,21 @@
-"""One model behind the journal: it writes the text of every task, and writes none twice.
+"""One model behind the journal: it writes the text of every task, batch by batch, and writes none twice."""
 
-`evaluation` hands these methods to the systems; `training` lets a seed model answer by them.
-"""
-
-from collections.abc import Callable, Sequence
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
 
 from covrag_lite import config, prompts
-from covrag_lite.completion import complete, complete_both, probabilities_of
+from covrag_lite.engine.interface import Completion, Engine, Schema
+from covrag_lite.prompts import DIRECT, SCHEMA, VERDICT_ROOM
 from covrag_lite.records import Passage, Verdict
-from covrag_lite.runs.journal import Journal
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.endpoint import Endpoint
-    from covrag_lite.engine.local import LanguageModel
-
+from covrag_lite.runs.journal import Journal, key_of
+from covrag_lite.runs.progress import track
 
 GUESS_TOKENS = 40  # of a guessed sentence
+PROBABLE = ("answer", "verify")  # the stages whose probabilities are journaled beside their texts
 
 
 @dataclass(frozen=True)
@@ -25,36 +23,56 @@ class TaskModel:
     """A model, bare or with an adapter, as the author of answers, verdicts and rewritten questions."""
 
     settings: config.Model
-    model: "LanguageModel | Endpoint"
+    model: Engine
     journal: Journal
-    count: Callable[..., None] | None = None  # called after `write` with self and what was asked for, to count its cost
+    schema: Schema = SCHEMA
+    # Counts texts by what the journal knows of each, seconds and tokens read and written, where somebody wants to know.
+    count: Callable[[Sequence[dict]], None] | None = None
+
+    def keys(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> dict[str, str]:
+        """Each prompt's key in the journal."""
+        form = {"verdicts": self.settings.verdicts, "schema": self.schema} if stage == "verify" else {}
+        return keys_of(stage, texts, limit, self.model, sample, **form)
+
+    def complete(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[Completion]:
+        """Complete prompts through the journal, greedily or, for a number, by chance."""
+
+        def write(batch: Sequence[str]) -> list[Completion]:
+            if stage == "verify":
+                return self.model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
+            return self.model.complete(batch, limit, sample)
+
+        room = limit + VERDICT_ROOM if stage == "verify" else limit
+        keys = self.keys(stage, texts, limit, sample)
+        made = write_journaled(stage, keys, texts, write, room, self.model, self.journal, self.count is not None)
+        if self.count is not None:
+            self.count([json.loads(self.journal.texts.get(cost_key(keys[text]), "{}")) for text in texts])
+        return made
 
     def write(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[str]:
-        """Complete prompts through the journal, greedily or, for a number, by chance."""
-        timed = self.count is not None
-        made = complete(stage, texts, limit, self.model, self.journal, sample, timed)
-        if timed:
-            self.count(self, stage, texts, limit, sample)
-        return made
+        """The texts of `complete` alone."""
+        return [one.text for one in self.complete(stage, texts, limit, sample)]
 
     def answer(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[str]:
         """Answer questions from their passages."""
-        asked = [prompts.build_answer(*one, self.settings.layout) for one in zip(x, k)]
-        return self.write("answer", asked, self.settings.max_answer_tokens)
+        return self.write("answer", self._ask(x, k), self.settings.max_answer_tokens)
+
+    def likelihoods(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[float | None]:
+        """The mean logarithmic probability of journaled answers' tokens, None where it is not known."""
+        asked = self._ask(x, k)
+        keys = self.keys("answer", asked, self.settings.max_answer_tokens)
+        known = [probabilities_of(self.journal, keys[text]) for text in asked]
+        return [one["likelihood"] if one else None for one in known]
+
+    def _ask(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[str]:
+        return [prompts.build_answer(*one, self.settings.layout) for one in zip(x, k)]
 
     def verify(self, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[Verdict]:
         """Verify answers to questions from their passages."""
         limit = self.settings.max_revised_tokens
         asked = [prompts.build_verify(*one, self.settings.layout) for one in zip(x, k, y)]
-        texts = self.write("verify", asked, limit)
-        chances = probabilities_of("verify", asked, limit, self.model, self.journal)
-        return [prompts.parse_verdict(text, self.model.schema, chance) for text, chance in zip(texts, chances)]
-
-    def likelihoods(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[float | None]:
-        """The mean logarithmic probability of journaled answers' tokens, None where it is not known."""
-        asked = [prompts.build_answer(*one, self.settings.layout) for one in zip(x, k)]
-        chances = probabilities_of("answer", asked, self.settings.max_answer_tokens, self.model, self.journal)
-        return [one["likelihood"] if one else None for one in chances]
+        made = self.complete("verify", asked, limit)
+        return [prompts.parse_verdict(one.text, self.schema, one.probabilities) for one in made]
 
     def guess(self, x: Sequence[str]) -> list[str]:
         """A sentence that might answer each question, from memory: words that the right passage may hold."""
@@ -77,18 +95,104 @@ class TaskModel:
         asked = [prompts.build_alone("closed-book", one) for one in x]
         return self.write("closed-book", asked, self.settings.max_answer_tokens)
 
-    def foresee(self, x: Sequence[str], k: Sequence[Sequence[Passage]]) -> None:
-        """Journal first answers and the verdicts on them in one go; the prompts are in the shared layout."""
-        asked = [prompts.build_answer(*one, "shared") for one in zip(x, k)]
-        thens = [_verification_of(*one) for one in zip(x, k)]
-        settings = self.settings
-        complete_both(asked, thens, settings.max_answer_tokens, settings.max_revised_tokens, self.model, self.journal)
+
+def schema_of(adapter: str) -> Schema:
+    """The schema of an adapter's verdicts: one was trained without the chain (Table 5)."""
+    return DIRECT if adapter == "cov-direct" else SCHEMA
 
 
-def _verification_of(question: str, passages: Sequence[Passage]) -> Callable[[str], str]:
-    """The function that makes the verification prompt of an answer yet to be written."""
+def keys_of(
+    stage: str, texts: Sequence[str], limit: int, model: Engine, sample: int | None = None, **form: object
+) -> dict[str, str]:
+    """Each prompt's key in the journal: everything its completion depends on, of a sample also its number."""
+    setting = {
+        "weights": model.fingerprint,
+        "quantize": model.settings.quantize,
+        "device": model.device,
+        "stage": stage,
+        "limit": limit,
+    }
+    if sample is not None:
+        setting["sample"] = sample
+    return {text: key_of(**setting, **form, prompt=text) for text in texts}
 
-    def build(answer: str) -> str:
-        return prompts.build_verify(question, passages, answer, "shared")
 
-    return build
+def write_journaled(
+    stage: str,
+    keys: dict[str, str],
+    texts: Sequence[str],
+    write: Callable[[Sequence[str]], list[Completion]],
+    room: int,
+    model: Engine,
+    journal: Journal,
+    timed: bool = False,
+) -> list[Completion]:
+    """What `write` makes of prompts, each batch journaled as it is written; `timed` also journals what each text cost.
+
+    Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
+    the same batches as an unbroken one and ends with the same bytes.
+    """
+
+    def journal_batch(batch: Sequence[str]) -> dict[str, str]:
+        start = time.perf_counter()
+        made = write(batch)
+        seconds = (time.perf_counter() - start) / len(batch)
+        # Costs and probabilities first: a torn line never leaves a text without these.
+        written = {}
+        if timed:
+            counts = model.count_tokens(batch, [one.text for one in made])
+            for text, (read, wrote) in zip(batch, counts):
+                written[cost_key(keys[text])] = json.dumps({"seconds": seconds, "read": read, "written": wrote})
+        for text, one in zip(batch, made):
+            if one.probabilities and stage in PROBABLE:
+                written[beside(keys[text])] = json.dumps(one.probabilities)
+        return written | {keys[text]: one.text for text, one in zip(batch, made, strict=True)}
+
+    if not all(key in journal for key in keys.values()):  # planning batches would load the weights
+        batches = model.batches(list(keys), room)
+        left = [batch for batch in batches if not all(keys[text] in journal for text in batch)]
+        made = each(journal_batch, left, model.at_once)
+        for written in track(made, stage, "batch" if model.at_once == 1 else "prompt", total=len(left)):
+            journal.add(stage, written)
+        if model.bill():
+            print(model.bill())
+    return [Completion(journal[keys[text]], probabilities_of(journal, keys[text])) for text in texts]
+
+
+def each(
+    write: Callable[[Sequence[str]], dict[str, str]], batches: Sequence[Sequence[str]], at_once: int
+) -> Iterator[dict[str, str]]:
+    """What `write` makes of every batch, as soon as it is made; after a failure no more are begun."""
+    if at_once == 1:
+        yield from map(write, batches)
+        return
+    waiting = iter(batches)
+    failures = []
+    with ThreadPoolExecutor(at_once) as pool:
+        running = {pool.submit(write, batch) for batch in islice(waiting, at_once)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            failures += [one.exception() for one in done if one.exception()]
+            for one in done:
+                if not one.exception():
+                    yield one.result()
+            n_next = 0 if failures else len(done)
+            running |= {pool.submit(write, batch) for batch in islice(waiting, n_next)}
+    if failures:
+        raise failures[0]
+
+
+def beside(key: str) -> str:
+    """Where the journal keeps the probabilities behind a text: beside it, so that older journals stay good."""
+    return f"{key} probabilities"
+
+
+def probabilities_of(journal: Journal, key: str) -> dict[str, float] | None:
+    """The probabilities behind a journaled text, None where they are not known."""
+    known = journal.texts.get(beside(key))
+    return json.loads(known) if known else None
+
+
+def cost_key(key: str) -> str:
+    """Where the journal keeps what a text cost."""
+    return f"{key} cost"

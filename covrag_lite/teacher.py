@@ -6,18 +6,18 @@ The paper asked GPT-4 and found 93 % of a sample right. Here every usable verdic
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
+from functools import partial
 
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.completion import complete
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, VERDICT_TOKENS, Endpoint, EndpointError
-from covrag_lite.prompts import build_verify, parse_verdict
+from covrag_lite.prompts import SCHEMA, build_verify, parse_verdict
 from covrag_lite.records import Search, Verdict
 from covrag_lite.runs.journal import Journal
 from covrag_lite.synthesis import Annotate, Example, annotate, supporting
+from covrag_lite.task_model import keys_of, write_journaled
 
 STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
@@ -60,22 +60,17 @@ def annotate_with_teacher(
 
 def _ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal) -> list[Verdict]:
     """Verdicts through the journal; an error says how much of the work the journal holds."""
-    # `complete` calls `generate` for every stage but "verify", and a teacher writes verdicts whatever the stage's name.
-    judge = SimpleNamespace(
-        fingerprint=endpoint.fingerprint,
-        device=endpoint.device,
-        config=endpoint.config,
-        generate=endpoint.write_verdicts,
-        bill=endpoint.bill,
-    )
-    limit = VERDICT_TOKENS + endpoint.config.max_revised_tokens
+    revised = endpoint.settings.max_revised_tokens
+    limit = VERDICT_TOKENS + revised
+    keys = keys_of(stage, texts, limit, endpoint)
+    fill = partial(endpoint.fill, schema=SCHEMA, max_tokens=revised)
     try:
-        written = complete(stage, texts, limit, judge, journal)
+        made = write_journaled(stage, keys, texts, fill, limit, endpoint, journal)
     except EndpointError as error:
         raise EndpointError(
             f"{error}; {len(journal.texts)} texts are journaled in {journal.path.name}: run again to go on from there"
         ) from None
-    return [parse_verdict(text) for text in written]
+    return [parse_verdict(one.text) for one in made]
 
 
 def try_revisions(examples: Sequence[Example], search: Search) -> list[Example]:

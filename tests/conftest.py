@@ -1,6 +1,7 @@
 """Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
 
 import os
+from collections import Counter
 
 # Before torch is imported, here and by the notebooks: several tests run at once, and their threads would wait for each
 # other's.
@@ -12,7 +13,8 @@ if not os.environ.get("COVRAG_CUDA_TESTS"):
 import pytest  # noqa: E402
 
 from covrag_lite import config
-from covrag_lite.prompts import SCHEMA, render_verdict
+from covrag_lite.engine.interface import Completion
+from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Passage, Question
 
 
@@ -48,18 +50,15 @@ def questions():
 
 
 class ScriptedModel:
-    """Answers from the prompt itself, by rule, and remembers what it was asked."""
+    """An engine that answers from the prompt itself, by rule, and remembers what it was asked."""
 
     fingerprint = weights_hash = "scripted"
-    device = "cpu"
+    device, at_once = "cpu", 1
+    adapter = weights = None
 
     def __init__(self, settings=None):
-        self.config = settings or config.Model()
-        self.asked, self.schema, self.adapter = [], SCHEMA, None
-
-    @property
-    def base(self):
-        return self
+        self.settings = settings or config.Model()
+        self.asked, self.used = [], Counter()
 
     def with_adapter(self, name):
         return self
@@ -68,19 +67,23 @@ class ScriptedModel:
         longest_first = sorted(prompts, key=lambda prompt: (-len(prompt), prompt))
         return [longest_first[i : i + 2] for i in range(0, len(prompts), 2)]
 
-    def generate(self, prompts, max_tokens):
+    def complete(self, prompts, max_tokens, sample=None):
         self.asked += prompts
-        return [f"Edith Marrow[1] was asked {len(prompt)} letters" for prompt in prompts]
+        if sample is not None:
+            return [Completion(f"[1] sample {sample} of {len(prompt)} letters") for prompt in prompts]
+        return [Completion(f"Edith Marrow[1] was asked {len(prompt)} letters") for prompt in prompts]
 
-    def sample(self, prompts, max_tokens, number):
-        self.asked += prompts
-        return [f"[1] sample {number} of {len(prompt)} letters" for prompt in prompts]
-
-    def verify(self, prompts):
+    def fill(self, prompts, schema, max_tokens):
         self.asked += prompts
         bad = render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?")
         good = render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
-        return [bad if "marow" in prompt else good for prompt in prompts]
+        return [Completion(bad if "marow" in prompt else good) for prompt in prompts]
+
+    def count_tokens(self, prompts, texts):
+        return [(None, None)] * len(texts)
+
+    def bill(self):
+        return ""
 
 
 @pytest.fixture
@@ -94,9 +97,7 @@ def project(tmp_path_factory):
     import toy_project
 
     root = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        toy_project.undraw(patch)
-        toy_project.build(root)
+    toy_project.build(root)
     return root
 
 
@@ -142,6 +143,22 @@ def tiny_folder(tmp_path_factory):
             initializer_range=0.3,
         )
     ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_adapters(tiny_folder, tmp_path_factory):
+    """Two random adapters of the tiny Llama, "cov" on some of its layers alone."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("adapters.d")
+    for seed, (name, layers) in enumerate({"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items()):
+        network = AutoModelForCausalLM.from_pretrained(tiny_folder)
+        torch.manual_seed(seed)
+        lora = LoraConfig(r=4, target_modules=layers, init_lora_weights=False, task_type="CAUSAL_LM")
+        get_peft_model(network, lora).save_pretrained(folder / name)
     return folder
 
 

@@ -9,7 +9,7 @@ from covrag_lite.method import Tools, cov_rag
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions
-from covrag_lite.tables import table5 as ablation
+from covrag_lite.tables import table5
 
 GOLD, OTHER = Passage("gold", "", "Stonebridge"), Passage("other", "", "nothing")
 
@@ -46,41 +46,41 @@ def test_a_deep_run_cut_to_two_rounds_is_a_run_of_two_rounds(passages, questions
         return [verdict("false", f"{one} again?") for one in x]
 
     deep, two, single = (cov_rag(questions, Tools("toy", search, answer, verify, max_rounds=n)) for n in (4, 2, 1))
-    assert [ablation.cut(p, 2) for p in deep] == two
-    assert [ablation.cut(p, 1) for p in deep] == single
-    assert ablation.cut(LEFT, 2) == LEFT
+    assert [table5.cut(p, 2) for p in deep] == two
+    assert [table5.cut(p, 1) for p in deep] == single
+    assert table5.cut(LEFT, 2) == LEFT
 
 
 def test_table_5_counts_what_it_says():
     predictions = [HELPED, HURT, LEFT, MISSED, READER]
-    table = ablation.chain_table(predictions).set_index("metric")
+    table = table5.chain_table(predictions).set_index("metric")
     # helped, left and reader are judged rightly
     assert (table.loc["judge", "n"], table.loc["judge", "value"]) == (5, 60.0)
     # revised or called for: helped, hurt, missed, reader; only the first was called for, revised, and then found
     assert (table.loc["revise", "n"], table.loc["revise", "value"]) == (4, 25.0)
     assert table.loc[["single", "multi", "delta"], "value"].tolist() == [40.0, 40.0, 0.0]
     assert "format" not in table.index
-    (line,) = ablation.chain_notes(predictions)
+    (line,) = table5.chain_notes(predictions)
     assert "2 questions called for a revision, 3 were revised, 1 of them rightly; 1 then found" in line
 
 
 def test_the_papers_shares_stand_beside_its_two_sets_alone():
     other = replace(MISSED, question=replace(MISSED.question, id="other", dataset="webq"))
-    both = ablation.chain_table([LEFT, other]).set_index("metric")
+    both = table5.chain_table([LEFT, other]).set_index("metric")
     assert both.loc["judge", "paper"] == 60.0
-    assert ablation.chain_table([LEFT]).paper.isna().all()
+    assert table5.chain_table([LEFT]).paper.isna().all()
 
 
 def test_the_format_rate_is_of_free_verdicts_and_an_unparsed_one_judges_nothing():
     unparsed = (replace(LEFT.rounds[0], verdict=parse_verdict("well …")),)
     free = [replace(LEFT, system="CoV-RAG free", rounds=unparsed), replace(MISSED, system="CoV-RAG free")]
-    table = ablation.chain_table([LEFT, replace(LEFT, rounds=unparsed), *free]).set_index("metric")
+    table = table5.chain_table([LEFT, replace(LEFT, rounds=unparsed), *free]).set_index("metric")
     assert (table.loc["format", "n"], table.loc["format", "value"]) == (2, 50.0)
     assert table.loc["judge", "n"] == 1
 
 
 def test_every_rule_is_measured_against_the_first_answers():
-    table = ablation.policies([HELPED, HURT, LEFT, MISSED]).set_index("rule")
+    table = table5.policies([HELPED, HURT, LEFT, MISSED]).set_index("rule")
     paper = table.loc["replace, 2 rounds at most (the paper)"]
     oracle = table.loc["oracle: the better of 2"]
     assert paper[["helped", "hurt", "left", "searches"]].tolist() == [1, 1, 0, 2]
@@ -98,9 +98,9 @@ def test_the_better_verified_answer_is_kept_and_of_equals_the_later():
     equal = prediction("equal", (True, True, verdict("false", "where?")), (False, False, verdict("false")))
     first = (True, True, verdict("false", "where?", 0.4))
     surer = prediction("surer", first, (False, False, verdict("false", "", 0.3)))
-    choose = ablation.take_better(2)
+    choose = table5.take_better(2)
     assert [choose(p) for p in (worse, equal, surer)] == [0, 1, 0]
-    rules = set(ablation.policies([worse, equal, surer]).rule)
+    rules = set(table5.policies([worse, equal, surer]).rule)
     assert {"keep the better verified of 2", "replace, 3 rounds at most"} <= rules
     assert "keep the better verified of 3" not in rules
 
@@ -108,8 +108,8 @@ def test_the_better_verified_answer_is_kept_and_of_equals_the_later():
 def test_searching_only_where_the_papers_thresholds_are_crossed_spares_searches():
     crossed = parse_verdict(render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.5), "false", "where?"))
     sure = prediction("sure", (False, False, crossed), (True, True, None))
-    assert [ablation.take_crossed(p) for p in (sure, HELPED, LEFT)] == [1, 0, 0]
-    table = ablation.policies([sure, HELPED, LEFT]).set_index("rule")
+    assert [table5.take_crossed(p) for p in (sure, HELPED, LEFT)] == [1, 0, 0]
+    table = table5.policies([sure, HELPED, LEFT]).set_index("rule")
     assert table.loc["replace where the paper's thresholds are crossed", ["helped", "searches"]].tolist() == [1, 1]
 
 
@@ -121,10 +121,10 @@ def test_table_5_can_be_made_from_what_came_of_its_rounds_without_the_data(tmp_p
     save_predictions(tmp_path / "p.jsonl.gz", made)
     save_outcomes(tmp_path / "o.csv.gz", made)
     told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
-    for table in (ablation.chain_table, ablation.policies, ablation.judges_of):
+    for table in (table5.chain_table, table5.policies, table5.judges_of):
         unnamed = [one.drop(columns="backbone", errors="ignore") for one in (table(told), table(made))]
         pd.testing.assert_frame_equal(*unnamed)
-    assert ablation.chain_notes(told) == ablation.chain_notes(made)
+    assert table5.chain_notes(told) == table5.chain_notes(made)
 
 
 @pytest.fixture
@@ -134,21 +134,21 @@ def asked(tmp_path, passages, questions, scripted):
 
     class Noting(type(scripted)):
         def with_adapter(self, name):
-            view = Noting(self.config)
+            view = Noting(self.settings)
             view.adapter, view.fingerprint = tmp_path / name if name else None, f"scripted+{name}"
             return view
 
-        def note(self, stage, prompts):
+        def note(self, stage, prompts, decoding=""):
             adapter = self.adapter.name if self.adapter else ""
-            seen.extend((stage, adapter, self.config.verdicts) for _ in prompts)
+            seen.extend((stage, adapter, decoding) for _ in prompts)
 
-        def generate(self, prompts, max_tokens):
+        def complete(self, prompts, max_tokens, sample=None):
             self.note("rewrite" if "Rewritten:" in prompts[0] else "answer", prompts)
-            return super().generate(prompts, max_tokens)
+            return super().complete(prompts, max_tokens, sample)
 
-        def verify(self, prompts):
-            self.note("verify", prompts)
-            return super().verify(prompts)
+        def fill(self, prompts, schema, max_tokens):
+            self.note("verify", prompts, "forced" if schema else "free")
+            return super().fill(prompts, schema, max_tokens)
 
     config = Config().change(k=2, runs=str(tmp_path))
     resources = evaluate.load_resources(config, passages, Noting())
@@ -174,10 +174,3 @@ def test_free_verdicts_are_free_for_their_system_alone(asked):
     made, seen = asked("CoV-RAG")
     assert {decoding for stage, _, decoding in seen if stage == "verify"} == {"forced"}
     assert any(p.revised for p in made)
-
-
-def test_a_model_that_decodes_freely_once_is_itself_unchanged(tmp_path, passages, questions, scripted):
-    config = Config().change(k=2, runs=str(tmp_path))
-    resources = evaluate.load_resources(config, passages, scripted)
-    evaluate.run_system("CoV-RAG free", config, resources, questions)
-    assert scripted.config.verdicts == "forced"

@@ -11,8 +11,7 @@ from covrag_lite.config import Config
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
-from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables import browse, verifier
+from covrag_lite.tables import accuracy, browse, verifier
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'><!--"
 RIGHT, WRONG = "Stonebridge[1]", "Aldermere[1]"
@@ -60,7 +59,7 @@ def test_the_page_counts_as_the_tables_do(predictions):
     frame = to_frame(predictions)
     row = browse.count_outcomes(frame).loc["CoV-RAG"]
     assert (row.questions, row.judged) == (6, 6)
-    assert tables.count_changes(frame)[1:] == (row.helped, row.hurt) == (1, 1)
+    assert accuracy.count_changes(frame)[1:] == (row.helped, row.hurt) == (1, 1)
     assert verifier.judge_table(frame).doubted[0] == f"{row['wrongly doubted']} of 3"
 
 

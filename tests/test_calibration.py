@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from covrag_lite.tables.calibration import DECAY, SCORES, fit_logistic, fitted_judgments
+from covrag_lite.tables.verifier import DECAY, SCORES, fit_logistic, fitted_judgments
 
 
 def make_rows(n, seed, told):

@@ -8,22 +8,13 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from toy_project import SYSTEMS, find, undraw
+from toy_project import SYSTEMS, find
 
 from covrag_lite.check import check
-from covrag_lite.check.facts import facts
-from covrag_lite.check.remake import load_larger
 from covrag_lite.data import load_questions
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables import figure4 as sizes
-from covrag_lite.tables import table5 as ablation
-
-
-@pytest.fixture(autouse=True)
-def undrawn(monkeypatch):
-    undraw(monkeypatch)
+from covrag_lite.tables import figure4, table2, table4
 
 
 @pytest.fixture
@@ -53,16 +44,7 @@ def write_rows(file, rows):
 
 def test_an_untouched_record_follows_to_the_last_number(copy):
     assert check(copy) == ([], [])
-    assert re.search(r"CoV-RAG answers [\d.]+ % of 8, 0.0 points more", (copy / "README.md").read_text())
-
-
-def test_a_record_follows_in_whatever_order_its_systems_ran(alone):
-    run = find(alone, "table2")
-    frame = to_frame(recorded.load(run))
-    long = tables.accuracy_table(frame, "table2")
-    tables.save_table(run.folder, "table2", long, tables.compare(frame), tables.notes(frame))  # as the notebook does
-    assert list(frame.system.unique()) == list(SYSTEMS)
-    assert check(alone)[0] == []
+    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0.0 points more", (copy / "README.md").read_text())
 
 
 def test_a_sample_is_drawn_beside_the_record_it_is_a_sample_of(project):
@@ -70,10 +52,10 @@ def test_a_sample_is_drawn_beside_the_record_it_is_a_sample_of(project):
     fewer = run.manifest["parameters"] | {"n_questions": 1}
     asked = run.manifest["data"] | {"questions": {"n": 4, "sha256": "those"}}
     sample = replace(run, manifest=run.manifest | {"parameters": fewer, "data": asked})
-    larger, frame = load_larger(sample)
+    larger, _, frame = table2.find_larger(sample)
     assert larger.folder == run.folder
     assert len(frame) == len(SYSTEMS) * run.n
-    assert load_larger(run)[0] is None  # no run is a sample of itself
+    assert table2.find_larger(run)[0] is None  # no run is a sample of itself
 
 
 def test_one_altered_prediction_is_found(copy):
@@ -85,8 +67,8 @@ def test_one_altered_prediction_is_found(copy):
     wrong = next(row for row in own if gold[row["id"]] not in row["rounds"][-1]["answer"])
     wrong["rounds"][-1]["answer"] = gold[wrong["id"]]
     write_rows(file, rows)
-    names = ("table2.csv", "table2.md", "table3.csv", "table3.md", "table3.verdicts.jsonl")
-    assert {line.split(",")[0] for line in check(copy)[0]} == {"README.md", *(f"results/toy/{name}" for name in names)}
+    ends = ("table2.csv", "table2.md", "table2.facts.json", "table3.csv", "table3.md", "table3.verdicts.jsonl")
+    assert {line.split(",")[0] for line in check(copy)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
 
 
 def test_a_torn_record_is_named_and_the_others_are_checked_all_the_same(copy):
@@ -100,18 +82,7 @@ def test_one_altered_readme_number_is_found_with_both_values(alone):
     readme = alone / "README.md"
     was = re.search(r"answers ([\d.]+) %", readme.read_text())[1]
     readme.write_text(readme.read_text().replace(f"answers {was} %", "answers 99.9 %"))
-    assert check(alone)[0] == [f"README.md, line 4: recorded 99.9, recomputed {was}"]
-
-
-def test_the_numbers_of_the_second_document_are_filled_in_and_checked_too(alone):
-    second = alone / "results" / "README.md"
-    second.write_text((alone / "README.md").read_text().replace("# Toy", "# Recorded"))
-    (alone / "README.md").write_text("# Toy\n")
-    assert check(alone)[0] == []
-    second.write_text(second.read_text().replace("of 8,", "of 80,"))
-    assert check(alone)[0] == ["results/README.md, line 4: recorded 80,, recomputed 8,"]
-    assert check(alone, write=True)[0] == []
-    assert "of 8," in second.read_text()
+    assert check(alone)[0] == [f"README.md, line 3: recorded 99.9, recomputed {was}"]
 
 
 def test_one_altered_csv_value_is_found_by_its_cell(alone):
@@ -137,12 +108,11 @@ def test_prose_tells_of_figure_4_and_one_altered_number_of_it_is_found(alone):
     trained = [row | {"system": "RAG trained"} for row in rows if row["system"] == "RAG"]
     write_rows(place / run.file("predictions.jsonl.gz").name, rows + trained)
     figure = alone / "figures" / "embedded" / "figure4.csv"
-    sizes.save(figure.parent, sizes.size_table(sizes.load(alone)))
-    (alone / "results" / "real" / "sizes.claims.md").write_text("{135M RAG trained accuracy n} questions\n")
-    readme = alone / "README.md"
-    readme.write_text(readme.read_text() + "\n<!-- made from results/real/sizes.claims.md -->\n<!-- end -->\n")
+    figure4.build(figure4.load(alone)).save(figure.parent, draw=False)
+    second = alone / "results" / "README.template.md"
+    second.write_text("{figures/embedded/figure4 | 135M RAG trained accuracy n} questions\n")
     assert [line for line in check(alone, write=True)[0] if "figure4" in line or "README" in line] == []
-    assert readme.read_text().endswith("-->\n8 questions\n<!-- end -->\n")
+    assert (alone / "results" / "README.md").read_text() == "8 questions\n"
     table = pd.read_csv(figure, dtype=str)
     row = table.index[(table.measure == "gain") & (table.seed == "mean")][0]
     was, table.loc[row, "value"] = table.loc[row, "value"], "9.900"
@@ -197,75 +167,58 @@ def test_what_nothing_can_make_anew_is_said(alone):
     assert check(alone) == ([], [said])
 
 
-def test_prose_may_only_name_numbers_of_its_run(alone):
-    find(alone, "table2").file("claims.md").write_text("{GPT-9 average} %\n")
-    said = "README.md, line 3: results/toy/table2.claims.md: 'GPT-9 average' is no number of that run"
-    assert check(alone)[0] == [said]
-
-
-def test_prose_may_name_what_a_retriever_found_and_a_number_of_another_run(copy):
-    found = "{bm25 all gold passage before} to {bm25 all gold passage after} % of {bm25 all gold passage n}"
-    find(copy, "table6").file("claims.md").write_text(found + "; {toy CoV-RAG average} % right\n")
-    readme = copy / "README.md"
-    block = "\n<!-- made from results/toy/table6.claims.md -->\n<!-- end -->\n"
-    readme.write_text(readme.read_text() + block)
-    assert check(copy, write=True)[0] == []
-    searched = pd.read_csv(find(copy, "table6").file("csv"))
-    searched = searched[(searched.revision == "CoV-RAG") & (searched.measure == "gold passage")]
-    row = searched[(searched.questions == "all") & (searched.retriever == "bm25")].iloc[0]
-    scored = pd.read_csv(find(copy, "table2").file("csv"))
-    scored = scored[(scored.system == "CoV-RAG") & (scored.metric == "normalised")]
-    average = scored[scored.dataset == "average"].value.item()
-    told = f"{row['first']:.1f} to {row['last']:.1f} % of {row.n:.0f}; {average:.1f} % right\n"
-    assert told in readme.read_text()
-
-
-def test_prose_may_name_what_was_judged_what_was_found_and_what_each_rule_gives(alone):
-    predictions = recorded.load(find(alone, "table2"))
-    made = facts(predictions)
+def test_facts_tell_what_was_judged_what_was_found_and_what_was_rewritten(alone):
+    run = find(alone, "table2")
+    predictions = recorded.load(run)
+    made = table2.build(predictions, run).facts
+    assert made == json.loads(run.file("facts.json").read_text())
     frame = to_frame(predictions).query("system == 'CoV-RAG'")
     assert int(made.get("CoV-RAG judged true", 0)) + int(made.get("CoV-RAG judged false", 0)) == len(frame)
     assert made["CoV-RAG gold"] == f"{100 * frame.gold_last.mean():.1f}"
-    rules = ablation.policies(predictions).set_index("rule").accuracy
-    assert made["oracle accuracy"] == f"{rules['oracle: the better of 2']:.1f}"
-    assert made["never revise accuracy"] == made["CoV-RAG-S average"]
-
-
-def test_prose_may_name_how_many_questions_were_rewritten(alone):
-    one = recorded.load(find(alone, "table2"))[0]
+    one = predictions[0]
     rewritten = replace(one, system="Start-Revise", rounds=(replace(one.rounds[0], query="anew"),))
-    assert facts([rewritten])["Start-Revise rewritten"] == "1"
+    assert table4.facts([rewritten])["Start-Revise rewritten"] == "1"
 
 
-def test_a_block_cannot_be_left_out_of_the_documents(alone):
-    (alone / "README.md").write_text("CoV-RAG answers 99.9 %\n")
-    said = "README.md, results/README.md and the notebooks: nothing is made from results/toy/table2.claims.md"
+def test_one_altered_fact_is_found_and_written_anew(alone):
+    file = find(alone, "table2").file("facts.json")
+    facts = json.loads(file.read_text())
+    was, facts["CoV-RAG average n"] = facts["CoV-RAG average n"], "9"
+    file.write_text(json.dumps(facts))
+    said = f"results/toy/table2.facts.json, CoV-RAG average n: recorded 9, recomputed {was}"
     assert check(alone)[0] == [said]
+    assert check(alone, write=True)[0] == [] == check(alone)[0]
+
+
+@pytest.mark.parametrize(
+    "named, said",
+    [
+        ("toy/table2 | GPT-9 average", "'GPT-9 average' is no fact of toy/table2"),
+        ("gone/table2 | RAG average", "no run gone/table2 can be scored"),
+    ],
+)
+def test_a_page_may_only_name_facts_of_recorded_runs(alone, named, said):
+    (alone / "README.template.md").write_text(f"# Toy\n\n{{{named}}} %\n")
+    assert check(alone, write=True)[0] == [f"the template of README.md, line 3: {said}"]
+    assert f"{{{named}}}" in (alone / "README.md").read_text()  # and what it stands for is not made up
 
 
 def test_the_prose_of_a_notebook_is_filled_in_and_checked_too(alone):
-    find(alone, "table2").file("short.claims.md").write_text("{CoV-RAG average n} questions\n")
-    block = ["Text.\n", "<!-- made from results/toy/table2.short.claims.md -->\n", "9 questions\n", "<!-- end -->"]
-    cells = [{"cell_type": "code", "source": block}, {"cell_type": "markdown", "source": block}]
+    template = ["Text.\n", "{toy/table2 | CoV-RAG average n} questions"]
+    cells = [
+        {"cell_type": "code", "metadata": {}, "source": template},
+        {"cell_type": "markdown", "metadata": {"template": template}, "source": ["Text.\n", "9 questions"]},
+    ]
     notebook = alone / "notebooks" / "toy.ipynb"
     notebook.parent.mkdir(exist_ok=True)
     notebook.write_text(json.dumps({"cells": cells}))
-    n = facts(recorded.load(find(alone, "table2")))["CoV-RAG average n"]
-    assert check(alone)[0] == [f"notebooks/toy.ipynb, cell 1, line 3: recorded 9, recomputed {n}"]
-    assert check(alone, write=True)[0] == [] and check(alone)[0] == []
+    assert check(alone)[0] == ["notebooks/toy.ipynb, cell 1, line 2: recorded 9, recomputed 8"]
+    assert check(alone, write=True)[0] == [] == check(alone)[0]
     code, prose = json.loads(notebook.read_text())["cells"]
-    assert code["source"] == block and prose["source"][2] == f"{n} questions\n"
+    assert code["source"] == template and prose["source"] == ["Text.\n", "8 questions"]
     (alone / "notebooks" / "torn.ipynb").write_text('{"cells": [')
     (said,) = check(alone)[0]
     assert said.startswith("notebooks/torn.ipynb: not a notebook (Expecting value")
-
-
-def test_a_block_of_a_run_that_is_not_there_is_named(alone):
-    readme = alone / "README.md"
-    readme.write_text(readme.read_text() + "\n<!-- made from results/gone/table2.claims.md -->\n<!-- end -->\n")
-    (line,) = check(alone)[0]
-    assert line.startswith("README.md, line ")
-    assert "no predictions of that run can be scored" in line
 
 
 def test_other_data_than_the_recorded_is_no_basis_for_a_score(alone):

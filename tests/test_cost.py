@@ -6,7 +6,8 @@ import pytest
 from conftest import ScriptedModel
 
 from covrag_lite import config
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.prompts import SCHEMA
 from covrag_lite.runs import cost
 from covrag_lite.runs.journal import Journal
 
@@ -16,13 +17,9 @@ FOUR = config.Config().change(systems=("CoV-RAG",))  # two answers, and a verdic
 class Counting(ScriptedModel):
     """Counts a hundred tokens read and ten written for every answer."""
 
-    def __init__(self):
-        super().__init__()
-        self.used = Counter()
-
-    def generate(self, prompts, max_tokens):
+    def complete(self, prompts, max_tokens, sample=None):
         self.used += Counter(requests=len(prompts), prompt_tokens=100 * len(prompts), completion_tokens=10)
-        return super().generate(prompts, max_tokens)
+        return super().complete(prompts, max_tokens)
 
 
 class Served(Counting):
@@ -43,7 +40,7 @@ def test_before_a_run_its_tokens_are_told_for_the_questions_that_are_left(journa
 def test_after_a_run_what_it_used_is_told():
     model = Counting()
     assert cost.tell_spent(model, 3.0) == "cost: 3 s, no text: all were journaled"
-    model.generate(["a", "b"], 9)
+    model.complete(["a", "b"], 9)
     assert cost.tell_spent(model, 170.0) == "cost: 3 min, 2 texts, 200 tokens read and 10 written"
 
 
@@ -57,16 +54,11 @@ def test_what_a_server_asks_for_is_told_before_and_after(journal, monkeypatch):
     assert cost.tell_spent(model, 1.0).endswith("(no ENDPOINT_PRICES)")
 
 
-def test_a_model_that_does_not_count_costs_time_alone(journal):
-    assert "0 tokens read" in cost.estimate(FOUR, ["a"], ScriptedModel(), journal)
-
-
 def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(tiny_folder):
-    model = load_model(config.Model(model=str(tiny_folder), max_revised_tokens=6, device="cpu"))
+    model = load_engine(config.Model(model=str(tiny_folder), max_revised_tokens=6, device="cpu"))
     asked = ["who wrote it?", "where was the author born, and when?"]
-    answers = model.generate(asked, 8)
-    read = sum(map(len, model.encode(asked, 0)))
-    written = sum(len(model.tokenizer(text, add_special_tokens=False).input_ids) for text in answers)
+    answers = [one.text for one in model.complete(asked, 8)]
+    read, written = map(sum, zip(*model.count_tokens(asked, answers)))
     assert model.used == {"requests": 2, "prompt_tokens": read, "completion_tokens": written}
-    model.with_adapter("").judge(asked)
+    model.with_adapter("").fill(asked, SCHEMA, 6)
     assert (model.used["requests"], model.used["prompt_tokens"]) == (4, 2 * read)

@@ -1,27 +1,22 @@
 """The endpoint and the teacher, against a real server on loopback that fails in every way a server can."""
 
 import json
-import shutil
-import socket
-import subprocess
-import sys
 import threading
 import time
 import traceback
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import jsonschema
 import pytest
 
 from covrag_lite import config, evaluate, prompts, synthesis, teacher
-from covrag_lite.completion import complete
-from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema, price_of
+from covrag_lite.engine.interface import load_engine
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest
+from covrag_lite.task_model import TaskModel
 
 KEY = "sk-secret-0123456789abcdef"
 TRUE = prompts.render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "Needless?")
@@ -141,9 +136,23 @@ def server(monkeypatch):
         server.shutdown()
 
 
-def connect(retries=2, timeout=5.0, **settings):
-    settings = {"requests": 2} | settings
-    return Endpoint(config.Model(model="endpoint:toy", **settings), retries, timeout)
+def connect(retries=2, timeout=5.0, at_once=2):
+    endpoint = Endpoint(config.Model(model="endpoint:toy"), retries, timeout)
+    endpoint.at_once = at_once
+    return endpoint
+
+
+def ask(endpoint, *asked):
+    return [one.text for one in endpoint.complete(asked, 9)]
+
+
+def verify(endpoint, *asked):
+    return [one.text for one in endpoint.fill(asked, prompts.SCHEMA, 32)]
+
+
+def write(endpoint, asked, path):
+    """Answers through the journal."""
+    return TaskModel(endpoint.settings, endpoint, Journal(path)).write("answer", asked, 9)
 
 
 @pytest.fixture
@@ -167,7 +176,7 @@ def spoken(error):
 
 def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path, questions, passages):
     settings = config.Config(
-        model=config.Model(model="endpoint:toy", requests=2),
+        model=config.Model(model="endpoint:toy"),
         retrieval=config.Retrieval(k=2),
         run=config.Run(runs=str(tmp_path)),
     )
@@ -185,36 +194,6 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
     assert KEY not in json.dumps(manifest)
 
 
-def test_a_model_served_by_transformers_answers_and_is_judged(tiny_folder, tmp_path, monkeypatch):
-    for package in ("fastapi", "uvicorn"):
-        pytest.importorskip(package, reason=f"`transformers serve` needs {package}, which this project does not")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder = tmp_path / "tiny"  # the server wants chats, which the tiny tokenizer knows nothing of
-    shutil.copytree(tiny_folder, folder)
-    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
-    words = ["serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
-    process = subprocess.Popen(
-        [str(Path(sys.executable).parent / "transformers"), *words],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    try:
-        served = Endpoint(
-            config.Model(model=f"endpoint:{folder}", max_revised_tokens=6, requests=2), retries=9, timeout=60
-        )
-        texts = complete("answer", ["who wrote it?", "why"], 6, served, Journal(tmp_path / "journal.jsonl"))
-        assert len(texts) == 2 and served.used["requests"] == 2
-        (verdict,) = served.verify(["is it?"])
-        assert not prompts.parse_verdict(verdict).parsed  # this server forces no schema, and random weights write none
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def test_the_schema_asked_for_is_the_one_that_is_parsed():
     for parts in (prompts.SCHEMA, prompts.DIRECT):
         text = "".join(prompts.fill(parts, [0.25] * 6, "unclear", "Who?"))
@@ -230,7 +209,7 @@ def test_the_schema_asked_for_is_the_one_that_is_parsed():
 )
 def test_what_may_pass_is_tried_again(server, script, requests):
     server.script = script
-    assert connect().generate(["who?"], 9) == ["Edith Marrow[1]"] and len(server.asked) == requests
+    assert ask(connect(), "who?") == ["Edith Marrow[1]"] and len(server.asked) == requests
     waits = [b[0] - a[0] for a, b in zip(server.asked, server.asked[1:])]
     assert waits == sorted(waits) and waits[0] > 0.3  # ever longer, or as long as Retry-After asks
 
@@ -248,7 +227,7 @@ def test_what_may_pass_is_tried_again(server, script, requests):
 def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requests):
     server.script = [way]
     with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.server_port}/v1: .*{said}"):
-        connect().generate(["who?"], 9)
+        ask(connect(), "who?")
     assert len(server.asked) == requests
 
 
@@ -258,19 +237,15 @@ def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requ
 def test_a_silent_server_is_given_up_too(server, way, said):
     server.script = [way]
     with pytest.raises(EndpointError, match=said):
-        connect(retries=1, timeout=0.3).generate(["who?"], 9)
+        ask(connect(retries=1, timeout=0.3), "who?")
     assert len(server.asked) == 2
 
 
-def test_no_more_requests_are_under_way_than_allowed(server):
-    server.pause = 0.05
-    connect(requests=3).generate([f"who is {i}?" for i in range(12)], 9)
+def test_texts_come_in_the_order_of_their_prompts_with_no_more_requests_under_way_than_allowed(server, tmp_path):
+    server.write, server.pause = str.upper, 0.05
+    asked = list("abcdefghijkl")
+    assert write(connect(at_once=3), asked, tmp_path / "journal.jsonl") == list("ABCDEFGHIJKL")
     assert 1 < server.most_at_once <= 3 and len(server.asked) == 12
-
-
-def test_texts_come_back_in_the_order_of_their_prompts(server):
-    server.write = str.upper
-    assert connect(requests=4).generate(list("abcdefgh"), 9) == list("ABCDEFGH")
 
 
 @pytest.mark.parametrize(
@@ -283,15 +258,15 @@ def test_texts_come_back_in_the_order_of_their_prompts(server):
 )
 def test_a_verdict_that_is_none_is_data(server, way, text):
     server.script = [way]
-    [written] = connect().verify(["is it?"])
+    [written] = verify(connect(), "is it?")
     assert written == text.strip() and not prompts.parse_verdict(written).parsed
 
 
 def test_a_server_without_schemas_is_asked_in_plain_text(server):
     server.script = ["no_schema"]
     endpoint = connect()
-    assert endpoint.verify(["is it?"]) == ["Edith Marrow[1]"] and len(server.asked) == 2
-    endpoint.with_adapter("cov").verify(["is it?", "and this?"])
+    assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 2
+    verify(endpoint.with_adapter("cov"), "is it?", "and this?")
     assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
 
 
@@ -299,36 +274,35 @@ def test_a_request_that_is_bad_anyway_leaves_schemas_on(server):
     server.script = ["no_schema", "locked", "good"]
     endpoint = connect()
     with pytest.raises(EndpointError):
-        endpoint.verify(["is it?"])
-    endpoint.verify(["is it?"])
+        verify(endpoint, "is it?")
+    verify(endpoint, "is it?")
     assert "response_format" in server.asked[-1][1]
 
 
 def test_tokens_are_counted_for_the_bill(server):
     endpoint = connect()
-    endpoint.generate(["a", "b", "c"], 9)
+    ask(endpoint, "a", "b", "c")
     assert endpoint.used == {"requests": 3, "prompt_tokens": 300, "completion_tokens": 21}
-    assert endpoint.cost(prompt_price=1.0, completion_price=10.0) == pytest.approx((300 + 210) / 1e6)
+    assert price_of(endpoint.used, prompt_price=1.0, completion_price=10.0) == pytest.approx((300 + 210) / 1e6)
 
 
 def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_path):
-    journal = Journal(tmp_path / "journal.jsonl")
+    path = tmp_path / "journal.jsonl"
     server.script = ["good", "good", "good", "broken_briefly", "good"]
     asked = [f"who is {i}?" for i in range(8)]
     with pytest.raises(EndpointError, match="503"):
-        complete("answer", asked, 9, connect(retries=0), journal)
-    had = len(Journal(tmp_path / "journal.jsonl").texts)
+        write(connect(retries=0), asked, path)
+    had = len(Journal(path).texts)
     assert 3 <= had <= 5  # those before, and the one under way beside the failed one
-    assert had == len(journal.texts)
     server.script = ["good"]
     server.asked = []
-    assert len(complete("answer", asked, 9, connect(), journal)) == 8
+    assert len(write(connect(), asked, path)) == 8
     assert len(server.asked) == 8 - had
 
 
 def test_the_bill_is_printed_with_its_cost_where_prices_are_known(server, tmp_path, capsys, monkeypatch):
     endpoint = connect()
-    complete("answer", ["a", "b"], 9, endpoint, Journal(tmp_path / "journal.jsonl"))
+    write(endpoint, ["a", "b"], tmp_path / "journal.jsonl")
     assert "toy: 2 requests, 200 prompt and 14 completion tokens\n" in capsys.readouterr().out
     monkeypatch.setenv("ENDPOINT_PRICES", "1.0,10.0")
     assert endpoint.bill().endswith("tokens, at these prices 0.0003")
@@ -343,11 +317,9 @@ def test_a_missing_key_or_address_is_named(server, monkeypatch):
         connect()
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(ValueError, match="needs a key in the environment variable OPENAI_API_KEY"):
-        load_model(config.Model(model="endpoint:toy"))
-    with pytest.raises(ValueError, match="requests is 0"):
-        connect(requests=0)
+        load_engine(config.Model(model="endpoint:toy"))
     with pytest.raises(ValueError, match="names no model"):
-        load_model(config.Model(model="endpoint:"))
+        load_engine(config.Model(model="endpoint:"))
 
 
 def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatch):
@@ -357,7 +329,7 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatc
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:{KEY}@{address}/v1?key={KEY}")
     second = connect()
     assert second.fingerprint == first.fingerprint and second.server == f"{address}/v1"
-    assert Endpoint(replace(first.config, model="endpoint:other")).fingerprint != first.fingerprint
+    assert Endpoint(replace(first.settings, model="endpoint:other")).fingerprint != first.fingerprint
 
 
 def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):

@@ -5,15 +5,16 @@ import pandas as pd
 import pytest
 
 from covrag_lite import evaluate
-from covrag_lite.completion import complete
 from covrag_lite.config import Config
-from covrag_lite.engine.local import LanguageModel
+from covrag_lite.engine import prepare
+from covrag_lite.engine.local import LocalEngine
 from covrag_lite.method import by_revision, by_thresholds
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs import cost
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.systems import SYSTEMS, System
 from covrag_lite.tables import accuracy as tables
+from covrag_lite.task_model import TaskModel
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def texts_of(predictions):
     return made
 
 
-def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_after_a_stop(
+def test_a_run_that_is_stopped_goes_on_and_ends_with_what_an_unbroken_one_has(
     tiny_folder, passages, questions, tmp_path, monkeypatch
 ):
     shared = Config().change(
@@ -56,42 +57,40 @@ def test_the_shared_layout_gives_what_its_stages_give_one_by_one_and_goes_on_aft
         layout="shared",
         max_answer_tokens=4,
         max_revised_tokens=4,
-        batch_tokens=1,
         k=2,
         runs=str(tmp_path),
         systems=("CoV-RAG-S", "CoV-RAG"),
     )
+    monkeypatch.setattr(prepare, "CPU_TOKENS", 1)  # batches of one prompt
 
     def run(name):
         own = shared.change(name=name)
         return evaluate.run(own, evaluate.load_resources(own, passages), questions)
 
-    both = LanguageModel.generate_and_judge
-    calls = []
+    fill, calls = LocalEngine.fill, []
 
     def stop_at_the_second(*given):
         if calls:
             raise KeyboardInterrupt
         calls.append(given)
-        return both(*given)
+        return fill(*given)
 
     whole = run("whole")
     assert all(prediction.rounds[0].likelihood is not None for prediction in whole)
-    monkeypatch.setattr(LanguageModel, "generate_and_judge", stop_at_the_second)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(LocalEngine, "fill", stop_at_the_second)
         run("stopped")
-    monkeypatch.setattr(LanguageModel, "generate_and_judge", both)
     assert run("stopped") == whole
-    assert len(calls) == 1
-    monkeypatch.setattr(evaluate, "foresee", lambda *_: None)
-    assert texts_of(run("apart")) == texts_of(whole)
+    whole, stopped = (tmp_path / name / "journal.jsonl" for name in ("whole", "stopped"))
+    assert len(calls) == 1 and stopped.read_bytes() == whole.read_bytes()
 
 
 def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
     texts = [f"prompt {'x' * i}" for i in range(5)]
-    complete("answer", texts[2:3], 9, scripted, resources.journal)
+    author = TaskModel(scripted.settings, scripted, resources.journal)
+    author.write("answer", texts[2:3], 9)
     scripted.asked.clear()
-    complete("answer", texts, 9, scripted, resources.journal)
+    author.write("answer", texts, 9)
     assert scripted.asked == texts[::-1]  # the journaled one is computed again with its batch, and its first text kept
 
 
@@ -116,7 +115,7 @@ def test_a_systems_own_settings_stand_above_those_of_the_run(config, resources):
 
 
 def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):
-    verdict = scripted.verify(["wher was edit marow born"])[0]
+    verdict = scripted.fill(["wher was edit marow born"], (), 9)[0].text
     one = Round("", (), "", evaluate.prompts.parse_verdict(verdict))
     assert by_thresholds()(one)
     scripted.adapter = tmp_path / "cov"

@@ -8,10 +8,9 @@ import pytest
 from covrag_lite import evaluate
 from covrag_lite.config import Config
 from covrag_lite.records import Question
-from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import failure_of, load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
 from covrag_lite.tables.failures import failure_table
-from covrag_lite.tables.wording import form_rule, majority, word_rule
+from covrag_lite.tables.world import form_rule, majority, word_rule
 
 
 @pytest.mark.parametrize(
@@ -76,13 +75,3 @@ def test_a_rule_that_sees_the_wording_is_worth_what_the_wording_tells():
     assert form_rule(questions, untold) == 0.5
     words = [replace(question, kind="") for question in questions]
     assert form_rule(words, told) == 0.5 < word_rule(words[:20], told[:20], words[20:], told[20:])
-
-
-def test_a_run_over_another_world_is_not_shown_as_the_largest(project):
-    runs = [run for run in recorded.find(project) if run.table == "table2"]
-    assert runs and all(recorded.is_current(run) for run in runs)
-    data = {"data": {"questions": {"n": 8, "sha256": "another"}}}
-    assert not any(recorded.is_current(replace(run, manifest=run.manifest | data)) for run in runs)
-    parameters = runs[0].manifest["parameters"] | {"datasets": ["nq"]}
-    assert not recorded.is_current(replace(runs[0], manifest=runs[0].manifest | {"parameters": parameters}))
-    assert set(recorded.largest("CoV-RAG", root=project)) == {"smollm2-135m"}

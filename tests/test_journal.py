@@ -89,13 +89,15 @@ def run_systems(out, model):
     """All systems of Table 2 with a tiny model, in a process of its own."""
     from covrag_lite import evaluate
     from covrag_lite.data import load_passages, load_questions
-    from covrag_lite.engine.local import LanguageModel
+    from covrag_lite.engine import prepare
+    from covrag_lite.engine.local import LocalEngine
     from covrag_lite.runs.outcomes import to_frame
     from covrag_lite.tables import accuracy as tables
 
-    LanguageModel.generate = slowly(LanguageModel.generate)
-    LanguageModel.judge = slowly(LanguageModel.judge)
-    small = Model(model=str(model), batch_tokens=4096, max_answer_tokens=8, max_revised_tokens=6)
+    LocalEngine.complete = slowly(LocalEngine.complete)
+    LocalEngine.fill = slowly(LocalEngine.fill)
+    prepare.CPU_TOKENS = 4096
+    small = Model(model=str(model), max_answer_tokens=8, max_revised_tokens=6)
     config = Config(data=Data(n_questions=3), model=small, run=Run(runs=str(out)))
     resources = evaluate.load_resources(config, load_passages(config))
     frame = to_frame(evaluate.run(config, resources, load_questions(config)))
@@ -172,8 +174,13 @@ def test_a_run_killed_three_times_ends_with_the_bytes_of_an_unbroken_one(tmp_pat
     assert len(keys) == len(set(keys))
 
 
-def test_a_text_is_written_after_the_probabilities_behind_it():
-    from covrag_lite.completion import beside, with_chances
+def test_a_text_is_written_after_the_probabilities_behind_it(tmp_path, scripted):
+    from covrag_lite.engine.interface import Completion
+    from covrag_lite.task_model import beside, write_journaled
 
-    made = list(with_chances(["a", "b"], ["text a", "text b"], [{"likelihood": -1.0}, None]))
-    assert made == [beside("a"), "a", "b"]  # so a line torn at the end never costs a text its probabilities
+    def write(batch):
+        return [Completion(text, {"likelihood": -1.0} if text == "long a" else None) for text in batch]
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    write_journaled("answer", {"long a": "a", "b": "b"}, ["b", "long a"], write, 9, scripted, journal)
+    assert list(journal.texts) == [beside("a"), "a", "b"]  # so a torn line never costs a text its probabilities

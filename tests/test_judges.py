@@ -10,11 +10,12 @@ from test_endpoint import KEY, connect, server  # noqa: F401  the server that fa
 from covrag_lite import prompts
 from covrag_lite.config import ROOT, Config, from_notebook
 from covrag_lite.engine.endpoint import EndpointError
-from covrag_lite.judging import ballots, judges, ranking, revisions
+from covrag_lite.judging import ballots, revisions
 from covrag_lite.judging.answers import Answers, Recorded, load_answers
+from covrag_lite.judging.rubric import PROXY
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.journal import Journal
-from covrag_lite.tables import paper
+from covrag_lite.tables import paper, table3
 
 SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")
 TASTE = {"Edith Marrow[1]": 1.0, "Stonebridge[1]": 1.0, "Stonebridge[2]": 0.6, "Aldermere[1]": 0.5}
@@ -46,10 +47,10 @@ def answers(questions, passages):
 
 
 def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(answers):
-    scores = judges.judge(Config(), answers)
+    scores = table3.judge(Config(), answers)
     assert answers.cited_together() == SYSTEMS[:3]
-    assert set(scores.judge) == {judges.PROXY}
-    long = ranking.rank_table(scores, "table3").set_index(["measure", "criterion", "system"])
+    assert set(scores.judge) == {PROXY}
+    long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
     assert ("rank", "citation_accuracy", "CoV-RAG") not in long.index
     assert ("high quality", "citation_accuracy", "CoV-RAG") in long.index
     ranks = long.loc["rank"].loc["correctness"].value
@@ -60,7 +61,7 @@ def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(a
     bias = long.loc["rank"].loc["bias"].value
     assert bias["CoV-RAG"] < bias["RAG"]  # low bias is the better one
     assert long.n.eq(2).all()
-    assert len(ranking.agreement_table(scores)) == 0
+    assert len(table3.agreement_table(scores)) == 0
 
 
 def test_no_paper_rank_can_come_from_average_ranks():
@@ -82,28 +83,28 @@ def written(prompt, score):
 
 def ask(answers, path, **settings):
     rows = ballots.by_endpoint(connect(**settings), answers, Journal(path))
-    return pd.DataFrame(rows, columns=judges.COLUMNS)
+    return pd.DataFrame(rows, columns=table3.SCORES)
 
 
 def test_a_judge_that_likes_what_comes_first_sees_only_ties(server, answers, tmp_path):  # noqa: F811
     server.write = lambda prompt: written(prompt, lambda place, text: 1 / place)
     scores = ask(answers, tmp_path / "journal.jsonl")
-    long = ranking.rank_table(scores, "table3")
+    long = table3.rank_table(scores)
     assert long[long.measure == "rank"].value.eq(1).all()
     average = long[(long.measure == "average rank") & (long.criterion != "citation_accuracy")]
     assert average.value.eq(2.5).all()
-    assert ranking.compare_ranked(scores)[["better", "worse"]].to_numpy().sum() == 0
-    assert ranking.agreement_table(scores).κ.astype(float).max() < 0  # the two orders contradict each other
+    assert table3.compare_ranked(scores)[["better", "worse"]].to_numpy().sum() == 0
+    assert table3.agreement_table(scores).κ.astype(float).max() < 0  # the two orders contradict each other
     assert len(server.asked) == 8  # two questions, with references and without, two orders
 
 
 def test_a_judge_with_a_taste_is_followed_whatever_the_order(server, answers, tmp_path):  # noqa: F811
     server.write = lambda prompt: written(prompt, lambda place, text: TASTE.get(text, 0.1))
     scores = ask(answers, tmp_path / "journal.jsonl")
-    better = ranking.preferred(scores, "endpoint:toy", "correctness")
+    better = table3.preferred(scores, "endpoint:toy", "correctness")
     assert better["CoV-RAG", "RAG"].tolist() == [1, 1]
     assert better["RAG trained", "CoV-RAG-S"].tolist() == [0, 1]  # equal answers are shown once
-    assert ranking.preferred(scores, "endpoint:toy", "bias")["CoV-RAG", "RAG"].tolist() == [-1, -1]
+    assert table3.preferred(scores, "endpoint:toy", "bias")["CoV-RAG", "RAG"].tolist() == [-1, -1]
     for _, body in server.asked:
         prompt = body["messages"][0]["content"]
         assert ("Reference [1]" in prompt) == ("citation_accuracy" in prompt) == ("Gold answer" not in prompt)
@@ -111,13 +112,13 @@ def test_a_judge_with_a_taste_is_followed_whatever_the_order(server, answers, tm
 
 def test_agreement_counts_pairs_and_does_not_depend_on_who_comes_first(server, answers, tmp_path):  # noqa: F811
     server.write = lambda prompt: written(prompt, lambda place, text: TASTE.get(text, 0.1))
-    both = pd.concat([judges.judge(Config(), answers), ask(answers, tmp_path / "journal.jsonl")])
-    table = ranking.agreement_table(both).set_index(["raters", "criterion"])
+    both = pd.concat([table3.judge(Config(), answers), ask(answers, tmp_path / "journal.jsonl")])
+    table = table3.agreement_table(both).set_index(["raters", "criterion"])
     orders = table.loc[("endpoint:toy: its two orders", "correctness")]
     assert orders[["n", "pairs", "same", "κ"]].tolist() == [2, 12, "100 %", "1.00"]
     citations = table.loc[("rubric (proxy) and endpoint:toy", "citation_accuracy")]
     assert citations[["n", "pairs"]].tolist() == [2, 6]  # three systems: three pairs a question
-    turned = ranking.agreement_table(both.iloc[::-1]).set_index(["raters", "criterion"])
+    turned = table3.agreement_table(both.iloc[::-1]).set_index(["raters", "criterion"])
     there = table.loc[("rubric (proxy) and endpoint:toy", "truthfulness"), "κ"]
     back = turned.loc[("endpoint:toy and rubric (proxy)", "truthfulness"), "κ"]
     assert there == back
@@ -154,18 +155,18 @@ def test_rubbish_is_asked_for_once_more_then_counted_and_never_scored(server, an
     lost = scores[(scores.id == "q2") & (scores.criterion != "citation_accuracy")]
     assert lost.score.isna().all() and len(lost) == 4 * 4 * 2
     assert scores.drop(lost.index).score.notna().all()
-    long = ranking.rank_table(scores, "table3").set_index(["measure", "criterion", "system"])
+    long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
     assert long.loc[("rank", "correctness", "CoV-RAG")].n == long.loc[("high quality", "bias", "CoV-RAG")].n == 1
     assert long.loc[("rank", "citation_accuracy", "RAG")].n == 2
-    assert "endpoint:toy: 32 of 76 scores are missing" in "\n".join(ranking.notes(scores))
+    assert "endpoint:toy: 32 of 76 scores are missing" in "\n".join(table3.notes(scores))
 
 
 def test_a_judge_that_never_makes_sense_ranks_nobody(server, answers, tmp_path):  # noqa: F811
     server.script = ["refusal"]
     scores = ask(answers, tmp_path / "journal.jsonl")
-    long = ranking.rank_table(scores, "table3")
+    long = table3.rank_table(scores)
     assert scores.score.isna().all() and long.n.eq(0).all() and long.value.isna().all()
-    assert ranking.agreement_table(scores).n.eq(0).all() and ranking.notes(scores)
+    assert table3.agreement_table(scores).n.eq(0).all() and table3.notes(scores)
 
 
 def test_resumed_judging_asks_nothing_again(server, answers, tmp_path):  # noqa: F811
@@ -182,28 +183,25 @@ def test_resumed_judging_asks_nothing_again(server, answers, tmp_path):  # noqa:
     assert len(server.asked) == 4
 
 
-def test_saved_verdicts_hold_scores_and_no_text(answers, tmp_path):
-    judges.save_verdicts(tmp_path / "verdicts.jsonl", judges.judge(Config(), answers))
-    text = (tmp_path / "verdicts.jsonl").read_text()
+def test_saved_verdicts_hold_scores_and_no_text(answers):
+    text = table3.write_verdicts(table3.judge(Config(), answers))
     rows = [json.loads(line) for line in text.splitlines()]
     assert [row["id"] for row in rows] == ["q1", "q2"]
     assert rows[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
     assert not any(words in text for words in ("copper", "Marrow", "Aldermere", "Stonebridge"))
 
 
-def test_an_unknown_judge_or_a_lonely_system_is_named(answers):
+def test_an_unknown_judge_is_named(answers):
     with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
-        judges.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
-    with pytest.raises(ValueError, match="at least two systems"):
-        load_answers(from_notebook({"ranked": ["RAG"]}))
+        table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
 
 
 def test_recorded_answers_are_judged_without_a_model():
-    answers = load_answers(from_notebook({"n_judged": 2, "ranked": ["CoV-RAG-S", "RAG"]}))
+    answers = load_answers(from_notebook({"n_judged": 2}))
     assert len(answers.questions) == 8
-    assert [p.system for p in answers.predictions] == ["CoV-RAG-S"] * 8 + ["RAG"] * 8
+    assert [p.system for p in answers.predictions] == [system for system in SYSTEMS for _ in range(8)]
     manifest = json.loads((ROOT / "results" / Config().judging.predictions / "table2.manifest.json").read_text())
-    assert answers.model.base.weights_hash == manifest["model_sha256"]
+    assert answers.model.weights_hash == manifest["model_sha256"]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +209,7 @@ def test_recorded_answers_are_judged_without_a_model():
     [
         ({"n_questions": 4}, "n_questions is 4, but recorded answers"),
         ({"predictions": "nowhere"}, "no recorded predictions"),
-        ({"ranked": ["RAG", "CoV-RAG, likelier answer"]}, "hold no answers of CoV-RAG, likelier answer"),
+        ({"predictions": "judge-smollm2-135m-cpu"}, "at least two of RAG, RAG trained, CoV-RAG-S, CoV-RAG are needed"),
     ],
 )
 def test_a_parameter_without_effect_on_recorded_answers_is_named(parameters, sentence):
@@ -252,7 +250,7 @@ def test_a_served_judges_view_of_revisions_stands_beside_what_is_counted(
         revise(questions[2], seen, "nothing", "What is it?", passages[4:5]),
     ]
     server.write = view
-    config = from_notebook({"judges": "rubric,endpoint:toy", "runs": str(tmp_path), "requests": 1})
+    config = from_notebook({"judges": "rubric,endpoint:toy", "runs": str(tmp_path)})
     frame = revisions.judge_revisions(config, predictions)
     (row,) = frame[frame.system == "CoV-RAG"].itertuples(index=False)
     assert (row.n, row.right, row.unreadable, row.counted, row.same) == (1, 100, 1, 50, 100)

@@ -119,33 +119,23 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, ev
     assert score(["who?"], [[]]) == [[]]
 
 
-def test_a_head_of_other_weights_is_refused(evaluator):
+def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights_once_it_is_done(config, evaluator):
     folder, _ = evaluator
+    beside = config.change(adapters=config.training.adapters_out)
+    assert tools.find_trained(beside, "evaluator") == folder
+    told = "no evaluator was trained on 'mine'; train it with: papermill notebooks/train_related.ipynb -p learners ev"
+    with pytest.raises(FileNotFoundError, match=told):
+        tools.find_trained(beside.change(data="mine"), "evaluator")
+    named = beside.change(data="mine", entailment=str(folder))
+    assert tools.find_trained(named, "entailment") == folder  # whatever it was trained on
     about = json.loads((folder / "head.json").read_text())
     (folder / "head.json").write_text(json.dumps(about | {"encoder_sha256": "other"}))
     with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
         relevance.load_head(folder)
-
-
-def test_the_evaluator_is_found_beside_the_adapters_and_only_for_its_own_data(config, evaluator):
-    folder, _ = evaluator
-    beside = config.change(adapters=config.training.adapters_out)
-    assert tools.find_trained(beside, "evaluator") == folder
-    with pytest.raises(
-        FileNotFoundError, match="no evaluator was trained on 'mine'; train it with: papermill"
-    ) as error:
-        tools.find_trained(beside.change(data="mine"), "evaluator")
-    assert "notebooks/train_related.ipynb -p learners evaluator -p data mine" in str(error.value)
-    named = beside.change(data="mine", entailment=str(folder))
-    assert tools.find_trained(named, "entailment") == folder  # whatever it was trained on
-
-
-def test_a_head_whose_training_was_killed_is_none(config, evaluator):
-    folder, _ = evaluator
-    about = json.loads((folder / "head.json").read_text())
-    (folder / "head.json").write_text(json.dumps({name: about[name] for name in about if name != "validation"}))
+    del about["validation"]  # it was killed before
+    (folder / "head.json").write_text(json.dumps(about))
     with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'world'"):
-        tools.find_trained(config.change(adapters=config.training.adapters_out), "evaluator")
+        tools.find_trained(beside, "evaluator")
 
 
 def test_what_the_commands_train_is_what_the_systems_need():
@@ -316,30 +306,22 @@ def test_a_reader_that_is_never_right_is_named(source, passages):
         learners.reward_samples([hopeless], Writer(), Writer())
 
 
-def test_all_sets_are_rewritten_searched_and_read_together_each_in_its_own_passages(source, passages):
-    class Counting(Writer):
-        calls = []
-
-        def write(self, stage, texts, limit, sample=None):
-            self.calls.append((stage, len(texts)))
-            return super().write(stage, texts, limit, sample)
-
-        def answer(self, x, k):
-            self.calls.append(("answer", len(x)))
-            return super().answer(x, k)
-
+def test_all_sets_are_read_together_each_in_its_own_passages(source, passages):
     def barren(queries):
         return [[passages[2]] for _ in queries]
 
+    writer, calls = Writer(), []
+    reader = Writer()
+    reader.answer = lambda x, k: calls.append(len(x)) or writer.answer(x, k)
     elsewhere = Source([Question("q9", "webq", "kite author of sheep", ("Edith Marrow",))], passages, barren, barren)
-    samples = learners.reward_samples([source, elsewhere], Counting(), Counting())
+    samples = learners.reward_samples([source, elsewhere], writer, reader)
     assert [one.id for one in samples] == ["q0", "q1"]  # the third question's own passages hold no answer
-    assert Counting.calls == [("rewrite", 3)] * 5 + [("answer", 18)]
+    assert calls == [18]
 
 
 def test_the_rewriter_learns_in_many_steps_from_a_fifth_of_the_questions(monkeypatch, source, scripted, tmp_path):
     asked = []
-    monkeypatch.setattr(learners, "load_model", lambda *settings: scripted)
+    monkeypatch.setattr(learners, "load_engine", lambda *settings: scripted)
     monkeypatch.setattr(learners, "load_sources", lambda config: asked.append(config.synthesis) or [source])
     monkeypatch.setattr(learners.recipe, "train_adapter", lambda config, *rest: asked.append((config.training, *rest)))
     learners.train(Config().change(n_learnt=40, runs=str(tmp_path), epochs=1), "rewriter")

@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from covrag_lite.engine import linears
+from covrag_lite.engine import prepare
 
 X = torch.randn(3, 5, 32, generator=torch.Generator().manual_seed(2))
 IDS = torch.arange(12).view(2, 6)
@@ -65,7 +65,7 @@ def test_joined_layers_compute_what_pefts_do(settings):
     made = with_adapters(network(), **settings)
     with torch.inference_mode():
         expected = made(IDS).logits
-        linears.lean_linears(made.base_model.model)
+        prepare.fuse_linears(made.base_model.model)
         torch.testing.assert_close(made(IDS).logits, expected)
         with made.disable_adapter():
             torch.testing.assert_close(made(IDS).logits, network()(IDS).logits)
@@ -74,17 +74,17 @@ def test_joined_layers_compute_what_pefts_do(settings):
 def test_a_layer_takes_twelve_products_where_it_took_twenty_one():
     made = with_adapters(network())
     assert products(made) == 2 * 21
-    linears.lean_linears(made.base_model.model)
+    prepare.fuse_linears(made.base_model.model)
     assert products(made) == 2 * 12  # W, A and B of q, k and v together, of o, of gate and up together, of down
 
 
 def test_an_adapter_that_comes_later_is_joined_too():
     made = network()
-    linears.lean_linears(made)
+    prepare.fuse_linears(made)
     assert products(made) == 2 * 4
     adapted = with_adapters(made)
     expected = with_adapters(network())(IDS).logits
-    linears.lean_linears(made)
+    prepare.fuse_linears(made)
     torch.testing.assert_close(adapted(IDS).logits, expected)
     assert products(made) == 2 * 12
 
@@ -94,7 +94,7 @@ def test_joined_layers_answer_in_any_order_and_for_any_input():
     attention = made.model.layers[0].self_attn
     other = X + 1
     expected = [(attention.k_proj(x), attention.v_proj(x), attention.q_proj(x)) for x in (X, other)]
-    linears.lean_linears(made)
+    prepare.fuse_linears(made)
     for x, outs in zip((X, other), expected):
         for name, out in zip(("k_proj", "v_proj", "q_proj"), outs):
             torch.testing.assert_close(getattr(attention, name)(x), out)
@@ -105,7 +105,7 @@ def test_joined_layers_answer_in_any_order_and_for_any_input():
 
 def test_joined_weights_are_held_once():
     made = network()
-    linears.lean_linears(made)
+    prepare.fuse_linears(made)
     mlp = made.model.layers[1].mlp
     gate, up = mlp.gate_proj.weight, mlp.up_proj.weight
     assert gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()

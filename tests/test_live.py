@@ -7,8 +7,7 @@ from toy_project import find
 
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables import live, pictures
+from covrag_lite.tables import accuracy, table2
 
 
 @pytest.fixture
@@ -29,8 +28,9 @@ def change(prediction, number, **changes):
 
 
 def test_the_same_texts_are_the_recorded_ones(run, known):
-    table, said = live.hold_against(known[:5], known, run.manifest, run)
-    assert table[live.SAME].sum() == table.questions.sum() == table[live.ALIKE].sum() == 5
+    table = table2.compare_texts(known[:5], known)
+    said = table2.tell_texts(table, run.manifest, run)
+    assert table[table2.SAME].sum() == table.questions.sum() == table[table2.ALIKE].sum() == 5
     assert said.startswith("5 of 5 live predictions are the recorded ones, every text of them. 5 end alike")
     assert said.endswith("Live on a CPU, recorded on a CPU.")
 
@@ -48,7 +48,7 @@ def test_a_text_parts_at_the_first_step_that_differs(known):
         (len(verified.rounds) + 1, "query"): again,  # a round that the record does not have
         None: verified,
     }
-    assert {step: live.find_parting(other, verified) for step, other in partings.items()} == {
+    assert {step: table2.find_parting(other, verified) for step, other in partings.items()} == {
         step: step for step in partings
     }
 
@@ -58,16 +58,17 @@ def test_partings_are_counted_by_system_and_outcomes_beside_them(run, known):
     longer = change(right, -1, answer=f"{right.answer}, surely")
     wrong = change(right, -1, answer="another")
     for new, alike in ((longer, 1), (wrong, 0)):
-        table, said = live.hold_against([new], known, run.manifest, run)
+        table = table2.compare_texts([new], known)
+        said = table2.tell_texts(table, run.manifest, run)
         row = table.loc[right.system]
-        assert (row.questions, row[live.SAME], row[live.ALIKE]) == (1, 0, alike)
+        assert (row.questions, row[table2.SAME], row[table2.ALIKE]) == (1, 0, alike)
         assert "0 of 1 live predictions are the recorded ones, every text of them; 1 part at the answer" in said
 
 
 def test_what_else_differs_from_the_recorded_run_is_told(run, known):
     other = run.manifest | {"model_sha256": "other"}
     other["parameters"] = other["parameters"] | {"n_questions": 1, "k": 3}
-    said = live.tell_texts(live.compare_texts(known, known), other, run)
+    said = table2.tell_texts(table2.compare_texts(known, known), other, run)
     assert said.endswith("they also differ in k (3, recorded 5); the weights of the model.")
     assert "n_questions" not in said  # a sample always asks fewer
 
@@ -75,21 +76,22 @@ def test_what_else_differs_from_the_recorded_run_is_told(run, known):
 def test_live_rows_stand_below_the_recorded_ones_of_their_system(known):
     frame = to_frame(known)
     some = frame[(frame.system == "CoV-RAG") & frame.dataset.isin(["search", "quiz"])]
-    assert {word for _, word in live.beside(frame).index} == {live.RECORDED}
-    table = live.beside(frame, some)
+    assert {word for _, word in table2.beside(frame).index} == {table2.RECORDED}
+    table = table2.beside(frame, some)
     assert list(table.index) == [("CoV-RAG", "recorded"), ("CoV-RAG", "live")]
     assert list(table.n) == [8, 4]
     assert table.loc[("CoV-RAG", "live"), "entity questions"] != table.loc[("CoV-RAG", "recorded"), "entity questions"]
-    style = live.mark(table).to_html().partition("</style>")[0]
+    style = table2.mark(table).to_html().partition("</style>")[0]
     assert "_row1_col0" in style and "_row0_col0" not in style  # the live row is coloured, and it alone
 
 
 def test_without_a_record_the_live_rows_stand_alone(known, run, tmp_path):
-    table = live.beside(to_frame([]), to_frame(known))
-    assert {word for _, word in table.index} == {live.LIVE}
-    texts, said = live.hold_against(known, [], run.manifest, None)
+    table = table2.beside(to_frame([]), to_frame(known))
+    assert {word for _, word in table.index} == {table2.LIVE}
+    texts = table2.compare_texts(known, [])
+    said = table2.tell_texts(texts, run.manifest, None)
     assert texts.empty and "none of the live questions is recorded" in said
-    assert live.save_live(tmp_path / "deep" / "live.md", table, texts, said) == said
+    assert table2.save_live(tmp_path / "deep" / "live.md", table, texts, said) == said
     assert "| CoV-RAG   | live" in (tmp_path / "deep" / "live.md").read_text()
 
 
@@ -101,43 +103,43 @@ def drawn(monkeypatch):
     def keep(long, title, path, sample=None):
         made.append((title, set(long[long.dataset != "average"].n), sample))
 
-    monkeypatch.setattr(pictures, "plot_accuracy", keep)
+    monkeypatch.setattr(accuracy, "plot_accuracy", keep)
     return made
 
 
 def test_the_picture_of_a_sample_has_recorded_bars_and_live_circles(drawn, run, known, tmp_path):
     frame = to_frame(known)
     sample = frame.groupby(["system", "dataset"]).head(1)
-    live.plot(run.manifest, run, frame, sample, tmp_path)
+    table2.plot(run, (run, known, frame), sample, tmp_path)
     title, sizes, circles = drawn.pop()
     assert title.endswith("\nbars: recorded, n = 2 each; circles: a sample, live, n = 1 each")
     assert sizes == {2}
-    assert circles.equals(tables.accuracy_table(sample, "table2"))
+    assert circles.equals(accuracy.accuracy_table(sample, "table2"))
 
 
 def test_the_average_of_recorded_bars_is_that_of_the_live_sets(monkeypatch, run, known, tmp_path):
     frame = to_frame(known)
     some = frame[frame.dataset.isin(["search", "quiz"])]
     bars = []
-    monkeypatch.setattr(pictures, "plot_accuracy", lambda long, *_, **__: bars.append(long))
-    live.plot(run.manifest, run, frame, some.groupby(["system", "dataset"]).head(1), tmp_path)
-    assert bars[0].equals(tables.accuracy_table(some, "table2"))
+    monkeypatch.setattr(accuracy, "plot_accuracy", lambda long, *_, **__: bars.append(long))
+    table2.plot(run, (run, known, frame), some.groupby(["system", "dataset"]).head(1), tmp_path)
+    assert bars[0].equals(accuracy.accuracy_table(some, "table2"))
 
 
 def test_without_a_larger_record_of_the_same_model_and_systems_the_live_rows_are_the_bars(drawn, run, known, tmp_path):
     frame = to_frame(known)
     sample = frame.groupby(["system", "dataset"]).head(1)
-    other = run.manifest | {"model_sha256": "other"}
-    live.plot(run.manifest, None, to_frame([]), sample, tmp_path)
-    live.plot(other, run, frame, sample, tmp_path)
-    live.plot(run.manifest, run, frame[frame.system != "RAG"], sample, tmp_path)
+    other = replace(run, manifest=run.manifest | {"model_sha256": "other"})
+    table2.plot(run, (None, [], to_frame([])), sample, tmp_path)
+    table2.plot(other, (run, known, frame), sample, tmp_path)
+    table2.plot(run, (run, known, frame[frame.system != "RAG"]), sample, tmp_path)
     assert [(sizes, circles) for _, sizes, circles in drawn] == 3 * [({1}, None)]
-    live.plot(run.manifest, run, frame, frame, tmp_path)
+    table2.plot(run, (run, known, frame), frame, tmp_path)
     assert drawn[-1][1:] == ({2}, None)
 
 
 def test_the_record_of_a_configuration_is_loaded_and_told(project, run, capsys):
-    found, predictions, frame = live.load_record(run.config, project)
+    found, predictions, frame = table2.load_record(run.config, project)
     assert found.folder == run.folder and len(predictions) == len(frame) == 3 * run.n
     assert capsys.readouterr().out.startswith("results/toy: ")
-    assert live.load_record(run.config.change(record="none"), project)[1] == []
+    assert table2.load_record(run.config.change(record="none"), project)[1] == []

@@ -23,7 +23,7 @@ def test_the_hash_of_the_data_tells_other_data(questions, passages, scripted):
 def test_a_manifest_hashes_the_adapters_of_its_systems_alone(scripted):
     class Trained(type(scripted)):
         def with_adapter(self, name):
-            view = Trained(self.config)
+            view = Trained(self.settings)
             view.adapter, view.fingerprint = name, f"scripted+hash of {name}"
             return view
 

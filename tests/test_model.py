@@ -1,107 +1,145 @@
-"""The model's own facts, on a tiny Llama made from nothing; the embedded SmolLM2 once."""
+"""Every engine writes the same texts, on a tiny Llama made from nothing; the embedded SmolLM2 once."""
 
 import json
+import random
 import shutil
-from functools import partial
+import sys
+from types import SimpleNamespace
 
 import bitsandbytes
 import pytest
 import torch
+import transformers
 
-from covrag_lite import config, prompts, records
-from covrag_lite.engine import decoding
-from covrag_lite.engine import slots as gaps
-from covrag_lite.engine.decoding import Writer
-from covrag_lite.engine.local import load_model
+from covrag_lite import config, prompts
+from covrag_lite.engine import forced, interface, network, slots
+from covrag_lite.engine.decoding import Dice, greedily
+from covrag_lite.engine.forced import VerdictWriter
+from covrag_lite.engine.interface import Completion, load_engine
 
+WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
+SLOTS, _ = slots.slots_of(prompts.SCHEMA)
 
 
 def tiny(folder, **settings):
-    return load_model(config.Model(model=str(folder), max_revised_tokens=6, **settings))
+    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings))
+
+
+def texts(made):
+    return [one.text for one in made]
 
 
 @pytest.fixture(scope="module", params=["nf4", "none"])
-def loaded(request, tiny_folder):
+def fast(request, tiny_folder):
     return tiny(tiny_folder, quantize=request.param)
 
 
-def masked_greedy(loaded, prompt):
-    """The verdict by the book: every token by its own full forward pass, the schema only as a mask."""
-    writer = Writer(loaded, [prompt], 0)  # for its tokenising and its mask alone
-    ids = list(writer.pending[0])
+@pytest.fixture(scope="module")
+def plain(tiny_folder, tiny_adapters):
+    return tiny(f"plain:{tiny_folder}", adapters=str(tiny_adapters), quantize="none")
+
+
+def fill(engine, asked, schema=prompts.SCHEMA):
+    return engine.fill(asked, schema, 6)
+
+
+@pytest.mark.parametrize("name", ["", "rag", "cov"])
+def test_the_fast_engine_writes_what_the_plain_one_does(tiny_folder, tiny_adapters, plain, name):
+    fast = tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none").with_adapter(name)
+    slow = plain.with_adapter(name)
+    asked = [f"Here is a question that begins as the others do: {word}?" for word in ("who", "why and where")]
+    for schema in (prompts.SCHEMA, prompts.DIRECT):
+        for made, expected in zip(fill(fast, asked, schema), fill(slow, asked, schema)):
+            assert made.text == expected.text
+            assert made.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
+    for made, expected in zip(fast.complete(asked, 9), slow.complete(asked, 9)):
+        assert made.text == expected.text
+        assert made.probabilities == pytest.approx(expected.probabilities, rel=1e-4)
+    assert texts(fast.complete(asked, 5, 3)) == texts(slow.complete(asked, 5, 3))
+    assert fast.fingerprint != slow.fingerprint
+    assert fast.count_tokens(asked, asked) == slow.count_tokens(asked, asked)
+
+
+def test_the_plain_engine_runs_other_architectures(tiny_folder, tmp_path):
+    shutil.copytree(tiny_folder, tmp_path / "neox", ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    settings = transformers.GPTNeoXConfig(vocab_size=500, max_position_embeddings=512, initializer_range=0.3, **sizes)
+    transformers.GPTNeoXForCausalLM(settings).save_pretrained(tmp_path / "neox")
+    engine = tiny(f"plain:{tmp_path / 'neox'}", quantize="none")
+    assert len(texts(engine.complete(PROMPTS, 5))) == 3
+    for one in fill(engine, PROMPTS):
+        assert prompts.parse_verdict(one.text).parsed
+    assert texts(fill(tiny(tmp_path / "neox", quantize="none"), PROMPTS)) == texts(fill(engine, PROMPTS))
+
+
+def masked_greedy(engine, prompt):
+    """The verdict by the book: every token by its own full forward pass, the schema only as a mask; and the passes."""
+    loaded = engine.loaded
+    (ids,) = loaded.encode([prompt], 0)
     forwards = 0
 
     def best(allowed):
         nonlocal forwards
         forwards += 1
         with torch.inference_mode():
-            logits = loaded.network(torch.tensor([ids])).logits[0, -1]
-        token = max(allowed, key=lambda i: logits[i].item())
-        ids.append(token)
-        return token
+            logits = engine.network(torch.tensor([ids])).logits[0, -1]
+        ids.append(max(allowed, key=lambda i: logits[i].item()))
+        return ids[-1]
 
-    def write_score():
-        digits = [writer.ids(str(digit))[0] for digit in range(10)]
-        number = "01"[digits.index(best(digits[:2]))] + "."
-        best(writer.ids("."))
-        for _ in range(2):
-            allowed = digits if number[0] == "0" else digits[:1]  # at most 1.00
-            number += str(digits.index(best(allowed)))
-        return number
-
-    def write_judgment():
-        words = {writer.ids(word)[0]: word for word in prompts.JUDGMENTS}
-        word = words[best(list(words))]
-        for token in writer.ids(word)[1:]:
+    def write(slot, path):
+        only = slots.fixed(slot, path)
+        first = {loaded.piece(choice)[0]: choice for choice in ([only] if only else slot.choices[::-1])}
+        for token in loaded.piece(slot.before):
             best([token])
-        return word
+        choice = first[best(list(first))]
+        for token in loaded.piece(choice)[1:]:
+            best([token])
+        return choice
 
-    def write_question():
-        opening, empty = writer.ids(' "')[0], writer.ids(' ""')[0]
-        first = best([opening, empty])
-        allowed = (~writer.quoted.forbidden).nonzero().flatten().tolist()
-        written = []
-        while (first == opening or opening == empty) and len(written) < 6:
-            written.append(best(allowed))
-            if loaded.tokenizer.decode(written[-1:]).endswith('"'):
-                break
-        return ' "' + loaded.tokenizer.decode(written).removesuffix('"') + '"'
-
-    writes = {"score": write_score, "judgment": write_judgment, "text": write_question}
-    text = ""
-    for part in prompts.SCHEMA:
-        if isinstance(part, str):
-            for token in writer.ids(part):
-                best([token])
-            text += part
-        else:
-            text += writes[part[0]]()
-    return text, forwards
+    path, written = [], []
+    for slot in SLOTS:
+        path.append(write(slot, path))
+    allowed = (~loaded.quoted.forbidden).nonzero().flatten().tolist()
+    while path[-1] == slots.QUOTES[0] and len(written) < 6 and not (written and written[-1] in loaded.quoted.ends):
+        written.append(best(allowed))
+    text = "".join(slot.before + choice for slot, choice in zip(SLOTS, path))
+    return text + loaded.tokenizer.decode(written).removesuffix('"') + '"' + " }", forwards
 
 
-def test_a_forced_verdict_is_what_masked_greedy_decoding_writes(loaded):
-    texts = loaded.verify(PROMPTS)
-    for prompt, text in zip(PROMPTS, texts):
-        assert text == masked_greedy(loaded, prompt)[0]
-        assert prompts.parse_verdict(text).parsed
+def test_a_forced_verdict_is_what_masked_greedy_decoding_writes_in_fewer_passes(fast, monkeypatch):
+    passes = []
+    forward = fast.network.forward
+    monkeypatch.setattr(fast.network, "forward", lambda *given, **named: passes.append(1) or forward(*given, **named))
+    (made,) = fill(fast, PROMPTS[:1])
+    forced_passes = len(passes)
+    expected, forwards = masked_greedy(fast, PROMPTS[0])
+    assert made.text == expected and prompts.parse_verdict(made.text).parsed
+    assert forwards > 2.5 * forced_passes
 
 
-def test_a_revised_question_may_end_with_the_last_letters_of_a_token(loaded, monkeypatch):
+def test_texts_do_not_depend_on_the_batch_they_are_in(fast):
+    assert texts(fast.complete(PROMPTS, 8)) == [fast.complete([prompt], 8)[0].text for prompt in PROMPTS]
+    assert texts(fill(fast, PROMPTS)) == [fill(fast, [prompt])[0].text for prompt in PROMPTS]
+
+
+def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monkeypatch):
     """Left to itself a model writes `?"` as one token: where that is forbidden, it has no end that it knows."""
-    doubted = gaps.TYPICAL[1]
-    wanted = loaded.tokenizer("Who was it", add_special_tokens=False).input_ids
-    wanted += loaded.tokenizer('?"', add_special_tokens=False).input_ids
-    assert loaded.tokenizer.decode(wanted[-1:]) == '?"'
+    tokenizer = fast.loaded.tokenizer
+    wanted = tokenizer("Who was it", add_special_tokens=False).input_ids
+    wanted += tokenizer('?"', add_special_tokens=False).input_ids
+    assert tokenizer.decode(wanted[-1:]) == '?"'
     coming = iter(wanted)
 
     def logits(writer):
-        return torch.nn.functional.one_hot(torch.tensor([next(coming)]), len(loaded.tokenizer)).float()
+        return torch.nn.functional.one_hot(torch.tensor([next(coming)]), len(tokenizer)).float()
 
-    monkeypatch.setattr(Writer, "write_gaps", lambda writer, _: {0: gaps.Filled(list(doubted), [])})
-    monkeypatch.setattr(Writer, "logits", logits)
-    (text,) = loaded.verify(PROMPTS[:1])
-    assert prompts.parse_verdict(text).revised_question == "Who was it?"
+    filled = slots.Filled(list(slots.TYPICAL[1]), [])
+    monkeypatch.setattr(VerdictWriter, "write_slots", lambda writer, _: {0: filled})
+    monkeypatch.setattr(VerdictWriter, "logits", logits)
+    (made,) = fill(fast, PROMPTS[:1])
+    assert prompts.parse_verdict(made.text).revised_question == "Who was it?"
     assert not list(coming)
 
 
@@ -109,53 +147,121 @@ def test_a_revised_question_may_end_with_the_last_letters_of_a_token(loaded, mon
     "text, ends", {'"': True, '?"': True, ' "': True, '""': False, '\\"': False, "?": False}.items()
 )
 def test_which_tokens_end_a_string(text, ends):
-    assert decoding.ends_string(text) == ends
+    assert network.ends_string(text) == ends
 
 
-def test_a_forced_verdict_keeps_the_probabilities_behind_it(loaded):
-    (text, known), (_, other) = loaded.judge(PROMPTS[:2])
-    names = [*records.SCORES, "true", "empty"]
-    assert list(known) == names[: len(known)] and known != other
-    assert all(0 <= value <= 1 for value in known.values())
-    writer = Writer(loaded, PROMPTS[:1], 0)
-    ids = writer.pending[0] + writer.ids(prompts.SCHEMA[0])
-
-    def chances(choices):
-        """The probabilities of these choices after what was written so far."""
-        first_tokens = [writer.ids(choice)[0] for choice in choices]
-        with torch.inference_mode():
-            logits = loaded.network(torch.tensor([ids])).logits[0, -1, first_tokens]
-        return torch.softmax(logits, 0).tolist()
-
-    zero, one = chances("01")
-    written = json.loads(text)["1"]["reference_correctness"]
-    decimals = f"{written:.2f}"[2:] if written < 1 else ""
-    expected = one
-    ids += writer.ids("0") + writer.ids(".")
-    for place, decimal in enumerate(decimals, 1):
-        mean = sum(digit * chance for digit, chance in enumerate(chances("0123456789")))
-        expected += zero * 10**-place * mean
-        ids += writer.ids(decimal)
-    assert known["reference_correctness"] == pytest.approx(expected, abs=2e-4)
+def test_expected_scores_are_means_over_what_is_allowed():
+    score, judgment, text = SLOTS[:3], SLOTS[-2], SLOTS[-1]
+    tenths = [0.0] * 9 + [1.0]
+    halves = [0.5] + [0.0] * 8 + [0.5]
+    made = slots.probabilities_of(
+        [*score, judgment, text], [[0.75, 0.25], tenths, halves, [0.5, 0.25, 0.25], [0.9, 0.1]]
+    )
+    assert made == {"reference_correctness": 0.25 + 0.75 * (0.9 + 0.045), "true": 0.5, "empty": 0.1}
+    certain = slots.probabilities_of(score, [[0.25, 0.75], [], []])  # of a 1 no decimals are asked
+    assert certain == {"reference_correctness": 0.75}
 
 
-def test_a_forced_verdict_costs_few_forward_passes(loaded, monkeypatch):
-    forward = loaded.network.forward
-    calls = []
+def likest(paths, path):
+    """Of all verdicts in the order they came, the one that begins most like `path`; of several the most frequent."""
 
-    def counted(*given, **named):
-        calls.append(1)
-        return forward(*given, **named)
+    def likeness(other):
+        shared = next((i for i, (a, b) in enumerate(zip(path, other)) if a != b), len(path))
+        return shared, paths.count(other)
 
-    monkeypatch.setattr(loaded.network, "forward", counted)
-    loaded.verify(PROMPTS[:1])
-    forced = len(calls)
-    assert masked_greedy(loaded, PROMPTS[0])[1] > 2.5 * forced
+    return max(dict.fromkeys(paths), key=likeness)
 
 
-def test_texts_do_not_depend_on_the_batch_they_are_in(loaded):
-    assert loaded.generate(PROMPTS, 8) == [loaded.generate([prompt], 8)[0] for prompt in PROMPTS]
-    assert loaded.verify(PROMPTS) == [loaded.verify([prompt])[0] for prompt in PROMPTS]
+def test_a_guess_goes_on_like_the_most_frequent_verdict_that_begins_most_alike():
+    draw = random.Random(1)
+    guesses = slots.Guesses(SLOTS)
+    before = guesses.guess(())
+    guesses.add(("1", "0"))  # not whole, and so not remembered
+    assert guesses.guess(()) == before
+    paths = [tuple(path) for path in slots.TYPICAL]
+    for _ in range(60):
+        path = tuple(draw.choice(slot.choices[:2]) for slot in SLOTS)
+        for end in (0, 1, 2, 5, 19, 20):
+            expected = list(path[:end])
+            for place in range(end, len(SLOTS)):
+                expected.append(slots.fixed(SLOTS[place], expected) or likest(paths, path[:end])[place])
+            assert guesses.guess(path[:end]) == tuple(expected)
+        again = draw.choice([path, *paths])
+        guesses.add(again)
+        paths.append(again)
+    assert len(set(paths)) < len(paths)
+
+
+def test_a_wrong_guess_changes_no_verdict_and_right_ones_fill_all_slots_in_a_pass(fast, monkeypatch):
+    written = fill(fast, PROMPTS)
+    filled = VerdictWriter(fast.loaded, None, fast.loaded.encode(PROMPTS, 0)).write_slots(SLOTS)
+    right = tuple(tuple(path) for path, _ in filled.values())
+    wrong = ("9",) * 18 + ("unclear", ' "')
+    for typical in ((wrong,), right[:1], right):
+        monkeypatch.setattr(slots, "TYPICAL", typical)
+        for again, before in zip(fill(fast, PROMPTS), written):
+            assert again.text == before.text
+            assert again.probabilities == pytest.approx(before.probabilities, abs=1e-4)
+    read, passes = VerdictWriter.read, []
+
+    def counted(writer, ids, mask, places):
+        passes.append(len(places))
+        return read(writer, ids, mask, places)
+
+    monkeypatch.setattr(VerdictWriter, "read", counted)
+    monkeypatch.setattr(slots, "TYPICAL", right[:1])
+    VerdictWriter(fast.loaded, None, fast.loaded.encode(PROMPTS[:1], 0)).write_slots(SLOTS)
+    assert passes == [slots.TELLING, len(SLOTS) - slots.TELLING]
+
+
+@pytest.mark.parametrize("schema", [prompts.SCHEMA, prompts.DIRECT])
+def test_no_verdict_depends_on_how_far_the_first_pass_looks(tiny_folder, monkeypatch, schema):
+    engine = tiny(tiny_folder)
+    engine.loaded.pieces[slots.QUOTES[1]] = [60]  # an empty revision has a token of its own, as in most tokenizers
+    draw = random.Random(0)
+    asked = [" ".join(draw.choices(WORDS, k=1 + i % 7)) for i in range(24)]
+    written = []
+    for telling in (1, 2, 20):
+        monkeypatch.setattr(forced, "TELLING", telling)
+        written.append(texts(fill(engine, asked, schema)))
+    assert written[0] == written[1] == written[2]
+    revised = [json.loads(text)["4"] for text in written[0]]
+    assert 0 < revised.count("") < 24
+
+
+def test_the_pieces_of_the_schema_are_tokenised_once(tiny_folder, monkeypatch):
+    engine, asked = tiny(tiny_folder), []
+    tokenise = engine.loaded.continue_ids
+    monkeypatch.setattr(engine.loaded, "continue_ids", lambda text: asked.append(text) or tokenise(text))
+    fill(engine, PROMPTS)
+    assert asked and len(asked) == len(set(asked))
+
+
+def test_a_draw_depends_on_prompt_and_number_and_on_no_other_row_and_follows_the_probabilities():
+    logits = torch.zeros(3, 40)
+    first = Dice(["a", "b", "a"], 1)(range(3), logits)[1]
+    assert torch.equal(first, Dice(["a", "b", "a"], 1)(range(3), logits)[1])  # again the same
+    assert first[0] == first[2]  # the same prompt
+    assert Dice(["a", "b"], 1)([1], logits[:1])[1][0] == first[1]
+    many = torch.cat([Dice(["a"], number)([0], logits[:1])[1] for number in range(50)])
+    assert len(many.unique()) > 20  # another number, another draw
+    logits = torch.tensor([[0.0, 2.0, 1.0, -50.0]])
+    dice = Dice(["a"], 0)
+    drawn = torch.cat([dice([0], logits)[1] for _ in range(3000)])
+    shares = torch.bincount(drawn, minlength=4) / len(drawn)
+    torch.testing.assert_close(shares, logits.softmax(1)[0], atol=0.04, rtol=0)
+    picked, token = dice([0], logits)
+    assert picked[0] == logits[0, token[0]]
+    assert greedily([0], logits)[1].tolist() == [1]
+
+
+def test_samples_are_the_same_again_and_otherwise_for_another_number(tiny_folder):
+    engine = tiny(tiny_folder, quantize="none")
+    first = texts(engine.complete(PROMPTS, 8, 0))
+    assert texts(engine.complete(PROMPTS, 8, 0)) == first
+    assert engine.used["requests"] == 6  # three texts, twice
+    assert texts(engine.complete(PROMPTS[1:], 8, 0)) == first[1:]
+    assert texts(engine.complete(PROMPTS, 8, 1)) != first != texts(engine.complete(PROMPTS, 8))
 
 
 def test_nf4_is_really_four_bits(tiny_folder):
@@ -173,113 +279,47 @@ def test_the_fingerprint_is_of_the_weights_not_of_their_place(tiny_folder, tmp_p
     assert tiny(tiny_folder).fingerprint != tiny(tmp_path / "copy").fingerprint
 
 
-def test_a_model_that_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch):
+def test_what_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="has no weights"):
         tiny(tmp_path / "empty")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(FileNotFoundError, match="'no-such/model' is no alias .smollm2-135m., no local folder"):
-        load_model(config.Model(model="no-such/model"))
-    with pytest.raises(ValueError, match="quantize 'nf3' is not known"):
-        tiny(tiny_folder, quantize="nf3")
-    with pytest.raises(ValueError, match="batch_tokens is -1"):
-        tiny(tiny_folder, batch_tokens=-1)
-    with pytest.raises(ValueError, match="device 'tpu' is not known"):
-        tiny(tiny_folder, device="tpu")
-    with pytest.raises(ValueError, match="verdicts 'loud' is not known"):
-        tiny(tiny_folder, verdicts="loud")
-    with pytest.raises(ValueError, match="layout 'square' is not known"):
-        tiny(tiny_folder, layout="square")
+        load_engine(config.Model(model="no-such/model"))
+    for name, value in {"quantize": "nf3", "verdicts": "loud", "layout": "square", "device": "tpu"}.items():
+        with pytest.raises(ValueError, match=f"{name} '{value}' is not known"):
+            load_engine(config.Model(**{"model": str(tiny_folder), name: value}))
+    with pytest.raises(ValueError, match="execution 'graph' needs CUDA"):
+        load_engine(config.Model(model=str(tiny_folder), device="cpu"), "graph")
+    with pytest.raises(ValueError, match="execution 'fast' is not known"):
+        load_engine(config.Model(model=str(tiny_folder)), "fast")
 
 
-def test_a_prompt_too_long_for_the_model_is_refused(loaded):
+def test_an_engine_is_one_module_and_one_entry(monkeypatch, scripted):
+    monkeypatch.setitem(interface.ENGINES, "toy:", "toy_engine")
+    monkeypatch.setitem(sys.modules, "toy_engine", SimpleNamespace(load=lambda settings, execution: scripted))
+    assert load_engine(config.Model(model="toy:any")).complete(["why"], 9) == scripted.complete(["why"], 9)
+
+
+def test_a_prompt_too_long_for_the_model_is_refused(fast):
     with pytest.raises(ValueError, match="has room for 4096; lower k"):
-        loaded.generate(["word " * 5000], 8)
+        fast.complete(["word " * 5000], 8)
 
 
-def test_free_verdicts_are_as_the_model_writes_them(tiny_folder):
-    free = tiny(tiny_folder, verdicts="free")
-    assert not prompts.parse_verdict(free.verify(PROMPTS[:1])[0]).parsed  # random weights write no JSON
+def test_free_verdicts_are_as_the_model_writes_them(fast):
+    (made,) = fast.fill(PROMPTS[2:], None, -84)  # of 96 tokens and these
+    assert made == Completion(fast.complete(PROMPTS[2:], 12)[0].text)
+    assert not prompts.parse_verdict(made.text).parsed  # random weights write no JSON
 
 
 def test_the_embedded_model_reads_an_answer_out_of_a_passage(passages):
-    embedded = load_model(config.Model())
-    asked = prompts.build_answer("Who wrote the Copper Lanterns?", passages[:2])
-    (answer,) = embedded.generate([asked], 20)
-    assert "Edith Marrow" in answer
-    (verdict,) = embedded.verify([prompts.build_verify("Who wrote it?", passages[:2], answer)])
-    assert prompts.parse_verdict(verdict).parsed
+    embedded = load_engine(config.Model())
+    (answer,) = embedded.complete([prompts.build_answer("Who wrote the Copper Lanterns?", passages[:1])], 12)
+    assert "Edith Marrow" in answer.text
 
 
 def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
-    chatty = tiny(tiny_folder)
-    assert chatty.end_id == chatty.tokenizer.eos_token_id
-    chatty = tiny(tiny_folder)
+    assert tiny(tiny_folder).loaded.end_id == tiny(tiny_folder).loaded.tokenizer.eos_token_id
+    chatty = tiny(tiny_folder).loaded
     chatty.tokenizer.chat_template = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
     assert chatty.tokenizer.decode([chatty.end_id]) == "[" != chatty.tokenizer.eos_token
-
-
-def test_a_wrong_guess_changes_no_verdict(loaded, monkeypatch):
-    written = loaded.judge(PROMPTS)
-    all_gaps, _ = gaps.gaps_of(prompts.SCHEMA)
-    filled = Writer(loaded, PROMPTS, 0).write_gaps(all_gaps)
-    right = tuple(tuple(path) for path, _ in filled.values())
-    wrong = ("9",) * 18 + ("unclear", ' "')
-    for typical in ((wrong,), right[:1], right):
-        monkeypatch.setattr(gaps, "TYPICAL", typical)
-        again = loaded.judge(PROMPTS)
-        assert [text for text, _ in again] == [text for text, _ in written]
-        for (_, known), (_, before) in zip(again, written):
-            assert known == pytest.approx(before, abs=1e-4)
-
-
-def test_right_guesses_fill_all_gaps_in_a_pass_after_the_telling_ones(loaded, monkeypatch):
-    all_gaps, _ = gaps.gaps_of(prompts.SCHEMA)
-    filled = Writer(loaded, PROMPTS[:1], 0).write_gaps(all_gaps)
-    read = Writer.read
-    passes = []
-
-    def counted(writer, ids, mask, places):
-        passes.append(len(places))
-        return read(writer, ids, mask, places)
-
-    monkeypatch.setattr(Writer, "read", counted)
-    monkeypatch.setattr(gaps, "TYPICAL", (tuple(filled[0].path),))
-    Writer(loaded, PROMPTS[:1], 0).write_gaps(all_gaps)
-    assert passes == [gaps.TELLING, len(all_gaps) - gaps.TELLING]
-
-
-def test_in_the_shared_layout_answer_and_verdict_are_what_their_prompts_alone_give(loaded, questions, passages):
-    pairs = [(question.question, passages[i : i + 2]) for i, question in enumerate(questions)]
-    asked = [prompts.build_answer(*pair, "shared") for pair in pairs]
-    thens = [partial(prompts.build_verify, *pair, layout="shared") for pair in pairs]
-    answers, likelihoods, verdicts, chances = zip(*loaded.generate_and_judge(asked, thens, 5))
-    assert list(answers) == loaded.generate(asked, 5)
-    for one, (_, other) in zip(likelihoods, loaded.answer(asked, 5)):
-        assert one == pytest.approx(other, abs=1e-3)
-    alone = loaded.judge([then(answer) for then, answer in zip(thens, answers)])
-    assert list(verdicts) == [text for text, _ in alone]
-    assert all(prompts.parse_verdict(text).parsed for text in verdicts)
-    for one, (_, other) in zip(chances, alone):
-        assert one == pytest.approx(other, abs=1e-4)
-
-
-def test_a_verification_prompt_that_begins_otherwise_gets_the_verdict_of_its_own(loaded, monkeypatch):
-    asked = [f"{prompt} It is said so, and here is more." for prompt in PROMPTS * 2]
-    asked = [f"{number} {prompt}" for number, prompt in enumerate(asked)]
-    examples = []
-
-    def make(number, prompt):
-        def then(answer):
-            examples.extend([number] * (answer == ""))
-            begun = prompt if number < decoding.EXAMPLES else prompt.upper()
-            return f"{begun} Right? {answer}"
-
-        return then
-
-    thens = [make(number, prompt) for number, prompt in enumerate(asked)]
-    made = loaded.generate_and_judge(asked, thens, 5)
-    alone = loaded.verify([then(answer) for then, (answer, *_) in zip(thens, made)])
-    assert [verdict for _, _, verdict, _ in made] == alone
-    assert [answer for answer, *_ in made] == loaded.generate(asked, 5)
-    assert set(examples) <= set(range(decoding.EXAMPLES))

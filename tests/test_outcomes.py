@@ -79,14 +79,16 @@ def test_recorded_predictions_score_as_they_did(config, predictions, questions, 
 
 
 def test_probabilities_survive_the_journal_and_the_predictions_file(config, passages, questions, scripted, tmp_path):
-    def judge(batch):
-        return [(text, {"true": 0.25, "bias": 0.8}) for text in scripted.verify(batch)]
+    real = scripted.fill
+
+    def fill(*given):
+        return [one._replace(probabilities={"true": 0.25, "bias": 0.8}) for one in real(*given)]
 
     def run():
         resources = evaluate.load_resources(config, passages, scripted)
         return evaluate.run_system("CoV-RAG", config, resources, questions)
 
-    scripted.judge = judge
+    scripted.fill = fill
     first, again = run(), run()
     assert len(scripted.asked) == len(set(scripted.asked))
     assert first[0].rounds[0].verdict.probabilities == {"true": 0.25, "bias": 0.8}

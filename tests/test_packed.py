@@ -9,12 +9,12 @@ import transformers
 from peft import LoraConfig, get_peft_model
 
 from covrag_lite import config
-from covrag_lite.engine import elementwise, execution, padded
-from covrag_lite.engine import prefill as reading
-from covrag_lite.engine import prepare as serving
+from covrag_lite.engine import decoding, elementwise, local, prefill, prepare
 from covrag_lite.engine import varlen_attention as attending
 from covrag_lite.engine import varlen_prefill as packed
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.network import LoadedNetwork
+from covrag_lite.prompts import SCHEMA
 
 IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
 MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others
@@ -34,7 +34,7 @@ def tiny_network(family, with_adapter=False):
     if with_adapter:
         lora = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
         get_peft_model(network, lora)
-    serving.quicken(network, "cpu")
+    prepare.quicken(network, "cpu")
     return network
 
 
@@ -43,14 +43,14 @@ class Both:
 
     def __init__(self, network, rows):
         self.reader = packed.Reader(network, compiled=False)
-        self.other = serving.roomy_cache(network.config)
-        self.cache = serving.roomy_cache(network.config)
+        self.other = prefill.roomy_cache(network.config)
+        self.cache = prefill.roomy_cache(network.config)
         self.mask = torch.zeros(rows, 0, dtype=torch.long)
 
     def read(self, ids, places=(-1,), beginning=()):
         """One pass in both ways, compared wherever a row has that place."""
-        past = padded.begin(self.reader.network, beginning, self.mask, self.other) if beginning else self.mask
-        expected, mask = padded.read(self.reader.network, ids, past, self.other, places)
+        past = prefill.begin(self.reader.network, beginning, self.mask, self.other) if beginning else self.mask
+        expected, mask = prefill.read(self.reader.network, ids, past, self.other, places)
         made, self.mask = self.reader.read(ids, self.mask, self.cache, places, beginning)
         torch.testing.assert_close(self.mask, mask)
         has_place = torch.tensor([[len(row) + place >= 0 for place in places] for row in ids])
@@ -137,40 +137,38 @@ def test_a_function_is_compiled_once_for_all_numbers_of_tokens(function):
 
 @pytest.fixture(scope="module")
 def model(tiny_folder):
-    return load_model(config.Model(model=str(tiny_folder), max_revised_tokens=12), "eager")
+    return load_engine(config.Model(model=str(tiny_folder), max_revised_tokens=12, device="cpu"), "eager")
 
 
 @pytest.fixture
 def reader(model, monkeypatch):
     """Lets the model read packed, uncompiled, as it would on CUDA."""
-    made = packed.Reader(model.quick_network, compiled=False)
-    monkeypatch.setattr(reading, "reader_of", lambda _: made)
+    made = packed.Reader(model.loaded.prepare(None), compiled=False)
+    monkeypatch.setattr(model.loaded, "reader", made)
     return made
 
 
 def write_everything(model):
-    """Answers, verdicts, and both of one beginning."""
-    thens = [lambda answer, prompt=prompt: f"{prompt} {answer}?" for prompt in SHARED]
-    return [model.answer(PROMPTS, 9), model.judge(PROMPTS), model.generate_and_judge(SHARED, thens, 9)]
+    """Answers and verdicts, of prompts that begin alike and of others."""
+    return [model.complete(PROMPTS, 9), model.fill(PROMPTS, SCHEMA, 12), model.fill(SHARED, SCHEMA, 12)]
 
 
 def test_texts_are_those_of_prompts_read_with_padding(model, reader, monkeypatch):
     made = write_everything(model)
     assert not reader.failure
-    layers = model.quick_network.model.layers
-    assert all("forward" not in layer.__dict__ for layer in layers)
-    monkeypatch.setattr(reading, "reader_of", lambda _: None)
+    assert all("forward" not in layer.__dict__ for layer in model.network.model.layers)
+    monkeypatch.setattr(model.loaded, "reader", None)
     assert texts_of(made) == texts_of(write_everything(model))
 
 
 def texts_of(everything):
-    return [part for some in everything for one in some for part in one if isinstance(part, str)]
+    return [one.text for some in everything for one in some]
 
 
 def test_whatever_fails_is_said_once_and_read_with_padding(model, reader, monkeypatch):
-    monkeypatch.setattr(reading, "reader_of", lambda _: None)
+    monkeypatch.setattr(model.loaded, "reader", None)
     expected = write_everything(model)
-    monkeypatch.setattr(reading, "reader_of", lambda _: reader)
+    monkeypatch.setattr(model.loaded, "reader", reader)
     reader.is_checked = True
     calls = []
 
@@ -203,7 +201,7 @@ def test_layers_that_compute_something_else_are_found_out_before_they_read(model
     reader.functions = SimpleNamespace(**vars(reader.functions) | wrong(reader.functions))
     with pytest.warns(UserWarning, match="because tokens are more or less likely by .* than with padding"):
         made = write_everything(model)
-    monkeypatch.setattr(reading, "reader_of", lambda _: None)
+    monkeypatch.setattr(model.loaded, "reader", None)
     assert texts_of(made) == texts_of(write_everything(model))
 
 
@@ -217,10 +215,10 @@ def test_what_all_prompts_begin_with_is_read_in_the_pass_over_the_rest_of_them(m
 
     reader.is_checked = True
     monkeypatch.setattr(packed, "lay_out", noted)
-    model.generate(SHARED, 1)
-    lengths = [len(ids) for ids in model.encode(SHARED, 1)]
+    model.complete(SHARED, 1)
+    lengths = [len(ids) for ids in model.loaded.encode(SHARED, 1)]
     ((rows, begun, tokens),) = read
-    assert rows == len(SHARED) and begun >= reading.SHARED
+    assert rows == len(SHARED) and begun >= decoding.SHARED
     assert tokens == begun + sum(length - begun for length in lengths)
 
 
@@ -230,7 +228,7 @@ def test_the_last_layer_computes_the_tokens_that_are_asked_for(places):
     computed = []
     for layer in network.get_decoder().layers:
         layer.mlp.down_proj.register_forward_pre_hook(lambda _, given: computed.append(len(given[0])))
-    cache = serving.roomy_cache(network.config)
+    cache = prefill.roomy_cache(network.config)
     reader = packed.Reader(network, compiled=False)
     reader.is_checked = True
     reader.read(IDS, torch.zeros(len(IDS), 0, dtype=torch.long), cache, places, [1, 2])
@@ -246,7 +244,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_goes_on_packed(model, reader, m
         return real(ids, *others)
 
     monkeypatch.setattr(packed, "lay_out", full)
-    assert len(model.generate(PROMPTS, 3)) == len(PROMPTS)
+    assert len(model.complete(PROMPTS, 3)) == len(PROMPTS)
     assert not reader.failure
 
 
@@ -271,9 +269,11 @@ def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding(tiny_f
         ("eager", "cuda", "triton", "eager"),
     ],
 )
-def test_auto_reads_packed_on_cuda_and_all_else_as_it_is_called(asked, device, compiler, chosen, monkeypatch):
-    monkeypatch.setattr(execution.importlib.util, "find_spec", lambda name: compiler)
-    assert execution.choose_answering(asked, device) == chosen
-    network = SimpleNamespace(get_decoder=lambda: SimpleNamespace(layers=[]), config=None)
-    asking = SimpleNamespace(device=device, execution=chosen, quick_network=network)
-    assert (packed.reader_of(asking) is not None) == (chosen not in ("graph", "eager"))
+def test_auto_reads_packed_on_cuda_and_all_else_as_it_is_called(
+    asked, device, compiler, chosen, tiny_folder, monkeypatch
+):
+    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: compiler)
+    engine = local.LocalEngine(config.Model(model=str(tiny_folder), device=device), tiny_folder, asked)
+    assert engine.execution == chosen
+    loaded = LoadedNetwork(tiny_folder, engine.settings, "cpu", chosen)
+    assert (loaded.layers == "") == (chosen in ("graph", "eager"))

@@ -1,5 +1,5 @@
 from covrag_lite.records import Prediction, Round
-from covrag_lite.tables import table4 as position
+from covrag_lite.tables import table4
 
 
 def rewritten(questions, *queries):
@@ -11,22 +11,22 @@ def test_each_search_is_held_against_the_clean_wording(passages, questions):
     asked = questions[1]
     kept = Prediction(asked, "CoV-RAG-S", (Round(asked.question, (passages[1],), ""),))
     lost = Prediction(asked, "Start-Revise trained", (Round("hills of the long river", (passages[5],), ""),))
-    table = position.retrieved([kept, lost], lambda queries: [[passages[1]] for _ in queries])
+    table = table4.retrieved([kept, lost], lambda queries: [[passages[1]] for _ in queries])
     shares = {"CoV-RAG-S": 100, "Start-Revise trained": 0, "clean wording": 100}
     assert table["gold passage %"].to_dict() == shares
-    assert position.drift([kept, lost]).values.tolist() == [[asked.question, "hills of the long river"]]
-    assert position.drift([kept]).empty
+    assert table4.drift([kept, lost]).values.tolist() == [[asked.question, "hills of the long river"]]
+    assert table4.drift([kept]).empty
 
 
 def test_a_rewrite_that_repeats_the_instruction_is_counted(questions):
     echo = "Rewrite this as one clear question for a search engine."
     made = rewritten(questions, echo, "Where was Edith Marrow born?", "Rewrite: how is the")
-    assert position.off_question(made, "Start-Revise") == (2, 3)
+    assert table4.off_question(made, "Start-Revise") == (2, 3)
     said = "Start-Revise: 2 of 3 rewritten questions share no long word with theirs"
-    assert position.describe_rewriting(made) == [said]
+    assert table4.describe_rewriting(made) == [said]
 
 
 def test_rewrites_that_were_not_recorded_are_not_counted(questions):
     made = rewritten(questions, *(q.question for q in questions))
-    assert position.off_question(made, "Start-Revise") is None
-    assert position.describe_rewriting(made) == []
+    assert table4.off_question(made, "Start-Revise") is None
+    assert table4.describe_rewriting(made) == []

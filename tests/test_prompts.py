@@ -17,18 +17,9 @@ def test_the_answer_prompt_has_the_papers_shape(passages):
 
 def test_the_verify_prompt_names_criteria_triple_and_steps_in_the_papers_order(passages):
     text = prompts.build_verify("who?", passages[:5], "Edith [1]")
-    parts = [
-        "#verification-Task#",
-        *(f"{name}:" for name in SCORES[1:]),
-        '"question": who?',
-        '"answer": Edith [1]',
-        '"reference": Reference [1]',
-        "1. ",
-        "2. ",
-        "3. ",
-        "4. ",
-        "Output format example:",
-    ]
+    parts = ["#verification-Task#", *(f"{name}:" for name in SCORES[1:])]
+    parts += ['"question": who?', '"answer": Edith [1]', '"reference": Reference [1]']
+    parts += ["1. ", "2. ", "3. ", "4. ", "Output format example:"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
 
@@ -48,23 +39,11 @@ def test_a_verdict_with_text_around_it_parses():
     assert prompts.parse_verdict(f"Sure!\n{GOOD}\nDone.").judgment == "true"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "no json",
-        "{",
-        GOOD[:-5],
-        GOOD.replace("0.50", "1.70", 1),
-        GOOD.replace("0.50", '"high"', 1),
-        GOOD.replace("0.50", "true", 1),
-        GOOD.replace("true", "maybe"),
-        GOOD.replace('"4"', '"5"'),
-        GOOD.replace('"bias"', '"byas"'),
-        "[1, 2]",
-        '{"1": 3}',
-    ],
-)
+RUBBISH = ["", "no json", "{", GOOD[:-5], "[1, 2]", '{"1": 3}']
+WRONG = {"0.50": ("1.70", '"high"', "true"), "true": ("maybe",), '"4"': ('"5"',), '"bias"': ('"byas"',)}
+
+
+@pytest.mark.parametrize("text", RUBBISH + [GOOD.replace(right, wrong, 1) for right in WRONG for wrong in WRONG[right]])
 def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
     verdict = prompts.parse_verdict(text)
     assert not verdict.parsed

@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 from covrag_lite.config import Model
+from covrag_lite.engine.interface import Completion
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage
 from covrag_lite.related import prompts
@@ -292,18 +293,15 @@ def test_a_follow_up_is_one_line_or_the_end(text, asked):
     assert prompts.parse_follow_up(text) == asked
 
 
-def test_a_follow_up_sees_what_was_answered_so_far():
-    prompt = prompts.build_follow_up("who wrote it", [("what is it", "a novel")])
-    assert prompt.endswith("Question: who wrote it\nSearch: what is it\nOutput: a novel\nSearch:")
-
-
-def test_feedback_is_asked_for_by_the_scores(passages):
+def test_a_prompt_holds_what_was_scored_answered_and_said_so_far(passages):
     scores = {"support": 0.9, "citation recall": 0.0, "citation precision": 0.5}
     prompt = prompts.build_feedback("who wrote it", passages[:1], "Edith", scores)
     assert "support, score 90: say that it is satisfactory" in prompt
     assert "citation recall, score 0: advise to put the mark" in prompt
     assert "citation precision, score 50: say that it is satisfactory" in prompt
     assert passages[0].text in prompt
+    chain = prompts.build_follow_up("who wrote it", [("what is it", "a novel")])
+    assert chain.endswith("Question: who wrote it\nSearch: what is it\nOutput: a novel\nSearch:")
     refined = prompts.build_refine("who wrote it", passages[:1], "Edith", "cite it")
     assert all(part in refined for part in (passages[0].text, "Answer: Edith", "Feedback: cite it"))
 
@@ -323,12 +321,7 @@ def test_several_sessions_are_samples_and_one_is_the_likeliest(author, scripted)
     assert len(scripted.asked) == asked  # samples are journaled too, each under its number
 
 
-def test_each_task_goes_through_the_model_with_its_own_prompt(author, scripted, passages):
-    k = [passages[:1]]
-    assert prompts.follow_up(author, ["x?"], [[]]) == [scripted.generate([prompts.build_follow_up("x?", [])], 9)[0]]
-    assert prompts.is_relevant(author, ["x?"], ["y?"]) == [False]
-    scores = dict.fromkeys(prompts.ASPECTS, 0.0)
-    (said,) = prompts.feedback(author, ["x?"], k, ["z"], [scores])
-    (better,) = prompts.refine(author, ["x?"], k, ["z"], [said])
-    assert prompts.build_refine("x?", passages[:1], "z", said) in scripted.asked
-    assert better.startswith("Edith Marrow")
+def test_only_a_yes_is_a_yes(author, scripted):
+    said = {"a?": "Yes", "b?": " yes, it", "c?": "No", "d?": "Perhaps yes"}
+    scripted.complete = lambda asked, limit, sample: [Completion(said[one.split()[-2]]) for one in asked]
+    assert prompts.is_relevant(author, ["x?"] * 4, list(said)) == [True, True, False, False]

@@ -4,14 +4,16 @@ import gzip
 import json
 import shutil
 from contextlib import nullcontext
+from functools import partial
 
 import pandas as pd
 import pytest
 import toy_project
 
-from covrag_lite import completion, recipe, replication
 from covrag_lite import plan as plan_file
+from covrag_lite import recipe, replication, task_model
 from covrag_lite.check import check
+from covrag_lite.engine.interface import Completion
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Sample
 from covrag_lite.related import a2r, fave, learners
@@ -46,7 +48,7 @@ def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
     write(
         data / "corpus.jsonl", [{"id": f"p{i}", "title": TOWNS[i % 10], "text": text} for i, text in enumerate(texts)]
     )
-    monkeypatch.setattr(related, "plot_costs", toy_project.draw_nothing)
+    toy_project.undraw(monkeypatch)
     monkeypatch.setattr(fave.fave, "__defaults__", (2,))  # sessions
     monkeypatch.setattr(a2r, "REFINEMENTS", 1)
     monkeypatch.setattr(learners, "REWRITES", 1)
@@ -82,7 +84,7 @@ def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, t
     assert table.stage.tolist() == ["learners", "related"]
     assert "RRR: 6 questions in" in (said := capsys.readouterr().out)
     assert said.rstrip().endswith((plan.results / "related.md").read_text().rstrip())  # the table stands at the end
-    ends = "csv md png manifest.json predictions.jsonl.gz outcomes.csv.gz qualities.csv.gz costs.csv"
+    ends = "csv md facts.json manifest.json predictions.jsonl.gz outcomes.csv.gz qualities.csv.gz costs.csv"
     for name in (*(f"related.{end}" for end in ends.split()), "train.evaluator.json", "train.rewriter.losses.csv"):
         assert (plan.results / name).exists(), name
     manifest = json.loads((plan.results / "related.manifest.json").read_text())
@@ -109,16 +111,19 @@ def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, 
     replication.replicate([plan], ["related"])
     other = load(given, runs=str(tmp_path / "again"))
     (other.folder / "plan.json").unlink()
-    real, asked = completion.write_batch, []
+    real, asked = task_model.write_journaled, []
 
-    def dying(stage, batch, *rest):
-        if len(asked) == 5:
-            raise KeyboardInterrupt
-        asked.append(stage)
-        return real(stage, batch, *rest)
+    def dying(stage, keys, texts, write, *rest):
+        def write_few(batch):
+            if len(asked) == 5:
+                raise KeyboardInterrupt
+            asked.append(stage)
+            return write(batch)
+
+        return real(stage, keys, texts, write_few, *rest)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(completion, "write_batch", dying)
+        patch.setattr(task_model, "write_journaled", dying)
         replication.replicate([other], ["related"])
     lines = (other.results / "journal.related.jsonl").read_text().splitlines()
     replication.replicate([other], ["related"])
@@ -134,14 +139,19 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
         json.loads(line)["question"] for name in ("nq", "webq") for line in open(tmp_path / "towns" / f"{name}.jsonl")
     ]
 
-    def copy(stage, batch, keys, limit, *rest):
+    real = task_model.write_journaled
+
+    def copy(stage, batch):
         copied = [next(text for text in texts if text[:32].lower() in prompt.lower()) for prompt in batch]
         cut = [text[:-7].upper() if stage == "follow-up" else text.capitalize() for text in copied]
         if stage == "verify":
             cut = [render_verdict([0.5] * 6, "false", text) for text in cut]
-        return dict(zip(keys, [f"1. {text}" if stage == "plan" else text for text in cut]))
+        return [Completion(f"1. {text}" if stage == "plan" else text) for text in cut]
 
-    monkeypatch.setattr(completion, "write_batch", copy)
+    def write_copies(stage, keys, texts, write, *rest):
+        return real(stage, keys, texts, partial(copy, stage), *rest)
+
+    monkeypatch.setattr(task_model, "write_journaled", write_copies)
     replication.replicate([plan], ["related"])
     for file in plan.results.glob("related.*"):
         for text in texts:

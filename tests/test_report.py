@@ -4,8 +4,8 @@ import pytest
 from covrag_lite import evaluate
 from covrag_lite.config import Config
 from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.tables import Table, verifier
 from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables import pictures, verifier
 
 
 @pytest.fixture
@@ -77,20 +77,20 @@ def test_what_a_second_search_finds_is_told_by_how_the_question_was_put(frame):
 
 def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
     long = tables.accuracy_table(frame, "table2")
-    text = tables.save_table(tmp_path, "table2", long, tables.compare(frame), ["a note"])
+    text = Table("table2", long, {"Accuracy": tables.wide(long).reset_index()}, ["a note"]).save(tmp_path)
     assert "| RAG " in text
     assert "- a note" in text
     assert (tmp_path / "table2.md").read_text() == text
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table2.csv"), long, rtol=1e-2, check_dtype=False)
     for name in ("a", "b"):
-        pictures.plot_accuracy(long, "toy", tmp_path / f"{name}.png")
+        tables.plot_accuracy(long, "toy", tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def test_a_samples_values_are_circles_on_the_bars_of_their_system_and_set(frame, tmp_path):
     long = tables.accuracy_table(frame, "table2")
     sample = tables.accuracy_table(frame[frame.id.isin(["q1", "q3"])], "table2").iloc[::-1]  # in any order
-    axes = pictures.plot_accuracy(long, "toy", tmp_path / "toy.png", sample=sample).axes[0]
+    axes = tables.plot_accuracy(long, "toy", tmp_path / "toy.png", sample=sample).axes[0]
     circles = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
     values = sample[sample.metric == "normalised"].set_index(["system", "dataset"]).value
     for bars, line, system in zip(axes.containers, circles, dict.fromkeys(long.system), strict=False):

@@ -2,19 +2,16 @@ import json
 import shutil
 from dataclasses import asdict, replace
 
-import pandas as pd
 import pytest
 
 from covrag_lite import evaluate
-from covrag_lite.check.remake import load_basis, make_retrieval
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import pictures
-from covrag_lite.tables import table6 as retrieval
-from covrag_lite.tables.table6 import WORDINGS, join_retrievers, retrieval_table, search_twice, wide
+from covrag_lite.tables import table6
+from covrag_lite.tables.table6 import ITERATIONS, join_retrievers, retrieval_table, search_twice, wide
 
 
 @pytest.fixture
@@ -77,22 +74,17 @@ def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, qu
     assert "Where was Edith Marrow born?" not in frame["query"].tolist()  # the data's own text is not recorded
 
 
-def test_table_and_pictures_are_written_and_the_same_each_time(frame, tmp_path):
+def test_the_picture_is_the_same_each_time(frame, tmp_path):
     long = retrieval_table(frame)
-    text = retrieval.save(tmp_path, long, long, ["a note"])
-    assert (tmp_path / "table6.md").read_text() == text
-    for part in ("| single iteration", f"| {WORDINGS[1]}", "- a note"):
-        assert part in text
-    assert len(pd.read_csv(tmp_path / "table6.csv")) == 2 * len(long)
     for name in ("a", "b"):
-        pictures.plot_retrieval(long, "toy", tmp_path / f"{name}.png")
+        table6.plot_retrieval(long, "toy", ITERATIONS, tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def test_a_retrievers_name_ends_under_its_own_bars_however_long_it_is(frame, tmp_path):
     long = retrieval_table(frame)
     long["retriever"] = long.retriever + " with a long name"
-    figure = pictures.plot_retrieval(long, "toy", tmp_path / "a.png")
+    figure = table6.plot_retrieval(long, "toy", ITERATIONS, tmp_path / "a.png")
     for axes in figure.axes:
         for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
             end = axes.transData.inverted().transform((label.get_window_extent().x1, 0))[0]
@@ -107,7 +99,7 @@ def run(tmp_path, passages, questions, scripted):
     files = {name: [asdict(one) for one in questions if one.dataset == name] for name in ("nq", "webq")}
     for name, rows in (files | {"corpus": [asdict(one) for one in passages]}).items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    changes = {"data": str(folder), "retrievers": ("bm25",), "retrieval_datasets": ("nq", "webq"), "k": 1}
+    changes = {"data": str(folder), "retrievers": ("bm25",), "k": 1}
     config = Config().change(runs=str(tmp_path), n_questions=2, systems=("CoV-RAG",), **changes)
     asked, corpus = load_questions(config), load_passages(config)
     resources = evaluate.load_resources(config, corpus, scripted)
@@ -120,13 +112,13 @@ def run(tmp_path, passages, questions, scripted):
 @pytest.mark.filterwarnings("ignore:.*normalise to nothing")
 def test_table_6_is_made_anew_byte_for_byte_where_its_data_is_gone(run, tmp_path):
     for name in ("with", "without"):
-        make_retrieval(run, load_basis(run, tmp_path), tmp_path / name)
+        table6.build(table6.load(run), run).save(tmp_path / name)
         shutil.rmtree(tmp_path / "library", ignore_errors=True)
     with pytest.raises(FileNotFoundError, match="library"):
-        recorded.score_searches(run)
+        table6.score_searches(run)
     made = {file.name: file.read_bytes() for file in (tmp_path / "without").iterdir()}
     assert made == {file.name: file.read_bytes() for file in (tmp_path / "with").iterdir()}
-    assert set(made) == {"table6.csv", "table6.md", "table6.png", "table6.clean.png"}
+    assert set(made) == {f"table6.{end}" for end in ("csv", "md", "png", "clean.png", "facts.json")}
 
 
 @pytest.mark.filterwarnings("ignore:.*normalise to nothing")
@@ -134,4 +126,4 @@ def test_table_6_without_data_and_outcomes_says_what_is_not_there(run, tmp_path)
     shutil.rmtree(tmp_path / "library")
     run.file("bm25.outcomes.csv.gz").unlink()
     with pytest.raises(FileNotFoundError, match="library does not exist"):
-        load_basis(run, tmp_path)
+        table6.load(run)

@@ -8,7 +8,7 @@ from toy_project import find
 
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import accuracy as tables
+from covrag_lite.tables import accuracy
 from covrag_lite.tables.reproduction import changed, reproduction
 
 
@@ -19,7 +19,7 @@ def run(project):
 
 @pytest.fixture
 def long(run):
-    return tables.accuracy_table(to_frame(recorded.load(run)), "table2")
+    return accuracy.accuracy_table(to_frame(recorded.load(run)), "table2")
 
 
 def with_parameters(manifest, **parameters):
@@ -35,7 +35,7 @@ def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(proje
 
 
 def test_what_changes_no_number_is_no_other_configuration(project, run, long):
-    faster = with_parameters(run.manifest, batch_tokens=99, device="cuda", name="mine", systems=["RAG"])
+    faster = with_parameters(run.manifest, device="cuda", name="mine", systems=["RAG"])
     assert len(reproduction(long, faster, project)) == len(long)
 
 

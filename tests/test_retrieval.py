@@ -1,16 +1,24 @@
+"""Every retriever finds what it should; a new one is an entry; caches change nothing but the time."""
+
+import sys
+import types
+
+import bm25s
 import numpy as np
 import pytest
 
 from covrag_lite import retrieval
-from covrag_lite.config import Config, Retrieval
+from covrag_lite.config import Config, Retrieval, migrate
 from covrag_lite.engine import weights
 from covrag_lite.evaluate import load_resources
 from covrag_lite.records import Passage
-from covrag_lite.retrieval import dense as by_meaning
-from covrag_lite.retrieval import load_retriever
-from covrag_lite.retrieval.bm25 import highest
+from covrag_lite.retrieval import bm25, load_retriever
+from covrag_lite.retrieval import dense as dense_retrieval
 from covrag_lite.retrieval.dense import embed, load_encoder, nearest
 from covrag_lite.retrieval.fused import fuse
+
+WORDS = "otter river copper lantern kite fair harrow hill sheep novel bridge stone".split()
+QUERIES = ["otters of the copper hill", "kites", "the", "zebra", "novel novel bridge", ""]
 
 
 @pytest.fixture
@@ -18,6 +26,22 @@ def dense(tiny_encoder, tmp_path, monkeypatch):
     """Settings of a dense retriever with a tiny encoder and a cache of its own."""
     monkeypatch.setattr(weights, "CACHE", tmp_path)
     return Retrieval(retriever="dense", encoder=str(tiny_encoder), k=2)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    """Passages of a few words each, so that many have the same score."""
+    rng = np.random.default_rng(1)
+    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(1000)]
+    return [Passage(f"p{i}", WORDS[i % 12], text) for i, text in enumerate(texts)]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, and every corpus counts as large."""
+    monkeypatch.setattr(weights, "CACHE", tmp_path)
+    monkeypatch.setattr(bm25, "KEPT", 1)
+    return tmp_path / "bm25"
 
 
 def ids(found):
@@ -83,7 +107,7 @@ def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, 
     whole = np.array(embed(texts, dense.encoder))
     for file in (weights.CACHE / "embeddings").iterdir():
         file.unlink()
-    monkeypatch.setattr(by_meaning, "BLOCK", 2)
+    monkeypatch.setattr(dense_retrieval, "BLOCK", 2)
     encoder = load_encoder(weights.find_encoder(dense.encoder))
     encode_document = encoder.encode_document
     encoded = []
@@ -100,19 +124,13 @@ def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, 
     resumed = embed(texts[:5], dense.encoder)
     assert encoded == [texts[0], texts[2], texts[4], texts[4]]  # what was encoded before the kill is not encoded again
     assert np.allclose(resumed, whole[:5], atol=1e-5) and resumed.dtype == whole.dtype
+    assert np.allclose(np.linalg.norm(resumed, axis=1), 1, atol=1e-5)
     assert len(list((weights.CACHE / "embeddings").iterdir())) == 1  # no block is left behind
 
 
-def test_vectors_have_length_one_whatever_the_batch(dense, passages):
-    texts = [p.text for p in passages]
-    together, alone = embed(texts, dense.encoder), embed(texts[2:3], dense.encoder)
-    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
-    assert np.allclose(together[2], alone[0], atol=1e-5)
-
-
 def test_what_cannot_be_retrieved_is_said(passages, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="'bing' is not known; use one of bm25, dense, fused"):
-        load_retriever(Retrieval(retriever="bing"), passages)
+    with pytest.raises(ValueError, match="'bing' is not known; use one of bm25, dense, fused, engine, web"):
+        load_retriever(Retrieval(retriever="bing:https://me:secret@host"), passages)
     with pytest.raises(ValueError, match="has 6 passages, fewer than the k = 7"):
         load_retriever(Retrieval(k=7), passages)
     with pytest.raises(ValueError, match="k is 0"):
@@ -138,21 +156,113 @@ def test_the_highest_of_many_scores_are_those_of_a_stable_sort(size):
     for nonzero in (0, 3, size // 2, size):  # most scores of a real query are 0
         scores = np.zeros(size, np.float32)
         scores[rng.choice(size, nonzero, replace=False)] = rng.integers(0, 9, nonzero)
-        assert highest(scores, 5).tolist() == np.argsort(-scores, kind="stable")[:5].tolist()
+        assert bm25.highest(scores, 5).tolist() == np.argsort(-scores, kind="stable")[:5].tolist()
 
 
-def test_a_further_retriever_is_one_entry(passages, scripted, tmp_path, monkeypatch):
+def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_path, monkeypatch):
     def load(passages, settings):
-        def search(queries):
-            by_title = sorted(passages, key=lambda passage: passage.title)
-            return [by_title[: settings.k] for _ in queries]
+        by_title = sorted(passages, key=lambda passage: passage.title)
+        return lambda queries: [by_title[: settings.k] for _ in queries]
 
-        return search
-
-    monkeypatch.setitem(retrieval.RETRIEVERS, "alphabet", load)
+    module = types.ModuleType("toy_alphabet")
+    module.load = load
+    monkeypatch.setitem(sys.modules, "toy_alphabet", module)
+    monkeypatch.setitem(retrieval.RETRIEVERS, "alphabet", "toy_alphabet")
     found = load_retriever(Retrieval(retriever="alphabet", k=2), passages)(["kite", "otter"])
     assert ids(found) == [["p2", "p0"], ["p2", "p0"]]  # Aldermere, Copper Lanterns
     config = Config().change(retriever="alphabet", k=1, runs=str(tmp_path))
     assert ids(load_resources(config, passages, scripted).search(["kite"])) == [["p2"]]
     with pytest.raises(ValueError, match="fewer than the k = 7"):
         load_retriever(Retrieval(retriever="alphabet", k=7), passages)
+
+
+def test_a_retrievers_name_is_told_from_a_files():
+    for name in ("bm25", "web", "web-brave", "engine:s3://bucket/folder", "engine:runs/index"):
+        assert retrieval.is_retriever(name)
+    for name in ("", "hub:someone/set", "web-pages.jsonl", "engine.parquet", "runs/web", "google"):
+        assert not retrieval.is_retriever(name)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ({"retriever": "bm25", "provider": "brave", "engine_address": "/index"}, {"retriever": "bm25"}),
+        ({"retriever": "web", "provider": "ddgs"}, {"retriever": "web"}),
+        ({"retriever": "web", "provider": "brave"}, {"retriever": "web-brave"}),
+        ({"retriever": "web-serper", "provider": "ddgs"}, {"retriever": "web-serper"}),
+        ({"retriever": "engine", "engine_address": ""}, {"retriever": "engine"}),
+        ({"retriever": "engine", "engine_address": "s3://b/x"}, {"retriever": "engine:s3://b/x"}),
+        ({"n_pages": 10, "max_age": 0, "private_pages": "no"}, {}),
+        ({"n_pages": 20}, {"n_pages": 20}),
+    ],
+)
+def test_a_manifest_of_an_earlier_version_names_the_same_retriever(old, new):
+    assert migrate(old) == new
+
+
+# BM25's cache
+
+
+def refuse(*_):
+    raise AssertionError("the index was built again")
+
+
+def test_a_cached_index_gives_the_very_scores_and_passages_of_a_fresh_one(cache, corpus, monkeypatch):
+    fresh = bm25.build_index(corpus)
+    first = load_retriever(Retrieval(), corpus)(QUERIES)
+    monkeypatch.setattr(bm25, "build_index", refuse)
+    assert load_retriever(Retrieval(), corpus)(QUERIES) == first
+    assert load_retriever(Retrieval(k=2), corpus)(QUERIES) == [row[:2] for row in first]
+    mapped = bm25.load_index(corpus)
+    assert isinstance(mapped.scores["data"], np.memmap)
+    for words in bm25.tokenise(QUERIES):
+        one = fresh.get_scores_from_ids(fresh.get_tokens_ids(words))
+        other = mapped.get_scores_from_ids(mapped.get_tokens_ids(words))
+        assert one.dtype == other.dtype and (one == other).all()
+
+
+def test_a_small_corpus_leaves_nothing_behind(tmp_path, monkeypatch, corpus):
+    monkeypatch.setattr(weights, "CACHE", tmp_path)
+    load_retriever(Retrieval(), corpus)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_corpus_bm25s_or_setting_has_another_index(corpus, monkeypatch):
+    first = {"id": "p0", "title": corpus[0].title, "text": corpus[0].text}
+    keys = [bm25.key_of([Passage(**first | {field: "zebra"}), *corpus[1:]]) for field in first]
+    keys.append(bm25.key_of(corpus))
+    with monkeypatch.context() as patch:
+        patch.setattr(bm25s, "__version__", "0.0")
+        keys.append(bm25.key_of(corpus))
+    monkeypatch.setattr(bm25, "LANGUAGE", "german")
+    keys.append(bm25.key_of(corpus))
+    assert len(set(keys)) == 6
+
+
+def test_an_index_that_was_not_written_to_the_end_is_not_there(cache, corpus, monkeypatch):
+    def stop(self, folder, **_):
+        folder.mkdir(parents=True)
+        (folder / "data.csc.index.npy").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bm25s.BM25, "save", stop)
+        with pytest.raises(KeyboardInterrupt):
+            bm25.load_index(corpus)
+    assert not (cache / bm25.key_of(corpus)).exists()
+    assert len(load_retriever(Retrieval(), corpus)(["otter"])[0]) == 5
+    assert [folder.name for folder in cache.iterdir()] == [bm25.key_of(corpus)]
+
+
+def test_of_two_processes_that_build_at_once_the_slower_one_uses_the_others_index(cache, corpus, monkeypatch):
+    build = bm25.build_index
+
+    def build_late(passages):
+        monkeypatch.setattr(bm25, "build_index", build)
+        monkeypatch.setattr(bm25.os, "getpid", lambda: 1)
+        bm25.load_index(passages)
+        return build(passages)
+
+    monkeypatch.setattr(bm25, "build_index", build_late)
+    bm25.load_index(corpus)
+    assert [folder.name for folder in cache.iterdir()] == [bm25.key_of(corpus)]

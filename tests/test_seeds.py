@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from covrag_lite.check.facts import facts
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.tables import seeds
@@ -79,14 +78,14 @@ def with_chances(predictions, chances):
     return made
 
 
-def test_judges_with_and_without_scores_are_ordered_by_the_one_chance_that_both_have(two, tmp_path):
+def test_judges_with_and_without_scores_are_ordered_by_the_one_chance_that_both_have(two):
     with_chain = with_chances(ways("CoV-RAG", {0, 1}), [0.9, 0.8, 0.2, 0.1])
     none = with_chances(ways("CoV-RAG w/o chain", {0, 1}), [0.1, 0.8, 0.9, 0.2])
     both = seeds.Seeds(two.table2, {"1": with_chain + none})
     areas = seeds.unrevised(both).set_index("system").AUROC.str.split().str[0].to_dict()
     assert areas == {"CoV-RAG": "1.00", "CoV-RAG w/o chain": "0.25"}
-    assert facts(both)["CoV-RAG 1 unrevised AUROC"].startswith("1.00")
-    assert "by the chance that no question is revised" in seeds.save(tmp_path, both)
+    assert seeds.build(both).facts["CoV-RAG 1 unrevised AUROC"].startswith("1.00")
+    assert "by the chance that no question is revised" in seeds.build(both).text
     assert seeds.unrevised(two).empty
 
 
@@ -98,14 +97,14 @@ def test_seeds_are_gathered_from_their_folders_where_there_are_two(two):
 
 
 def test_prose_can_tell_every_number_of_the_seeds(two):
-    told = facts(two)
+    told = seeds.build(two).facts
     assert (told["CoV-RAG seed 1"], told["CoV-RAG mean"], told["CoV-RAG-S spread"]) == ("50.0", "50.0", "25.0")
     assert told["answer right RAG trained → CoV-RAG mean points"] == "+25.0"
     assert (told["judge nq 1 caught"], told["judge nq 1 judge"][:4]) == ("0 of 2", "50.0")
 
 
 def test_the_table_is_written_with_a_row_a_seed(two, tmp_path):
-    text = seeds.save(tmp_path, two)
+    text = seeds.build(two).save(tmp_path)
     assert text == (tmp_path / "seeds.md").read_text()
     assert text.count("answer right: RAG trained → CoV-RAG ") == 3
     assert (tmp_path / "seeds.csv").read_text().count("\n") == len(seeds.comparisons(two)) + 1

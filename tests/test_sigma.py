@@ -6,7 +6,6 @@ import numpy as np
 
 from covrag_lite import evaluate
 from covrag_lite.check.compare import compare_file
-from covrag_lite.check.remake import MAKE, load_basis
 from covrag_lite.config import Config
 from covrag_lite.runs.outcomes import save_outcomes, save_predictions
 from covrag_lite.runs.recorded import Recorded
@@ -52,11 +51,10 @@ def test_the_rules_can_be_made_again_from_what_came_of_the_validation_questions(
     passages, questions, scripted, tmp_path
 ):
     predictions = run(passages, questions, scripted, tmp_path)
-    sigma.save_rules(tmp_path, sigma.cross_validate_sigma(predictions)[1])
     save_predictions(tmp_path / "sigma.predictions.jsonl.gz", predictions)
     save_outcomes(tmp_path / "sigma.outcomes.csv.gz", predictions)
-    (tmp_path / "again").mkdir()
     nowhere = Config().change(data=str(tmp_path / "nowhere"), split="validation")
     record = Recorded(tmp_path, "sigma", {"parameters": nowhere.flat(), "data": {}})
-    MAKE["sigma"](record, load_basis(record, tmp_path), tmp_path / "again")
+    sigma.build(predictions, record).save(tmp_path)
+    sigma.build(sigma.load(record), record).save(tmp_path / "again")
     assert compare_file(tmp_path / "sigma.csv", tmp_path / "again" / "sigma.csv") == ([], [])

@@ -68,18 +68,12 @@ def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_
     assert len(source.questions) == len(learnt) - 1
 
 
-def test_a_test_question_in_a_training_file_is_refused_whatever_its_capitals(folder):
-    rows = [{**PLAIN, "id": f"t{i}", "question": f"WHO WROTE BOOK {i}"} for i in range(10)]
-    write(folder / "quiz.jsonl", rows)
-    with pytest.raises(ValueError, match="9 test questions are training questions too, but for capitals"):
-        load_sources(learning_from(folder))  # the tenth is held out, so not learnt from
-
-
-def test_a_test_question_with_an_answer_of_its_own_references_is_refused_too(folder):
+@pytest.mark.parametrize("asked, n", [([f"WHO WROTE BOOK {i}" for i in range(10)], 9), (["Who 3"], 1)])
+def test_a_test_question_in_a_training_file_is_refused_whatever_its_capitals(folder, asked, n):
     write(folder / "train_cited.jsonl", [{**CITED, "question": f"who {i}?"} for i in range(5)])
-    write(folder / "quiz.jsonl", [{**PLAIN, "question": "Who 3"}])
-    with pytest.raises(ValueError, match="1 test questions are training questions too"):
-        load_sources(learning_from(folder))
+    write(folder / "quiz.jsonl", [{**PLAIN, "id": f"t{i}", "question": one} for i, one in enumerate(asked)])
+    with pytest.raises(ValueError, match=f"{n} test questions are training questions too, but for capitals"):
+        load_sources(learning_from(folder))  # a tenth of the first is held out, so not learnt from
 
 
 def test_the_splits_are_told_in_a_sentence(folder, capsys):

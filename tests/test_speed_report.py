@@ -1,8 +1,23 @@
+"""Recorded speed can be told in prose, in tables and in pictures, and what a replication costs follows from it."""
+
 import json
 
+import numpy as np
 import pandas as pd
+import pytest
 
-from benchmarks import report
+from benchmarks import measurements, report
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Prediction, Question, Round
+from covrag_lite.runs.outcomes import save_predictions
+
+ABOUT = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}
+TRAINED = {"operations_per_token": 1, "failure": None}
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
 
 
 def test_the_best_way_to_train_is_the_quickest_within_the_memory():
@@ -13,28 +28,18 @@ def test_the_best_way_to_train_is_the_quickest_within_the_memory():
         ("7b", "ours, large", 2.2, 0.7),
         ("tiny", "ours", 1.5, None),
     ]
-    best = report.best(pd.DataFrame(rows, columns=["shape", "variant", "speed_ratio", "memory_ratio"]))
+    best = measurements.best(pd.DataFrame(rows, columns=["shape", "variant", "speed_ratio", "memory_ratio"]))
     assert best.variant.tolist() == ["ours, middle", "ours"]
 
 
 def test_recorded_speed_can_be_told_in_prose(tmp_path):
-    row = {
-        "shape": "7b",
-        "variant": "ours, 4k",
-        "speed_ratio": 1.96,
-        "memory_ratio": 0.455,
-        "tokens_per_second": 13645.3,
-        "operations_per_token": 1,
-        "failure": None,
-    }
-    failed = row | {"variant": "left out", "tokens_per_second": None}
-    about = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}
-    training = about | {"matrix_rate": 1e15, "rows": [row, failed]}
-    inference = about | {"bm25": {"ours, 10,000 passages": {"faster": 152.44, "queries_per_second": 6645.7}}}
-    (tmp_path / "training.json").write_text(json.dumps(training))
-    (tmp_path / "inference.json").write_text(json.dumps(inference))
-    more = about | {"graphs, 494M": {"answers, graphs": {"faster": 1.52, "same": 393.0}}}
-    (tmp_path / "inference.of-another-run.json").write_text(json.dumps(more))
+    row = {"shape": "7b", "variant": "ours, 4k", "speed_ratio": 1.96, "memory_ratio": 0.455} | TRAINED
+    rows = [row | {"tokens_per_second": 13645.3}, row | {"variant": "left out", "tokens_per_second": None}]
+    write(tmp_path / "training.json", ABOUT | {"matrix_rate": 1e15, "rows": rows})
+    searched = {"ours, 10,000 passages": {"faster": 152.44, "queries_per_second": 6645.7}}
+    write(tmp_path / "inference.json", ABOUT | {"bm25": searched})
+    more = {"graphs, 494M": {"answers, graphs": {"faster": 1.52, "same": 393.0}}}
+    write(tmp_path / "inference.of-another-run.json", ABOUT | more)
     told = report.facts(tmp_path)
     assert "{graphs, 494M answers, graphs faster}, {graphs, 494M answers, graphs same}".format_map(told) == "1.5, 393"
     assert (told["7b ours, 4k speed_ratio"], told["7b ours, 4k memory_ratio"]) == ("2.0", "0.46")
@@ -46,35 +51,22 @@ def test_recorded_speed_can_be_told_in_prose(tmp_path):
 def test_a_table_of_ways_shows_what_came_of_them_and_not_where_their_time_went():
     frame = pd.DataFrame({"faster": [1.5, None], "reads_s": [0.3, None], "reads": [2, None], "cache_ms": [None, 27.0]})
     frame.index = ["answers", "profile"]
-    assert report.without_details(frame).to_dict("index") == {"answers": {"faster": 1.5}}
+    assert measurements.without_details(frame).to_dict("index") == {"answers": {"faster": 1.5}}
 
 
 def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
-    row = {
-        "shape": "7b",
-        "samples": "our mix",
-        "way": "trl",
-        "ours_faster": 1.24,
-        "ours_memory": 0.5,
-        "ours_faster_steady": 1.14,
-        "tokens_per_second": 9.0,
-        "peak_gb": 5.0,
-        "losses": [2.0, 1.0],
-        "step_seconds": [9.0, 3.0],
-    }
+    row = {"shape": "7b", "samples": "our mix", "way": "trl", "ours_faster": 1.24, "ours_memory": 0.5}
+    row |= {"tokens_per_second": 9.0, "peak_gb": 5.0, "losses": [2.0, 1.0], "step_seconds": [9.0, 3.0]}
     failed = {"shape": "7b", "samples": "our mix", "way": "Unsloth", "failure": "ImportError: no"}
     held = {"backbone": "7b", "card_gb": 24.0, "row": 4096, "training_peak_gb": 8.4, "batch": "does not fit"}
-    (tmp_path / "peers.json").write_text(json.dumps({"rows": [row, failed]}))
-    (tmp_path / "holding.json").write_text(json.dumps({"rows": [held]}))
-    about = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}
-    (tmp_path / "inference.json").write_text(json.dumps(about))
+    write(tmp_path / "peers.json", {"rows": [row, failed]})
+    write(tmp_path / "holding.json", {"rows": [held, held | {"card_gb": 12.0, "row": None}]})
     told = report.facts(tmp_path)
     assert told["7b, our mix, trl ours_faster"] == "1.2" and told["7b, our mix, trl ours_memory"] == "0.50"
     assert told["7b in 24 GB row"] == "4,096" and "7b in 24 GB batch" not in told
-    assert not any("Unsloth" in name for name in told)
+    assert not any("Unsloth" in name or name == "7b in 12 GB row" for name in told)
     frame = report.load_peers(tmp_path)
-    assert told["7b, our mix, trl ours_faster_steady"] == "1.1"
-    shown = report.tell_peers(frame)
+    shown = measurements.tell_peers(frame)
     assert not {"losses", "step_seconds"} & set(shown)
     assert shown.loc[("7b", "our mix", "Unsloth"), ["peak", "failure"]].tolist() == ["–", "ImportError: no"]
     assert shown.loc[("7b", "our mix", "trl"), ["peak", "ours_faster", "failure"]].tolist() == ["5.00 GB", "1.24", ""]
@@ -88,11 +80,11 @@ def test_beside_each_peer_stands_the_quickest_of_our_ways_that_takes_no_more_mem
     rows = [("7b", "ours", 10.0, 8.0), ("7b", "ours away", 9.0, 5.0), ("7b", "ours leanest", 6.0, 4.0)]
     rows += [("7b", "trl", 5.0, 6.0), ("7b", "Unsloth", 3.0, 4.0), ("7b", "plain", 1.0, 3.0), ("13b", "trl", 1.0, 99.0)]
     frame = pd.DataFrame(rows, columns=["shape", "way", "tokens_per_second", "peak_gb"])
-    made = report.with_as_lean(frame.assign(samples="our mix", steady=frame.tokens_per_second / 2))
+    made = measurements.with_as_lean(frame.assign(samples="our mix", steady=frame.tokens_per_second / 2))
     told = made.set_index("way")
     assert told.as_lean.tolist()[3:5] == ["ours away", "ours leanest"] and told.as_lean.notna().sum() == 2
     assert told.as_lean_faster["Unsloth"] == told.as_lean_steady["Unsloth"] == 2.0
-    shown = report.tell_peers(made.sample(frac=1, random_state=0)).as_lean
+    shown = measurements.tell_peers(made.sample(frac=1, random_state=0)).as_lean
     assert shown["7b", "our mix", "plain"] == "–" and shown["7b", "our mix", "trl"] == "ours away"
     shapes = shown.index.get_level_values("shape").tolist()
     assert sorted(shapes) == shapes or sorted(shapes, reverse=True) == shapes  # those on the same samples are together
@@ -103,9 +95,61 @@ def test_what_cards_hold_is_told_with_dashes_and_reasons_where_nothing_was_measu
         {"backbone": "7b", "card_gb": 24.0, "row": 8192, "training_peak_gb": 12.2, "batch": 32.0},
         {"backbone": "13b", "card_gb": 12.0, "row": "does not fit", "answering_failure": "left out"},
     ]
-    frame = pd.DataFrame(rows).assign(answering_peak_gb=[17.55, None])
-    told = report.tell_holding(frame)
+    told = measurements.tell_holding(pd.DataFrame(rows).assign(answering_peak_gb=[17.55, None]))
     assert told.loc["7b"].tolist() == ["24 GB", "8,192", "12.2 GB", "–", "–", "32", "17.6 GB", ""]
     assert told.loc["13b"].tolist() == ["12 GB", "does not fit", "–", "–", "–", "–", "–", "left out"]
     assert list(told)[-1] == "why no answering"
-    assert report.tell_holding(pd.DataFrame()).empty
+    assert measurements.tell_holding(pd.DataFrame()).empty
+
+
+def test_what_a_larger_corpus_takes_lies_on_the_line_through_the_two_largest():
+    sizes = {"a, 10 passages": 99.0, "a, 100 passages": 200.0, "a, 1,000 passages": 1100.0, "b, 10 passages": 1.0}
+    frame = pd.DataFrame({column: sizes for column in measurements.GROWING})
+    frame["cpu_ms_in_a_batch"] = np.nan  # what was measured of some alone is no reason to leave out the others
+    paper = measurements.extrapolate(frame, 10_000)  # one more a passage
+    assert list(paper.index) == ["a"]  # one size makes no line
+    assert paper.disk_gb["a"] == pytest.approx(10.1) and paper.index_cpu_hours["a"] == pytest.approx(10_100 / 3600)
+
+
+@pytest.fixture
+def speed(tmp_path):
+    """Ten questions' worth of work, and a GPU on which 7B answers one a second."""
+    run = tmp_path / report.WORK
+    for name, tokens, samples in (("cov", 3000, 30), ("rag", 1000, 10)):
+        write(run / f"train.{name}.json", {"data": {"samples": {"n": samples}}})
+        pd.DataFrame({"step": [1, 2], "tokens": tokens // 2}).to_csv(run / f"train.{name}.losses.csv", index=False)
+    once = (Round("q", (), "a"),)
+    twice = (Round("q", (), "a", parse_verdict(render_verdict([0.5] * 6, "true", ""))), *once)
+    ways = {"RAG": once, "CoV-RAG-S": once, "CoV-RAG": twice}
+    asked = [Question(f"q{number}", "toy", "q", ("a",)) for number in range(10)]
+    made = [Prediction(question, name, rounds) for name, rounds in ways.items() for question in asked]
+    save_predictions(run / "table2.predictions.jsonl.gz", made)
+    for name, seconds in zip(report.TABLES, (10, 5, 10, 5)):
+        write(tmp_path / name / f"{name[:6]}.manifest.json", {"wall_seconds": seconds})
+    trained = {"variant": "ours", "speed_ratio": 2.0, "memory_ratio": 0.5} | TRAINED
+    rates = {"smollm2": 8000, "7b": 80, "13b": 40}
+    rows = [trained | {"shape": shape, "tokens_per_second": rate} for shape, rate in rates.items()]
+    write(tmp_path / "speed-toy" / "training.json", ABOUT | {"matrix_rate": 1e15, "rows": rows})
+    inference = {
+        "batches, 7b shape": {"batches": {"seconds": 4.0, "n": 4}},
+        "verdicts, 7b shape": {"forced": {"seconds": 8.0, "n": 4}},
+        "batches, smollm2-135m": {"batches": {"seconds": 1.0, "n": 100}},
+        "verdicts, smollm2-135m": {"forced": {"seconds": 1.0, "n": 100}},
+    }
+    write(tmp_path / "speed-toy" / "inference.json", ABOUT | inference)
+    return tmp_path / "speed-toy"
+
+
+def test_the_cost_is_the_work_at_the_measured_rates(speed):
+    work = report.count_work(speed.parent / report.WORK)  # an answer that two systems share is counted once
+    assert work == {"tokens": 8000, "synthesis": 80, "answers": 30, "verdicts": 10}  # ten of them second answers
+    table = report.replication(speed, price=6.0)
+    small, middle, large = (table.loc[shape] for shape in ("smollm2", "7b", "13b"))
+    assert (middle.training, middle.data, middle.tables) == (100, 80, 3 * (30 + 2 * 10))
+    assert middle.price == pytest.approx(6 * middle.hours) == pytest.approx(6 * 330 / 3600)
+    assert small.data == pytest.approx(0.8)
+    assert large.hours == pytest.approx(2 * middle.hours)  # half as quick in training, so it is in answering
+    told = report.facts(speed)
+    assert (told["price of an hour"], told["7b training"], told["work tokens"]) == ("3.00", "2 min", "8,000")
+    (speed / "training.json").unlink()
+    assert "price of an hour" not in report.facts(speed)

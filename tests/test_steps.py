@@ -7,65 +7,65 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from covrag_lite import config
-from covrag_lite.engine import cuda_graphs as recording
-from covrag_lite.engine import decode_session as stepping
-from covrag_lite.engine import decode_step as steps
+from covrag_lite.engine import cuda_graphs, decode_session
 from covrag_lite.engine.decoding import Writer
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.prompts import SCHEMA
 
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
 LIMIT = 24
 
 
-@pytest.fixture(scope="module")
-def adapters(tiny_folder, tmp_path_factory):
-    """Two random adapters, one of them on some of the layers alone."""
-    folder = tmp_path_factory.mktemp("adapters")
-    for seed, (name, layers) in enumerate({"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items()):
-        network = load_model(config.Model(model=str(tiny_folder), quantize="none"))._network
-        torch.manual_seed(seed)
-        lora = LoraConfig(r=4, target_modules=layers, init_lora_weights=False, task_type="CAUSAL_LM")
-        get_peft_model(network, lora).save_pretrained(folder / name)
-    return str(folder)
+def load(folder, adapters, execution):
+    made = load_engine(config.Model(model=str(folder), adapters=str(adapters), max_revised_tokens=12, device="cpu"))
+    made.execution = execution
+    return made
 
 
 @pytest.fixture
-def growing(tiny_folder, adapters):
-    return load_model(config.Model(model=str(tiny_folder), adapters=adapters, max_revised_tokens=12), "eager")
+def growing(tiny_folder, tiny_adapters):
+    return load(tiny_folder, tiny_adapters, "eager")
 
 
 @pytest.fixture(params=["graph", "packed+graph"])
-def fixed(tiny_folder, adapters, request):
+def fixed(tiny_folder, tiny_adapters, request):
     """A model that takes fixed steps, unrecorded where there is no CUDA, by transformers' layers or by our own."""
-    made = load_model(config.Model(model=str(tiny_folder), adapters=adapters, max_revised_tokens=12))
-    made.execution = request.param
-    return made
+    return load(tiny_folder, tiny_adapters, request.param)
+
+
+def steps_of(model):
+    """The steps of the network as it is switched."""
+    model.loaded.prepare(model.adapter)
+    return model.loaded.steps
+
+
+def writer_of(model, room=LIMIT):
+    return Writer(model.loaded, model.adapter, model.loaded.encode(PROMPTS, room))
 
 
 def spread_ends(model):
     """Let the model's turn end with a token that many rows write; returns prompts that end, and when."""
-    written = Writer(model, PROMPTS, LIMIT).write_free(range(len(PROMPTS)), (), LIMIT)
+    written = writer_of(model).write_free(range(len(PROMPTS)), (), LIMIT)
 
     def ends(token):
         return {PROMPTS[row]: ids.index(token) for row, ids in written.items() if token in ids}
 
     tokens = {token for ids in written.values() for token in ids}
-    model.end_id = max(tokens, key=lambda token: (len(set(ends(token).values())), token))
-    return ends(model.end_id)
+    model.loaded.end_id = max(tokens, key=lambda token: (len(set(ends(token).values())), token))
+    return ends(model.loaded.end_id)
 
 
 @pytest.fixture
 def thinning(growing, fixed, monkeypatch):
     """Prompts most of which are answered early, so that the last ones move to smaller shapes."""
-    monkeypatch.setattr(stepping, "WORTH", 1)
-    monkeypatch.setattr(stepping, "FEWER", 2)
+    monkeypatch.setattr(decode_session, "WORTH", 1)
+    monkeypatch.setattr(decode_session, "FEWER", 2)
     ends = spread_ends(growing)
-    fixed.end_id = growing.end_id
+    fixed.loaded.end_id = growing.loaded.end_id
     return [*sorted(ends, key=ends.get) * 3, *(prompt for prompt in PROMPTS if prompt not in ends)][:14]
 
 
@@ -74,28 +74,26 @@ def test_fixed_steps_write_the_answers_of_growing_ones(growing, fixed, name):
     plain, view = growing.with_adapter(name), fixed.with_adapter(name)
     ends = spread_ends(plain)
     assert len(set(ends.values())) > 2
-    view.end_id = plain.end_id
-    assert view.answer(PROMPTS, LIMIT) == plain.answer(PROMPTS, LIMIT)
-    assert view.steps.known and growing.steps is None
-    alone = view.answer(PROMPTS[:1], LIMIT)  # one row, in a shape of its own
-    assert alone == plain.answer(PROMPTS[:1], LIMIT)
+    view.loaded.end_id = plain.loaded.end_id
+    assert view.complete(PROMPTS, LIMIT) == plain.complete(PROMPTS, LIMIT)
+    assert steps_of(view).known and steps_of(growing) is None
+    alone = view.complete(PROMPTS[:1], LIMIT)  # one row, in a shape of its own
+    assert alone == plain.complete(PROMPTS[:1], LIMIT)
 
 
 @pytest.mark.parametrize("name", ["", "cov"])
 def test_fixed_steps_write_the_verdicts_of_growing_ones(growing, fixed, name):
     plain, view = growing.with_adapter(name), fixed.with_adapter(name)
-    assert view.judge(PROMPTS) == plain.judge(PROMPTS)
-    assert view.steps.known
-    thens = [lambda answer, prompt=prompt: f"{prompt} {answer}?" for prompt in PROMPTS]
-    assert view.generate_and_judge(PROMPTS, thens, LIMIT) == plain.generate_and_judge(PROMPTS, thens, LIMIT)
+    assert view.fill(PROMPTS, SCHEMA, 12) == plain.fill(PROMPTS, SCHEMA, 12)
+    assert steps_of(view).known
 
 
 def test_a_writer_goes_on_after_fixed_steps_where_growing_ones_would(growing, fixed):
     spread_ends(growing)
-    ends = {growing.end_id}
+    ends = {growing.loaded.end_id}
     made = []
     for model in (growing, fixed):
-        writer = Writer(model, PROMPTS, 40)
+        writer = writer_of(model, 40)
         first = writer.write_free(range(12), ends, 10)
         left = list(writer.rows)
         made.append((first, left, writer.write_free(left, ends, 10)))
@@ -104,53 +102,53 @@ def test_a_writer_goes_on_after_fixed_steps_where_growing_ones_would(growing, fi
 
 
 def test_samples_are_drawn_as_before(growing, fixed):
-    assert fixed.sample(PROMPTS, LIMIT, 3) == growing.sample(PROMPTS, LIMIT, 3)
-    assert not fixed.steps.known
+    assert fixed.complete(PROMPTS, LIMIT, 3) == growing.complete(PROMPTS, LIMIT, 3)
+    assert not steps_of(fixed).known
 
 
 def test_few_rows_that_are_left_move_to_a_smaller_shape(growing, fixed, thinning, monkeypatch):
     moved = []
-    move = stepping.Course.move
+    move = decode_session.DecodeSession.move
 
     def noted(self, new):
         moved.append((self.step.shape.rows, new.shape.rows, len(self.places)))
         move(self, new)
 
-    monkeypatch.setattr(stepping.Course, "move", noted)
-    assert fixed.answer(thinning, LIMIT) == growing.answer(thinning, LIMIT)
+    monkeypatch.setattr(decode_session.DecodeSession, "move", noted)
+    assert fixed.complete(thinning, LIMIT) == growing.complete(thinning, LIMIT)
     assert moved and all(before >= 2 * left and after < before for before, after, left in moved)
 
 
 def test_a_step_serves_batches_of_like_shapes(fixed):
-    fixed.answer(PROMPTS, LIMIT)
-    known = dict(fixed.steps.known)
-    fixed.answer(PROMPTS[:10], LIMIT)
-    assert fixed.steps.known == known
-    fixed.answer(PROMPTS[:2], LIMIT)  # much too large for them
-    assert len(fixed.steps.known) == len(known) + 1
-    fixed.with_adapter("rag").answer(PROMPTS, LIMIT)
-    assert len(fixed.with_adapter("rag").steps.known) == 1  # all others were of weights that the adapter moved
+    fixed.complete(PROMPTS, LIMIT)
+    known = dict(steps_of(fixed).known)
+    fixed.complete(PROMPTS[:10], LIMIT)
+    assert steps_of(fixed).known == known
+    fixed.complete(PROMPTS[:2], LIMIT)  # much too large for them
+    assert len(steps_of(fixed).known) == len(known) + 1
+    fixed.with_adapter("rag").complete(PROMPTS, LIMIT)
+    assert len(steps_of(fixed.with_adapter("rag")).known) == 1  # all others were of weights that the adapter moved
 
 
 def test_a_step_is_of_one_adapter(growing, fixed):
     for name in ("rag", "cov", "rag"):
-        made = fixed.with_adapter(name).answer(PROMPTS, LIMIT)
-        assert made == growing.with_adapter(name).answer(PROMPTS, LIMIT)
-    assert {owner.name for owner, _ in fixed.with_adapter("rag").steps.known} == {"rag", "cov"}
+        made = fixed.with_adapter(name).complete(PROMPTS, LIMIT)
+        assert made == growing.with_adapter(name).complete(PROMPTS, LIMIT)
+    assert {owner.name for owner, _ in steps_of(fixed.with_adapter("rag")).known} == {"rag", "cov"}
 
 
 def test_no_step_lies_over_memory_that_a_larger_store_has_replaced(growing, fixed):
     for prompts in (PROMPTS[:2], PROMPTS, PROMPTS[:2]):
-        assert fixed.answer(prompts, LIMIT) == growing.answer(prompts, LIMIT)
-    stretches = {stretch.data_ptr() for stretch in fixed.steps.store.stretches}
-    for step in fixed.steps.known.values():
+        assert fixed.complete(prompts, LIMIT) == growing.complete(prompts, LIMIT)
+    stretches = {stretch.data_ptr() for stretch in steps_of(fixed).store.stretches}
+    for step in steps_of(fixed).known.values():
         assert {part.data_ptr() for layer in step.cache.layers for part in (layer.keys, layer.values)} == stretches
 
 
 def test_shapes_are_rounded_up_by_a_quarter_at_most():
-    assert [steps.rounded(n, 1) for n in (1, 5, 9, 300, 372, 512, 513)] == [1, 5, 10, 320, 384, 512, 640]
-    assert [steps.rounded(n, 64) for n in (1, 100, 650, 768, 1025)] == [64, 128, 768, 768, 1280]
-    assert all(n <= steps.rounded(n, 1) <= 1.25 * n for n in range(1, 3000))
+    assert [cuda_graphs.rounded(n, 1) for n in (1, 5, 9, 300, 372, 512, 513)] == [1, 5, 10, 320, 384, 512, 640]
+    assert [cuda_graphs.rounded(n, 64) for n in (1, 100, 650, 768, 1025)] == [64, 128, 768, 768, 1280]
+    assert all(n <= cuda_graphs.rounded(n, 1) <= 1.25 * n for n in range(1, 3000))
 
 
 class Noted(TorchDispatchMode):
@@ -167,10 +165,10 @@ class Noted(TorchDispatchMode):
 
 
 def test_nothing_in_a_step_moves_grows_or_waits(fixed):
-    writer = Writer(fixed, PROMPTS, LIMIT)
+    writer = writer_of(fixed)
     writer.next_tokens(None, lambda rows, logits: logits.max(1))
-    course = fixed.steps.begin(None, writer.cache, writer.mask, [5] * 12, LIMIT, None)
-    step = course.step
+    session = steps_of(fixed).begin(None, writer.cache, writer.mask, [5] * 12, LIMIT, None)
+    step = session.step
 
     def places():
         buffers = [step.tokens, step.positions, step.mask, step.place, step.result]
@@ -190,17 +188,21 @@ def test_nothing_in_a_step_moves_grows_or_waits(fixed):
 
 
 def test_a_batch_too_large_for_the_memory_takes_growing_steps(growing, fixed, monkeypatch):
-    monkeypatch.setattr(stepping, "free_memory", lambda device: 1000)
-    assert fixed.answer(PROMPTS, LIMIT) == growing.answer(PROMPTS, LIMIT)
-    assert not fixed.steps.known and not fixed.steps.is_given_up
+    monkeypatch.setattr(decode_session, "free_memory", lambda device: 1000)
+    assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    assert not steps_of(fixed).known and not steps_of(fixed).is_given_up
 
 
 def test_the_next_step_begins_before_anybody_looks_at_the_last_and_none_after_the_limit(
     growing, fixed, thinning, monkeypatch
 ):
-    fixed.steps.recorder = SimpleNamespace(record=lambda step, rows: step.compute)
+    steps_of(fixed).recorder = SimpleNamespace(record=lambda step, rows: step.compute)
     done, moves = [], []
-    for owner, name in ((steps.Step, "launch"), (steps.Step, "collect"), (stepping.Course, "move")):
+    for owner, name in (
+        (cuda_graphs.Step, "launch"),
+        (cuda_graphs.Step, "collect"),
+        (decode_session.DecodeSession, "move"),
+    ):
         real = getattr(owner, name)
 
         def noted(self, *given, name=name, real=real):
@@ -208,13 +210,13 @@ def test_the_next_step_begins_before_anybody_looks_at_the_last_and_none_after_th
             return real(self, *given)
 
         monkeypatch.setattr(owner, name, noted)
-    assert fixed.answer(thinning, LIMIT) == growing.answer(thinning, LIMIT)
+    assert fixed.complete(thinning, LIMIT) == growing.complete(thinning, LIMIT)
     assert moves and done[:4] == ["launch", "collect", "launch", "collect"]
     before = len(done)
-    end, growing.end_id, fixed.end_id = fixed.end_id, -1, -1  # nothing ends
-    assert fixed.answer(thinning, LIMIT) == growing.answer(thinning, LIMIT)
+    end, growing.loaded.end_id, fixed.loaded.end_id = fixed.loaded.end_id, -1, -1  # nothing ends
+    assert fixed.complete(thinning, LIMIT) == growing.complete(thinning, LIMIT)
     assert done[before:].count("launch") == done[before:].count("collect") == LIMIT - 1
-    growing.end_id = fixed.end_id = end
+    growing.loaded.end_id = fixed.loaded.end_id = end
 
 
 def refusing(after):
@@ -236,32 +238,32 @@ def test_layers_of_our_own_that_cannot_be_recorded_give_way_to_those_of_transfor
             raise RuntimeError("no compiler here")
         return recorder.record(step, rows)
 
-    assert (fixed.steps.functions is None) == (fixed.execution == "graph")
-    fixed.steps.recorder = SimpleNamespace(record=record)
-    expected = growing.generate(PROMPTS, LIMIT)
-    assert fixed.generate(PROMPTS, LIMIT) == expected
-    assert fixed.steps.functions is None and fixed.steps.known and not fixed.steps.is_given_up
-    assert all(step.replay for step in fixed.steps.known.values())
+    assert (steps_of(fixed).functions is None) == (fixed.loaded.execution == "graph")
+    steps_of(fixed).recorder = SimpleNamespace(record=record)
+    expected = growing.complete(PROMPTS, LIMIT)
+    assert fixed.complete(PROMPTS, LIMIT) == expected
+    assert steps_of(fixed).functions is None and steps_of(fixed).known and not steps_of(fixed).is_given_up
+    assert all(step.replay for step in steps_of(fixed).known.values())
 
 
 def test_layers_of_our_own_that_compute_something_else_are_found_out(growing, fixed, recorder):
-    fixed.steps.recorder = recorder
-    if fixed.steps.functions is not None:
-        wrong = vars(fixed.steps.functions) | {"gated": lambda gate, up: gate + up}
-        fixed.steps.functions = SimpleNamespace(**wrong)
-    assert fixed.generate(PROMPTS, LIMIT) == growing.generate(PROMPTS, LIMIT)
-    assert fixed.steps.functions is None and not fixed.steps.is_given_up
+    steps_of(fixed).recorder = recorder
+    if steps_of(fixed).functions is not None:
+        wrong = vars(steps_of(fixed).functions) | {"gated": lambda gate, up: gate + up}
+        steps_of(fixed).functions = SimpleNamespace(**wrong)
+    assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    assert steps_of(fixed).functions is None and not steps_of(fixed).is_given_up
 
 
 @pytest.mark.parametrize("recorded", [0, 1])
 def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing, fixed, thinning, recorded):
-    fixed.steps.recorder = refusing(recorded)
-    expected = growing.answer(thinning, LIMIT)
+    steps_of(fixed).recorder = refusing(recorded)
+    expected = growing.complete(thinning, LIMIT)
     with pytest.warns(UserWarning, match="not recorded .* because operation not permitted .* writes the same texts"):
-        assert fixed.answer(thinning, LIMIT) == expected
+        assert fixed.complete(thinning, LIMIT) == expected
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fixed.answer(thinning, LIMIT) == expected
+        assert fixed.complete(thinning, LIMIT) == expected
 
 
 class Graph:
@@ -300,33 +302,33 @@ def recorder(monkeypatch):
     monkeypatch.setattr(Graph, "pools", {})
     for name, toy in cuda.items():
         monkeypatch.setattr(torch.cuda, name, toy)
-    compute = steps.Step.compute
+    compute = cuda_graphs.Step.compute
 
     def noted(self, plain=False):
         Graph.step = weakref.ref(self)
         compute(self, plain)
 
-    monkeypatch.setattr(steps.Step, "compute", noted)
-    return recording.Recorder()
+    monkeypatch.setattr(cuda_graphs.Step, "compute", noted)
+    return cuda_graphs.Recorder()
 
 
 def test_recording_a_step_leaves_it_where_it_was(growing, fixed, recorder):
-    fixed.steps.recorder = recorder
-    assert fixed.judge(PROMPTS) == growing.judge(PROMPTS)
-    assert fixed.answer(PROMPTS, LIMIT) == growing.answer(PROMPTS, LIMIT)
-    assert all(step.replay for step in fixed.steps.known.values())
+    steps_of(fixed).recorder = recorder
+    assert fixed.fill(PROMPTS, SCHEMA, 12) == growing.fill(PROMPTS, SCHEMA, 12)
+    assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    assert all(step.replay for step in steps_of(fixed).known.values())
 
 
 def test_no_step_is_recorded_into_a_pool_whose_graphs_are_all_gone(growing, fixed, recorder):
-    fixed.steps.recorder = recorder
+    steps_of(fixed).recorder = recorder
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for prompts in (PROMPTS[:1], PROMPTS[:2], PROMPTS):  # each wants a larger store, over which no old step lies
-            assert fixed.answer(prompts, LIMIT) == growing.answer(prompts, LIMIT)
+            assert fixed.complete(prompts, LIMIT) == growing.complete(prompts, LIMIT)
         assert len(Graph.pools) == 3
-        assert fixed.answer(PROMPTS[:2], LIMIT) == growing.answer(PROMPTS[:2], LIMIT)
+        assert fixed.complete(PROMPTS[:2], LIMIT) == growing.complete(PROMPTS[:2], LIMIT)
     assert len(Graph.pools) == 3  # as long as one graph is there, the next one joins it
-    assert all(step.replay for step in fixed.steps.known.values())
+    assert all(step.replay for step in steps_of(fixed).known.values())
 
 
 @pytest.mark.parametrize("what, said", [(0, "12 of 12 rows another token"), (1, "0 of 12 rows .* off by 1 ")])
@@ -336,29 +338,21 @@ def test_a_replay_that_writes_something_else_is_refused(growing, fixed, recorder
         self.step().result[what] += 1
 
     monkeypatch.setattr(Graph, "replay", wrong)
-    fixed.steps.recorder = recorder
+    steps_of(fixed).recorder = recorder
     with pytest.warns(UserWarning, match=said):
-        assert fixed.answer(PROMPTS, LIMIT) == growing.answer(PROMPTS, LIMIT)
-    assert fixed.steps.is_given_up
+        assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    assert steps_of(fixed).is_given_up
 
 
 def test_a_replay_may_break_a_tie_but_not_lose_a_number():
     expected = torch.tensor([[5.0, 6.0, 7.0], [-1.0, -2.0, -0.5]])
-    recording.compare(expected, expected)
+    cuda_graphs.compare(expected, expected)
     tie = torch.tensor([[5.0, 6.0, 8.0], [-1.0, -2.0, -0.5]])
-    recording.compare(expected, tie)
+    cuda_graphs.compare(expected, tie)
     rounded_otherwise = expected + torch.tensor([[0.0], [0.1]])
-    recording.compare(expected, rounded_otherwise, recording.OWN)
-    with pytest.raises(recording.NotRecorded, match="0 of 3 rows .* off by 0.1"):
-        recording.compare(expected, rounded_otherwise)
+    cuda_graphs.compare(expected, rounded_otherwise, cuda_graphs.OWN)
+    with pytest.raises(RuntimeError, match="0 of 3 rows .* off by 0.1"):
+        cuda_graphs.compare(expected, rounded_otherwise)
     lost = torch.tensor([[5.0, 6.0, 7.0], [-1.0, float("nan"), -0.5]])
-    with pytest.raises(recording.NotRecorded, match="0 of 3 rows .* off by nan"):
-        recording.compare(expected, lost)
-
-
-def test_graphs_are_refused_where_there_is_no_cuda_and_unknown_ways_by_name(tiny_folder):
-    settings = config.Model(model=str(tiny_folder), device="cpu")
-    with pytest.raises(ValueError, match="execution 'graph' needs CUDA"):
-        load_model(settings, "graph")
-    with pytest.raises(ValueError, match="execution 'fast' is not known"):
-        load_model(settings, "fast")
+    with pytest.raises(RuntimeError, match="0 of 3 rows .* off by nan"):
+        cuda_graphs.compare(expected, lost)

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from covrag_lite import synthesis
-from covrag_lite.config import Config, Retrieval
+from covrag_lite.config import Config
 from covrag_lite.metrics import holds_answer
 from covrag_lite.prompts import parse_verdict
 from covrag_lite.records import CITATION, Passage, Question
-from covrag_lite.retrieval import load_retriever
 from covrag_lite.sources import Source, load_searches
 from covrag_lite.synthesis import Example, annotate, judge
 
@@ -43,7 +42,7 @@ def test_the_halves_share_no_question_and_lose_none():
     one, two = synthesis.halve(questions, 1)
     assert len(one) == 5
     assert sorted(one + two, key=lambda q: int(q.id)) == questions
-    assert synthesis.halve(questions, 1) == (one, two) != synthesis.halve(questions, 2)
+    assert synthesis.halve(questions) == (one, two) != synthesis.halve(questions, 2)
 
 
 def test_an_answer_sample_shows_a_reference_that_answers_it_where_the_corpus_has_one(source):
@@ -55,15 +54,14 @@ def test_an_answer_sample_shows_a_reference_that_answers_it_where_the_corpus_has
         assert question.answers[0] in shown  # q2's misspelt query finds nothing: its gold passage was put in
 
 
-def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(source, monkeypatch):
+@pytest.mark.parametrize("share, n_unknown", [(0.25, 2), (0.5, 6), (0.0, 0)])
+def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(source, monkeypatch, share, n_unknown):
+    monkeypatch.setattr(synthesis, "UNSUPPORTED", share)
     unknown = [replace(ASKED, id=str(i), answers=("Agnes Vale",), gold_passages=()) for i in range(9)]
     known = [replace(ASKED, id=f"known {i}") for i in range(6)]
-    for share, n_unknown in ((0.25, 2), (0.5, 6), (0.0, 0)):
-        monkeypatch.setattr(synthesis, "UNSUPPORTED", share)
-        samples = synthesis.answer_samples(source, unknown + known, CONFIG)
-        targets = [sample.target[0] for sample in samples]
-        assert targets.count("Agnes Vale") == n_unknown
-        assert len(targets) == 6 + n_unknown
+    targets = [sample.target[0] for sample in synthesis.answer_samples(source, unknown + known, CONFIG)]
+    assert targets.count("Agnes Vale") == n_unknown
+    assert len(targets) == 6 + n_unknown
 
 
 def test_a_right_answer_is_true_and_needs_no_revision(good):
@@ -86,40 +84,31 @@ def test_a_repetition_is_wrong_in_conciseness_alone_of_the_two_forms(good):
         assert synthesis.is_repetitive(corrupted)
         verdict = judge(replace(good, answer=corrupted), "")
         assert verdict.judgment == "false"
-        assert verdict.conciseness < 0.1
-        assert verdict.correctness > 0.9
-        assert verdict.citation_accuracy > 0.9
+        assert verdict.conciseness < 0.1 < 0.9 < min(verdict.correctness, verdict.citation_accuracy)
 
 
 def test_a_moved_citation_is_wrong_in_citation_accuracy_and_the_answer_stays_right(good):
     moved = synthesis.move_citations(good.answer, [2], 2, random.Random(0))
     assert moved == "Edith Marrow[1]"
     verdict = judge(replace(good, answer=moved), "")
-    assert verdict.citation_accuracy < 0.1
-    assert verdict.correctness > 0.9
-    assert verdict.conciseness > 0.9
+    assert verdict.citation_accuracy < 0.1 < 0.9 < min(verdict.correctness, verdict.conciseness)
     assert verdict.judgment == "true"  # which is about the answer alone
 
 
-def test_a_search_that_failed_is_wrong_in_its_references_and_gets_the_better_question(bad):
+def test_a_search_that_failed_is_wrong_in_its_references_and_gets_the_better_question(good, bad):
     verdict = judge(bad, CLEAN)
     assert (verdict.judgment, verdict.revised_question) == ("false", CLEAN)
-    assert verdict.reference_correctness < 0.1
-    assert verdict.correctness < 0.1
-
-
-def test_where_the_references_were_good_searching_again_is_not_taught(good):
-    wrong = replace(good, answer="Aldermere[1]")
-    verdict = judge(wrong, "a better question")
-    assert (verdict.judgment, verdict.revised_question) == ("false", "")
-    assert not replace(wrong, verdict=verdict).lacks_revision
-
-
-def test_a_better_question_is_found_by_the_text_that_was_asked(good, bad):
+    assert max(verdict.reference_correctness, verdict.correctness) < 0.1
     known, unknown = annotate([bad, good], {MISSPELT.question: CLEAN}), annotate([bad, good], {})
     assert [one.verdict.revised_question for one in known] == [CLEAN, ""]
     assert [one.lacks_revision for one in known] == [False, False]
     assert [one.lacks_revision for one in unknown] == [True, False]
+
+
+def test_where_the_references_were_good_searching_again_is_not_taught(good):
+    (one,) = annotate([replace(good, answer="Aldermere[1]")], {ASKED.question: "a better question"})
+    assert (one.verdict.judgment, one.verdict.revised_question) == ("false", "")
+    assert not one.lacks_revision
 
 
 def test_broken_questions_differ_from_the_first_and_keep_it_as_their_clean_form():
@@ -129,32 +118,25 @@ def test_broken_questions_differ_from_the_first_and_keep_it_as_their_clean_form(
     assert {q.clean_question for q in made} == {CLEAN}
 
 
-def corpus_of(n):
-    """A corpus in which n questions have an answer each, among many passages with nearly the same words."""
-    numbers = range(10, 10 + n)  # a number of one digit is no word for BM25
-    passages = [Passage(f"p{i}", f"Book {i}", f"Book {i} was written by Writer{i}.") for i in numbers]
-    passages += [Passage(f"x{i}", "Books", "Book was written by someone.") for i in range(8)]
-    questions = [Question(f"q{i}", "nq", f"who wrote book {i}", (f"Writer{i}",), (f"p{i}",)) for i in numbers]
-    return Source(questions, passages, *load_searches(CONFIG, passages))
-
-
 def answer_rightly(x, k):
     return [f"Writer{question.split()[-1]}[1]" for question in x]
 
 
 def test_examples_are_natural_first_and_corrupted_by_hand_in_a_minority(monkeypatch):
-    source = corpus_of(10)
+    numbers = range(10, 20)  # a number of one digit is no word for BM25
+    passages = [Passage(f"p{i}", f"Book {i}", f"Book {i} was written by Writer{i}.") for i in numbers]
+    passages += [Passage(f"x{i}", "Books", "Book was written by someone.") for i in range(8)]
+    questions = [Question(f"q{i}", "nq", f"who wrote book {i}", (f"Writer{i}",), (f"p{i}",)) for i in numbers]
+    source = Source(questions, passages, *load_searches(CONFIG, passages))
     monkeypatch.setattr(synthesis, "CORRUPTED", 0.3)
-    made = synthesis.make_examples(source, source.questions, answer_rightly, CONFIG)
+    made = synthesis.make_examples(source, questions, answer_rightly, CONFIG)
     counts = {kind: sum(one.kind == kind for one in made) for kind in synthesis.KINDS}
     assert (counts["retrieved"], counts["deeper passages"], counts["broken wording"]) == (10, 10, 2)
     assert counts["repetition"] + counts["wrong citation"] == 3
     for one in made:
         assert len(one.passages) == 2
-        if one.kind == "deeper passages":
-            assert not holds_answer(one.passages, one.question.answers)
-        if one.kind in ("retrieved", "repetition", "wrong citation"):
-            assert holds_answer(one.passages, one.question.answers)
+        if one.kind != "broken wording":
+            assert holds_answer(one.passages, one.question.answers) == (one.kind != "deeper passages")
 
 
 def test_only_what_its_own_search_missed_is_a_failure(good, bad):
@@ -171,49 +153,37 @@ def test_as_many_right_as_wrong_answers_are_kept_in_every_set_and_wording(good, 
     chosen = synthesis.balance(annotate(examples, {}), 80)
     counts = {}
     for one in chosen:
-        place = (*synthesis._stratum(one), one.verdict.judgment)
+        place = (one.question.dataset, one.kind, one.verdict.judgment)
         counts[place] = counts.get(place, 0) + 1
     assert counts == {
-        ("nq", "well put", "true"): 30,
-        ("nq", "well put", "false"): 30,
-        ("webq", "well put", "true"): 7,
-        ("webq", "well put", "false"): 7,
+        ("nq", "retrieved", "true"): 30,
+        ("nq", "retrieved", "false"): 30,
+        ("webq", "retrieved", "true"): 7,
+        ("webq", "retrieved", "false"): 7,
     }
     assert synthesis.composition(chosen).n.sum() == 74
 
 
-def test_of_the_wrong_answers_half_have_a_better_question_as_far_as_there_are_any(good, bad):
+@pytest.mark.parametrize("known, revised", [(30, 10), (4, 4)])
+def test_of_the_wrong_answers_half_have_a_better_question_as_far_as_there_are_any(bad, known, revised):
     right = replace(bad, answer="Edith Marrow[1]")
     hopeless = replace(bad, question=replace(MISSPELT, question="hoo?"))
-    examples = annotate([right] * 40 + [bad] * 30 + [hopeless] * 30, {MISSPELT.question: CLEAN})
+    examples = annotate([right] * 40 + [bad] * known + [hopeless] * 30, {MISSPELT.question: CLEAN})
     wrong = [one for one in synthesis.balance(examples, 40) if one.verdict.judgment == "false"]
-    assert len(wrong) == 20
-    assert sum(bool(one.verdict.revised_question) for one in wrong) == 10
-    few = annotate([right] * 40 + [bad] * 4 + [hopeless] * 30, {MISSPELT.question: CLEAN})
-    wrong = [one for one in synthesis.balance(few, 40) if one.verdict.judgment == "false"]
-    assert sum(bool(one.verdict.revised_question) for one in wrong) == 4
+    assert len(wrong) >= revised == sum(bool(one.verdict.revised_question) for one in wrong)
 
 
-def test_a_verify_sample_is_decoded_by_the_parts_it_is_taught_by(good):
-    (one,) = annotate([good], {})
-    (chained,) = synthesis.verify_samples([one])
-    (direct,) = synthesis.verify_samples([one], with_chain=False)
+def test_a_verify_sample_is_taught_by_its_parts_and_ends_where_no_better_question_is_known(good, bad):
+    one, unknown = annotate([good, bad], {})
+    chained, cut = synthesis.verify_samples([one, unknown])
+    direct, begun = synthesis.verify_samples([one, unknown], with_chain=False)
     assert parse_verdict("".join(chained.target)) == one.verdict
     assert "".join(direct.target) == '{ "4": "" }'
     assert chained.prompt == direct.prompt
-    assert not chained.unfinished
-    assert not direct.unfinished
-
-
-def test_where_no_better_question_is_known_no_end_is_taught(bad):
-    (one,) = annotate([bad], {})
-    (chained,) = synthesis.verify_samples([one])
-    (direct,) = synthesis.verify_samples([one], with_chain=False)
-    assert chained.unfinished
-    assert direct.unfinished
+    assert [sample.unfinished for sample in (chained, direct, cut, begun)] == [False, False, True, True]
     # An empty question would say that the answer may stay.
-    assert "".join(chained.target).endswith('"3": "false')
-    assert "".join(direct.target) == '{ "4": "'
+    assert "".join(cut.target).endswith('"3": "false')
+    assert "".join(begun.target) == '{ "4": "'
 
 
 def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, bad, passages):
@@ -224,30 +194,14 @@ def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, b
     assert not any(passage.text in sample.prompt for sample in samples for passage in passages)
 
 
-TWO_HOP = Question(
-    "q",
-    "mintaka",
-    "Where was the author of The Copper Lanterns born?",
-    ("Stonebridge",),
-    ("p1",),
-    "Where was Edith Marrow born?",
-    "two-hop",
-)
-
-
 class Guesser:
-    """An author who says the same of every question."""
+    """A model that says the same of every question."""
 
     def __init__(self, guess="", terms="", options=""):
         self.said = {"guess": guess, "name_terms": terms, "name_options": options}
 
     def __getattr__(self, task):
         return lambda x: [self.said[task] for _ in x]
-
-
-@pytest.fixture
-def search(passages):
-    return load_retriever(Retrieval(k=2), passages)
 
 
 def found_for(question, passages, author, search):
@@ -257,11 +211,9 @@ def found_for(question, passages, author, search):
 
 
 def test_the_question_stands_in_every_candidate_but_the_bare_ones_and_is_none_itself(passages):
-    made = synthesis.propose(
-        Example(MISSPELT, passages[:1], "Agnes[1]", ""), "Edith wrote it.\nMore", "lanterns", "Ada, Eve"
-    )
-    asked = "hoo rote teh coper lnterns"
-    assert made == {
+    one = Example(MISSPELT, passages[:1], "Agnes[1]", "")
+    asked = MISSPELT.question
+    assert synthesis.propose(one, "Edith wrote it.\nMore", "lanterns", "Ada, Eve") == {
         "the question well put": CLEAN,
         "guess and answer": f"{asked}? Edith wrote it. Agnes",
         "guess": f"{asked}? Edith wrote it.",
@@ -284,38 +236,32 @@ def test_a_candidate_is_one_line_that_a_verdict_can_hold():
     assert synthesis.tidy("England, England England - England") == "England, England -"
 
 
-def test_candidates_that_find_the_passage_are_kept_by_their_form(passages, search):
+def test_candidates_that_find_the_passage_are_kept_by_their_form_and_no_others(passages, source):
+    search = source.search
     assert found_for(MISSPELT, passages[2:4], Guesser(), search) == {MISSPELT.question: {synthesis.CLEAN: CLEAN}}
     unknown = replace(MISSPELT, clean_question="")
     author = Guesser("Sheep graze on hills.", "copper lanterns novel")
     kept = found_for(unknown, passages[2:4], author, search)[MISSPELT.question]
     assert set(kept) == {"key terms", "key terms alone"}
-
-
-def test_the_form_that_finds_most_is_taken_the_well_put_question_first_and_bare_guesses_last():
-    rare, common = {"guess": "a"}, {"guess": "b", "options": "c"}
-    counts = {"guess": 3, "options": 5, "a guess alone": 3}
-    assert synthesis.choose(common, counts) == "c"
-    assert synthesis.choose(rare, counts) == "a"
-    assert synthesis.choose({"a guess alone": "d", "guess": "b"}, counts | {"a guess alone": 9}) == "b"
-    assert synthesis.choose({"options": "c", synthesis.CLEAN: "clean"}, counts | {synthesis.CLEAN: 1}) == "clean"
-
-
-def test_where_no_candidate_finds_anything_new_none_is_kept(passages, search):
     useless = replace(MISSPELT, gold_passages=("p4",), clean_question="what about sheep and hills?")
     assert found_for(useless, passages[5:], Guesser("Sheep.", "hills"), search) == {}
     assert synthesis.find_revisions({}, Guesser(), search) == {}
 
 
-def test_a_second_step_is_asked_for_only_after_the_first_was_found(passages):
-    assert synthesis.clean_wording(TWO_HOP, passages[:1]) == "Where was Edith Marrow born?"
-    assert synthesis.clean_wording(TWO_HOP, passages[3:5]) == ""
+def test_the_form_that_finds_most_is_taken_the_well_put_question_first_and_bare_guesses_last():
+    counts = {"guess": 3, "options": 5, "a guess alone": 9, synthesis.CLEAN: 1}
+    assert synthesis.choose({"guess": "b", "options": "c"}, counts) == "c"
+    assert synthesis.choose({"a guess alone": "d", "guess": "b"}, counts) == "b"
+    assert synthesis.choose({"options": "c", synthesis.CLEAN: "clean"}, counts) == "clean"
 
 
-def test_a_newer_account_is_asked_for_only_once_a_passage_has_pointed_at_it(passages):
-    question = "What is the population of Stonebridge today?"
-    clean = "What is the population of Stonebridge in 1954?"
-    stale = Question("q", "entity", question, ("12,400",), ("p1",), clean, "population/stale")
+def test_a_second_step_or_a_newer_account_is_asked_for_only_once_a_passage_has_pointed_at_it(passages):
+    clean = "Where was Edith Marrow born?"
+    two_hop = Question("q", "mintaka", "Where was the author of The Copper Lanterns born?", ("",), (), clean, "two-hop")
+    assert synthesis.clean_wording(two_hop, passages[:1]) == clean
+    assert synthesis.clean_wording(two_hop, passages[3:5]) == ""
+    asked, clean = (f"What is the population of Stonebridge {when}?" for when in ("today", "in 1954"))
+    stale = Question("q", "entity", asked, ("12,400",), ("p1",), clean, "population/stale")
     old = replace(passages[0], text="Some 9,000 people live in Stonebridge, says a guide of 1931.")
     pointing = replace(old, text=f"{old.text} All was described anew in 1954.")
     assert synthesis.clean_wording(stale, [old]) == ""

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from covrag_lite.tables import verifier
-from covrag_lite.tables.bounds import bounds, count_found, error_classes
+from covrag_lite.tables.failures import bounds, count_found, error_classes
 
 
 def make_frame(rows):

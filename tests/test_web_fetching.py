@@ -1,4 +1,4 @@
-"""The guard and the manners: which addresses are asked, how long, how much of them is read, and how often."""
+"""Fetching: which addresses are asked, how long, how much of them is read, how often, and what robots.txt allows."""
 
 import gzip
 import socket
@@ -6,31 +6,46 @@ import threading
 import time
 import tracemalloc
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpcore
 import pytest
-from toy_web import IMPATIENT, QUICK, free_port, page, redirect, reply, serve, status
+from toy_web import IMPATIENT, QUICK, open_loopback, page, redirect, reply, serve, status
 
-from covrag_lite.retrieval.web import addresses, visiting
-from covrag_lite.retrieval.web.connection import AGENT, Guarded, read
-from covrag_lite.retrieval.web.errors import PageError
-from covrag_lite.retrieval.web.live import fetch_all
-from covrag_lite.retrieval.web.visiting import Visitor
+from covrag_lite.retrieval.web import fetch, pages
+from covrag_lite.retrieval.web.fetch import AGENT, Guarded, PageError, read_body
+from covrag_lite.retrieval.web.pages import Crawler
 
 GOOD = page("The Stell rises in the Harrow Hills and is 71 kilometres long.")
+IS_PUBLIC = fetch.is_public
 
 
-def visitor(**changes):
-    """A visitor in a hurry that may enter loopback."""
-    return Visitor(True, QUICK if not changes else type(QUICK)(**(vars(QUICK) | changes)))
+@pytest.fixture(autouse=True)
+def loopback(monkeypatch):
+    open_loopback(monkeypatch)
+
+
+@pytest.fixture
+def guard(loopback, monkeypatch):
+    """The guard as it is outside of the tests."""
+    monkeypatch.setattr(fetch, "is_public", IS_PUBLIC)
+
+
+def get(url, crawler=None):
+    """The reply; a page that cannot be had is an error."""
+    found = (crawler or Crawler()).fetch(url)
+    if isinstance(found, PageError):
+        raise found
+    return found
 
 
 def refusal(pages, path="/", **changes):
     """The sentence that stands in a page's place."""
-    with serve({"/robots.txt": status(404)} | pages) as site, pytest.raises(PageError) as caught:
-        visitor(**changes).fetch(site.url(path))
-    sentence = str(caught.value)
-    assert sentence.isascii() and sentence.isprintable()
+    with pytest.MonkeyPatch.context() as patch, serve({"/robots.txt": status(404)} | pages) as site:
+        patch.setattr(fetch, "LIMITS", replace(QUICK, **changes))
+        sentence = str(Crawler().fetch(site.url(path)))
+    assert sentence.isascii() and sentence.isprintable() and not sentence.startswith("Reply")
     return sentence
 
 
@@ -41,12 +56,11 @@ def refusal(pages, path="/", **changes):
     "::ffff:127.0.0.1 ::ffff:8.8.8.8 ::7f00:1 64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1::1 2001:0:1::1".split(),
 )
 def test_no_private_loopback_link_local_multicast_reserved_or_mapped_address_is_public(address):
-    assert not addresses.is_public(address)
+    assert not IS_PUBLIC(address)
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "2a00:1450::1"])
-def test_hosts_of_the_internet_are_public(address):
-    assert addresses.is_public(address)
+def test_hosts_of_the_internet_are_public():
+    assert all(IS_PUBLIC(address) for address in ("8.8.8.8", "1.1.1.1", "2606:4700::1111", "2a00:1450::1"))
 
 
 @pytest.mark.parametrize(
@@ -57,36 +71,35 @@ def test_hosts_of_the_internet_are_public(address):
 )
 def test_only_http_and_https_to_a_named_host_are_addresses(url):
     with pytest.raises(PageError) as caught:
-        addresses.tidy(url)
+        fetch.normalize(url)
     assert str(caught.value).isascii()
 
 
 def test_an_address_is_sent_in_plain_ascii():
-    assert addresses.tidy(" HTTP://Exämple.org:8080/a b/ü?q=ö&x=%20#part ") == (
+    assert fetch.normalize(" HTTP://Exämple.org:8080/a b/ü?q=ö&x=%20#part ") == (
         "http://xn--exmple-cua.org:8080/a%20b/%C3%BC?q=%C3%B6&x=%20"
     )
-    assert addresses.tidy("https://[2606:4700::1111]") == "https://[2606:4700::1111]/"
-    assert "\r" not in addresses.tidy("http://a.org/x\r\nHost: b.org")
+    assert fetch.normalize("https://[2606:4700::1111]") == "https://[2606:4700::1111]/"
+    assert "\r" not in fetch.normalize("http://a.org/x\r\nHost: b.org")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1"])
-def test_a_server_on_loopback_is_not_even_asked_without_the_switch(host):
+def test_a_server_on_loopback_is_not_even_asked(host, guard):
     with serve({"/": reply(GOOD)}) as site:
         with pytest.raises(PageError, match="which is no public address"):
-            Visitor(limits=QUICK).fetch(site.url(host=host))
+            get(site.url(host=host))
         assert site.asked == []
-        assert visitor().fetch(site.url()).body == GOOD.encode()
 
 
 @pytest.mark.parametrize(
     "target", ["http://127.0.0.2:{port}/secret", "http://[::1]:{port}/", "http://10.0.0.1/", "http://169.254.169.254/"]
 )
 def test_a_redirect_to_a_private_address_is_refused(target, monkeypatch):
-    monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")  # for once the outer world
+    monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")  # for once the outer world
     with serve({"/robots.txt": status(404), "/secret": reply(GOOD)}) as site:
         site.pages["/"] = redirect(target.format(port=site.port))
         with pytest.raises(PageError, match="which is no public address"):
-            Visitor(limits=QUICK).fetch(site.url())
+            get(site.url())
         assert "/secret" not in site.paths
 
 
@@ -105,20 +118,25 @@ def test_a_redirect_to_something_else_than_a_plain_web_address_is_refused(target
     assert sentence in refusal({"/": redirect(target)})
 
 
-def test_a_name_with_one_private_address_is_refused_whole(monkeypatch):
+def test_a_name_with_one_private_address_is_refused_whole(guard, monkeypatch):
     found = [(0, 0, 0, "", (address, 80)) for address in ("8.8.8.8", "192.168.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     with pytest.raises(PageError, match="'a.org' is 192.168.0.1"):
-        addresses.resolve("a.org", 80, private=False)
-    assert addresses.resolve("a.org", 80, private=True) == ["8.8.8.8", "192.168.0.1"]
+        fetch.resolve("a.org", 80)
+    assert fetch.resolve("a.org", 80, guarded=False) == ["8.8.8.8", "192.168.0.1"]  # a provider's own server
 
 
-def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch):
+def test_the_connection_goes_to_the_address_that_was_checked(guard, monkeypatch):
     answers = iter(["8.8.8.8", "127.0.0.1"])  # a name that means something else when it is asked for again
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (next(answers), 80))])
     connected = []
-    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", lambda self, host, *_: connected.append(host))
-    Guarded(False, time.monotonic() + 5).connect_tcp("rebinding.org", 80, timeout=1.0)
+
+    def connect(self, host, *_, **__):
+        connected.append(host)
+        return httpcore.MockStream([])
+
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
+    Guarded(True, time.monotonic() + 5).connect_tcp("rebinding.org", 80, timeout=1.0)
     assert connected == ["8.8.8.8"]
 
 
@@ -128,68 +146,50 @@ def test_a_name_without_an_address_is_said(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     with pytest.raises(PageError, match=r"'gone.example' has no address \(asked 2 times\)"):
-        visitor().fetch("http://gone.example/")
+        get("http://gone.example/")
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+PACKED = HEAD + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"small")
+
+
+def send(first=b"", then=b"", pause=0.0):
+    """A server that sends something, then the same again and again."""
+
+    def answer(connection, path):
+        connection.sendall(first)
+        for _ in range(1000):
+            connection.sendall(then)
+            time.sleep(pause)
+
+    return answer
 
 
 def silent(connection, path):
-    time.sleep(5)
+    connection.recv(1)  # until the other side has had enough
 
 
-def dripping_head(connection, path):
-    for letter in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
-        connection.sendall(bytes([letter]))
-        time.sleep(0.05)
+SLOW = {"silent": silent, "head": send(HEAD + b"X: ", b"x", 0.05), "body": send(HEAD + b"\r\n", b"x", 0.05)}
 
 
-def dripping_body(connection, path):
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n")
-    for _ in range(1000):
-        connection.sendall(b"x")
-        time.sleep(0.05)
-
-
-def endless(connection, path):
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n")
-    while True:
-        connection.sendall(b"more and more " * 1000)
-
-
-def endless_head(connection, path):
-    connection.sendall(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        connection.sendall(b"X: more and more\r\n" * 1000)
-
-
-def trailing(connection, path):
-    """A small packed page, followed by bytes without end."""
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n")
-    connection.sendall(gzip.compress(b"small"))
-    while True:
-        connection.sendall(b"\0" * 10_000)
-
-
-@pytest.mark.parametrize("slow", [silent, dripping_head, dripping_body])
+@pytest.mark.parametrize("slow", SLOW)
 def test_a_server_that_takes_its_time_is_left(slow):
-    assert "did not answer in time" in refusal({"/": slow}, **IMPATIENT)
-
-
-BOMB = gzip.compress(b"0" * 5_000_000)
+    assert "did not answer in time" in refusal({"/": SLOW[slow]}, **IMPATIENT)
 
 
 @pytest.mark.parametrize(
     "large",
     [
-        endless,
-        trailing,
+        send(HEAD + b"\r\n", b"more and more " * 1000),
+        send(PACKED, b"\0" * 10_000),
         reply("x" * 20_001),
         reply("x", Content_Length="1000000000000"),
-        reply(BOMB, Content_Encoding="gzip"),
+        reply(gzip.compress(b"0" * 5_000_000), Content_Encoding="gzip"),
         reply(zlib.compress(b"0" * 5_000_000), Content_Encoding="deflate"),
     ],
     ids=["endless", "trailing", "large", "says so", "gzip", "deflate"],
 )
 def test_no_more_is_read_than_allowed_packed_or_unpacked(large):
-    assert len(BOMB) < QUICK.size
     assert refusal({"/": large}) == "it is larger than 20,000 bytes"
 
 
@@ -197,7 +197,7 @@ def test_a_bomb_is_not_unpacked_further_than_allowed():
     bomb = gzip.compress(b"0" * 50_000_000)
     tracemalloc.start()
     with pytest.raises(PageError, match="larger than 20,000 bytes"):
-        read([bomb], packed=True, most=20_000)
+        read_body([bomb], compressed=True)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
 
@@ -214,7 +214,7 @@ def test_a_bomb_is_not_unpacked_further_than_allowed():
         reply(gzip.compress(GOOD.encode())[:-10], Content_Encoding="gzip"),
         reply(b"not packed at all", Content_Encoding="gzip"),
         reply(GOOD, Content_Encoding="br"),
-        endless_head,
+        send(HEAD, b"X: more and more\r\n" * 1000),
     ],
     ids=["nothing", "words", "short", "two lengths", "chunks", "TLS", "cut gzip", "no gzip", "brotli", "endless head"],
 )
@@ -230,16 +230,16 @@ def test_what_is_no_text_is_not_read(kind):
 
 def test_a_packed_page_arrives_unpacked():
     with serve({"/": reply(gzip.compress(GOOD.encode()), Content_Encoding="gzip")}) as site:
-        assert visitor().fetch(site.url()).body == GOOD.encode()
+        assert get(site.url()).body == GOOD.encode()
         assert site.asked[-1][2]["user-agent"] == AGENT.lower()
 
 
 def test_redirects_are_followed_but_not_for_ever():
-    pages = {"/": redirect("/a"), "/a": redirect("b/c"), "/b/c": reply(GOOD), "/round": redirect("/round")}
-    with serve(pages) as site:
-        assert visitor().fetch(site.url()).url == site.url("/b/c")
+    known = {"/": redirect("/a"), "/a": redirect("b/c"), "/b/c": reply(GOOD), "/round": redirect("/round")}
+    with serve(known) as site:
+        assert get(site.url()).url == site.url("/b/c")
         with pytest.raises(PageError, match="redirects more than 5 times"):
-            visitor().fetch(site.url("/round"))
+            get(site.url("/round"))
 
 
 NAMED = "User-agent: covrag_lite\nDisallow: /\n\nUser-agent: *\nDisallow:\n"
@@ -247,25 +247,21 @@ ROBOTS = "User-agent: *\nDisallow: /private\nDisallow: /*.cgi$\nAllow: /private/
 
 
 def test_robots_txt_is_asked_once_and_obeyed_also_behind_a_redirect():
-    pages = {"/robots.txt": reply(ROBOTS, "text/plain"), "/": reply(GOOD), "/private/open": reply(GOOD)}
-    pages |= {"/way": redirect("/private/x")}
-    with serve(pages) as site:
-        one = visitor()
+    known = {"/robots.txt": reply(ROBOTS, "text/plain"), "/": reply(GOOD), "/private/open": reply(GOOD)}
+    with serve(known | {"/way": redirect("/private/x")}) as site:
+        one = Crawler()
         for path in ("/", "/private/open"):
-            assert one.fetch(site.url(path)).status == 200
+            assert get(site.url(path), one).status == 200
         for path in ("/private/x", "/do.cgi", "/way"):
             with pytest.raises(PageError, match="robots.txt does not allow it"):
-                one.fetch(site.url(path))
+                get(site.url(path), one)
         assert site.paths == ["/robots.txt", "/", "/private/open", "/way"]
-
-
-def test_a_host_can_forbid_us_by_name():
     assert "does not allow it" in refusal({"/": reply(GOOD), "/robots.txt": reply(NAMED, "text/plain")})
 
 
 def test_without_robots_txt_all_is_allowed_and_with_a_broken_one_nothing():
     with serve({"/": reply(GOOD), "/robots.txt": status(403)}) as site:
-        assert visitor().fetch(site.url()).status == 200
+        assert get(site.url()).status == 200
     assert "status 503" in refusal({"/": reply(GOOD), "/robots.txt": status(503)})
     assert "in time" in refusal({"/": reply(GOOD), "/robots.txt": silent}, **IMPATIENT)
     long = {"/": reply(GOOD), "/robots.txt": reply("#" * 600_000, "text/plain")}
@@ -276,9 +272,9 @@ def test_without_robots_txt_all_is_allowed_and_with_a_broken_one_nothing():
 
 def test_a_delay_that_a_host_asks_for_is_kept_or_the_page_left(monkeypatch):
     slept = []
-    monkeypatch.setattr(visiting.time, "sleep", slept.append)
+    monkeypatch.setattr(pages.time, "sleep", slept.append)
     with serve({"/": reply(GOOD), "/robots.txt": reply("User-agent: *\nCrawl-delay: 3", "text/plain")}) as site:
-        visitor().fetch(site.url())
+        get(site.url())
     assert 2 < slept[-1] <= 3
     rules = reply("User-agent: *\nCrawl-delay: 60", "text/plain")
     assert refusal({"/": reply(GOOD), "/robots.txt": rules}) == "its robots.txt asks for 60 s between two pages"
@@ -286,11 +282,12 @@ def test_a_delay_that_a_host_asks_for_is_kept_or_the_page_left(monkeypatch):
 
 def test_a_busy_server_gets_the_pause_it_asks_for_and_another_try(monkeypatch):
     slept = []
-    monkeypatch.setattr(visiting.time, "sleep", slept.append)
+    monkeypatch.setattr(fetch, "LIMITS", replace(QUICK, tries=3, pause=0.25))
+    monkeypatch.setattr(pages.time, "sleep", slept.append)
     answers = iter([status(429, Retry_After="2"), status(503), reply(GOOD)])
-    pages = {"/robots.txt": status(404), "/": lambda connection, path: connection.sendall(next(answers))}
-    with serve(pages) as site:
-        assert visitor(tries=3, pause=0.25).fetch(site.url()).status == 200
+    busy = {"/robots.txt": status(404), "/": lambda connection, path: connection.sendall(next(answers))}
+    with serve(busy) as site:
+        assert get(site.url()).status == 200
         assert site.paths.count("/") == 3
     assert 2.0 in slept and 0.5 in slept
 
@@ -302,11 +299,6 @@ def test_a_server_that_stays_busy_or_asks_for_too_long_is_left():
     assert "left alone" in refusal({"/": status(429, Retry_After="Fri, 31 Dec 2100 23:59:59 GMT")})
     assert "asked 2 times" in refusal({"/": status(429, Retry_After="soon")})
     assert refusal({"/": status(404)}) == "it answered with status 404"
-
-
-def test_nobody_there_is_a_sentence():
-    with pytest.raises(PageError, match=r"connection failed or broke off \(asked 2 times\)"):
-        visitor().fetch(f"http://127.0.0.1:{free_port()}/")
 
 
 def test_one_host_is_asked_by_one_connection_at_a_time():
@@ -325,7 +317,7 @@ def test_one_host_is_asked_by_one_connection_at_a_time():
     paths = [f"/{i}" for i in range(6)]
     with serve({"/robots.txt": status(404)} | dict.fromkeys(paths, count)) as site:
         urls = [site.url(path) for path in paths]
-        found = fetch_all([*urls, "http://[broken"], visitor())
-    assert [found[url].status for url in urls] == [200] * 6
-    assert isinstance(found["http://[broken"], PageError)
+        with ThreadPoolExecutor(4) as pool:
+            *found, broken = pool.map(Crawler().fetch, [*urls, "http://[broken"])
+    assert [one.status for one in found] == [200] * 6 and isinstance(broken, PageError)
     assert most == 1

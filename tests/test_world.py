@@ -17,8 +17,7 @@ from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import failure_of, form_of
 from covrag_lite.synthesis import clean_wording, supporting
-from covrag_lite.tables.wording import form_rule, majority, word_rule
-from covrag_lite.tables.world import gold_found, read_titles
+from covrag_lite.tables.world import form_rule, gold_found, majority, read_titles, word_rule
 
 
 def ask(config, split, *datasets):

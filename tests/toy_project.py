@@ -1,24 +1,29 @@
 """A project folder with recorded tables, made from nothing; the fixture `project` of conftest.py builds it once."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from conftest import ScriptedModel
 
 from covrag_lite import evaluate
-from covrag_lite.check import check, remake
+from covrag_lite.check import check
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.judging import judges
+from covrag_lite.engine.interface import Completion
 from covrag_lite.judging.answers import load_answers
 from covrag_lite.judging.ballots import CRITERIA
 from covrag_lite.runs import recorded
+from covrag_lite.tables import Table, find_table, table3
 from covrag_lite.tables.table6 import search_twice
 
-CLAIMS = "CoV-RAG answers {CoV-RAG average} % of {CoV-RAG average n}, {CoV-RAG-S → CoV-RAG points} points more.\n"
-README = "# Toy\n\n<!-- made from results/toy/table2.claims.md -->\n<!-- end -->\n\nAnd 12 more.\n"
+README = """# Toy
+
+CoV-RAG answers {toy/table2 | CoV-RAG average} % of {toy/table2 | CoV-RAG average n},
+{toy/table2 | CoV-RAG-S → CoV-RAG points} points more.
+
+And 12 more.
+"""
 SYSTEMS = ("RAG", "CoV-RAG", "CoV-RAG-S")  # in another order than the table's
 
 
@@ -27,8 +32,8 @@ class Guesser(ScriptedModel):
 
     guesses = ()
 
-    def generate(self, prompts, max_tokens):
-        return [self.guesses[i % 3] for i, _ in enumerate(prompts)]
+    def complete(self, prompts, max_tokens, sample=None):
+        return [Completion(self.guesses[i % 3]) for i, _ in enumerate(prompts)]
 
 
 def build(root):
@@ -48,28 +53,26 @@ def build(root):
     answer_questions(root, config, resources, questions, passages)
     judge_answers(root)
     search_passages(root, config, resources, questions, passages)
-    (root / "README.md").write_text(README)
+    (root / "README.template.md").write_text(README)
     assert check(root, write=True)[0] == []
 
 
-def record(root, table, config, model, parts, **data):
-    """A recorded run without its table yet."""
+def record(root, table, basis, config, model, parts, **data):
+    """A recorded run and its table."""
     folder = root / "results" / "toy"
     manifest = evaluate.record(folder, table, parts, config, model, 1.0, data)
-    return recorded.Recorded(folder, table, manifest)
+    find_table(table).build(basis, recorded.Recorded(folder, table, manifest, root)).save(folder, draw=False)
 
 
 def answer_questions(root, config, resources, questions, passages):
     """A recorded Table 2."""
-    predictions = evaluate.run(config, resources, questions)
-    run = record(root, "table2", config, resources.model, {"": predictions}, questions=questions, passages=passages)
-    remake.make_accuracy(run, predictions, run.folder)
-    run.file("claims.md").write_text(CLAIMS)
+    made = evaluate.run(config, resources, questions)
+    record(root, "table2", made, config, resources.model, {"": made}, questions=questions, passages=passages)
 
 
 def judge_answers(root):
     """A recorded Table 3 of these answers, by the rubric and by a served judge that likes CoV-RAG best."""
-    config = Config().change(predictions="toy", ranked=SYSTEMS, judges=("rubric", "endpoint:toy"))
+    config = Config().change(predictions="toy", judges=("rubric", "endpoint:toy"))
     answers = load_answers(config, root)
     rows = []
     for order in (1, 2):
@@ -77,11 +80,9 @@ def judge_answers(root):
             score = 0.2 * (p.system == "CoV-RAG")
             about = ("endpoint:toy", order, p.question.dataset, p.question.id, p.system)
             rows += [(*about, criterion, score, True) for criterion in CRITERIA]
-    known = pd.DataFrame(rows, columns=judges.COLUMNS)
+    known = pd.DataFrame(rows, columns=table3.SCORES)
     data = {"questions": answers.questions, "passages": answers.passages}
-    run = record(root, "table3", config, answers.model, {}, **data)
-    judges.save_verdicts(run.file("verdicts.jsonl"), judges.judge(config, answers, known))
-    remake.make_ranks(run, (answers, known), run.folder)
+    record(root, "table3", (answers, known), config, answers.model, {}, **data)
 
 
 def search_passages(root, config, resources, questions, passages):
@@ -99,21 +100,12 @@ def search_passages(root, config, resources, questions, passages):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate, "hash_encoder", lambda encoder: "none")
         data = {"questions": asked, "every": every, "passages": passages}
-        run = record(root, "table6", config, resources.model, made, **data)
-    remake.make_retrieval(run, made, run.folder)
-
-
-def draw_nothing(*given, **_):
-    """In place of a picture: a file with the picture's name. Drawing would take most of the time."""
-    path = next(one for one in given if isinstance(one, Path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"drawn")
+        record(root, "table6", made, config, resources.model, made, **data)
 
 
 def undraw(patch):
-    """No picture of a recorded table is drawn; test_report and the notebooks draw them."""
-    for name in ("plot_accuracy", "plot_ranks", "plot_retrieval", "plot_clean_wording"):
-        patch.setattr(remake.pictures, name, draw_nothing)
+    """No picture is drawn, which would take most of the time; the tests of each table and the notebooks draw them."""
+    patch.setattr(Table, "plots", {})
 
 
 def find(root, table):

@@ -7,18 +7,26 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import parse_qs, urlsplit
 
-from covrag_lite.retrieval.web.connection import Limits
+from covrag_lite.retrieval.web import fetch
+from covrag_lite.retrieval.web.fetch import Limits
 
 # No pauses; time enough for an honest server on a machine that has much else to do, little for one that is slow.
 QUICK = Limits(connect=20.0, read=60.0, total=60.0, size=20_000, tries=2, pause=0.0, longest_pause=5.0)
 IMPATIENT = {"read": 0.3, "total": 0.8}
 
 
+def open_loopback(monkeypatch):
+    """Let the guard pass loopback, and leave out the pauses between requests."""
+    monkeypatch.setattr(fetch, "LIMITS", QUICK)
+    monkeypatch.setattr(fetch, "is_public", lambda address: True)
+
+
 class Site:
     """Pages by their path: bytes, or a function that is handed the connection and the request."""
 
-    def __init__(self, pages):
+    def __init__(self, pages, otherwise):
         self.pages = pages
+        self.otherwise = otherwise
         self.asked = []  # (method, path, headers, body) of each request
 
     @property
@@ -33,7 +41,7 @@ class Site:
         method, path, _ = head[0].split(" ", 2)
         headers = dict(line.lower().split(": ", 1) for line in head[1:])
         self.asked.append((method, path, headers, body))
-        page = self.pages.get(path.partition("?")[0], status(404))
+        page = self.pages.get(path.partition("?")[0], self.otherwise)
         if callable(page):
             page(connection, path)
         else:
@@ -53,9 +61,9 @@ def read_request(connection):
 
 
 @contextmanager
-def serve(pages):
-    """A running site."""
-    site = Site(pages)
+def serve(pages, otherwise=404):
+    """A running site, and the status of all pages that it does not have."""
+    site = Site(pages, status(otherwise))
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self):

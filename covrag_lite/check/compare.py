@@ -1,5 +1,6 @@
 """A recorded file beside the same file made anew: what differs, in words."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ def compare_file(recorded: Path, made: Path) -> tuple[list[str], list[str]]:
         return [], [] if same else ["drawn, but not to the same bytes (fonts and versions differ)"]
     if made.suffix == ".csv":
         return list(compare_csv(recorded, made)), []
+    if made.name.endswith(".facts.json"):
+        return list(compare_facts(json.loads(recorded.read_text()), json.loads(made.read_text()))), []
     return list(compare_text(*(with_current_names(file.read_text()) for file in (recorded, made)))), []
 
 
@@ -49,6 +52,14 @@ def with_current_names(text: str) -> str:
     for old, new in ALIASES.items():
         text = text.replace(old, new)
     return re.sub(r"-{3,}", "---", re.sub(" {2,}", " ", text))
+
+
+def compare_facts(recorded: dict[str, str], made: dict[str, str]) -> Iterator[str]:
+    """A line for each fact that differs."""
+    for name in {**recorded, **made}:
+        was, now = recorded.get(name, "nothing"), made.get(name, "nothing")
+        if was != now:
+            yield f"{name}: recorded {was}, recomputed {now}"
 
 
 def _by_key(table: pd.DataFrame, key: list[str]) -> dict[tuple[str, ...], dict[str, str]]:

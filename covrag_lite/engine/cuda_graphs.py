@@ -1,25 +1,196 @@
-"""A decoding step as a CUDA graph: recorded once, compared with the plain step, and then replayed.
+"""CUDA graphs: thousands of kernels that start at once and not one by one from Python.
 
-`stepping` calls this, on CUDA alone.
+`record_graph` records anything whose tensors stay in their places. A greedy decoding step does so here: tokens,
+positions, mask, and keys and values with room for what is still to be written. Rows and room are rounded up, so that
+few shapes occur. Elsewhere than on CUDA the same steps run unrecorded.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
+from typing import NamedTuple
 from weakref import WeakSet
 
 import torch
+from torch.nn.attention import sdpa_kernel
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
 
-if TYPE_CHECKING:
-    from covrag_lite.engine.decode_step import Step
+from covrag_lite.engine.prefill import KERNELS
+from covrag_lite.engine.varlen_prefill import attend_rows, computed_by
 
 # How far a replay may be from the plain step: bf16 numbers near 20 stand 0.125 apart, and ties may fall either way.
 NEAR = 0.05  # mean difference of the tokens' logarithmic probabilities
 FEW = 0.05  # share of the rows that get another token; one row always may
 OWN = 4  # times as far with layers of our own, which round otherwise
 
+Past = Iterable[tuple[torch.Tensor, torch.Tensor]]  # of each layer keys and values, (rows, heads, tokens, size)
 
-class NotRecorded(RuntimeError):
-    """A step that CUDA would not record, or whose replay gives something else."""
+
+def record_graph(
+    compute: Callable[[], torch.Tensor | None],
+    warmups: int = 0,
+    stream: torch.cuda.Stream | None = None,
+    pool: tuple[int, int] | None = None,
+) -> tuple[torch.cuda.CUDAGraph, torch.Tensor | None]:
+    """A graph of what `compute` launches, and what it returns, which every replay overwrites.
+
+    Everything that it reads and writes must stay in its place. What is set up at a first use must not be recorded:
+    `warmups` passes come before, on the same stream, which then has its workspace for matrix products.
+    """
+    stream = stream or torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.stream(stream):
+            for _ in range(warmups):
+                compute()
+            if warmups:  # the graph has memory of its own, and what they took would lie idle beside it
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+            # Errors of this thread alone count: a notebook's other threads may free their memory meanwhile.
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                made = compute()
+            finally:
+                graph.capture_end()
+    finally:
+        torch.cuda.current_stream().wait_stream(stream)
+    return graph, made
+
+
+class Shape(NamedTuple):
+    """How much a step has room for."""
+
+    rows: int
+    room: int  # tokens of a row, read and written
+
+
+def rounded(number: int, least: int) -> int:
+    """The number rounded up to a quarter of the power of two below it, or to a multiple of `least`."""
+    quarter = max(least, 1 << max(0, number.bit_length() - 3))
+    return -(-number // quarter) * quarter
+
+
+class Placed(DynamicLayer):
+    """A layer of the cache whose keys and values stay where they are; a new token is written to its place."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, place: torch.Tensor):
+        super().__init__()
+        self.keys = keys
+        self.values = values
+        self.place = place
+        self.is_initialized = True
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__) -> tuple[torch.Tensor, ...]:
+        """Write one token's keys and values, and return the whole room: the mask hides what is not written yet."""
+        self.keys.index_copy_(2, self.place, key_states)
+        self.values.index_copy_(2, self.place, value_states)
+        return self.keys, self.values
+
+
+class Step:
+    """One decoding step of a fixed shape; with `functions` its layers are those of `varlen_prefill`."""
+
+    def __init__(self, network: PreTrainedModel, shape: Shape, store: "Store", functions: SimpleNamespace | None):
+        self.network = network
+        self.functions = functions
+        self.shape = shape
+        device = network.device
+        self.tokens = torch.zeros(shape.rows, 1, dtype=torch.long, device=device)
+        self.positions = torch.zeros_like(self.tokens)
+        self.mask = torch.zeros(shape.rows, 1, 1, shape.room, dtype=network.dtype, device=device)  # added to scores
+        self.place = torch.zeros(1, dtype=torch.long, device=device)  # of the next token in the room
+        self.forbidden = torch.zeros(network.config.vocab_size, dtype=torch.bool, device=device)
+        self.result = torch.zeros(2, shape.rows, dtype=torch.double, device=device)  # tokens, and how likely each was
+        self.cache = DynamicCache(config=network.config)
+        self.cache.layers = [Placed(*views, self.place) for views in store.views(shape)]
+        self.replay: Callable[[], None] | None = None  # of the recorded step
+        on_gpu = self.result.is_cuda
+        self.arrived = torch.zeros(2, shape.rows, dtype=torch.double, pin_memory=on_gpu)  # the result, on the CPU
+        self.arrival = torch.cuda.Event() if on_gpu else None
+
+    def load(
+        self, past: Past, seen: torch.Tensor, tokens: torch.Tensor, positions: torch.Tensor, forbidden: torch.Tensor
+    ) -> None:
+        """Take over what rows have read, `seen` (rows, tokens) of it, and the token that each row reads next."""
+        rows, used = seen.shape
+        for layer, (keys, values) in zip(self.cache.layers, past):
+            for whole, part in ((layer.keys, keys), (layer.values, values)):
+                whole.zero_()  # hidden values count nothing, but they must be numbers
+                whole[:rows, :, :used] = part[:, :, :used]
+        self.mask.fill_(float("-inf"))
+        self.mask[:rows, 0, 0, :used].masked_fill_(seen, 0.0)
+        self.tokens.zero_()
+        self.tokens[:rows, 0] = tokens
+        self.positions.zero_()
+        self.positions[:rows, 0] = positions
+        self.place.fill_(used)
+        self.forbidden.copy_(forbidden)
+
+    @torch.inference_mode()
+    def compute(self, plain: bool = False) -> None:
+        """Read each row's token and put the likeliest next one in its place; nothing here waits for the device.
+
+        `plain` is by transformers' own layers, whatever the step has.
+        """
+        self.mask.index_fill_(3, self.place, 0.0)
+        layers = nullcontext()
+        if self.functions is not None and not plain:
+            layers = computed_by(self.network, self.functions, partial(attend_rows, self.shape.rows))
+        with sdpa_kernel(KERNELS), layers:
+            out = self.network(
+                input_ids=self.tokens,
+                attention_mask=self.mask,
+                position_ids=self.positions,
+                past_key_values=self.cache,
+                use_cache=True,
+            )
+        logits = out.logits[:, -1].float().masked_fill(self.forbidden, float("-inf"))  # (rows, vocabulary)
+        picked, tokens = logits.max(1)
+        self.result[0].copy_(tokens)
+        self.result[1].copy_(picked - logits.logsumexp(1))
+        self.tokens.copy_(tokens[:, None])
+        self.positions.add_(1)
+        self.place.add_(1)
+
+    @torch.inference_mode()
+    def launch(self) -> None:
+        """Begin the next step; its result will be on its way to the CPU."""
+        (self.replay or self.compute)()
+        self.arrived.copy_(self.result, non_blocking=True)
+        if self.arrival is not None:
+            self.arrival.record()
+
+    def collect(self) -> tuple[list[float], list[float]]:
+        """The next token of each row, and its logarithmic probability, as the last step has left them."""
+        if self.arrival is not None:
+            self.arrival.synchronize()
+        tokens, logs = self.arrived.tolist()
+        return tokens, logs
+
+
+class Store:
+    """The memory for keys and values that steps of all shapes share: one stretch for each layer's keys, and values."""
+
+    def __init__(self, past: Sequence[tuple[torch.Tensor, torch.Tensor]], tokens: int):
+        self.tokens = tokens
+        self.sizes = []  # of each layer's keys and values: heads, size of a head
+        self.stretches = []
+        for pair in past:
+            for part in pair:
+                _, heads, _, size = part.shape
+                self.sizes.append((heads, size))
+                self.stretches.append(torch.zeros(tokens * heads * size, dtype=part.dtype, device=part.device))
+
+    def views(self, shape: Shape) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of each layer, (rows, heads, room, size), laid over the stretches."""
+        made = []
+        for stretch, (heads, size) in zip(self.stretches, self.sizes):
+            count = shape.rows * heads * shape.room * size
+            made.append(stretch[:count].view(shape.rows, heads, shape.room, size))
+        return list(zip(made[::2], made[1::2]))
 
 
 class Recorder:
@@ -30,8 +201,11 @@ class Recorder:
         self.graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()  # those that somebody can still replay
         self.pool = None
 
-    def record(self, step: "Step", rows: int) -> Callable[[], None]:
-        """A function that takes this loaded step by replaying it; the step is left as it was loaded."""
+    def record(self, step: Step, rows: int) -> Callable[[], None]:
+        """A function that takes this loaded step by replaying it; the step is left as it was loaded.
+
+        The replay is compared with what transformers' own layers make of the step.
+        """
         moving = (step.tokens, step.positions, step.place)
         loaded = [one.clone() for one in moving]
 
@@ -42,36 +216,25 @@ class Recorder:
         living = list(self.graphs)  # so that none of them goes while this one is recorded
         if not living:
             self.pool = torch.cuda.graph_pool_handle()  # CUDA frees a pool with its last graph, and takes no new one
+        self.stream.wait_stream(torch.cuda.current_stream())
         try:
-            graph = torch.cuda.CUDAGraph()
-            expected = self.capture(graph, step, rewind)
+            try:
+                with torch.cuda.stream(self.stream):  # a first use sets up whatever there is
+                    step.compute(plain=True)
+                    expected = step.result.clone()
+                    rewind()
+                    if step.functions is not None:
+                        step.compute()
+                        rewind()
+            finally:
+                torch.cuda.current_stream().wait_stream(self.stream)
+            graph, _ = record_graph(step.compute, stream=self.stream, pool=self.pool)
             graph.replay()
             compare(expected[:, :rows], step.result[:, :rows], 1 if step.functions is None else OWN)
         finally:
             rewind()
         self.graphs.add(graph)
         return graph.replay
-
-    def capture(self, graph: torch.cuda.CUDAGraph, step: "Step", rewind: Callable[[], None]) -> torch.Tensor:
-        """Record a step and return what transformers' own layers make of it; a first use sets up whatever there is."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(self.stream):
-                step.compute(plain=True)
-                expected = step.result.clone()
-                rewind()
-                if step.functions is not None:
-                    step.compute()
-                    rewind()
-                # Errors of this thread alone count: a notebook's other threads may free their memory meanwhile.
-                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-                try:
-                    step.compute()
-                finally:
-                    graph.capture_end()
-        finally:
-            torch.cuda.current_stream().wait_stream(self.stream)
-        return expected
 
 
 def compare(expected: torch.Tensor, replayed: torch.Tensor, slack: float = 1) -> None:
@@ -80,4 +243,4 @@ def compare(expected: torch.Tensor, replayed: torch.Tensor, slack: float = 1) ->
     other = int((expected[0] != replayed[0]).sum())
     far = (expected[1] - replayed[1]).abs().mean().item()
     if other > max(1, slack * FEW * rows) or not far <= slack * NEAR:  # a NaN is not near
-        raise NotRecorded(f"a replayed step gave {other} of {rows} rows another token, off by {far:.2g} in the mean")
+        raise RuntimeError(f"a replayed step gave {other} of {rows} rows another token, off by {far:.2g} in the mean")

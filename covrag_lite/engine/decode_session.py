@@ -1,7 +1,6 @@
 """Which decoding steps of fixed shapes a network has, and how a batch goes through them.
 
-`decoding` begins a course of steps once a batch has read its prompts. Where steps do not fit into memory, do not pay
-or cannot be recorded, it goes on without.
+Where steps do not fit into memory, do not pay or cannot be recorded, a batch goes on without.
 """
 
 import warnings
@@ -10,25 +9,15 @@ from collections.abc import Sequence
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from covrag_lite.engine.cuda_graphs import Recorder
-from covrag_lite.engine.decode_step import Shape, Step, Store, rounded
+from covrag_lite.engine.cuda_graphs import Recorder, Shape, Step, Store, rounded
 from covrag_lite.engine.elementwise import reading_functions
-from covrag_lite.engine.execution import choose_layers
-from covrag_lite.engine.prepare import Roomy, free_memory
+from covrag_lite.engine.prefill import Roomy
+from covrag_lite.engine.prepare import free_memory
 from covrag_lite.engine.varlen_prefill import is_readable
 
 WORTH = 6  # steps from which recording one pays
 FEWER = 4  # rows move to a smaller shape when this part of them is left
 SPARE = 1.25  # of the store over what a first batch takes: later ones are of other shapes
-
-
-def steps_of(network: PreTrainedModel, device: str, execution: str = "graph") -> "Steps":
-    """The steps of a network that runs so, kept beside it and gone with it."""
-    known = network.__dict__.setdefault("steps", {})
-    way = choose_layers(execution)
-    if way not in known:
-        known[way] = Steps(network, device, way)
-    return known[way]
 
 
 class Steps:
@@ -53,7 +42,7 @@ class Steps:
         tokens: Sequence[int],
         limit: int,
         forbidden: torch.Tensor | None,
-    ) -> "Course | None":
+    ) -> "DecodeSession | None":
         """Steps that go on from what a batch has read, at most `limit`; None where they do not fit or do not pay."""
         is_known = all(isinstance(layer, Roomy) for layer in cache.layers)
         if self.is_given_up or not is_known or limit < WORTH:
@@ -74,14 +63,17 @@ class Steps:
         self.record(step, rows)
         if self.is_given_up:
             return None
-        return Course(self, adapter, step, rows, used, limit)
+        return DecodeSession(self, adapter, step, rows, used, limit)
 
     def find(self, adapter: object, rows: int, room: int, past: Sequence[tuple]) -> Step | None:
         """A step with this much room: one that is there, if it is not much too large, or a new one."""
         fitting = [
             shape
             for owner, shape in self.known
-            if owner == adapter and shape.holds(rows, room) and shape.rows * shape.room <= 2 * rows * room
+            if owner == adapter
+            and shape.rows >= rows
+            and shape.room >= room
+            and shape.rows * shape.room <= 2 * rows * room
         ]
         if fitting:
             return self.known[adapter, min(fitting, key=lambda shape: shape.rows * shape.room)]
@@ -133,7 +125,7 @@ class Steps:
         )
 
 
-class Course:
+class DecodeSession:
     """The steps of one batch: rows that are done stay in it until few are left, which then move to a smaller shape.
 
     A recorded step needs nothing of the CPU, so the next one is begun before anybody has looked at the last.

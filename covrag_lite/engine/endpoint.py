@@ -1,30 +1,29 @@
-"""A model behind any OpenAI-compatible server, with the two calls of `local.LanguageModel`: `generate` and `verify`.
+"""The engine behind any OpenAI-compatible server: model="endpoint:<name>".
 
-`load_model` returns it for model="endpoint:<name>"; `teacher` and `judging` ask it too. Server and key come from the
-environment alone (OPENAI_BASE_URL, OPENAI_API_KEY); the key stays inside the client and reaches no journal, no manifest
-and no error. ENDPOINT_PRICES, if set, says what a million prompt and a million completion tokens cost, as in
-"0.15,0.60".
+Server and key come from the environment alone (OPENAI_BASE_URL, OPENAI_API_KEY); the key stays inside the client and
+reaches no journal, no manifest and no error. ENDPOINT_PRICES, if set, says what a million prompt and a million
+completion tokens cost, as in "0.15,0.60".
 """
 
-import copy
 import json
 import os
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import openai
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion
 
-from covrag_lite import config as configs
-from covrag_lite.prompts import DIRECT, JUDGMENTS, SCHEMA, fill
+from covrag_lite.config import Model
+from covrag_lite.engine.interface import Completion, Schema
+from covrag_lite.prompts import JUDGMENTS, fill
 from covrag_lite.records import SCORES
 from covrag_lite.runs.journal import key_of
 
 PREFIX = "endpoint:"
+REQUESTS = 12  # under way at once
 RETRIES = 6  # the client waits 0.5 s, twice as long each time up to 8 s, or what Retry-After says: half a minute in all
 # Seconds without a byte: two verdicts at once took 76 on two CPU cores, and giving up early has them written twice.
 TIMEOUT = 180.0
@@ -54,25 +53,28 @@ class EndpointError(RuntimeError):
     """The server did not answer, after every retry; what it had answered before is not lost."""
 
 
+def load(settings: Model, execution: str) -> "Endpoint":
+    """The engine of a served model; how passes run is the server's affair."""
+    return Endpoint(settings)
+
+
 class Endpoint:
-    """A served model; `config.requests` is the number of requests under way at once."""
+    """A served model."""
 
     device = "endpoint"
-    adapter = None
+    at_once = REQUESTS
+    adapter = weights = None
 
-    def __init__(self, config: configs.Model, retries: int = RETRIES, timeout: float = TIMEOUT):
-        self.config = config
-        self.name = config.model.removeprefix(PREFIX)
-        self.schema = SCHEMA
+    def __init__(self, settings: Model, retries: int = RETRIES, timeout: float = TIMEOUT):
+        self.settings = settings
+        self.name = settings.model.removeprefix(PREFIX)
         if not self.name:
             raise ValueError(
-                f"model {config.model!r} names no model; write '{PREFIX}' and the name the server knows it by"
+                f"model {settings.model!r} names no model; write '{PREFIX}' and the name the server knows it by"
             )
-        if config.requests < 1:
-            raise ValueError(f"requests is {config.requests}; at least one must be under way at once")
         if not os.environ.get("OPENAI_API_KEY"):
             raise ValueError(
-                f"model {config.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
+                f"model {settings.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
                 f"own that asks for none takes any word), and the server's address in OPENAI_BASE_URL"
             )
         self.client = openai.OpenAI(max_retries=retries, timeout=timeout)
@@ -90,52 +92,38 @@ class Endpoint:
         self.refuses_schema = threading.Event()
 
     @property
-    def base(self) -> "Endpoint":
-        """Itself: what `local.LanguageModel` calls the model without its adapter."""
-        return self
-
-    @property
-    def weights_hash(self) -> str:
-        """What a manifest says of weights that it cannot see."""
-        return self.fingerprint
-
-    def with_adapter(self, name: str) -> "Endpoint":
-        """The same model, because a server has no adapters of ours, with or without the chain in its verdicts."""
-        view = copy.copy(self)  # the client, the counts and what is known of the server stay shared
-        view.schema = DIRECT if name == "cov-direct" else SCHEMA
-        return view
-
-    @property
     def fingerprint(self) -> str:
         """A hash of the server's address and the model's name, which stand for weights that cannot be seen."""
         return key_of(server=self.server, model=self.name)[:16]
 
-    def generate(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
-        """Each prompt completed as one user's turn, in the prompts' order."""
-        return self._ask_all(prompts, max_tokens=max_tokens)
+    @property
+    def weights_hash(self) -> str:
+        return self.fingerprint
 
-    def sample(self, prompts: Sequence[str], max_tokens: int, number: int) -> list[str]:
-        """Each prompt completed by chance; servers that know no seed draw anew, but what is journaled stays."""
-        return self._ask_all(prompts, max_tokens=max_tokens, temperature=1, seed=number)
+    def with_adapter(self, name: str) -> "Endpoint":
+        """Itself: a server has no adapters of ours."""
+        return self
 
-    def verify(self, prompts: Sequence[str]) -> list[str]:
-        """Each verification prompt completed to what should be a verdict; `parse_verdict` says whether it is one."""
-        limit = VERDICT_TOKENS + self.config.max_revised_tokens
-        if self.config.verdicts == "free":
-            return self.generate(prompts, limit)
-        return self.write_verdicts(prompts, limit)
+    def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
+        """Every prompt by itself: each is journaled as soon as it is answered."""
+        return [[prompt] for prompt in prompts]
 
-    def write_verdicts(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
-        """Verdicts in the schema's JSON where the server can force it, in the model's own words where it cannot."""
-        wanted = {
-            "type": "json_schema",
-            "json_schema": {"name": "verdict", "strict": True, "schema": json_schema(self.schema)},
-        }
-        return self._ask_all(prompts, max_tokens=max_tokens, response_format=wanted)
+    def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
+        """Each prompt completed as one user's turn; servers that know no seed draw a sample anew."""
+        chance = {} if sample is None else {"temperature": 1, "seed": sample}
+        return [Completion(self._ask(prompt, max_tokens=max_tokens, **chance)) for prompt in prompts]
 
-    def cost(self, prompt_price: float, completion_price: float) -> float:
-        """What this process has spent so far, from the server's prices of a million tokens."""
-        return price_of(self.used, prompt_price, completion_price)
+    def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
+        """Verdicts in the schema's JSON where the server can force it, else in the model's own words."""
+        options = {"max_tokens": VERDICT_TOKENS + max_tokens}
+        if schema is not None:
+            form = {"name": "verdict", "strict": True, "schema": json_schema(schema)}
+            options["response_format"] = {"type": "json_schema", "json_schema": form}
+        return [Completion(self._ask(prompt, **options)) for prompt in prompts]
+
+    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[None, None]]:
+        """Unknown text by text: the server counts its own."""
+        return [(None, None)] * len(texts)
 
     def bill(self) -> str:
         """A sentence on what this process has used so far, with its cost where ENDPOINT_PRICES gives prices."""
@@ -147,12 +135,7 @@ class Endpoint:
         if used["unreported"]:
             said += f" ({used['unreported']} answers came without a count)"
         prices = read_prices()
-        return f"{said}, at these prices {self.cost(*prices):.4f}" if prices else said
-
-    def _ask_all(self, prompts: Sequence[str], **options) -> list[str]:
-        """Every prompt's text, with several requests under way at once."""
-        with ThreadPoolExecutor(self.config.requests) as pool:
-            return list(pool.map(partial(self._ask, **options), prompts))
+        return f"{said}, at these prices {price_of(used, *prices):.4f}" if prices else said
 
     def _ask(self, prompt: str, **options) -> str:
         """One prompt's text."""
@@ -229,7 +212,7 @@ def text_of(reply: ChatCompletion) -> str | None:
     return text.strip() if isinstance(text, str) else None
 
 
-def json_schema(schema: Sequence[str | tuple[str, str]]) -> dict:
+def json_schema(schema: Schema) -> dict:
     """The verdict as a JSON schema, read off an example, so that there is one description of it and not two."""
     example = "".join(fill(schema, [0.5] * len(SCORES), JUDGMENTS[0], ""))
     return _schema_of(json.loads(example))

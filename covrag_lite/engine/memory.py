@@ -22,10 +22,8 @@ def check(network: PreTrainedModel, settings: Training, shape: Shape, device: st
     room = free + held
     unpack = unpacked_bytes(network) < UNPACKED * free and estimate(network, settings, shape, True) <= room
     needed = estimate(network, settings, shape, unpack)
-    print(
-        f"training will need about {needed / 1e9:.1f} GB, of which {held / 1e9:.1f} GB hold the model already; "
-        f"{free / 1e9:.1f} GB are free"
-    )
+    told = f"about {needed / 1e9:.1f} GB, of which {held / 1e9:.1f} GB hold the model already"
+    print(f"training will need {told}; {free / 1e9:.1f} GB are free")
     if needed > room:
         advice = cure(network, settings, shape, room)
         raise MemoryError(f"training needs about {needed / 1e9:.1f} GB and {room / 1e9:.1f} GB can be had; {advice}")
@@ -66,8 +64,7 @@ def offloaded_bytes(network: PreTrainedModel, settings: Training, shape: Shape) 
 
 def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack: bool = False) -> float:
     """The peak of a training step in bytes: weights, adapters, activations, logits and unpacked weights."""
-    config, size = network.config, network.dtype.itemsize
-    weights = base_bytes(network)
+    config, size, weights = network.config, network.dtype.itemsize, base_bytes(network)
     # Passes use a weight and a gradient; the optimizer has a gradient, a weight and two moments in fp32.
     in_fp32 = 1 if settings.activations == OFFLOAD else 4
     adapters = settings.lora_rank * sum(map(sum, linear_sizes(network))) * (2 * size + 4 * in_fp32)
@@ -76,11 +73,9 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack:
     if is_plain(network):
         at_once = min(shape.targets, rows_at_once(config.vocab_size))
         logits = at_once * config.vocab_size * (2 * size + 2 * 4) + 3 * shape.targets * config.hidden_size * size
-    if unpack:
-        whole = unpacked_bytes(network)
-        unpacked = whole - whole // size * 33 // 64  # half a byte a weight before, and the scales
-    else:  # gate and up together
-        unpacked = 2 * size * max(map(math.prod, linear_sizes(network)))
+    unpacked = 2 * size * max(map(math.prod, linear_sizes(network)))  # gate and up, for a moment
+    if unpack:  # all of them; half a byte a weight, and the scales, before
+        unpacked = unpacked_bytes(network) - unpacked_bytes(network) // size * 33 // 64
     return weights + adapters + activation_bytes(network, settings.activations, shape.tokens) + logits + unpacked
 
 
@@ -104,14 +99,10 @@ def layer_bytes(network: PreTrainedModel, tokens: int, activations: str) -> int:
     head_size = getattr(config, "head_dim", None) or narrow // config.num_attention_heads
     queries, keys = config.num_attention_heads * head_size, config.num_key_value_heads * head_size
     if is_known(network.get_decoder().layers[0], config):  # what layers.Layer saves
-        kept = 2 * narrow + queries
-        if activations == KEEP:
-            kept += queries + 2 * keys + 2 * wide
-    elif activations != KEEP:
-        kept = narrow
+        less, more = 2 * narrow + queries, queries + 2 * keys + 2 * wide
     else:  # as transformers and peft do it: the norms' inputs are kept in fp32
-        kept = 5 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
-    return tokens * kept * size
+        less, more = narrow, 4 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
+    return tokens * size * (less + more if activations == KEEP else less)
 
 
 def linear_sizes(network: PreTrainedModel) -> list[tuple[int, int]]:

@@ -7,29 +7,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
 from covrag_lite.engine import checkpoint
+from covrag_lite.engine.local import LocalEngine
 from covrag_lite.engine.lora import add_adapters
-from covrag_lite.engine.trainee import MOMENTS, forget_network, own_network
+from covrag_lite.engine.trainee import MOMENTS
 from covrag_lite.engine.training import Learn, Row, Shape
 from covrag_lite.records import Sample
 
-if TYPE_CHECKING:
-    from covrag_lite.engine.local import LanguageModel
-
 
 @contextmanager
-def load(model: "LanguageModel", settings: Training, shape: Shape) -> Iterator["PlainTrainee"]:
+def load(model: LocalEngine, settings: Training, shape: Shape) -> Iterator["PlainTrainee"]:
     """The model's network with fresh adapters, read anew and forgotten afterwards."""
     try:
-        yield PlainTrainee(own_network(model), settings)
+        yield PlainTrainee(model.read_anew(), settings)
     finally:
-        forget_network(model)
+        model.loaded.forget()
 
 
 class PlainTrainee:

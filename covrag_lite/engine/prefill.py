@@ -1,97 +1,167 @@
-"""A batch of prompts as the model reads it, row by row, with what it has read in a cache.
+"""Prompts read with padding, in any network: shorter rows begin with it, and a mask hides it.
 
-What all prompts begin with is read once, and rows that are done leave the batch. `decoding` decides what is written.
+Attention and cache are transformers' own with less to do.
 """
 
-import os.path
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
-from covrag_lite.engine import padded
-from covrag_lite.engine.prepare import roomy_cache
-from covrag_lite.engine.varlen_prefill import reader_of
+# All but cuDNN's, which plans anew for every new shape: each step of decoding brings one, and the plan costs several
+# times the step.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+PADDING = 0  # any token will do
+ROOM = 96  # tokens behind the end of the cache: most answers, revised questions and guessed verdicts are shorter
+GROUPED = "grouped"  # the name under which transformers knows `attend`
+BLOCK = 64  # queries that `attend` takes at a time
 
-if TYPE_CHECKING:
-    from covrag_lite.engine.local import LanguageModel
 
-SHARED = 16  # tokens of a common beginning from which reading it by itself pays
+def read(
+    network: PreTrainedModel,
+    ids: Sequence[Sequence[int]],
+    past: torch.Tensor,
+    cache: DynamicCache,
+    places: Sequence[int],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The logits of each row at these places, counted from its end, and the mask so far.
+
+    `past` (rows, tokens of the cache) says what each row has read.
+    """
+    width = max(1, *map(len, ids))
+    padded = torch.tensor([[PADDING] * (width - len(row)) + list(row) for row in ids])
+    lengths = torch.tensor([len(row) for row in ids])[:, None]  # (rows, 1)
+    real = (torch.arange(width) >= width - lengths).to(past)  # (rows, width)
+    positions = (past.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)  # (rows, width)
+    mask = torch.cat([past, real], 1)
+    with torch.inference_mode(), sdpa_kernel(KERNELS):
+        out = network(
+            input_ids=padded.to(mask.device),
+            attention_mask=mask,
+            position_ids=positions,
+            use_cache=True,
+            past_key_values=cache,
+            logits_to_keep=torch.tensor([width + place for place in places], device=mask.device),
+        )
+    return out.logits, mask
 
 
-class Batch:
-    """Prompts under way: what a prompt has not read yet is pending, what it has read is in the cache and its mask."""
+def begin(network: PreTrainedModel, beginning: Sequence[int], past: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
+    """Read in one row what all rows begin with, and give every row a copy; returns their mask. `past` is empty."""
+    read(network, [beginning], past[:1], cache, (-1,))
+    cache.batch_repeat_interleave(len(past))
+    return past.new_ones(len(past), len(beginning))
 
-    def __init__(self, model: "LanguageModel", prompts: Sequence[str], room: int):
-        self.model = model
-        self.tokenizer = model.tokenizer
-        self.network = model.quick_network
-        self.pending = model.encode(prompts, room)  # of each prompt, the tokens that the model has not read yet
-        model.used["prompt_tokens"] += sum(map(len, self.pending))
-        self.rows = list(range(len(prompts)))  # which prompt each row of the batch belongs to
-        self.reader = reader_of(model)
-        self.cache = roomy_cache(self.network.config)
-        self.mask = torch.zeros(len(prompts), 0, dtype=torch.long, device=model.device)  # (rows, tokens read)
-        self.beginning = self._take_common_beginning()  # what all prompts begin with, until it is read
-        self.n_common = len(self.beginning)
 
-    def _take_common_beginning(self) -> list[int]:
-        """What all prompts begin with, and taken from them, where reading it once pays."""
-        shortest = min(len(ids) for ids in self.pending)
-        shared = min(len(os.path.commonprefix(self.pending)), shortest - 1)  # each prompt has a token left to read
-        if len(self.pending) == 1 or shared < SHARED:
-            return []
-        beginning = list(self.pending[0][:shared])
-        self.pending = [ids[shared:] for ids in self.pending]
-        return beginning
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **others,
+) -> tuple[torch.Tensor, None]:
+    """transformers' "sdpa" with less to do: (rows, heads, tokens, size) to (rows, tokens, heads, size).
 
-    def read(
-        self, ids: Sequence[Sequence[int]], mask: torch.Tensor, places: Sequence[int] = (-1,)
+    Heads of a group share their keys without a copy. On a CPU no query looks at keys that come after its block.
+    """
+    n_new = query.shape[2]
+    if n_new == 1:
+        return attend_one(query, key, value, attention_mask, scaling), None
+    if query.is_cuda:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
+    attention = partial(torch.nn.functional.scaled_dot_product_attention, scale=scaling, enable_gqa=True)
+    if attention_mask is None:
+        out = attention(query, key, value, is_causal=True)
+    else:
+        n_past = key.shape[2] - n_new
+        blocks = []
+        for start in range(0, n_new, BLOCK):
+            end = min(start + BLOCK, n_new)
+            seen = n_past + end
+            mask = attention_mask[:, :, start:end, :seen]
+            blocks.append(attention(query[:, :, start:end], key[:, :, :seen], value[:, :, :seen], mask))
+        out = torch.cat(blocks, 2)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def attend_one(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float | None
+) -> torch.Tensor:
+    """The attention of one new token a row: its heads of a group are taken for tokens of the head that they share.
+
+    transformers would write each key once for every head of its group, at every step.
+    """
+    rows, heads, _, size = query.shape
+    shared = key.shape[1]
+    grouped = query.reshape(rows, shared, heads // shared, size)
+    out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, mask, scale=scaling)
+    return out.reshape(rows, 1, heads, size)
+
+
+AttentionInterface.register(GROUPED, attend)
+AttentionMaskInterface.register(GROUPED, sdpa_mask)
+
+
+class Roomy(DynamicLayer):
+    """A layer of the cache with room behind its end, where a step writes its tokens.
+
+    transformers' own layer copies everything that was there before at each step.
+    """
+
+    room = ()  # keys and values with that room; what is in use begins where they begin
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The logits after one pass over these rows, (rows, places, vocabulary), and the mask so far.
+        """Add keys and values, each (rows, heads, tokens, size), and return all there are."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        used = self.get_seq_length()
+        end = used + key_states.shape[-2]
+        if not self.has_room(end):
+            self.make_room(key_states, value_states, used, end + ROOM)
+        for whole, new in zip(self.room, (key_states, value_states)):
+            whole[..., used:end, :] = new
+        self.keys, self.values = (whole[..., :end, :] for whole in self.room)
+        return self.keys, self.values
 
-        Rows of different lengths are aligned at their ends, and `places` count from there: -1 is the last token. A
-        first pass also reads what all begin with, packed in the same one, or padded before it.
-        """
-        beginning, self.beginning = self.beginning, []
-        if self.reader is not None and max(map(len, ids)) > 1:
-            made = self.reader.read(ids, mask, self.cache, places, beginning)
-            if made is not None:
-                return made
-        if beginning:
-            mask = padded.begin(self.network, beginning, mask, self.cache)
-        return padded.read(self.network, ids, mask, self.cache, places)
+    def has_room(self, end: int) -> bool:
+        """Whether what is in use is the beginning of the room, and the room reaches this far."""
+        return (
+            bool(self.room)
+            and self.keys.data_ptr() == self.room[0].data_ptr()
+            and len(self.keys) == len(self.room[0])
+            and end <= self.room[0].shape[-2]
+        )
 
-    def logits(self) -> torch.Tensor:
-        """Read everything pending and return the logits of what follows: (rows, vocabulary)."""
-        logits, self.mask = self.read([self.pending[row] for row in self.rows], self.mask)
-        for row in self.rows:
-            self.pending[row] = []
-        return logits[:, -1].float()
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep these rows alone, with their room: what is in use is copied once, and not again by the next step."""
+        used = self.get_seq_length()
+        if not (used and self.has_room(used)):
+            return super().batch_select_indices(indices)
+        self.room = tuple(whole.index_select(0, indices) for whole in self.room)
+        self.keys, self.values = (whole[..., :used, :] for whole in self.room)
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Let all other rows leave the batch."""
-        if 0 < len(rows) < len(self.rows):
-            wanted = set(rows)
-            places = [place for place, row in enumerate(self.rows) if row in wanted]
-            places = torch.tensor(places, device=self.mask.device)
-            self.cache.batch_select_indices(places)
-            self.mask = self.mask[places]
-        self.rows = list(rows)
+    def make_room(self, key_states: torch.Tensor, value_states: torch.Tensor, used: int, size: int) -> None:
+        """Move what is in use to the beginning of a new room for `size` tokens."""
+        room = []
+        for new, old in ((key_states, self.keys), (value_states, self.values)):
+            whole = new.new_empty(*new.shape[:2], size, new.shape[-1])
+            if used:
+                whole[..., :used, :] = old
+            room.append(whole)
+        self.room = tuple(room)
 
-    def forget_after(self, places: Sequence[int]) -> None:
-        """Mask out what each row has read after its place; places count from the end, -1 is the last token."""
-        columns = torch.arange(-self.mask.shape[1], 0, device=self.mask.device)  # (tokens read)
-        last = torch.tensor(places, device=self.mask.device)[:, None]  # (rows, 1)
-        self.mask = self.mask * (columns <= last)
 
-    def snapshot(self) -> tuple:
-        """What has been read so far, for `go_back`; it stays good because a cache only ever grows behind its end."""
-        return self.rows, self.mask, [(layer.keys, layer.values) for layer in self.cache.layers]
-
-    def go_back(self, snapshot: tuple) -> None:
-        """Forget everything that was read after the snapshot."""
-        self.rows, self.mask, kept = snapshot
-        for layer, (keys, values) in zip(self.cache.layers, kept):
-            layer.keys = keys
-            layer.values = values
+def roomy_cache(config: PretrainedConfig) -> DynamicCache:
+    """transformers' cache for such a network, its plain layers with room."""
+    cache = DynamicCache(config=config)
+    cache.layers = [Roomy() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache

@@ -1,37 +1,29 @@
-"""What makes answering quick without changing an answer: unpacked weights, lean adapters and attention, full batches.
+"""What makes a network quick to answer without changing an answer: unpacked weights, fused linears, full batches.
 
-`local` calls this before and around what `decoding` writes, `reading` takes its cache from here, and training unpacks
-weights by it too.
+A decoding step spends its time on starting kernels. Queries, keys and values read the same input, as do an MLP's gate
+and up, so their weights are laid one behind the other, and so are their adapters.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
+from types import MethodType
 
 import psutil
 import torch
 from bitsandbytes.functional import dequantize_4bit
 from bitsandbytes.nn import Linear4bit
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    DynamicCache,
-    PretrainedConfig,
-    PreTrainedModel,
-)
-from transformers.cache_utils import DynamicLayer
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from peft.tuners.lora import LoraLayer
+from transformers import PreTrainedModel
 
-from covrag_lite.engine.linears import lean_linears
+from covrag_lite.engine.prefill import GROUPED
 
 # Tokens of a batch: more gives hardly any speed, and a batch is what a killed run loses.
 CPU_TOKENS = 16384
 CUDA_TOKENS = 2**19
-ROOM = 96  # tokens behind the end of the cache: most answers, revised questions and guessed verdicts are shorter
-GROUPED = "grouped"  # the name under which transformers knows `attend`
-BLOCK = 64  # queries that `attend` takes at a time
 FULL = re.compile("out of memory|not enough memory|can't allocate memory")  # what CUDA's and CPUs' allocators say
+FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # by their names in an attention or an MLP
 
 
 def quicken(network: PreTrainedModel, device: str) -> None:
@@ -39,7 +31,7 @@ def quicken(network: PreTrainedModel, device: str) -> None:
     # Unpacking takes most of a decoding step on a CPU. Training's own rule says where there is room for the weights.
     if unpacked_bytes(network) < 0.1 * free_memory(device):
         unpack_linears(network)
-    lean_linears(network)
+    fuse_linears(network)
     if network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(GROUPED)
 
@@ -80,113 +72,123 @@ def free_memory(device: str) -> int:
     return int(min(free, allowed - reserved)) + reserved - torch.cuda.memory_allocated()
 
 
-def attend(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    **others,
-) -> tuple[torch.Tensor, None]:
-    """transformers' "sdpa" with less to do: (rows, heads, tokens, size) to (rows, tokens, heads, size).
-
-    Heads of a group share their keys without a copy. On a CPU no query looks at keys that come after its block.
-    """
-    n_new = query.shape[2]
-    if n_new == 1:
-        return attend_one(query, key, value, attention_mask, scaling), None
-    if query.is_cuda:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
-    attention = partial(torch.nn.functional.scaled_dot_product_attention, scale=scaling, enable_gqa=True)
-    if attention_mask is None:
-        out = attention(query, key, value, is_causal=True)
-    else:
-        n_past = key.shape[2] - n_new
-        blocks = []
-        for start in range(0, n_new, BLOCK):
-            end = min(start + BLOCK, n_new)
-            seen = n_past + end
-            mask = attention_mask[:, :, start:end, :seen]
-            blocks.append(attention(query[:, :, start:end], key[:, :, :seen], value[:, :, :seen], mask))
-        out = torch.cat(blocks, 2)
-    return out.transpose(1, 2).contiguous(), None
+def fuse_linears(network: torch.nn.Module) -> None:
+    """Let adapters be computed without peft's own forward, and layers with the same input together."""
+    for layer in network.modules():
+        if isinstance(layer, LoraLayer):
+            for weights in (*layer.lora_A.values(), *layer.lora_B.values()):
+                weights.to(network.dtype)  # as they were trained; peft keeps them in fp32
+            layer.forward = MethodType(adapted, layer)
+    for parent in network.modules():
+        for names in FUSED:
+            layers = [getattr(parent, name, None) for name in names]
+            if can_join(layers):
+                FusedLinear(layers)
 
 
-def attend_one(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float | None
-) -> torch.Tensor:
-    """The attention of one new token a row: its heads of a group are taken for tokens of the head that they share.
-
-    transformers would write each key once for every head of its group, at every step.
-    """
-    rows, heads, _, size = query.shape
-    shared = key.shape[1]
-    grouped = query.reshape(rows, shared, heads // shared, size)
-    out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, mask, scale=scaling)
-    return out.reshape(rows, 1, heads, size)
+def adapted(layer: LoraLayer, x: torch.Tensor, *_, **__) -> torch.Tensor:
+    """x W' + s (x A') B' without the copies and casts of peft's own forward, which serves adapters of other kinds."""
+    name = active(layer)
+    if name is None:
+        return layer.base_layer(x)
+    if not is_plain(layer, name):
+        return type(layer).forward(layer, x)
+    out = layer.base_layer(x)
+    add_adapter(out, x, layer, name)
+    return out
 
 
-AttentionInterface.register(GROUPED, attend)
-AttentionMaskInterface.register(GROUPED, sdpa_mask)
+def active(layer: torch.nn.Module) -> str | None:
+    """The name of the adapter that is switched on, if this layer has it."""
+    if not isinstance(layer, LoraLayer) or layer.disable_adapters:
+        return None
+    name = layer.active_adapters[0]
+    return name if name in layer.lora_A else None
 
 
-class Roomy(DynamicLayer):
-    """A layer of the cache with room behind its end, where a step writes its tokens.
-
-    transformers' own layer copies everything that was there before at each step.
-    """
-
-    room = ()  # keys and values with that room; what is in use begins where they begin
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add keys and values, each (rows, heads, tokens, size), and return all there are."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        used = self.get_seq_length()
-        end = used + key_states.shape[-2]
-        if not self.has_room(end):
-            self.make_room(key_states, value_states, used, end + ROOM)
-        for whole, new in zip(self.room, (key_states, value_states)):
-            whole[..., used:end, :] = new
-        self.keys, self.values = (whole[..., :end, :] for whole in self.room)
-        return self.keys, self.values
-
-    def has_room(self, end: int) -> bool:
-        """Whether what is in use is the beginning of the room, and the room reaches this far."""
-        return (
-            bool(self.room)
-            and self.keys.data_ptr() == self.room[0].data_ptr()
-            and len(self.keys) == len(self.room[0])
-            and end <= self.room[0].shape[-2]
-        )
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep these rows alone, with their room: what is in use is copied once, and not again by the next step."""
-        used = self.get_seq_length()
-        if not (used and self.has_room(used)):
-            return super().batch_select_indices(indices)
-        self.room = tuple(whole.index_select(0, indices) for whole in self.room)
-        self.keys, self.values = (whole[..., :used, :] for whole in self.room)
-
-    def make_room(self, key_states: torch.Tensor, value_states: torch.Tensor, used: int, size: int) -> None:
-        """Move what is in use to the beginning of a new room for `size` tokens."""
-        room = []
-        for new, old in ((key_states, self.keys), (value_states, self.values)):
-            whole = new.new_empty(*new.shape[:2], size, new.shape[-1])
-            if used:
-                whole[..., :used, :] = old
-            room.append(whole)
-        self.room = tuple(room)
+def is_plain(layer: LoraLayer, name: str) -> bool:
+    """Whether an adapter is the product of two matrices, and nothing else."""
+    return name not in layer.lora_variant and layer.lora_B[name].bias is None
 
 
-def roomy_cache(config: PretrainedConfig) -> DynamicCache:
-    """transformers' cache for such a network, its plain layers with room."""
-    cache = DynamicCache(config=config)
-    cache.layers = [Roomy() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-    return cache
+def add_adapter(out: torch.Tensor, x: torch.Tensor, layer: LoraLayer, name: str) -> None:
+    """Add what an adapter makes of x, (..., in), to a layer's output, (..., out)."""
+    low = x.reshape(-1, x.shape[-1]) @ layer.lora_A[name].weight.t()  # (tokens, rank)
+    out.view(-1, out.shape[-1]).addmm_(low, layer.lora_B[name].weight.t(), alpha=layer.scaling[name])
+
+
+def base_of(layer: torch.nn.Module) -> torch.nn.Module:
+    """The layer under an adapter."""
+    return getattr(layer, "base_layer", layer)
+
+
+def can_join(layers: Sequence[torch.nn.Module | None]) -> bool:
+    """Whether these layers are matrices of plain numbers, with plain adapters or none, and all or none have a bias."""
+    bases = [base_of(layer) for layer in layers]
+    if any(type(base) is not torch.nn.Linear for base in bases):  # those of 4 and 8 bits are kinds of it
+        return False
+    with_adapters = [layer for layer in layers if isinstance(layer, LoraLayer)]
+    are_plain = all(is_plain(layer, name) for layer in with_adapters for name in layer.lora_A)
+    return are_plain and len({base.bias is None for base in bases}) == 1
+
+
+class FusedLinear:
+    """Several linear layers that are called one after another with the same input: the first call computes them all."""
+
+    def __init__(self, layers: Sequence[torch.nn.Module]):
+        self.layers = layers
+        bases = [base_of(layer) for layer in layers]
+        self.sizes = [base.out_features for base in bases]
+        self.weight = torch.cat([base.weight.data for base in bases])  # (outs, in)
+        for base, rows in zip(bases, self.weight.split(self.sizes)):
+            base.weight = torch.nn.Parameter(rows, requires_grad=False)  # no second copy of it
+            base.__dict__.pop("forward", None)  # from when there was no adapter around it
+        self.bias = None if bases[0].bias is None else torch.cat([base.bias.data for base in bases])
+        self.adapters = {}  # by name: A (ranks, in) and B (ranks, outs) of all the layers, and their scale
+        for name in getattr(layers[0], "lora_A", ()):
+            self.join_adapters(name)
+        self.x = None
+        self.parts = ()
+        for place, layer in enumerate(layers):
+            layer.forward = partial(self.part, place)
+
+    def join_adapters(self, name: str) -> None:
+        """Lay the adapters of this name one behind the other, where all the layers have it with the same scale."""
+        if not all(isinstance(layer, LoraLayer) and name in layer.lora_A for layer in self.layers):
+            return
+        if len({layer.scaling[name] for layer in self.layers}) > 1:
+            return
+        lora_a = [layer.lora_A[name].weight.data for layer in self.layers]
+        lora_b = [layer.lora_B[name].weight.data.t() for layer in self.layers]
+        # Outside of its own block B is zero: an adapter adds nothing to the other layers.
+        self.adapters[name] = (torch.cat(lora_a), torch.block_diag(*lora_b), self.layers[0].scaling[name])
+
+    def part(self, place: int, x: torch.Tensor, *_, **__) -> torch.Tensor:
+        """One layer's output for x."""
+        if place == 0 or x is not self.x:
+            self.x = x
+            self.parts = self.compute(x)
+        made = self.parts[place]
+        if place == len(self.layers) - 1:
+            self.x = None
+            self.parts = ()
+        return made
+
+    def compute(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """Every layer's output for x: (..., in) to (..., out) each."""
+        out = torch.nn.functional.linear(x, self.weight, self.bias)  # (..., outs)
+        names = [active(layer) for layer in self.layers]
+        is_joined = names[0] in self.adapters
+        if is_joined:
+            a, b, scale = self.adapters[names[0]]
+            low = x.reshape(-1, x.shape[-1]) @ a.t()  # (tokens, ranks)
+            out.view(-1, out.shape[-1]).addmm_(low, b, alpha=scale)
+        ends = list(accumulate(self.sizes))
+        parts = [out[..., end - size : end] for end, size in zip(ends, self.sizes)]
+        for part, layer, name in zip(parts, self.layers, names):
+            if name is not None and not is_joined:
+                add_adapter(part, x, layer, name)
+        return parts
 
 
 def fitting_tokens(network: PreTrainedModel, device: str) -> int:

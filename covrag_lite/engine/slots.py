@@ -1,6 +1,6 @@
-"""The gaps of a verdict: where the schema lets the model choose, how a verdict may go on, and what its chances say.
+"""The slots of a verdict: where the schema lets the model choose, how a verdict may go on, and what its chances say.
 
-This is bookkeeping over `prompts.SCHEMA` (the paper's Table 7) and knows no network; `decoding` asks the model.
+This is bookkeeping over `prompts.SCHEMA` (the paper's Table 7) and knows no network.
 """
 
 from collections import Counter
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from covrag_lite.engine.interface import Schema
 from covrag_lite.prompts import JUDGMENTS
 
 DIGITS = tuple("0123456789")
@@ -19,11 +20,11 @@ TYPICAL = (
     (*"005005005015095095", "false", QUOTES[0]),
     (*"005095005095095095", "true", QUOTES[1]),
 )
-TELLING = 2  # gaps that tell which of these a verdict will be like: the first score is high or low
+TELLING = 2  # slots that tell which of these a verdict will be like: the first score is high or low
 
 
 @dataclass(frozen=True)
-class Gap:
+class Slot:
     """A place in the schema where the model chooses, with the fixed text before it."""
 
     name: str
@@ -33,15 +34,15 @@ class Gap:
 
 
 class Filled(NamedTuple):
-    """How the gaps of one verdict have been filled so far."""
+    """How the slots of one verdict have been filled so far."""
 
-    path: list[str]  # the choice at each gap
-    chances: list[list[float]]  # at each gap the probabilities of its choices; none where only one was left
+    path: list[str]  # the choice at each slot
+    chances: list[list[float]]  # at each slot the probabilities of its choices; none where only one was left
 
 
-def gaps_of(schema: Sequence[str | tuple[str, str]]) -> tuple[list[Gap], str]:
-    """The schema's gaps in order, and its closing text."""
-    gaps = []
+def slots_of(schema: Schema) -> tuple[list[Slot], str]:
+    """The schema's slots in order, and its closing text."""
+    slots = []
     before = ""
     for part in schema:
         match part:
@@ -49,25 +50,25 @@ def gaps_of(schema: Sequence[str | tuple[str, str]]) -> tuple[list[Gap], str]:
                 before += part
                 continue
             case "score", name:
-                gaps += [Gap(name, before, DIGITS[:2]), Gap(name, ".", DIGITS, 1), Gap(name, "", DIGITS, 2)]
+                slots += [Slot(name, before, DIGITS[:2]), Slot(name, ".", DIGITS, 1), Slot(name, "", DIGITS, 2)]
             case "judgment", name:
-                gaps.append(Gap(name, before, JUDGMENTS))
+                slots.append(Slot(name, before, JUDGMENTS))
             case "text", name:
-                gaps.append(Gap(name, before, QUOTES))
+                slots.append(Slot(name, before, QUOTES))
         before = ""
-    return gaps, before
+    return slots, before
 
 
-def fixed(gap: Gap, path: Sequence[str]) -> str | None:
-    """The choice at a gap that leaves none: a score is at most 1.00."""
-    return "0" if gap.digit and path[-gap.digit] == "1" else None
+def fixed(slot: Slot, path: Sequence[str]) -> str | None:
+    """The choice at a slot that leaves none: a score is at most 1.00."""
+    return "0" if slot.digit and path[-slot.digit] == "1" else None
 
 
 class Choices:
-    """The choices at all gaps by their first tokens, which are all that the model is asked for."""
+    """The choices at all slots by their first tokens, which are all that the model is asked for."""
 
-    def __init__(self, gaps: Sequence[Gap], ids_of: Callable[[str], list[int]], model: str):
-        first_tokens = {gap.choices: [ids_of(choice)[0] for choice in gap.choices] for gap in gaps}
+    def __init__(self, slots: Sequence[Slot], ids_of: Callable[[str], list[int]], model: str):
+        first_tokens = {slot.choices: [ids_of(choice)[0] for choice in slot.choices] for slot in slots}
         for choices, tokens in first_tokens.items():
             # An empty revision that begins like a full one also shows later, by ending at once.
             if len(set(tokens)) < len(choices) and choices != QUOTES:
@@ -79,34 +80,34 @@ class Choices:
         for choices, tokens in first_tokens.items():
             self.columns[choices] = [self.tokens.index(token) for token in tokens]
 
-    def choose(self, gap: Gap, path: Sequence[str], chances: Sequence[float]) -> tuple[str, Sequence[float]]:
-        """The likeliest choice at a gap and the probabilities of all, which are none where only one is left."""
-        only = fixed(gap, path)
-        if gap.choices == QUOTES and not self.tells_empty:
+    def choose(self, slot: Slot, path: Sequence[str], chances: Sequence[float]) -> tuple[str, Sequence[float]]:
+        """The likeliest choice at a slot and the probabilities of all, which are none where only one is left."""
+        only = fixed(slot, path)
+        if slot.choices == QUOTES and not self.tells_empty:
             only = QUOTES[0]
         if only:
             return only, []
         likeliest = chances.index(max(chances))
-        return gap.choices[likeliest], chances
+        return slot.choices[likeliest], chances
 
 
-def probabilities_of(gaps: Sequence[Gap], chances: Sequence[Sequence[float]]) -> dict[str, float]:
+def probabilities_of(slots: Sequence[Slot], chances: Sequence[Sequence[float]]) -> dict[str, float]:
     """Each score's expectation, and the probabilities of "true" and of an empty revision, among what is allowed."""
     made = {}
-    for gap, chance in zip(gaps, chances):
-        if gap.choices == JUDGMENTS:
+    for slot, chance in zip(slots, chances):
+        if slot.choices == JUDGMENTS:
             made["true"] = chance[JUDGMENTS.index("true")]
-        elif gap.choices == QUOTES:
+        elif slot.choices == QUOTES:
             if chance:
                 made["empty"] = chance[1]
-        elif not gap.digit:
+        elif not slot.digit:
             # The decimals after a leading 0 are not asked of a verdict that wrote a 1: there the expectation is P(1)
             # alone, a lower bound.
             leading_zero, leading_one = chance
-            made[gap.name] = leading_one
+            made[slot.name] = leading_one
         elif chance:
             digit_mean = sum(digit * p for digit, p in enumerate(chance))
-            made[gap.name] += leading_zero * 0.1**gap.digit * digit_mean
+            made[slot.name] += leading_zero * 0.1**slot.digit * digit_mean
     return {name: float(f"{value:.6g}") for name, value in made.items()}
 
 
@@ -116,17 +117,17 @@ class Guesses:
     A wrong guess costs little and changes no verdict.
     """
 
-    def __init__(self, gaps: Sequence[Gap]):
-        self.gaps = gaps
+    def __init__(self, slots: Sequence[Slot]):
+        self.slots = slots
         self.seen: Counter = Counter()
         self.likeliest: dict[tuple[str, ...], tuple[str, ...]] = {}  # of every beginning, how it went on most often
         self.numbers: dict[tuple[str, ...], int] = {}  # of every verdict, which one it was; of two, the first counts
         for path in TYPICAL:
-            self.add(path[-len(gaps) :])
+            self.add(path[-len(slots) :])
 
     def add(self, path: Sequence[str]) -> None:
         """Remember a verdict, if it is whole."""
-        if len(path) < len(self.gaps):
+        if len(path) < len(self.slots):
             return
         path = tuple(path)
         self.numbers.setdefault(path, len(self.numbers))
@@ -142,6 +143,6 @@ class Guesses:
             end -= 1
         likest = self.likeliest[tuple(path[:end])]
         made = list(path)
-        for place in range(len(path), len(self.gaps)):
-            made.append(fixed(self.gaps[place], made) or likest[place])
+        for place in range(len(path), len(self.slots)):
+            made.append(fixed(self.slots[place], made) or likest[place])
         return tuple(made)

@@ -2,50 +2,34 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
 from covrag_lite.engine import checkpoint, lora, memory
-from covrag_lite.engine.execution import choose_execution
+from covrag_lite.engine.cuda_graphs import record_graph
 from covrag_lite.engine.layers import OFFLOAD
+from covrag_lite.engine.local import LocalEngine, choose_execution
 from covrag_lite.engine.loss import token_losses
 from covrag_lite.engine.training import Learn, Row, Shape
 from covrag_lite.records import Sample
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.local import LanguageModel
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's running means of the gradient and of its square
 
 
 @contextmanager
-def load(model: "LanguageModel", settings: Training, shape: Shape) -> Iterator["Trainee"]:
+def load(model: LocalEngine, settings: Training, shape: Shape) -> Iterator["Trainee"]:
     """The model's network with fresh adapters, read anew and forgotten afterwards; refuses what cannot fit."""
     execution = choose_execution(settings.execution, model.device)
-    network = own_network(model)
+    network = model.read_anew()
     unpack = memory.check(network, settings, shape, model.device)
     try:
         yield Trainee(network, settings, execution, unpack)
     finally:
-        forget_network(model)
-
-
-def own_network(model: "LanguageModel") -> PreTrainedModel:
-    """The bare network, read anew: one that has answered may hold adapters, or weights laid out without a gradient."""
-    if model.config.quantize == "int8":
-        raise ValueError("training knows no quantize = 'int8'; use 'nf4' or 'none'")
-    forget_network(model)
-    return model.with_adapter("").network
-
-
-def forget_network(model: "LanguageModel") -> None:
-    """Let the model's next use read the weights anew, without what training puts into them."""
-    for name in ("_network", "active"):
-        vars(model.base).pop(name, None)
+        model.loaded.forget()
 
 
 class Trainee:
@@ -121,19 +105,9 @@ class Trainee:
 
 
 def record(network: PreTrainedModel, learn: Learn, row: Row) -> dict:
-    """One pass as a CUDA graph, which starts its thousands of kernels at once and not one by one from Python."""
+    """One pass over a row as a CUDA graph; the gradients of its warm-up are dropped."""
     row = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in row.items()}
     grads = [p.grad for p in network.parameters() if p.requires_grad]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # what is set up at a first use must not be recorded
-        for _ in range(2):
-            learn(row)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    # On the same stream, which has its workspace for matrix products already. Errors of this thread alone count: a
-    # notebook's other threads may free their memory meanwhile.
-    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-        made = learn(row)
+    graph, made = record_graph(partial(learn, row), warmups=2)
     torch._foreach_zero_(grads)
     return {"graph": graph, "row": row, "made": made}

@@ -5,15 +5,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 
-from covrag_lite.config import Training
+from covrag_lite.config import Config
+from covrag_lite.engine.local import LocalEngine
 from covrag_lite.records import Sample
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.local import LanguageModel
 
 # The beginning of a model's name -> the module whose `load` trains it; any other is trained the fast way.
 TRAINEES = {"plain:": "covrag_lite.engine.plain_training", "": "covrag_lite.engine.trainee"}
@@ -62,7 +60,7 @@ class Trainee(Protocol):
         """Write the adapter of the model with that name, in peft's format."""
 
 
-def load_trainee(model: "LanguageModel", settings: Training, shape: Shape) -> AbstractContextManager[Trainee]:
+def load_trainee(config: Config, model: LocalEngine, shape: Shape) -> AbstractContextManager[Trainee]:
     """The model's network with a fresh adapter, for as long as it is trained."""
-    module = next(TRAINEES[prefix] for prefix in TRAINEES if model.config.model.startswith(prefix))
-    return import_module(module).load(model, settings, shape)
+    module = next(TRAINEES[prefix] for prefix in TRAINEES if config.model.model.startswith(prefix))
+    return import_module(module).load(model, config.training, shape)

@@ -3,8 +3,7 @@
 A padded batch wants a mask of rows x tokens x tokens, which excludes the flash kernel, and its norms, rotations and
 gates move every number several times. Here each row attends to its own keys alone, and the steps between the products
 may be compiled. Keys and values go where the padded way puts them, so that all that follows finds the same cache.
-`reading` calls this for networks of the kinds it knows; whatever fails, it reads them the padded way. `steps` takes
-the layers, to write with them as well.
+Whatever fails, prompts are read the padded way. Decoding steps take the same layers.
 """
 
 import warnings
@@ -13,21 +12,16 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
-from covrag_lite.engine import padded
-from covrag_lite.engine import prepare as serving
+from covrag_lite.engine import prefill
 from covrag_lite.engine.elementwise import reading_functions
-from covrag_lite.engine.execution import choose_layers
-from covrag_lite.engine.linears import base_of
+from covrag_lite.engine.prepare import FULL, base_of
 from covrag_lite.engine.varlen_attention import attend_packed, check_kernel
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.local import LanguageModel
 
 NEAR = 0.2  # how far the likeliest tokens' logarithmic probabilities may be from those with padding; rounding is less
 MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster, and what is between takes memory
@@ -157,7 +151,7 @@ def attend_rows(
     """Rows of equally many tokens, as transformers' own layer does it: (tokens, heads, size) to the same."""
     query, key, value = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in heads)  # each (rows, heads, tokens, size)
     key, value = past_key_values.update(key, value, attention.layer_idx)
-    out, _ = serving.attend(attention, query, key, value, attention_mask, scaling=attention.scaling)
+    out, _ = prefill.attend(attention, query, key, value, attention_mask, scaling=attention.scaling)
     return out.flatten(0, 1)
 
 
@@ -226,8 +220,8 @@ class Reader:
     def read(
         self, ids: Ids, past: torch.Tensor, cache: DynamicCache, places: Sequence[int], beginning: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """What `reading.Batch.read` returns; None, with the cache as it was, where reading so is given up."""
-        if self.failure or not all(type(layer) is serving.Roomy for layer in cache.layers):
+        """What `prefill.read` returns; None, with the cache as it was, where reading so is given up."""
+        if self.failure or not all(type(layer) is prefill.Roomy for layer in cache.layers):
             return None
         before = [(layer.keys, layer.values, layer.is_initialized) for layer in cache.layers]
         try:
@@ -236,7 +230,7 @@ class Reader:
                 self.is_checked = True
             return self.compute(ids, past, cache, places, beginning)
         except Exception as error:  # a compiler's or a kernel's, on machines that we do not know
-            if serving.FULL.search(str(error)):
+            if FULL.search(str(error)):
                 raise  # half of the batch may fit
             self.give_up(error)
         for layer, state in zip(cache.layers, before):
@@ -268,11 +262,11 @@ class Reader:
         begun, texts = row[:3], [row, row[: 1 + len(row) // 2], row[:1]]
         more = [row[:2], row[-3:], row[-1:]]
         nothing = past.new_zeros(3, 0)
-        ours, theirs = (serving.roomy_cache(self.network.config) for _ in range(2))
+        ours, theirs = (prefill.roomy_cache(self.network.config) for _ in range(2))
         _, mask = self.compute(texts, nothing, ours, (-1,), begun)
         made, _ = self.compute(more, mask, ours, (-1,))
-        _, mask = padded.read(self.network, [[*begun, *text] for text in texts], nothing, theirs, (-1,))
-        expected, _ = padded.read(self.network, more, mask, theirs, (-1,))
+        _, mask = prefill.read(self.network, [[*begun, *text] for text in texts], nothing, theirs, (-1,))
+        expected, _ = prefill.read(self.network, more, mask, theirs, (-1,))
         logs, wanted = (x[:, -1].float().log_softmax(1) for x in (made, expected))  # each (rows, vocabulary)
         likeliest = wanted.argmax(1, keepdim=True)
         far = (logs - wanted).gather(1, likeliest).abs().mean().item()
@@ -287,18 +281,6 @@ class Reader:
             f"gives the same texts (execution = 'eager' asks for that)",
             stacklevel=2,
         )
-
-
-def reader_of(model: "LanguageModel") -> Reader | None:
-    """The reader of a model that shall read packed or by compiled steps, kept beside its network and gone with it."""
-    way = choose_layers(model.execution)
-    if model.device != "cuda" or not way:
-        return None
-    network = model.quick_network
-    readers = network.__dict__.setdefault("readers", {})
-    if way not in readers:
-        readers[way] = Reader(network, way == "compiled")
-    return readers[way]
 
 
 def is_readable(network: PreTrainedModel) -> bool:

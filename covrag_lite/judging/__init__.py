@@ -1,1 +1,1 @@
-"""Table 3: answers judged by more than accuracy, by rules or by a served model, and ranked."""
+"""Judges of answers (Section 4.2 of the paper): a rubric of plain rules, or a served model."""

@@ -1,7 +1,9 @@
-"""The answers that are judged in Table 3: those of a recorded run, or new ones of the ranked systems."""
+"""The answers that Table 3 ranks: those of a recorded run, or new ones."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from covrag_lite import evaluate
@@ -9,6 +11,8 @@ from covrag_lite.config import ROOT, Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.runs import recorded
+
+RANKED = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # the systems of the paper's Table 3
 
 
 @dataclass(frozen=True)
@@ -19,10 +23,8 @@ class Recorded:
     adapters: dict[str, str] = field(default_factory=dict)  # adapter -> the hash of its weights
     adapter: str = ""
     device: str = "recorded"
-
-    @property
-    def base(self) -> "Recorded":
-        return self
+    weights: None = None
+    used: Counter = field(default_factory=Counter)
 
     @property
     def fingerprint(self) -> str:
@@ -40,6 +42,15 @@ class Answers:
     questions: list[Question]
     passages: list[Passage]
     model: object
+
+    @cached_property
+    def corpus(self) -> dict[str, Passage]:
+        """The passages by their ids."""
+        return {passage.id: passage for passage in self.passages}
+
+    def gold(self, question: Question) -> list[Passage]:
+        """A question's gold passages."""
+        return [self.corpus[i] for i in question.gold_passages if i in self.corpus]
 
     def by_question(self) -> list[dict[str, Prediction]]:
         """Each question's predictions by their system."""
@@ -65,22 +76,18 @@ class Answers:
 
 
 def load_answers(config: Config, root: Path = ROOT) -> Answers:
-    """The ranked systems' answers: those recorded under results/, or new ones."""
-    ranked = config.judging.ranked
-    if len(set(ranked)) < max(2, len(ranked)):
-        raise ValueError(f"ranked is {ranked}; name at least two systems, none of them twice")
+    """The answers of those ranked systems that were run: recorded under results/, or new ones."""
     answers = _load_recorded(config, root) if config.judging.predictions else _run_anew(config)
     held = list(dict.fromkeys(prediction.system for prediction in answers.predictions))
-    unknown = set(ranked) - set(held)
-    if unknown:
+    if len(set(RANKED) & set(held)) < 2:
         raise ValueError(
-            f"predictions {config.judging.predictions!r} hold no answers of {', '.join(sorted(unknown))}; "
-            f"they hold {', '.join(held)}"
+            f"predictions {config.judging.predictions!r} hold answers of {', '.join(held)}; "
+            f"at least two of {', '.join(RANKED)} are needed"
         )
     questions = _first_of_each_set(answers.questions, config.judging.n_judged)
     kept = {question.id for question in questions}
-    predictions = [p for p in answers.predictions if p.system in ranked and p.question.id in kept]
-    predictions.sort(key=lambda prediction: ranked.index(prediction.system))
+    predictions = [p for p in answers.predictions if p.system in RANKED and p.question.id in kept]
+    predictions.sort(key=lambda prediction: RANKED.index(prediction.system))
     return replace(answers, predictions=predictions, questions=questions)
 
 
@@ -89,7 +96,7 @@ def _run_anew(config: Config) -> Answers:
     questions = load_questions(config)
     passages = load_passages(config)
     resources = evaluate.load_resources(config, passages)
-    predictions = evaluate.run(config.change(systems=config.judging.ranked), resources, questions)
+    predictions = evaluate.run(config.change(systems=RANKED), resources, questions)
     return Answers(predictions, questions, passages, resources.model)
 
 
@@ -115,7 +122,7 @@ def _refuse_what_has_no_effect(config: Config) -> None:
     for concern in ("world", "data", "model", "retrieval", "chain"):
         usual = asdict(getattr(default, concern))
         for name, value in asdict(getattr(config, concern)).items():
-            if value != usual[name] and name != "requests":  # that one is the judge's too
+            if value != usual[name]:
                 raise ValueError(
                     f"{name} is {value!r}, but recorded answers do not depend on it any more; "
                     f'with predictions "" the systems run anew'

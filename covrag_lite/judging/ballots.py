@@ -1,25 +1,20 @@
 """Asking a served model to judge answers (Table 17 of the paper, in our own words).
 
-A ballot shows the different answers to one question and asks for a score of each by each criterion. `judges` calls
-`by_endpoint`, and `revisions` calls `ask`.
+A ballot shows the different answers to one question and asks for a score of each by each criterion.
 """
 
 import json
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from covrag_lite import prompts
-from covrag_lite.completion import complete
 from covrag_lite.engine.endpoint import Endpoint, EndpointError
+from covrag_lite.judging.answers import Answers
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.runs.journal import Journal
+from covrag_lite.task_model import TaskModel
 from covrag_lite.teacher import AGAIN
-
-if TYPE_CHECKING:
-    from covrag_lite.judging.answers import Answers
 
 # Scores go from 0 to 1; 1 is best, except for bias.
 CRITERIA = {
@@ -47,7 +42,7 @@ class Ballot:
     places: dict[str, int]  # system -> where its answer stands among the texts
 
 
-def by_endpoint(endpoint: Endpoint, answers: "Answers", journal: Journal) -> list[tuple]:
+def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[tuple]:
     """A served model's rows of the judges' frame; a reply that cannot be read is asked for once more."""
     ballots = draw_up(answers)
     requests = [build_ballot(one.question, one.criteria, one.texts, one.references) for one in ballots]
@@ -60,17 +55,17 @@ def by_endpoint(endpoint: Endpoint, answers: "Answers", journal: Journal) -> lis
     lost = scores.count(None)
     used = endpoint.used
     print(
-        f"{endpoint.config.model}: {len(requests)} replies, {len(unread)} asked for again, "
+        f"{endpoint.settings.model}: {len(requests)} replies, {len(unread)} asked for again, "
         f"{lost} not readable and left without scores; now {used['requests']} requests, "
         f"{used['prompt_tokens']} and {used['completion_tokens']} tokens"
     )
     rows = []
     for ballot, given in zip(ballots, scores):
-        rows += _rows(endpoint.config.model, ballot, given)
+        rows += _rows(endpoint.settings.model, ballot, given)
     return rows
 
 
-def draw_up(answers: "Answers") -> list[Ballot]:
+def draw_up(answers: Answers) -> list[Ballot]:
     """All ballots: for each question one on citations and one on the other criteria, both in two orders.
 
     As in the paper the first shows the references and the second the gold answer, each with all answers at once: mean
@@ -131,22 +126,21 @@ def build_ballot(
 
 def parse_ballot(text: str, criteria: Sequence[str], n: int) -> dict[str, list[float]] | None:
     """The scores of n answers by each criterion, or None where one is missing, not a number or out of range."""
-    match = re.search(r"\{.*\}", text, re.DOTALL)
-    if match is None:
-        return None
-    try:
-        body = json.loads(match[0])
-    except json.JSONDecodeError:
-        return None
-    scores = {}
+    body, scores = parse_object(text), {}
     for criterion in criteria:
         given = body.get(criterion)
-        if not isinstance(given, dict):
-            return None
-        scores[criterion] = [given.get(f"answer{i}") for i in range(1, n + 1)]
+        scores[criterion] = [given.get(f"answer{i}") if isinstance(given, dict) else None for i in range(1, n + 1)]
         if not all(map(_is_score, scores[criterion])):
             return None
     return scores
+
+
+def parse_object(text: str) -> dict:
+    """The first JSON object in a reply, an empty one where there is none."""
+    try:
+        return json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+    except ValueError:
+        return {}
 
 
 def _is_score(value: object) -> bool:
@@ -172,7 +166,7 @@ def _rows(judge: str, ballot: Ballot, scores: dict[str, list[float]] | None) -> 
 def ask(stage: str, texts: Sequence[str], endpoint: Endpoint, journal: Journal) -> list[str]:
     """Replies through the journal; an error says how much of the work it holds."""
     try:
-        return complete(stage, texts, REPLY_TOKENS, endpoint, journal)
+        return TaskModel(endpoint.settings, endpoint, journal).write(stage, texts, REPLY_TOKENS)
     except EndpointError as error:
         raise EndpointError(
             f"{error}; {len(journal.texts)} texts are journaled in {journal.path.name}: run again to go on from there"

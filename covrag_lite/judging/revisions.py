@@ -1,11 +1,8 @@
-"""A served judge's view of revisions, beside what `report.ablation.revisions` counts (Table 5 of the paper).
+"""A served judge's view of revisions, beside what Table 5 counts.
 
-The judge is asked whether the time was right to put a question anew, and whether the new question helps. The notebook
-of Table 5 calls `judge_revisions`.
+The judge is asked whether the time was right to put a question anew, and whether the new question helps.
 """
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +13,7 @@ from covrag_lite import metrics, prompts
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
 from covrag_lite.judging import agreement
-from covrag_lite.judging.ballots import ask
+from covrag_lite.judging.ballots import ask, parse_object
 from covrag_lite.records import Prediction
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.outcomes import to_frame
@@ -48,17 +45,9 @@ def build_request(prediction: Prediction) -> str:
 
 def parse_reply(text: str) -> bool | None:
     """Whether both were right, or None where the reply cannot be read."""
-    match = re.search(r"\{.*?\}", text, re.DOTALL)
-    if match is None:
-        return None
-    try:
-        body = json.loads(match[0])
-    except json.JSONDecodeError:
-        return None
+    body = parse_object(text)
     given = [body.get("timing"), body.get("content")]
-    if not all(type(one) is bool for one in given):
-        return None
-    return all(given)
+    return all(given) if all(type(one) is bool for one in given) else None
 
 
 def judge_revisions(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame:

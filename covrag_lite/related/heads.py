@@ -24,7 +24,7 @@ from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.runs.progress import track
 from covrag_lite.sources import load_sources
 from covrag_lite.synthesis import supporting
-from covrag_lite.tables.calibration import fit_logistic
+from covrag_lite.tables.verifier import fit_logistic
 
 SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions
 DECAY = 1e-3  # of the head's weights

@@ -16,7 +16,7 @@ import pandas as pd
 
 from covrag_lite import metrics, prompts, recipe
 from covrag_lite.config import Config, Related, migrate, resolve
-from covrag_lite.engine.local import load_model
+from covrag_lite.engine.interface import load_engine
 from covrag_lite.plan import Plan, tell_changes
 from covrag_lite.records import Question, Sample, Search
 from covrag_lite.related import heads
@@ -92,7 +92,7 @@ def train_rewriter(config: Config) -> pd.DataFrame:
 
     Its steps are small, so that a thousand samples are many of them.
     """
-    model, journal = load_model(config.model, config.training.execution), Journal(config.journal())
+    model, journal = load_engine(config.model, config.training.execution), Journal(config.journal())
     reader = TaskModel(config.model, model.with_adapter("rag"), journal)
     rewriter = TaskModel(config.model, model.with_adapter(""), journal)
     sources = load_sources(config.change(n_train_questions=config.related.a_fifth))

@@ -7,6 +7,7 @@ that it can be made anew without a model.
 import gzip
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,8 @@ from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import check_frame, to_frame
 from covrag_lite.runs.recorded import Recorded, find, load_or_outcomes
 from covrag_lite.systems import find_system, palette
+from covrag_lite.tables import Table, failures, pictures
 from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables import pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,11 +149,9 @@ def notes(frame: pd.DataFrame, missing: Sequence[str], entailment: str) -> list[
 
 def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "Figure":
     """Accuracy with its interval against what a question costs: tokens read and written, and seconds."""
-    import matplotlib.pyplot as plt
-    import seaborn as sns
     from matplotlib.ticker import LogLocator
 
-    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    plt, _ = pictures.style(0.8)
     rows = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system")
     spent = frame.drop_duplicates("system").set_index("system").reindex(rows.index)
     figure, panels = plt.subplots(1, 2, figsize=(15, 6), sharey=True, layout="constrained")
@@ -175,18 +174,32 @@ def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) 
     return pictures.save_picture(figure, path)
 
 
-def save(recorded: Recorded, frame: pd.DataFrame, folder: Path | None = None) -> str:
-    """Write related.csv, related.png and, readable, related.md; returns the latter's text."""
-    long, folder = long_table(frame), folder or recorded.folder
+def build(frame: pd.DataFrame, run: Recorded) -> Table:
+    """The systems beside each other: accuracy, citations, costs."""
+    long, comparison, found = long_table(frame), compare(frame), evaluators(frame)
     parts = {
         "Accuracy and citations in %, ours [95 % interval], and costs a question": summary(long, frame),
         "Accuracy in %, normalised, by set": tables.wide(long).reset_index(),
-        "Each system against CoV-RAG, and against RAG trained, on the same questions": compare(frame),
-        "Was an answer found? AUROC of two that judge the passages": evaluators(frame),
+        "Each system against CoV-RAG, and against RAG trained, on the same questions": comparison,
+        "Was an answer found? AUROC of two that judge the passages": found,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    plot_costs(long, frame, tables.title("related", recorded.config, long), folder / "related.png")
-    return tables.write_table(folder, "related", long, parts, recorded.manifest["notes"])
+    plot = partial(plot_costs, long, frame, tables.title("related", run.config, long))
+    return Table("related", long, parts, run.manifest["notes"], facts(frame, long, comparison, found), plot)
+
+
+def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
+    """Accuracies and comparisons, how well each cites, what it costs, who tells best whether an answer was found."""
+    made = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(tables.compare(frame))
+    made |= failures.facts(frame) | tables.facts_of_comparisons(comparison)
+    for row in long[long.metric.isin(QUALITY.values())].itertuples():
+        name = f"{row.system} {row.metric}"
+        made |= {name: f"{row.value:.1f}", f"{name} interval": f"[{row.low:.0f}–{row.high:.0f}]"}
+    for system, row in frame.groupby("system", sort=False).first().filter(like="cost: ").iterrows():
+        made |= {f"{system} {name.removeprefix('cost: ')}": f"{value:.3g}" for name, value in row.items()}
+        made[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
+    for row in found.itertuples():
+        made[f"{row.score} AUROC"] = f"{row.AUROC:.2f} [{row.low:.2f}, {row.high:.2f}]"
+    return made
 
 
 def record(
@@ -255,7 +268,7 @@ def make(config: Config, folder: Path, model: object = None) -> Recorded:
     predictions, costs = run(config, resources, questions)
     seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
     recorded = record(folder, config, resources, predictions, costs, missing, seconds, data)
-    save(recorded, load(recorded))  # at last: who finds the table takes all for done
+    build(load(recorded), recorded).save(folder)  # at last: who finds the table takes all for done
     return recorded
 
 

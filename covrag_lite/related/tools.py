@@ -4,7 +4,6 @@ Every function takes and returns a whole batch. A test scripts them; `bind` bind
 trained for them.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import evaluate
-from covrag_lite.completion import cost_key, keys_of
 from covrag_lite.config import ROOT, Config, Model, resolve
 from covrag_lite.data import load_passages
 from covrag_lite.data.corpus import read_corpus
@@ -25,7 +23,7 @@ from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.related import prompts
 from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
-from covrag_lite.retrieval import RETRIEVERS, load_retriever
+from covrag_lite.retrieval import is_retriever, load_retriever
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel
@@ -144,7 +142,7 @@ def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
     """The search elsewhere: a retriever by its name, corpus files beside ours, or deeper results of the same corpus."""
     wider = config.related.wider
     deep = replace(config.retrieval, k=min(DEPTH * config.retrieval.k, len(passages)))
-    if wider in RETRIEVERS:
+    if is_retriever(wider):
         return load_retriever(replace(deep, retriever=wider), passages)
     return load_retriever(deep, wider_passages(config, passages) if wider else passages)
 
@@ -153,7 +151,7 @@ def wider_passages(config: Config, passages: Sequence[Passage] = ()) -> list[Pas
     """All passages that a related system may have read: ours, and those of the files that `wider` names."""
     passages = passages or load_passages(config)
     wider = config.related.wider
-    further = read_corpus(config.change(corpus=wider)) if wider and wider not in RETRIEVERS else []
+    further = read_corpus(config.change(corpus=wider)) if wider and not is_retriever(wider) else []
     known = {passage.id for passage in passages}
     return [*passages, *(passage for passage in further if passage.id not in known)]
 
@@ -242,12 +240,10 @@ class Meter:
 
         return counted
 
-    def add(self, author: TaskModel, stage: str, texts: Sequence[str], limit: int, sample: int | None) -> None:
-        """Count what these prompts cost, with what was written for them."""
-        self.counts["texts"] += len(texts)
-        keys = keys_of(stage, texts, limit, author.model, sample)
-        for text in texts:
-            known = json.loads(author.journal.texts.get(cost_key(keys[text]), "{}"))
+    def add(self, costs: Sequence[dict]) -> None:
+        """Count texts by what the journal knows of each."""
+        self.counts["texts"] += len(costs)
+        for known in costs:
             for name, value in (("seconds", "seconds"), ("tokens read", "read"), ("tokens written", "written")):
                 self.unknown[name] += known.get(value) is None
                 self.counts[name] += known.get(value) or 0

@@ -1,31 +1,35 @@
-"""Retrieval: a function from queries to passages, one file a retriever.
+"""Retrieval: a function from queries to passages, one module a retriever, imported when it is asked for.
 
-A further retriever is a file with `load(passages, settings) -> search` and one entry in RETRIEVERS. No file of this
-room loads a language model.
+A new retriever is a module with `load(passages, settings) -> search` and one entry in RETRIEVERS, without "-" or ":" in
+its name: what follows these is the retriever's own, as in web-brave or engine:s3://bucket/folder.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from importlib import import_module
 
 from covrag_lite import config
 from covrag_lite.records import Passage, Search
-from covrag_lite.retrieval import bm25, dense, engine, fused, web
-from covrag_lite.retrieval.web.providers import PROVIDERS
 
 RETRIEVERS = {
-    "bm25": bm25.load,
-    "dense": dense.load,
-    "fused": fused.load,
-    "engine": engine.load,
-    "web": web.load,
+    "bm25": "covrag_lite.retrieval.bm25",
+    "dense": "covrag_lite.retrieval.dense",
+    "fused": "covrag_lite.retrieval.fused",
+    "engine": "covrag_lite.retrieval.lance",
+    "web": "covrag_lite.retrieval.web",
 }
-RETRIEVERS |= {f"web-{provider}": web.load for provider in PROVIDERS}  # several in one table
+
+
+def is_retriever(name: str) -> bool:
+    """Is this a retriever's name, rather than a file's?"""
+    return bool(re.fullmatch(r"\w+(-\w+)?(:.*)?", name)) and config.Retrieval(retriever=name).kind in RETRIEVERS
 
 
 def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> Search:
-    """The search function `queries -> k passages each` over these passages."""
-    if settings.retriever not in RETRIEVERS:
-        raise ValueError(f"retriever {settings.retriever!r} is not known; use one of {', '.join(RETRIEVERS)}")
+    """Load the search function `queries -> k passages each` over these passages."""
+    if settings.kind not in RETRIEVERS:  # an address may hold a key, which no error shows
+        raise ValueError(f"retriever {settings.kind!r} is not known; use one of {', '.join(RETRIEVERS)}")
     if settings.k < 1:
         raise ValueError(f"k is {settings.k}; at least one passage must be retrieved")
     if settings.has_corpus and len(passages) < settings.k:
@@ -33,15 +37,16 @@ def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> S
             f"the corpus has {len(passages)} passages, fewer than the k = {settings.k} asked for; "
             f"lower k or give a larger corpus"
         )
-    return RETRIEVERS[settings.retriever](passages, settings)
+    return import_module(RETRIEVERS[settings.kind]).load(passages, settings)
 
 
 def describe_snapshots(settings: config.Retrieval, retrievers: Iterable[str]) -> dict[str, dict]:
-    """What a manifest says of the frozen results behind those of the retrievers that search the web."""
-    chosen = [replace(settings, retriever=name) for name in sorted(set(retrievers)) if name in RETRIEVERS]
-    return {one.retriever: web.open_snapshot(one).describe() for one in chosen if not one.has_corpus}
+    """Describe, for a manifest, the frozen results of those retrievers that search the web."""
+    chosen = [replace(settings, retriever=name) for name in sorted(set(retrievers))]
+    web = [one for one in chosen if not one.has_corpus]
+    return {one.retriever: import_module(RETRIEVERS["web"]).open_snapshot(one).describe() for one in web}
 
 
 def find_passages(settings: config.Retrieval, corpus: Sequence[Passage]) -> Sequence[Passage]:
-    """Every passage that a search can have returned: the corpus, or what a web retriever's snapshot holds."""
-    return corpus if settings.has_corpus else web.open_snapshot(settings).passages()
+    """Return every passage that a search can have found: the corpus, or what a web retriever's snapshot holds."""
+    return corpus if settings.has_corpus else import_module(RETRIEVERS["web"]).open_snapshot(settings).passages()

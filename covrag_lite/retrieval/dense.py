@@ -1,4 +1,4 @@
-"""Search by meaning: unit vectors of an encoder, exact products, one block of the corpus after the other."""
+"""Dense retrieval: an encoder's unit vectors, compared by exact dot products, one block of the corpus at a time."""
 
 import hashlib
 import os
@@ -18,13 +18,13 @@ from covrag_lite.runs.progress import track
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-BLOCK = 10_000  # texts encoded together: what a kill loses at most
-SHOWN = 1000  # texts from which on their encoding has a bar
-SCORES = 10_000_000  # products held at once: about 200 MB with what sorting them takes, whatever the size of the corpus
+BLOCK = 10_000  # texts encoded together, the most that a killed run loses
+SHOWN = 1000  # texts from which on encoding them shows a progress bar
+SCORES = 10_000_000  # held at once: about 200 MB with what sorting takes, however large the corpus
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
-    """Encode the passages, or read their vectors from an earlier run; the search returns the k nearest."""
+    """Encode the passages, or read their vectors from the cache; the search returns the k nearest."""
     network = load_encoder(weights.find_encoder(settings.encoder))
     vectors = embed([f"{p.title} {p.text}" for p in passages], settings.encoder)
 
@@ -38,7 +38,7 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
 
 
 def nearest(queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int = SCORES) -> np.ndarray:
-    """For each query the rows of the k largest products, largest first."""
+    """Return for each query the rows of the k largest dot products, largest first."""
     best = np.empty((len(queries), 0), np.float32)
     rows = np.empty((len(queries), 0), int)
     size = max(1, at_once // len(queries))
@@ -54,54 +54,50 @@ def nearest(queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int = SCO
 
 
 def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
-    """The texts as unit vectors, one row each; computed once for these texts and this encoder, then read from disk."""
+    """Return the texts' unit vectors, a row each: computed once for these texts and this encoder, then mapped."""
     key = hashlib.sha256("\0".join([weights.hash_encoder(encoder), *texts]).encode()).hexdigest()[:16]
     file = weights.CACHE / "embeddings" / f"{key}.npy"
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists():
         network = load_encoder(weights.find_encoder(encoder))
         if len(texts) <= BLOCK:
-            write(file, encode(texts, network))
+            show = len(texts) > SHOWN
+            write(file, network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=show))
         else:
             encode_blocks(texts, network, file)
     return np.load(file, mmap_mode="r")
 
 
-def encode(texts: Sequence[str], network: "SentenceTransformer", shown: bool = True) -> np.ndarray:
-    """The texts' unit vectors; sentence-transformers sorts them by length, so that a batch needs little padding."""
-    shown = shown and len(texts) > SHOWN
-    return network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=shown)
-
-
 def encode_blocks(texts: Sequence[str], network: "SentenceTransformer", file: Path) -> None:
-    """Encode many texts block by block into one file; a run that was killed goes on behind the last whole block."""
+    """Encode many texts block by block into one file; a killed run goes on behind the last whole block."""
     folder = file.with_suffix("")
     starts = range(0, len(texts), BLOCK)
     folder.mkdir(exist_ok=True)
     parts = [folder / f"{start}.npy" for start in starts]
     left = [(start, part) for start, part in zip(starts, parts) if not part.exists()]
     for start, part in track(left, "encode", "block", total=len(parts), done=len(parts) - len(left)):
-        write(part, encode(texts[start : start + BLOCK], network, shown=False))
+        block = list(texts[start : start + BLOCK])
+        write(part, network.encode_document(block, normalize_embeddings=True, show_progress_bar=False))
     width = np.load(parts[0], mmap_mode="r").shape[1]
-    making = file.with_suffix(f".{os.getpid()}.npy")
-    whole = np.lib.format.open_memmap(making, "w+", np.float32, (len(texts), width))
+    unfinished = file.with_suffix(f".{os.getpid()}.npy")
+    whole = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(texts), width))
     for start, part in zip(starts, parts):
         whole[start : start + BLOCK] = np.load(part)
     whole.flush()
-    making.rename(file)
+    unfinished.rename(file)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def write(file: Path, vectors: np.ndarray) -> None:
     """Write vectors, whole or not at all."""
-    making = file.with_suffix(f".{os.getpid()}.npy")
-    np.save(making, vectors)
-    making.rename(file)
+    unfinished = file.with_suffix(f".{os.getpid()}.npy")
+    np.save(unfinished, vectors)
+    unfinished.rename(file)
 
 
 @cache
 def load_encoder(folder: Path) -> "SentenceTransformer":
-    """The encoder with the pooling and prompts that its folder describes; a plain transformer gets mean pooling."""
+    """Load an encoder with its folder's pooling and prompts; a plain transformer gets mean pooling."""
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(folder), model_kwargs={"use_safetensors": True})

@@ -1,8 +1,10 @@
-"""A corpus as a table of LanceDB: connected to by its address, filled in a stream, checked against the corpus's hash.
+"""The retriever `engine`: full-text search in LanceDB, whose index is a folder, an object store or a cluster.
 
-`engine` calls `open_index`. Each batch is one commit and batches come in the corpus's order, so a build that was
-killed goes on behind the last whole batch. The passages themselves stay with the corpus: the table holds the stems of
-each, as BM25 sees them, and its row.
+The address follows the name: "engine" alone keeps one folder a corpus in the cache; engine:<folder>,
+engine:s3://bucket/folder and engine:https://host/database name another place. The table holds each passage's row and
+its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is 1.2, not 1.5, and lengths are
+kept in a byte). LanceDB is the one compiled engine that installs as a wheel and has one client from a folder to a
+cluster; results/speed-engines compares others.
 """
 
 import contextlib
@@ -11,13 +13,16 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from covrag_lite import config
 from covrag_lite.data import digest
-from covrag_lite.records import Passage
+from covrag_lite.engine import weights
+from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import bm25
 from covrag_lite.runs.progress import track
 
@@ -26,68 +31,128 @@ if TYPE_CHECKING:
     from lancedb.table import Table
 
 PACKAGE = "lancedb==0.40.0"
-BATCH = 10_000  # passages in a commit: what a kill loses at most
-# Object stores, where any number of machines read one copy, and the environment variables that hold their keys.
+DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
+THREADS = 8  # queries in flight
+BATCH = 10_000  # passages per commit, the most that a killed build loses
+# Object stores, and the environment variables that hold their keys.
 STORES = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_SERVICE_ACCOUNT",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-CLUSTERS = ("http", "https", "db")
-SECONDS = 60  # without an answer, after which a request is repeated
+CLUSTERS = ("http", "https")
+SECONDS = 60  # timeout of a request
 RETRIES = 4
-INDEX_HOURS = 12  # that a cluster may take to index
+INDEX_HOURS = 12  # timeout of a cluster's indexing
 REFUSED = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized|Forbidden")
 MISSING = re.compile(r"\b404\b|NoSuchBucket|NoSuchContainer")
 SILENT = re.compile(r"connect|error sending request|timed? ?out|dns|lookup", re.IGNORECASE)
 
 
 class EngineError(RuntimeError):
-    """The engine cannot be reached, refuses us, or holds something else; what was indexed before is not lost."""
+    """LanceDB cannot be reached, refuses the key, or holds another index; batches that were committed are kept."""
+
+
+def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
+    """Open the index, built or completed first where needed; the search returns the k passages that score highest."""
+    address = find_address(passages, settings)
+    table = open_index(address, passages)
+
+    def search_one(stems: Sequence[str]) -> list[Passage]:
+        with one_sentence(address):
+            return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
+
+    def search(queries: Sequence[str]) -> list[list[Passage]]:
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(search_one, bm25.tokenise(queries) if queries else []))
+
+    return search
+
+
+def find_address(passages: Sequence[Passage], settings: config.Retrieval) -> str:
+    """Return the address in the retriever's name, a folder's from the project's root; the corpus's cache if none."""
+    given = settings.retriever.partition(":")[2]
+    if "://" in given:
+        return given
+    folder = config.resolve(given) if given else weights.CACHE / "engine" / bm25.key_of(passages)
+    with one_sentence(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return str(folder)
+
+
+def find_rows(table: "Table", words: str, k: int) -> list[int]:
+    """Find the k rows that score highest, ties by the row; the first rows fill up where too few hold a word."""
+    hits: list[tuple[float, int]] = []
+    depth = max(DEPTH, 2 * k)
+    while words:
+        hits = query_table(table, words, depth)
+        if len(hits) < depth or hits[k - 1][0] < hits[-1][0]:  # all that tie with the k-th are among them
+            break
+        depth *= 8
+    rows = [row for _, row in hits[:k]]
+    others = (row for row in range(2 * k) if row not in rows)
+    return rows + [next(others) for _ in range(k - len(rows))]
+
+
+def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int]]:
+    """Return so many hits as (minus the score, row), sorted."""
+    from lancedb.query import MatchQuery
+
+    query = table.search(MatchQuery(words, "words"), query_type="fts")
+    hits = query.select(["row", "_score"]).limit(depth).to_arrow()
+    scores = (-round(score, 4) for score in hits["_score"].to_pylist())  # the order of a sum changes its last bit
+    return sorted(zip(scores, hits["row"].to_pylist()))
 
 
 def open_index(address: str, passages: Sequence[Passage]) -> "Table":
-    """The index of these passages at this address: built where it is not there, completed where it is half built."""
+    """Open these passages' index: built where there is none, completed where a build was killed."""
+    import pyarrow as pa
+
     base = connect(address)
-    with alone(address), reaching(address):
+    with locked(address), one_sentence(address):
         check_corpus(base, address, passages)
-        table = base.create_table("passages", schema=schema(), exist_ok=True)
-        fill(table, passages)
+        schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
+        table = base.create_table("passages", schema=schema, exist_ok=True)
+        add_passages(table, passages)
         n_rows = table.count_rows()
         if n_rows != len(passages):
             raise EngineError(
                 f"the index at {address} has {n_rows:,} rows for {len(passages):,} passages, as if two processes had "
                 f"built it at once; delete it and run again"
             )
-        make_searchable(table)
+        index_words(table)
     return table
 
 
 def connect(address: str) -> "DBConnection":
-    """The database at a folder, in an object store or in a cluster; keys come from the environment alone."""
+    """Connect to the database at an address; keys come from the environment alone."""
     if importlib.util.find_spec("lancedb") is None:
         raise ImportError(f"the retriever 'engine' needs LanceDB: pip install {PACKAGE}")
     import lancedb
 
     parts = urlsplit(address)
+    if parts.username or parts.password or parts.query:
+        raise ValueError("the engine's address must hold no key, because manifests keep it; set it in the environment")
     if parts.scheme and parts.scheme not in (*STORES, *CLUSTERS):
         raise ValueError(
-            f"engine_address {address!r} is not known; give a folder, {', '.join(f'{s}://…' for s in STORES)} "
-            f"(an object store), or https://host/database (a LanceDB cluster)"
+            f"the engine's address {address!r} is not known; give engine:<folder>, "
+            f"{', '.join(f'engine:{scheme}://…' for scheme in STORES)} (an object store), or "
+            f"engine:https://host/database (a LanceDB cluster)"
         )
-    if parts.username or parts.password or parts.query:
-        raise ValueError("engine_address must hold no key, because manifests keep it; keys come from the environment")
-    with reaching(address):
-        if parts.scheme not in CLUSTERS:
-            return lancedb.connect(address, storage_options=patience() if parts.scheme else None)
+    with one_sentence(address):
+        if not parts.scheme:
+            return lancedb.connect(address)
+        if parts.scheme in STORES:
+            timeouts = {"connect_timeout": f"{SECONDS // 6}s", "timeout": f"{SECONDS}s"}
+            retries = {"client_max_retries": f"{RETRIES}", "client_retry_timeout": f"{SECONDS}"}
+            return lancedb.connect(address, storage_options=timeouts | retries)
         key = os.environ.get("LANCEDB_API_KEY")
         if not key:
             raise EngineError(f"the cluster at {address} needs a key in the environment variable LANCEDB_API_KEY")
-        is_cloud = parts.scheme == "db"
         return lancedb.connect(
-            address if is_cloud else f"db://{parts.path.strip('/') or 'covrag_lite'}",
+            f"db://{parts.path.strip('/') or 'covrag_lite'}",
             api_key=key,
-            host_override=None if is_cloud else f"{parts.scheme}://{parts.netloc}",
+            host_override=f"{parts.scheme}://{parts.netloc}",
             client_config={
                 "retry_config": {"retries": RETRIES, "connect_retries": RETRIES, "read_retries": RETRIES},
                 "timeout_config": {"connect_timeout": SECONDS / 6, "read_timeout": SECONDS},
@@ -95,80 +160,59 @@ def connect(address: str) -> "DBConnection":
         )
 
 
-def patience() -> dict[str, str]:
-    """How long an object store is waited for, and how often asked."""
-    return {
-        "connect_timeout": f"{SECONDS // 6}s",
-        "timeout": f"{SECONDS}s",
-        "client_max_retries": f"{RETRIES}",
-        "client_retry_timeout": f"{SECONDS}",
-    }
-
-
 @contextlib.contextmanager
-def reaching(address: str | Path) -> Iterator[None]:
-    """The engine's long messages as one sentence each."""
+def one_sentence(address: str | Path) -> Iterator[None]:
+    """Turn LanceDB's long messages into one sentence each: what happened, and what to do."""
     try:
         yield
     except EngineError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
-        raise EngineError(describe(str(address), error)) from None
-
-
-def describe(address: str, error: Exception) -> str:
-    """What happened, and what to do."""
-    said = " ".join(str(error).split())
-    status = getattr(error, "status_code", None)
-    if status in (401, 403) or REFUSED.search(said):
-        keys = STORES.get(urlsplit(address).scheme, "LANCEDB_API_KEY")
-        return f"the engine at {address} refused the key; set the environment's {keys} to one that it knows"
-    if status == 404 or MISSING.search(said):
-        return f"there is no bucket or database at {address}; make it first, or correct engine_address"
-    if urlsplit(address).scheme and SILENT.search(said):
-        return f"no engine answers at {address}; check engine_address and the network (what was indexed before is kept)"
-    return f"the engine at {address} failed: {said[:200]}"
+        said = " ".join(str(error).split())
+        scheme = urlsplit(str(address)).scheme
+        sentence = f"the engine at {address} failed: {said[:200]}"
+        if REFUSED.search(said):
+            keys = STORES.get(scheme, "LANCEDB_API_KEY")
+            sentence = f"the engine at {address} refused the key; set the environment's {keys} to one that it knows"
+        elif MISSING.search(said):
+            sentence = f"there is no bucket or database at {address}; make it first, or correct the address"
+        elif scheme and SILENT.search(said):
+            sentence = f"no engine answers at {address}; check it and the network (what was indexed before is kept)"
+        raise EngineError(sentence) from None
 
 
 @contextlib.contextmanager
-def alone(address: str) -> Iterator[None]:
-    """Only one process at a time builds an index in a folder; a cluster has no lock, so its rows are counted."""
+def locked(address: str) -> Iterator[None]:
+    """Let one process at a time build in a folder; elsewhere there is no lock, so that the rows are counted."""
     if urlsplit(address).scheme:
         yield
         return
     with open(Path(address) / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # let go by the system when a process is killed
+        fcntl.flock(file, fcntl.LOCK_EX)  # released by the system when a process is killed
         yield
 
 
-def schema() -> object:
-    """A row of the corpus and its stems, split by blanks."""
-    import pyarrow as pa
-
-    return pa.schema([("row", pa.int64()), ("words", pa.string())])
-
-
 def check_corpus(base: "DBConnection", address: str, passages: Sequence[Passage]) -> None:
-    """Stop where the address holds the index of another corpus, or of other stems; note ours where it holds none."""
+    """Stop where the address holds the index of another corpus or of other stems; note ours where it holds none."""
     import pyarrow as pa
 
     ours = {"corpus": digest(passages), "stems": bm25.name_stems()}
-    empty = pa.schema([(name, pa.string()) for name in ours])
-    about = base.create_table("about", schema=empty, exist_ok=True)
+    schema = pa.schema([(name, pa.string()) for name in ours])
+    about = base.create_table("about", schema=schema, exist_ok=True)
     if about.count_rows() == 0:
-        about.add(pa.Table.from_pylist([ours], schema=empty))
+        about.add(pa.Table.from_pylist([ours], schema=schema))
         return
     known = about.search().limit(1).to_list()[0]
     for name, value in ours.items():
         if known[name] != value:
             raise EngineError(
                 f"the index at {address} is of another corpus or of other stems ({name} {known[name]!r}, here "
-                f"{value!r}); give another engine_address, or delete that index"
+                f"{value!r}); give another address, or delete that index"
             )
 
 
-def fill(table: "Table", passages: Sequence[Passage]) -> None:
-    """Add the passages that the table does not hold yet."""
+def add_passages(table: "Table", passages: Sequence[Passage]) -> None:
+    """Add the passages that the table lacks; batches are committed in the corpus's order."""
     import pyarrow as pa
 
     done = table.count_rows()
@@ -177,16 +221,15 @@ def fill(table: "Table", passages: Sequence[Passage]) -> None:
     for start in track(starts, "index", "batch", total=n_done + len(starts), done=n_done):
         block = passages[start : start + BATCH]
         words = [" ".join(stems) for stems in bm25.tokenise(f"{p.title} {p.text}" for p in block)]
-        rows = range(start, start + len(block))
-        table.add(pa.table({"row": list(rows), "words": words}, schema=table.schema))
+        table.add(pa.table({"row": list(range(start, start + len(block))), "words": words}, schema=table.schema))
 
 
-def make_searchable(table: "Table") -> None:
-    """Index the stems where they are not indexed, or not all of them."""
+def index_words(table: "Table") -> None:
+    """Index the stems as they are, where some of them are not indexed yet."""
     from lancedb.index import FTS
 
-    made = {index.name: index for index in table.list_indices()}
-    if "words_idx" in made and table.index_stats("words_idx").num_unindexed_rows == 0:
+    indexed = {index.name for index in table.list_indices()}
+    if "words_idx" in indexed and table.index_stats("words_idx").num_unindexed_rows == 0:
         return
     as_they_are = FTS(
         base_tokenizer="whitespace",

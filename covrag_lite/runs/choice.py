@@ -1,12 +1,19 @@
-"""Which recorded run is shown for a configuration: notebooks/table2 opens with it, notebooks/browse looks into it."""
+"""Which recorded run is shown for a configuration, and in what two runs differ."""
 
+import json
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 
 from covrag_lite import config
 from covrag_lite.runs.recorded import Recorded, backbone, find
-from covrag_lite.tables.reproduction import changed_parameters
 
+# Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
+IMMATERIAL = set(
+    "device adapters systems free_every retrievers live snapshot evaluator entailment learners tune n_learnt "
+    "n_validated n_rewarded n_rewrites neighbours related_systems n_related batch_tokens requests".split()
+)
+CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging, config.Related)
 # Parameters in which a recorded run may differ and still be of the same model and data: a run may ask some of its
 # questions, and who judges its answers changes none of them.
 OTHERWISE_ALIKE = {"n_questions", *(f.name for f in fields(config.Judging))}
@@ -29,6 +36,18 @@ def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2"
     return runs[wanted]
 
 
+def find_largest(*systems: str, root: Path = config.ROOT) -> Recorded:
+    """The recorded run of these systems over the most of the world's test questions."""
+    runs = []
+    for run in find(root):
+        asked, ran = run.config.data, run.manifest["parameters"]["systems"]
+        if run.has_predictions and set(systems) <= set(ran) and (asked.data, asked.split) == ("world", "test"):
+            runs.append(run)
+    if not runs:
+        raise FileNotFoundError(f"no run of {', '.join(systems)} over the world is recorded in {root / 'results'}")
+    return max(runs, key=lambda run: run.n)
+
+
 def tell(run: Recorded | None, root: Path = config.ROOT) -> str:
     """A sentence on what was recorded, where and when."""
     if run is None:
@@ -40,3 +59,40 @@ def tell(run: Recorded | None, root: Path = config.ROOT) -> str:
         f"{run.folder.relative_to(root)}: {backbone(run)} on {run.n} questions of {data}, "
         f"recorded on {machine} at {manifest['commit'][:7]} in {manifest['wall_seconds']:.0f} s"
     )
+
+
+def changed(now: dict, recorded: dict) -> list[str]:
+    """What differs between two runs' manifests of all that can change a number."""
+    differs = changed_parameters(*(config.from_manifest(one["parameters"]) for one in (now, recorded)))
+    differs += changed_adapters(now.get("adapters"), recorded.get("adapters"))
+    for name in ("model_sha256", "encoder_sha256"):
+        if now.get(name) != recorded.get(name):
+            differs.append(f"the weights of the {name.partition('_')[0]}")
+    if now.get("snapshots") != recorded.get("snapshots"):
+        differs.append("the frozen results of the web")
+    return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
+
+
+def changed_parameters(now: config.Config, recorded: config.Config, but: Collection[str] = ()) -> list[str]:
+    """The parameters that can change a number and differ, each with its two values; `but` names some to pass over."""
+    a, b = (json.loads(json.dumps(one.flat())) for one in (now, recorded))
+    differs = []
+    for concern in CONCERNS:
+        for name in [f.name for f in fields(concern) if f.name not in IMMATERIAL and f.name not in but]:
+            if a[name] != b[name] and not same_sets(name, a, b):
+                differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
+    return differs
+
+
+def same_sets(name: str, a: dict, b: dict) -> bool:
+    """Do both name the same sets, one of them as "all"? Whether the questions are the same, their hash tells."""
+    return name == "datasets" and list(config.ALL) in (a[name], b[name])
+
+
+def changed_adapters(now: dict | None, recorded: dict | None) -> list[str]:
+    """Adapters, by their hash; of two tables' runs only those that both used can be compared."""
+    if now is None or recorded is None:
+        return []
+    shared = sorted(now.keys() & recorded.keys())
+    differs = [f"the adapter {name}" for name in shared if now[name] != recorded[name]]
+    return differs + (["having adapters"] if bool(now) != bool(recorded) else [])

@@ -3,35 +3,31 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from covrag_lite.config import Config
+from covrag_lite.engine.interface import Engine
 from covrag_lite.method import closed_book, rag
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import peak_memory
 from covrag_lite.systems import find_system
-from covrag_lite.completion import keys_of
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.endpoint import Endpoint
-    from covrag_lite.engine.local import LanguageModel
+from covrag_lite.task_model import keys_of
 
 
-def estimate(config: Config, asked: Sequence[str], model: "LanguageModel | Endpoint", journal: Journal) -> str:
+def estimate(config: Config, asked: Sequence[str], model: Engine, journal: Journal) -> str:
     """What a table costs at most whose first answers have these prompts, from one answer outside the journal."""
     limit = config.model.max_answer_tokens
     left = sum(key not in journal for key in keys_of("answer", asked, limit, model).values())
     if not left:
         return f"first answers to all {len(asked)} questions are journaled: only what is missing after them is computed"
-    getattr(model, "quick_network", None)  # loading is not answering
     # A GPU takes hardly longer for a batch than for one answer; an endpoint may cost money.
     sample = asked[: 32 if model.device == "cuda" else 1]
-    before = Counter(used_by(model))
+    model.batches(sample, limit)  # loads the weights, which is not answering
+    before = Counter(model.used)
     start = time.perf_counter()
-    model.generate(sample, limit)
+    model.complete(sample, limit)
     each = (time.perf_counter() - start) / len(sample)
     times = left * count_answers(config)
-    tokens = {name: times * (used_by(model)[name] - before[name]) / len(sample) for name in used_by(model)}
+    tokens = {name: times * (model.used[name] - before[name]) / len(sample) for name in model.used}
     return (
         f"{left} of {len(asked)} questions to do: at most {tell_time(times * each)} ({each:.1f} s an answer here, less "
         f"in full batches), {tell_tokens(tokens, model)}; {peak_memory():.1f} GB of memory so far"
@@ -52,17 +48,12 @@ def count_answers(config: Config) -> int:
     return total
 
 
-def tell_spent(model: "LanguageModel | Endpoint", seconds: float) -> str:
+def tell_spent(model: Engine, seconds: float) -> str:
     """What this process has used for a table that took so long."""
-    used = used_by(model)
+    used = model.used
     if not used["requests"]:
         return f"cost: {tell_time(seconds)}, no text: all were journaled"
     return f"cost: {tell_time(seconds)}, {used['requests']} texts, {tell_tokens(used, model)}"
-
-
-def used_by(model: "LanguageModel | Endpoint") -> Counter:
-    """What a model has counted, with all its adapters; nothing where it does not count."""
-    return getattr(model, "used", None) or Counter()
 
 
 def tell_time(seconds: float) -> str:
@@ -70,7 +61,7 @@ def tell_time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def tell_tokens(used: Mapping[str, float], model: "LanguageModel | Endpoint") -> str:
+def tell_tokens(used: Mapping[str, float], model: Engine) -> str:
     """Tokens read and written, and what they cost where ENDPOINT_PRICES gives the server's prices."""
     read, written = used.get("prompt_tokens", 0), used.get("completion_tokens", 0)
     said = f"{read:,.0f} tokens read and {written:,.0f} written"

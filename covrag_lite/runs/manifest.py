@@ -12,6 +12,7 @@ from pathlib import Path
 
 from covrag_lite.config import ROOT, Config
 from covrag_lite.data import digest
+from covrag_lite.engine.interface import Engine
 from covrag_lite.systems import find_system
 
 PACKAGES = (
@@ -20,17 +21,18 @@ PACKAGES = (
 )
 
 
-def build_manifest(config: Config, model: object, seconds: float, **data: Sequence) -> dict:
+def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
-    uses_engine = "engine" in (config.retrieval.retriever, *config.retrieval.retrievers)
+    named = (config.retrieval.retriever, *config.retrieval.retrievers)
+    uses_engine = any(name.partition(":")[0] == "engine" for name in named)
     packages = (*PACKAGES, "lancedb") if uses_engine else PACKAGES
     return {
         **find_commit(),
         "parameters": config.flat(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
-        "model_sha256": model.base.weights_hash,
-        "weights": describe_weights(getattr(model.base, "weights", None)),
+        "model_sha256": model.weights_hash,
+        "weights": describe_weights(model.weights),
         "adapters": hash_adapters(config, model),
         "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
         "hardware": {
@@ -39,7 +41,7 @@ def build_manifest(config: Config, model: object, seconds: float, **data: Sequen
             "gpu": sys.modules["torch"].cuda.get_device_name() if model.device == "cuda" else None,
         },
         "wall_seconds": round(seconds, 1),
-        "used": dict(getattr(model, "used", {})),
+        "used": dict(model.used),
         "peak_memory_gb": round(peak_memory(), 2),
     }
 
@@ -67,7 +69,7 @@ def git(*words: str) -> str:
     return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
 
 
-def hash_adapters(config: Config, model: object) -> dict[str, str]:
+def hash_adapters(config: Config, model: Engine) -> dict[str, str]:
     """The adapters that the configured systems ran with, by the hash of their weights."""
     wanted = {adapter for name in config.chain.systems for adapter in find_system(name).adapters}
     views = {name: model.with_adapter(name) for name in sorted(wanted)}

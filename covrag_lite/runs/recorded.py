@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import pandas as pd
-
 from covrag_lite import config
-from covrag_lite.data import digest, kind_of, load_passages, load_questions
+from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions
 from covrag_lite.records import Passage, Prediction
 from covrag_lite.retrieval import describe_snapshots, find_passages
@@ -31,8 +29,8 @@ class Recorded:
     root: Path = config.ROOT  # of the project that it lies in
 
     def file(self, end: str) -> Path:
-        """One of the run's files."""
-        return self.folder / f"{self.table}.{end}"
+        """One of the run's files; a retriever's name may hold an address."""
+        return self.folder / f"{self.table}.{end.replace('/', '_')}"
 
     @property
     def has_predictions(self) -> bool:
@@ -106,35 +104,6 @@ def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
     return replace(prediction, backbone=run.config.model.model)
 
 
-def load_searches(run: Recorded) -> dict[str, list[Prediction]]:
-    """Table 6's predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
-
-    Where the data is not at hand, they have what came of them instead of the data's texts.
-    """
-    parts = {name: f"{name}." for name in run.config.retrieval.retrievers}
-    try:
-        return score_searches(run)
-    except FileNotFoundError as error:
-        if error.filename or not all(run.file(f"{part}outcomes.csv.gz").exists() for part in parts.values()):
-            raise
-    return {name: load_part(run, part) for name, part in parts.items()}
-
-
-def score_searches(run: Recorded) -> dict[str, list[Prediction]]:
-    """Table 6's predictions by their retriever, with the questions and passages put back."""
-    asked = run.config
-    every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
-    questions = [one for one in load_questions(asked) if one.dataset in asked.retrieval.retrieval_datasets]
-    check_data(run, questions=questions, every=every, passages=passages)
-    made = {}
-    for name in asked.retrieval.retrievers:
-        settings = replace(asked.retrieval, retriever=name)
-        check_snapshot(run, settings)
-        file = run.file(f"{name}.predictions.jsonl.gz")
-        made[name] = load_predictions(file, every, find_passages(settings, passages), asked.model.model)
-    return made
-
-
 def check_snapshot(run: Recorded, settings: config.Retrieval) -> None:
     """An error where a web retriever's frozen results are not at hand, or no longer those that the run was made on."""
     for name, now in describe_snapshots(settings, [settings.retriever]).items():
@@ -158,62 +127,9 @@ def check_data(run: Recorded, **data: Sequence) -> None:
             )
 
 
-def is_current(run: Recorded) -> bool:
-    """Are the questions of the run's configuration still those that it asked?"""
-    asked = run.config
-    known = {*config.ALL, *kind_of(asked).sets(asked, asked.data.split)}
-    if not set(asked.data.datasets) <= known:
-        return False
-    return digest(load_questions(asked)) == run.manifest["data"]["questions"]["sha256"]
-
-
-def listing(root: Path = config.ROOT) -> pd.DataFrame:
-    """The recorded runs: what was run on what, and how long it took."""
-    rows = []
-    for run in find(root):
-        hardware = run.manifest["hardware"]
-        rows.append(
-            {
-                "folder": str(run.folder.relative_to(root)),
-                "table": run.table,
-                "backbone": backbone(run),
-                "questions": run.n,
-                "machine": hardware["gpu"] or hardware["machine"],
-                "commit": run.manifest["commit"][:7],
-                "seconds": run.manifest["wall_seconds"],
-            }
-        )
-    return pd.DataFrame(rows)
-
-
 def backbone(run: Recorded) -> str:
     """The model's name, with its precision where that is not 4 bits and its layout where that is not the paper's."""
     asked = run.config.model
     weights = {"nf4": "", "none": ", unquantised"}.get(asked.quantize, f", {asked.quantize}")
     layout = "" if asked.layout == "paper" else f", {asked.layout} layout"
     return asked.short + weights + layout
-
-
-def largest(*systems: str, root: Path = config.ROOT) -> dict[str, Recorded]:
-    """Of each backbone the recorded run of these systems on the world's test questions that has the most of them."""
-    best: dict[str, Recorded] = {}
-    for run in find(root):
-        asked = run.config.data
-        ran = set(run.manifest["parameters"]["systems"])
-        if not run.has_predictions or not set(systems) <= ran or (asked.data, asked.split) != ("world", "test"):
-            continue
-        name = backbone(run)
-        if (name not in best or run.n > best[name].n) and is_current(run):
-            best[name] = run
-    return best
-
-
-def load_largest(
-    *systems: str, otherwise: tuple[config.Config, Sequence[Prediction]]
-) -> tuple[str, config.Config, Sequence[Prediction]]:
-    """Name, parameters and predictions of the largest recorded run of these systems; others where there is none yet."""
-    runs = largest(*systems).values()
-    if not runs:
-        return "this run, as none is recorded", *otherwise
-    run = max(runs, key=lambda one: one.n)
-    return run.folder.name, run.config, load(run)

@@ -1,1 +1,95 @@
-"""What came out, beside the paper's numbers and beside recorded runs: tables, notes and pictures."""
+"""Tables and figures, one module each: `build` gives rows, notes, facts and a picture of what was recorded."""
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TABLES = {  # made from one recorded run each: build(load(run), run)
+    "table2": "covrag_lite.tables.table2",
+    "table3": "covrag_lite.tables.table3",
+    "table4": "covrag_lite.tables.table4",
+    "table5": "covrag_lite.tables.table5",
+    "table6": "covrag_lite.tables.table6",
+    "sigma": "covrag_lite.tables.sigma",
+    "related": "covrag_lite.related.table",
+}
+FIGURES = {  # made from several records, or from none: build(basis)
+    "seeds": "covrag_lite.tables.seeds",
+    "figure4": "covrag_lite.tables.figure4",
+    "world": "covrag_lite.tables.world",
+    "speed": "benchmarks.report",
+}
+Plot = Callable[[Path], "Figure"]  # draws into a file
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure, ready to be shown and saved."""
+
+    name: str
+    rows: pd.DataFrame  # the long form, one value a row
+    parts: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # as people read it, by heading
+    notes: Sequence[str] = ()  # what must stand under it
+    facts: Mapping[str, str] = field(default_factory=dict)  # numbers that prose may use, as it writes them
+    plot: Plot | None = None
+    other_plots: Mapping[str, Plot] = field(default_factory=dict)  # by the ends of their files
+    other_files: Mapping[str, str] = field(default_factory=dict)  # texts by the ends of their files
+    digits: int | None = 2  # of the CSV file's values; None writes them as they are
+
+    @property
+    def plots(self) -> dict[str, Plot]:
+        """Every picture by the end of its file."""
+        return ({"png": self.plot} if self.plot else {}) | dict(self.other_plots)
+
+    @property
+    def text(self) -> str:
+        """Parts and notes as Markdown."""
+        texts = [f"{heading}\n\n{to_markdown(part)}" for heading, part in self.parts.items()]
+        return "\n\n".join([*texts, "\n".join(f"- {line}" for line in self.notes)]) + "\n"
+
+    def part(self, words: str) -> pd.DataFrame:
+        """The first part whose heading has these words."""
+        return next(part for heading, part in self.parts.items() if words in heading)
+
+    def save(self, folder: Path, draw: bool = True) -> str:
+        """Write `<name>.csv`, `.md`, `.facts.json` and, to draw, `.png`; returns the Markdown text."""
+        folder.mkdir(parents=True, exist_ok=True)
+        texts, form = dict(self.other_files), None if self.digits is None else f"%.{self.digits}f"
+        if len(self.rows):
+            texts["csv"] = self.rows.to_csv(index=False, float_format=form, lineterminator="\n")
+        if self.parts:
+            texts["md"] = self.text
+        if self.facts:
+            texts["facts.json"] = json.dumps(dict(self.facts), indent=0, ensure_ascii=False) + "\n"
+        for end, text in texts.items():
+            (folder / f"{self.name}.{end}").write_text(text)
+        for end, plot in self.plots.items() if draw else ():
+            plot(folder / f"{self.name}.{end}")
+        return self.text
+
+
+def find_table(name: str) -> ModuleType:
+    """The module that builds a table or figure."""
+    known = TABLES | FIGURES
+    if name not in known:
+        raise ValueError(f"table {name!r} is not known; use one of {', '.join(known)}")
+    return importlib.import_module(known[name])
+
+
+def to_markdown(frame: pd.DataFrame) -> str:
+    """A frame as an aligned Markdown table."""
+    cells = [[str(name) for name in frame.columns]]
+    cells += [[str(value) for value in row] for row in frame.itertuples(index=False)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])

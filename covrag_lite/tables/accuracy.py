@@ -1,17 +1,23 @@
-"""Accuracy tables (the paper's Tables 2 and 4): long tables, paired comparisons, and what must stand under them.
+"""Accuracy in % (the paper's Tables 2 and 4): long and wide tables, paired comparisons, notes and facts.
 
-Everything is made from the tidy frame of `outcomes.to_frame`; percentages throughout, as in the paper.
+Everything is made from the tidy frame of `outcomes.to_frame`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
+from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import SYSTEMS, palette
-from covrag_lite.tables import paper
+from covrag_lite.tables import Plot, Table, paper, pictures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # How a set is called where people read it.
 NAMES = {
@@ -154,7 +160,7 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
 
 def title(table: str, config: Config, long: pd.DataFrame, sample: pd.DataFrame | None = None) -> str:
     """What stands over the picture of an accuracy table, or of a recorded one with a sample answered live on it."""
-    data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
+    data = name_data(config)
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == "paper" else f", {config.model.layout} layout,"
     name = f"{told}: {config.model.short}{layout} on {data}"
@@ -163,17 +169,26 @@ def title(table: str, config: Config, long: pd.DataFrame, sample: pd.DataFrame |
     return f"{name}\nbars: recorded, n = {tell_sizes(long)}; circles: a sample, live, n = {tell_sizes(sample)}"
 
 
+def name_data(config: Config) -> str:
+    """How a title calls the data."""
+    return "the embedded world" if config.data.data == "world" else Path(config.data.data).name
+
+
 def tell_sizes(long: pd.DataFrame) -> str:
     """How many questions the sets of an accuracy table have."""
     sizes = long[long.dataset != "average"].n
     return f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
 
 
-def save_table(folder: Path, table: str, long: pd.DataFrame, comparison: pd.DataFrame, lines: Sequence[str]) -> str:
-    """Write `<table>.csv` and, readable, `<table>.md`; returns the latter's text."""
+def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str], plot: Plot | None = None) -> Table:
+    """An accuracy table with its paired comparisons and picture; `facts` are further ones."""
+    long, comparison = accuracy_table(frame, name), compare(frame)
     parts = {f"Accuracy in %, {metric}: {legend(long)}": wide(long, metric).reset_index() for metric in metrics.METRICS}
     parts["Paired comparisons on the same questions"] = comparison
-    return write_table(folder, table, long, parts, lines)
+    told = facts_of_accuracy(frame, long) | facts_of_comparisons(comparison) | facts
+    return Table(
+        name, long, parts, notes(frame), told, plot or partial(plot_accuracy, long, title(name, run.config, long))
+    )
 
 
 def legend(long: pd.DataFrame) -> str:
@@ -181,24 +196,66 @@ def legend(long: pd.DataFrame) -> str:
     return "ours [95 % interval]" + (" (the paper)" if long.paper.notna().any() else "")
 
 
-def write_table(
-    folder: Path, table: str, long: pd.DataFrame, parts: dict[str, pd.DataFrame], lines: Sequence[str], digits: int = 2
-) -> str:
-    """Write the long table as CSV, and its parts with their headings and notes as Markdown; returns the latter."""
-    folder.mkdir(parents=True, exist_ok=True)
-    long.to_csv(folder / f"{table}.csv", index=False, float_format=f"%.{digits}f", lineterminator="\n")
-    texts = [f"{heading}\n\n{to_markdown(part)}" for heading, part in parts.items()]
-    texts.append("\n".join(f"- {line}" for line in lines))
-    text = "\n\n".join(texts) + "\n"
-    (folder / f"{table}.md").write_text(text)
-    return text
+def minus(text: str) -> str:
+    """A number with a proper minus sign."""
+    return text.replace("-", "−")
 
 
-def to_markdown(frame: pd.DataFrame) -> str:
-    """A frame as an aligned Markdown table."""
-    cells = [[str(name) for name in frame.columns]]
-    cells += [[str(value) for value in row] for row in frame.itertuples(index=False)]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
+def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
+    """Every system's accuracy, set by set and on average, and how often it finds a gold passage."""
+    made = {}
+    for row in long[long.metric == "normalised"].itertuples():
+        name = f"{row.system} {row.dataset}"
+        made |= {
+            name: f"{row.value:.1f}",
+            f"{name} interval": f"[{row.low:.0f}–{row.high:.0f}]",
+            f"{name} n": str(row.n),
+        }
+    for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last:
+        made[f"{system} gold"] = f"{100 * found.mean():.1f}"
+    return made
+
+
+def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
+    """Systems two by two."""
+    made = {}
+    for row in comparison[comparison.metric == "normalised"].to_dict("records"):
+        name = row["comparison"]
+        made |= {f"{name} points": row["difference"].lstrip("+-"), f"{name} interval": minus(row["95 % interval"])}
+        made |= {f"{name} p": row["McNemar p"], f"{name} gained": str(row["gained"]), f"{name} lost": str(row["lost"])}
+    return made
+
+
+def plot_accuracy(
+    long: pd.DataFrame,
+    title: str,
+    path: Path,
+    metric: str | None = "normalised",
+    sample: pd.DataFrame | None = None,
+) -> "Figure":
+    """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric.
+
+    The values of a `sample` of the same questions, answered live, are circles on the bars.
+    """
+    plt, sns = pictures.style()
+    rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
+    rows = rows.set_index("dataset", drop=False)
+    rows["dataset"] = [name_of(dataset).replace(" ", "\n") for dataset in rows.dataset]
+    colours = {system: palette().get(system, pictures.OTHER) for system in rows.system.unique()}
+    figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
+    sns.barplot(rows, x="dataset", y="value", hue="system", palette=colours, errorbar=None, ax=axes)
+    live = {} if sample is None else sample[sample.metric == metric].set_index(["system", "dataset"]).value
+    for bars, (system, group) in zip(axes.containers, rows.groupby("system", sort=False)):
+        middle = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+        pictures.draw_intervals(axes, middle, group)
+        axes.plot(middle, group.paper.astype(float), ms=7, zorder=3, **pictures.DIAMOND)
+        axes.plot(middle, [live.get((system, dataset)) for dataset in group.index], ms=9, zorder=4, **pictures.CIRCLE)
+    if sample is not None:
+        axes.plot([], [], ms=9, label="a sample, live", **pictures.CIRCLE | {"clip_on": True})
+    if rows.paper.notna().any():
+        axes.plot([], [], ms=7, label=pictures.THE_PAPER, **pictures.DIAMOND)
+    label = f"accuracy, {metric} (%)" if metric else "share (%)"
+    axes.set(xlabel="", ylabel=label, ylim=(0, 100))
+    axes.set_title(title, pad=None if sample is None else 14)  # room for circles at 100 %
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return pictures.save_picture(figure, path)

@@ -1,14 +1,12 @@
-"""What CoV-RAG gains, by what makes a question fail: a trap of the world, broken wording, two hops, or nothing.
-
-Called by notebooks/table2 and table5 and by `check`.
-"""
+"""Why answers are wrong and what CoV-RAG gains: by kind of failure, by class of error, and beside perfect parts."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.tables.accuracy import format_difference
+from covrag_lite.tables import verifier
+from covrag_lite.tables.accuracy import count_changes, format_difference, minus
 
 FAILURES = ("all", "none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop")
 
@@ -53,3 +51,71 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
             }
         )
     return pd.DataFrame(made)
+
+
+def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """A row a counterfactual: how many questions would be answered rightly, or find an answer, in %."""
+    rows = frame[(frame.system == system) & frame.normalised.notna()]
+    first, last = rows.first_normalised.astype(bool), rows.normalised.astype(bool)
+    found, again = rows.found_first.astype(bool), rows.found_last.astype(bool)
+    cases = {
+        "answer: never revise": first,
+        "answer: as it is": last,
+        "answer: perfect judge, the better of two answers": first | last,
+        "answer: perfect reader of the first passages": first | found,
+        "answer: perfect reader of the last passages": last | again,
+        "answer: perfect judge and reader": first | last | found | again,
+        "answer: where the first passages hold one": first[found],
+        "answer: where they hold none": first[~found],
+        "answer: second one, where only the last passages hold one": last[again & ~found],
+        "passages: first": found,
+        "passages: last": again,
+        "passages: perfect choice between the two": found | again,
+    }
+    made = []
+    for name, values in cases.items():
+        low, high = metrics.wilson(int(values.sum()), len(values))
+        share = 100 * values.mean() if len(values) else float("nan")
+        made.append((name, len(values), share, 100 * low, 100 * high))
+    return pd.DataFrame(made, columns=["case", "n", "value", "low", "high"]).round(1)
+
+
+def error_classes(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """Why answers are wrong: a row a class, which together are all wrong answers; shares of these in %."""
+    rows = frame[(frame.system == system) & frame.normalised.notna()]
+    wrong = rows[~rows.normalised.astype(bool)]
+    found, again = wrong.found_first.astype(bool), wrong.found_last.astype(bool)
+    classes = {
+        "misread": again,  # the passages it answered from hold an answer
+        "searched away": found & ~again,  # only the first passages held one
+        "not found, trusted": ~found & ~again & ~wrong.revised,
+        "not found twice": ~found & ~again & wrong.revised,
+    }
+    counts = {name: int(values.sum()) for name, values in classes.items()}
+    made = [(name, n, 100 * n / max(1, len(wrong))) for name, n in counts.items()]
+    return pd.DataFrame(made, columns=["class", "n", "share"]).round(1)
+
+
+def count_found(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[int, int]:
+    """How many questions find an answer only after the revision, and how many only before it."""
+    rows = frame[(frame.system == system) & frame.normalised.notna()]
+    gained, lost, _ = metrics.mcnemar(rows.found_first.astype(bool).tolist(), rows.found_last.astype(bool).tolist())
+    return gained, lost
+
+
+def facts(frame: pd.DataFrame) -> dict[str, str]:
+    """Of every system that verifies: its judge, what its revisions did, and what bounds it."""
+    made = {}
+    for system, rows in frame[frame.verdicts > 0].groupby("system"):
+        made |= verifier.facts(frame, system)
+        counts = (*count_changes(rows), *count_found(frame, system))
+        words = ("revised", "helped", "hurt", "found anew", "found no more")
+        made |= {f"{system} {word}": str(n) for word, n in zip(words, counts)}
+        for row in failure_table(frame, system).to_dict("records"):
+            name = f"{system} kind {row.pop('questions')}"
+            made |= {f"{name} {column.removeprefix('95 % ')}": minus(str(value)) for column, value in row.items()}
+        for row in bounds(frame, system).itertuples():
+            made[f"{system} {row.case.replace(':', '')}"] = f"{row.value:.1f}"
+        for name, n, share in error_classes(frame, system).itertuples(index=False):
+            made |= {f"{system} {name} n": str(n), f"{system} {name} share": f"{share:.1f}"}
+    return made

@@ -1,15 +1,15 @@
 """Figure 4: accuracy, the judge and what the method gains, against the size of the backbone.
 
-Made from Table 2 of results/real/<backbone>/seed-<n>; notebooks/figure4.ipynb and `check` call it. How many parameters
-a backbone has stands in backbones.toml. Questions are what is resampled: the intervals tell of other questions, the
-spread between seeds of other trainings. Beside them, as a control, RAG trained for longer, where it was recorded
-(results/real/<backbone>/longer-<epochs>): CoV-RAG takes more steps than RAG, because it learns to verify as well.
+Made from Table 2 of results/real/<backbone>/seed-<n>. How many parameters a backbone has stands in backbones.toml.
+Questions are what is resampled: the intervals tell of other questions, the spread between seeds of other trainings.
+Beside them, as a control, RAG trained for longer, where it was recorded (results/real/<backbone>/longer-<epochs>):
+CoV-RAG takes more steps than RAG, because it learns to verify as well.
 """
 
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,9 @@ from covrag_lite import config, metrics
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, find_under, load_or_outcomes
 from covrag_lite.systems import palette
-from covrag_lite.tables import verifier
-from covrag_lite.tables.pictures import DARK, OTHER, save_picture
+from covrag_lite.tables import Table, verifier
+from covrag_lite.tables.accuracy import minus
+from covrag_lite.tables.pictures import DARK, OTHER, save_picture, style
 from covrag_lite.tables.seeds import MEAN
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REAL = Path("results", "real")
-PLACE = REAL / "sizes"  # where prose about the figure lies: sizes.claims.md
 SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # the first may be missing
 GAINS = {"its first round": "CoV-RAG-S", "RAG trained": "RAG trained"}  # what CoV-RAG is compared with
 # What may tell right answers from wrong ones: the verifier's expected correctness, the answer's likelihood, both ranks.
@@ -60,47 +60,52 @@ def load_backbones() -> dict[str, dict]:
 def count_parameters(backbone: str) -> int:
     """How many parameters a backbone has."""
     if backbone not in load_backbones():
-        raise ValueError(f"{REAL / backbone}: add the backbone and its number of parameters to report/backbones.toml")
+        raise ValueError(
+            f"{REAL / backbone}: add the backbone and its number of parameters to covrag_lite/tables/backbones.toml"
+        )
     return load_backbones()[backbone]["parameters"]
 
 
 def load(root: Path = config.ROOT) -> Sizes:
     """The recorded runs on real questions; the data need not be at hand."""
-    runs = find(root) | find(root, "longer")
-    return gather({place: load_or_outcomes(run) for place, run in runs.items()})
+    return gather({place: load_or_outcomes(run) for place, run in find(root).items()})
 
 
-def find(root: Path, kind: str = "seed") -> dict[Path, Recorded]:
-    """The recorded runs that the figure is made from, or those of the control, "longer", by their place."""
+def find(root: Path, *kinds: str) -> dict[Path, Recorded]:
+    """The recorded runs that the figure is made from, by their place; of some kinds only, "seed" or "longer"."""
     runs = {run.folder.relative_to(root) / run.table: run for run in find_under(root / REAL, root)}
-    return {place: run for place, run in runs.items() if is_of_figure(place, kind)}
+    return {place: run for place, run in runs.items() if kind_of(place) in (kinds or ("seed", "longer"))}
 
 
-def is_of_figure(place: Path, kind: str = "seed") -> bool:
-    """Is this results/real/<backbone>/seed-<n>/table2, or of the other kind?"""
-    return place.match(str(REAL / "*" / f"{kind}-*" / "table2"))
+def kind_of(place: Path) -> str:
+    """Of results/real/<backbone>/<kind>-<number>/table2 the kind; else nothing."""
+    return place.parent.name.partition("-")[0] if place.match(str(REAL / "*" / "*-*" / "table2")) else ""
 
 
 def gather(bases: Mapping[Path, object]) -> Sizes:
     """Of all predictions by their place those that the figure is made from; all must have asked the same questions."""
-    found = {}
+    found: dict[str, dict[str, dict[str, pd.DataFrame]]] = {"seed": {}, "longer": {}}
     for place, predictions in bases.items():
-        if is_of_figure(place):
+        kind, number = kind_of(place), place.parent.name.partition("-")[2]
+        if kind in found:
             frame = to_frame(predictions)
-            if set(SYSTEMS[1:]) <= set(frame.system):
-                seed = place.parent.name.removeprefix("seed-")
-                found.setdefault(place.parent.parent.name, {})[seed] = frame
-    longer = {}
-    for place, predictions in bases.items():
-        if is_of_figure(place, "longer") and place.parent.parent.name in found:
-            epochs = place.parent.name.removeprefix("longer-")
-            longer.setdefault(place.parent.parent.name, {})[epochs] = to_frame(predictions)
-    asked = {}
-    for name, frames in found.items():
-        asked[name] = {frozenset(frame.id) for frame in (*frames.values(), *longer.get(name, {}).values())}
-    if len(set().union(*asked.values())) > 1:
-        raise ValueError(f"the runs of {', '.join(asked)} asked different questions; Figure 4 needs the same ones")
-    return Sizes({name: found[name] for name in sorted(found, key=count_parameters)}, longer)
+            if kind == "longer" or set(SYSTEMS[1:]) <= set(frame.system):
+                found[kind].setdefault(place.parent.parent.name, {})[number] = frame
+    seeds, longer = found["seed"], {name: found["longer"].get(name, {}) for name in found["seed"]}
+    asked = {frozenset(frame.id) for name in seeds for frame in (*seeds[name].values(), *longer[name].values())}
+    if len(asked) > 1:
+        raise ValueError(f"the runs of {', '.join(seeds)} asked different questions; Figure 4 needs the same ones")
+    return Sizes({name: seeds[name] for name in sorted(seeds, key=count_parameters)}, longer)
+
+
+def build(sizes: Sizes) -> Table:
+    """The figure, and every mean over seeds as facts, a backbone told by its millions of parameters."""
+    long, facts = size_table(sizes), {}
+    for row in long[long.seed == MEAN].itertuples():
+        name = f"{row.parameters / 1e6:.0f}M {row.what} {row.measure}"
+        value, _, interval = format_cell(row).partition(" ")
+        facts |= {name: minus(value), f"{name} interval": minus(interval), f"{name} n": str(row.n)}
+    return Table("figure4", long, facts=facts, plot=partial(plot, long), digits=3)
 
 
 def size_table(sizes: Sizes) -> pd.DataFrame:
@@ -172,7 +177,7 @@ def _shared(judged: Mapping[str, pd.DataFrame]) -> list[str]:
 def describe(root: Path = config.ROOT) -> pd.DataFrame:
     """What each backbone is: what a user would take, which weights were run, and how often."""
     by_backbone: dict[str, list[Recorded]] = {}
-    for run in find(root).values():
+    for run in find(root, "seed").values():
         by_backbone.setdefault(run.folder.parent.name, []).append(run)
     rows = []
     for name in sorted(by_backbone, key=count_parameters):
@@ -229,19 +234,9 @@ def tell(long: pd.DataFrame) -> list[str]:
     return made
 
 
-def save(folder: Path, long: pd.DataFrame) -> "Figure":
-    """Write `figure4.csv` and the picture, `figure4.png`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    long.to_csv(folder / "figure4.csv", index=False, float_format="%.3f", lineterminator="\n")
-    return plot(long, folder / "figure4.png")
-
-
 def plot(long: pd.DataFrame, path: Path) -> "Figure":
     """A panel a measure: the mean of the seeds with its interval against the number of parameters, each seed a dot."""
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
-    sns.set_theme(style="whitegrid", context="talk", font_scale=0.8)
+    plt, _ = style(0.8)
     figure, panels = plt.subplots(1, len(PANELS), figsize=(18, 6.6), layout="constrained")
     for axes, (measure, label) in zip(panels, PANELS.items()):
         rows = long[long.measure == measure]

@@ -1,11 +1,11 @@
 """What several training seeds of one backbone agree on: the same tables' comparisons, seed by seed and on average.
 
-Made by `python -m covrag_lite.replication` and, for recorded runs, by `check`. Questions are what is resampled: the
-intervals tell of other questions, the spread between seeds of other trainings.
+Questions are what is resampled: intervals tell of other questions, the spread between seeds of other trainings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,8 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables import verifier
+from covrag_lite.tables import Table, verifier
+from covrag_lite.tables.accuracy import minus
 from covrag_lite.tables.table5 import CHAINS, cut
 
 PAIRS = (
@@ -36,6 +36,11 @@ class Seeds:
     table2: Mapping[str, Sequence[Prediction]]
     table5: Mapping[str, Sequence[Prediction]]
 
+    @cached_property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Table 2's predictions as frames."""
+        return {seed: to_frame(made) for seed, made in self.table2.items()}
+
 
 def gather(bases: Mapping[Path, object]) -> dict[Path, Seeds]:
     """Predictions by <folder>/seed-<n>/<table>, as one for each folder that holds Table 2 of at least two seeds."""
@@ -46,6 +51,47 @@ def gather(bases: Mapping[Path, object]) -> dict[Path, Seeds]:
             tables_of = found.setdefault(place.parent.parent, {"table2": {}, "table5": {}})
             tables_of[place.name][seed] = predictions
     return {folder: Seeds(**by_table) for folder, by_table in found.items() if len(by_table["table2"]) > 1}
+
+
+def build(seeds: Seeds) -> Table:
+    """The seeds beside each other."""
+    long = comparisons(seeds)
+    shown = pd.DataFrame(
+        {
+            "what": long.what,
+            "seed": long.seed,
+            "n": long.n,
+            "difference": [f"{value:+.1f}" for value in long.value],
+            "95 % interval": [f"[{low:+.1f}, {high:+.1f}]" for low, high in zip(long.low, long.high)],
+            "gained": long.gained.astype(object).fillna(""),
+            "lost": long.lost.astype(object).fillna(""),
+            "McNemar p": ["" if pd.isna(p) else f"{p:.3f}" for p in long.p],
+        }
+    )
+    shares, judged, alike = accuracies(seeds), judges(seeds), unrevised(seeds)
+    parts = {
+        "Accuracy in %, normalised, all questions together": shares.reset_index(),
+        "Comparisons on the same questions, in points": shown,
+        "CoV-RAG's judge": judged,
+    }
+    if len(alike):
+        parts["Right first answers above wrong ones by the chance that no question is revised"] = alike
+    return Table("seeds", long, parts, facts=facts(shares, shown, judged, alike))
+
+
+def facts(shares: pd.DataFrame, shown: pd.DataFrame, judged: pd.DataFrame, alike: pd.DataFrame) -> dict[str, str]:
+    """Accuracies, comparisons and the judge, seed by seed and on average."""
+    made = {f"{system} {name}": f"{value:.1f}" for system, row in shares.iterrows() for name, value in row.items()}
+    for row in shown.to_dict("records"):
+        name = f"{row['what'].replace(':', '')} {row['seed']}"
+        made |= {f"{name} points": minus(row["difference"]), f"{name} n": str(row["n"])}
+        made[f"{name} interval"] = minus(row["95 % interval"])
+        if row["seed"] != MEAN:
+            made |= {f"{name} {end}": str(row[end]) for end in ("gained", "lost")} | {f"{name} p": row["McNemar p"]}
+    for row in judged.to_dict("records"):
+        name = f"judge {row.pop('questions')} {row.pop('seed')}"
+        made |= {f"{name} {column}": str(value) for column, value in row.items()}
+    return made | {f"{row.system} {row.seed} unrevised AUROC": row.AUROC for row in alike.itertuples()}
 
 
 def comparisons(seeds: Seeds) -> pd.DataFrame:
@@ -65,7 +111,7 @@ def comparisons(seeds: Seeds) -> pd.DataFrame:
 
 def compared(seeds: Seeds) -> Iterator[tuple[str, dict[str, tuple[pd.Series, pd.Series]]]]:
     """What is compared, and for each seed both sides as a value a question."""
-    frames = {seed: to_frame(made) for seed, made in seeds.table2.items()}
+    frames = seeds.frames
     for pair in PAIRS:
         by_seed = {seed: sides(frame, pair, "normalised") for seed, frame in frames.items()}
         if all(by_seed.values()):
@@ -104,9 +150,8 @@ def own_sides(frame: pd.DataFrame, first: str, last: str, system: str = "CoV-RAG
 
 def accuracies(seeds: Seeds) -> pd.DataFrame:
     """Every system's accuracy by seed, over all questions together, their mean, and how far the seeds lie apart."""
-    frames = {seed: to_frame(made) for seed, made in seeds.table2.items()}
     columns = {}
-    for seed, frame in frames.items():
+    for seed, frame in seeds.frames.items():
         known = frame[frame.normalised.notna()]
         columns[f"seed {seed}"] = 100 * known.groupby("system", sort=False).normalised.apply(lambda one: one.mean())
     table = pd.DataFrame(columns).astype(float)
@@ -116,8 +161,7 @@ def accuracies(seeds: Seeds) -> pd.DataFrame:
 def judges(seeds: Seeds) -> pd.DataFrame:
     """CoV-RAG's judge by seed and set."""
     made = []
-    for seed, predictions in seeds.table2.items():
-        frame = to_frame(predictions)
+    for seed, frame in seeds.frames.items():
         for groups in (verifier.by_form, verifier.by_set):
             table = verifier.judge_table(frame, groups=groups)
             made.append(table[~table.questions.isin(verifier.FORMS[1:])].assign(seed=seed))
@@ -140,29 +184,3 @@ def unrevised(seeds: Seeds) -> pd.DataFrame:
                 area = metrics.auroc(values, pd.Series([bool(right[one]) for one in known]))
                 rows.append((system, seed, len(known), "{:.2f} [{:.2f}, {:.2f}]".format(*area)))
     return pd.DataFrame(rows, columns=["system", "seed", "n", "AUROC"])
-
-
-def save(folder: Path, seeds: Seeds) -> str:
-    """Write seeds.csv and, readable, seeds.md; returns the latter's text."""
-    long = comparisons(seeds)
-    shown = pd.DataFrame(
-        {
-            "what": long.what,
-            "seed": long.seed,
-            "n": long.n,
-            "difference": [f"{value:+.1f}" for value in long.value],
-            "95 % interval": [f"[{low:+.1f}, {high:+.1f}]" for low, high in zip(long.low, long.high)],
-            "gained": long.gained.astype(object).fillna(""),
-            "lost": long.lost.astype(object).fillna(""),
-            "McNemar p": ["" if pd.isna(p) else f"{p:.3f}" for p in long.p],
-        }
-    )
-    parts = {
-        "Accuracy in %, normalised, all questions together": accuracies(seeds).reset_index(),
-        "Comparisons on the same questions, in points": shown,
-        "CoV-RAG's judge": judges(seeds),
-    }
-    alike = unrevised(seeds)
-    if len(alike):
-        parts["Right first answers above wrong ones by the chance that no question is revised"] = alike
-    return tables.write_table(folder, "seeds", long, parts, [])

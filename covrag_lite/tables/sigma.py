@@ -7,7 +7,6 @@ on other questions than it is scored on, and stands beside "never" and "revised 
 
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,8 @@ from covrag_lite.method import by_fitted_thresholds, keep_likelier
 from covrag_lite.records import Prediction
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import outcome_of
+from covrag_lite.runs.recorded import Recorded, load_or_outcomes
+from covrag_lite.tables import Table
 
 # What must lie below one of these; the first of each lets everything pass.
 SCORES = (1.01, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -28,6 +29,8 @@ FAMILIES = {  # settings of `by_fitted_thresholds`: reference, correctness, like
     "expected scores and likelihood": list(product(SCORES, SCORES, LIKELIHOODS)),
 }
 FITTED = "expected scores and likelihood"
+
+load = load_or_outcomes
 
 
 def fit(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame | None:
@@ -40,9 +43,9 @@ def fit(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame | Non
     return rules
 
 
-def save_rules(folder: Path, rules: pd.DataFrame) -> None:
-    """Write what each rule gives."""
-    rules.to_csv(folder / "sigma.csv", index=False, lineterminator="\n")
+def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
+    """What each rule for σ gives on validation questions."""
+    return Table("sigma", cross_validate_sigma(predictions)[1], digits=None)
 
 
 def cross_validate_sigma(predictions: Sequence[Prediction], folds: int = 5) -> tuple[dict, pd.DataFrame]:

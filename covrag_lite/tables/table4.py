@@ -1,7 +1,4 @@
-"""Table 4: where to revise (Section 4.3 of the paper), and what a rewriter does to the search.
-
-Pure functions over predictions, called by notebooks/table4.ipynb and by `check`.
-"""
+"""Table 4: where to revise (Section 4.3 of the paper), and what a rewriter does to the search."""
 
 from collections.abc import Sequence
 
@@ -9,6 +6,38 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.records import Passage, Prediction, Question, Search
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import Recorded, load_or_outcomes
+from covrag_lite.tables import Table, accuracy, failures
+
+POSITIONS = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")  # no revision, one before retrieval, one after the answer
+
+load = load_or_outcomes
+
+
+def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
+    """Table 4."""
+    frame = to_frame(predictions)
+    return accuracy.build("table4", frame, run, failures.facts(frame) | facts(predictions))
+
+
+def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
+    """What a rewriter before retrieval does to the questions."""
+    made = {}
+    for system in rewriting_systems(predictions):
+        own = [p for p in predictions if p.system == system]
+        changed = [p.question for p in own if p.rounds[0].query != p.question.question]
+        made[f"{system} rewritten"] = str(len(changed))
+        made[f"{system} rewritten broken wording"] = str(sum("+" in question.kind for question in changed))
+        counts = off_question(predictions, system)
+        if counts:
+            made[f"{system} off the question"] = str(counts[0])
+    return made
+
+
+def rewriting_systems(predictions: Sequence[Prediction]) -> list[str]:
+    """The systems that rewrite the question before they search."""
+    return list(dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")))
 
 
 def retrieved(predictions: Sequence[Prediction], search: Search) -> pd.DataFrame:
@@ -48,7 +77,7 @@ def off_question(predictions: Sequence[Prediction], system: str) -> tuple[int, i
 def describe_rewriting(predictions: Sequence[Prediction]) -> list[str]:
     """A sentence for each system that rewrites first, on the rewrites that failed."""
     lines = []
-    for system in dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")):
+    for system in rewriting_systems(predictions):
         counts = off_question(predictions, system)
         if counts:
             lines.append(f"{system}: {counts[0]} of {counts[1]} rewritten questions share no long word with theirs")

@@ -1,11 +1,10 @@
-"""Table 5: what the chain and the revision are worth (Section 4.3 of the paper), and rules that it does not have.
-
-Pure functions over predictions, called by notebooks/table5.ipynb and, for recorded predictions, by `check`.
-"""
+"""Table 5: what the chain and the revision are worth (Section 4.3 of the paper), and rules that it does not have."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -13,13 +12,55 @@ from covrag_lite import metrics
 from covrag_lite.method import by_thresholds, keep_likelier
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import outcome_of, to_frame
-from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables import paper
-from covrag_lite.tables.failures import failure_table
+from covrag_lite.runs.recorded import Recorded, load_or_outcomes
+from covrag_lite.systems import palette
+from covrag_lite.tables import Table, accuracy, failures, paper, pictures
 from covrag_lite.tables.verifier import judge_table
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
+CONTROL = "CoV-RAG shuffled"  # searches with another question's revision
+FREE = tuple(f"{name} free" for name in CHAINS)  # verdicts that run free, for the format rate
+MAX_ROUNDS = 3  # one more than the paper's, for rules that choose among answers
 RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
+
+load = load_or_outcomes
+
+
+def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
+    """Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
+    long, rules, gains = chain_table(predictions), policies(predictions), gains_of(predictions)
+    parts = {
+        f"Shares in %: {accuracy.legend(long)}": accuracy.wide(long, None).reset_index(),
+        "The judge beside the majority, the wording alone and the answer's likelihood": judges_of(predictions),
+        "What to do with a second answer": rules,
+    }
+    if len(gains) > 2:  # real questions do not say what makes them fail
+        parts["What CoV-RAG gains, by what makes a question fail"] = gains
+    plot = partial(accuracy.plot_accuracy, long, accuracy.title("table5", run.config, long), metric=None)
+    told = facts(to_frame(predictions), long, rules)
+    return Table("table5", long, parts, chain_notes(predictions), told, plot)
+
+
+def facts(frame: pd.DataFrame, long: pd.DataFrame, rules: pd.DataFrame) -> dict[str, str]:
+    """Table 5, what each rule does with a second answer, and of all rounds what an accuracy table tells."""
+    answers = accuracy.accuracy_table(frame[frame.system.isin(palette())], "table2")
+    made = accuracy.facts_of_accuracy(frame, answers) | accuracy.facts_of_comparisons(accuracy.compare(frame))
+    made |= failures.facts(frame)
+    for row in long.itertuples():
+        name = f"{row.system} {row.metric}"
+        interval = accuracy.minus(f"[{row.low:.1f}, {row.high:.1f}]")
+        made |= {name: f"{row.value:.1f}", f"{name} interval": interval, f"{name} n": str(row.n)}
+    for row in rules.itertuples():
+        name = row.rule.partition(":")[0]
+        made |= {
+            f"{name} accuracy": f"{row.accuracy:.1f}",
+            f"{name} helped": str(row.helped),
+            f"{name} hurt": str(row.hurt),
+        }
+    return made
 
 
 def cut(prediction: Prediction, max_rounds: int) -> Prediction:
@@ -52,7 +93,7 @@ def chain_table(predictions: Sequence[Prediction]) -> pd.DataFrame:
         for metric, n, *shares in _chain_cells(own, free):
             percents = [100 * share for share in shares]
             rows.append(("table5", "all", system, own.backbone.iloc[0], metric, n, *percents, known.get(metric)))
-    return pd.DataFrame(rows, columns=tables.COLUMNS)
+    return pd.DataFrame(rows, columns=accuracy.COLUMNS)
 
 
 def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> list[tuple]:
@@ -110,7 +151,7 @@ def policies(predictions: Sequence[Prediction], system: str = "CoV-RAG") -> pd.D
     """What to do with a second answer: one row a rule, all applied to the same predictions."""
     scored = [p for p in predictions if outcome_of(p).normalised is not None]
     own = [p for p in scored if p.system == system]
-    control = [p for p in scored if p.system == "CoV-RAG shuffled"]
+    control = [p for p in scored if p.system == CONTROL]
     depths = [2, 3] if any(len(p.rounds) >= 3 for p in own) else [2]  # what was run
     rows = [_policy("never revise", own, take_last(1), 1)]
     for rounds in depths:
@@ -198,23 +239,20 @@ def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
 
 def gains_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
     """What CoV-RAG's second answers gain over its first ones, by what makes a question fail."""
-    return failure_table(to_frame([cut(p, 2) for p in predictions]))
+    return failures.failure_table(to_frame([cut(p, 2) for p in predictions]))
 
 
-def save_chain(
-    folder: Path,
-    long: pd.DataFrame,
-    rules: pd.DataFrame,
-    judged: pd.DataFrame,
-    gains: pd.DataFrame,
-    lines: Sequence[str],
-) -> str:
-    """Write Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
-    parts = {
-        f"Shares in %: {tables.legend(long)}": tables.wide(long, None).reset_index(),
-        "The judge beside the majority, the wording alone and the answer's likelihood": judged,
-        "What to do with a second answer": rules,
-    }
-    if len(gains) > 2:  # real questions do not say what makes them fail
-        parts["What CoV-RAG gains, by what makes a question fail"] = gains
-    return tables.write_table(folder, "table5", long, parts, lines)
+def plot_reliability(curve: pd.DataFrame, title: str, path: Path) -> "Figure":
+    """How often answers are right against the correctness that the verifier expects; the dots' size tells how many."""
+    plt, sns = pictures.style(0.8)
+    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    axes.plot([0, 100], [0, 100], color=pictures.OTHER, ls="--", lw=1.5, label="what it expects is what happens")
+    pictures.draw_intervals(axes, curve.expected.tolist(), curve)
+    sizes = 40 + 400 * curve.n / curve.n.sum()
+    axes.scatter(curve.expected, curve.value, sizes, color=palette()["CoV-RAG"], zorder=3)
+    for row in curve.itertuples():
+        axes.annotate(f"n = {row.n}", (row.expected, row.value), xytext=(12, -4), textcoords="offset points")
+    axes.set(title=title, xlim=(-2, 102), ylim=(-2, 102))
+    axes.set(xlabel="expected correctness (%)", ylabel="answers that are right (%)")
+    axes.legend(loc="upper left", frameon=False)
+    return pictures.save_picture(figure, path)

@@ -1,25 +1,106 @@
 """Table 6: what each retriever finds at first and after a revision, beside the paper's search engines.
 
-Made from the tidy frame of `outcomes.to_frame` with a column `retriever`; notebooks/table6.ipynb calls it twice, for
-CoV-RAG's revisions and for the clean wordings, which are the best revisions there could be.
+Made twice: for CoV-RAG's revisions, and without a model for the clean wordings, the best revisions there could be.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config, Retrieval
+from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
-from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables import paper
+from covrag_lite.retrieval import find_passages
+from covrag_lite.runs.outcomes import load_predictions, to_frame
+from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part
+from covrag_lite.systems import palette
+from covrag_lite.tables import Table, accuracy, paper, pictures
+from covrag_lite.tables.accuracy import minus
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds, as far as the data has them
 MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must hold: the frame's columns that tell it
 REVISIONS = ("CoV-RAG", "clean wording, without a model")  # who put the question anew
 ITERATIONS = ("single iteration", "multi iteration")  # what first and last mean for CoV-RAG
 WORDINGS = ("as asked", "clean wording")  # and without a model
+Searches = Mapping[str, Sequence[Prediction]]  # predictions by their retriever
+
+
+def load(run: Recorded) -> Searches:
+    """Predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
+
+    Where the data is not at hand, they have what came of them instead of the data's texts.
+    """
+    parts = {name: f"{name}." for name in run.config.retrieval.retrievers}
+    try:
+        return score_searches(run)
+    except FileNotFoundError as error:
+        if error.filename or not all(run.file(f"{part}outcomes.csv.gz").exists() for part in parts.values()):
+            raise
+    return {name: load_part(run, part) for name, part in parts.items()}
+
+
+def score_searches(run: Recorded) -> Searches:
+    """Predictions by their retriever, with the questions and passages put back."""
+    asked = run.config
+    every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
+    check_data(run, questions=choose_questions(asked), every=every, passages=passages)
+    made = {}
+    for name in asked.retrieval.retrievers:
+        settings = replace(asked.retrieval, retriever=name)
+        check_snapshot(run, settings)
+        file = run.file(f"{name}.predictions.jsonl.gz")
+        made[name] = load_predictions(file, every, find_passages(settings, passages), asked.model.model)
+    return made
+
+
+def choose_questions(config: Config) -> list[Question]:
+    """The questions that CoV-RAG answers."""
+    chosen = [one for one in load_questions(config) if one.dataset in SETS]
+    if not chosen:
+        raise ValueError(f"the data has none of the sets {', '.join(SETS)}, which Table 6 is about")
+    return chosen
+
+
+def build(searches: Searches, run: Recorded) -> Table:
+    """Table 6 and its pictures, with the part that is searched without a model."""
+    frame = join_retrievers(searches)
+    own, without = (frame[frame.system == system] for system in ("CoV-RAG", "clean wording"))
+    revised, clean = retrieval_table(own), retrieval_table(without)
+    parts, lines = {}, []
+    for name, table, words in ((REVISIONS[0], revised, ITERATIONS), (REVISIONS[1], clean, WORDINGS)):
+        for measure in MEASURES:
+            if (table.measure == measure).any():
+                heading = f"Share of questions whose top k holds the {measure}, in % [95 % interval]; revision: {name}"
+                parts[heading] = wide(table, measure, words)
+    for retriever, part in own.groupby("retriever", sort=False):
+        lines += [f"{retriever}, {line}" for line in accuracy.notes(part)]
+    title = f"Table 6: CoV-RAG, {run.config.model.short}, on {accuracy.name_data(run.config)}"
+    plots = [partial(plot_retrieval, revised, title, ITERATIONS)]
+    plots.append(partial(plot_retrieval, clean, "As asked and in clean wording, no model", WORDINGS))
+    rows = pd.concat(
+        [table.assign(revision=name) for name, table in zip(REVISIONS, (revised, clean))], ignore_index=True
+    )
+    return Table("table6", rows, parts, lines, facts(revised), plots[0], {"clean.png": plots[1]}, digits=3)
+
+
+def facts(revised: pd.DataFrame) -> dict[str, str]:
+    """What each retriever found before and after CoV-RAG's revision."""
+    made = {}
+    for row in revised.dropna(subset="n").itertuples():
+        name = f"{row.retriever} {row.questions} {row.measure}"
+        made |= {f"{name} n": f"{row.n:.0f}", f"{name} before": f"{row.first:.1f}", f"{name} after": f"{row.last:.1f}"}
+        made[f"{name} delta"] = minus(f"{row.delta:+.1f}")
+        made[f"{name} interval"] = minus(f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]")
+    return made
 
 
 def list_found(question: Question, searches: Mapping[str, Search]) -> pd.DataFrame:
@@ -44,7 +125,7 @@ def search_twice(questions: Sequence[Question], search: Search) -> list[Predicti
     return made
 
 
-def join_retrievers(searches: Mapping[str, Sequence[Prediction]]) -> pd.DataFrame:
+def join_retrievers(searches: Searches) -> pd.DataFrame:
     """Predictions by their retriever as one frame; of pages of the web none is known to be gold."""
     frames = []
     for name, made in searches.items():
@@ -64,7 +145,7 @@ def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
     for measure, column in MEASURES.items():
         known = frame[f"{column}_first"].notna()
         for group, chosen in groups.items():
-            about = {"measure": measure, "questions": tables.name_of(group)}
+            about = {"measure": measure, "questions": accuracy.name_of(group)}
             for retriever, part in frame[known & chosen].groupby("retriever", sort=False):
                 first, last = part[f"{column}_first"].astype(bool), part[f"{column}_last"].astype(bool)
                 rows.append(about | {"retriever": retriever} | _before_and_after(first.tolist(), last.tolist()))
@@ -129,32 +210,37 @@ def _shares(rows: pd.DataFrame, column: str, form: str) -> list[str]:
     return made
 
 
-def join(revised: pd.DataFrame, clean: pd.DataFrame) -> pd.DataFrame:
-    """Both parts as one long table."""
-    parts = [table.assign(revision=name) for name, table in zip(REVISIONS, (revised, clean))]
-    return pd.concat(parts, ignore_index=True)
+def plot_retrieval(
+    long: pd.DataFrame, title: str, names: tuple[str, str], path: Path, measure: str = "answer"
+) -> "Figure":
+    """A panel a group of questions, two bars a retriever; the paper's search engines are diamonds of their own."""
+    plt, sns = pictures.style(0.8)
+    rows = long[long.measure == measure]
+    groups = rows.questions.unique()
+    height = -(-len(groups) // 4)
+    figure, panels = plt.subplots(
+        height, 4, figsize=(16, 4.6 * height), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axes in panels.flat[len(groups) :]:
+        axes.remove()
+    for axes, group in zip(panels.flat, groups):
+        part = rows[rows.questions == group].reset_index(drop=True)
+        _draw_panel(axes, part, names)
+        axes.set(title=f"{group}, n = {part.n.min():.0f}", ylim=(0, 105))
+        axes.set_xticks(part.index, part.retriever, rotation=45, ha="right", rotation_mode="anchor")
+        axes.grid(axis="x", visible=False)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.suptitle(title)
+    figure.supylabel(f"{measure} in the top k (%)")
+    return pictures.save_picture(figure, path)
 
 
-def notes(frame: pd.DataFrame) -> list[str]:
-    """What must stand under the table, retriever by retriever."""
-    lines = []
-    for retriever, part in frame.groupby("retriever", sort=False):
-        lines += [f"{retriever}, {line}" for line in tables.notes(part)]
-    return lines
-
-
-def title(config: Config) -> str:
-    """What stands over the picture."""
-    data = "the embedded world" if config.data.data == "world" else Path(config.data.data).name
-    return f"Table 6: CoV-RAG, {config.model.short}, on {data}"
-
-
-def save(folder: Path, revised: pd.DataFrame, clean: pd.DataFrame, lines: Sequence[str]) -> str:
-    """Write `table6.csv` and, readable, `table6.md`: CoV-RAG's revisions, then the clean wordings."""
-    parts = {}
-    for name, table, words in ((REVISIONS[0], revised, ITERATIONS), (REVISIONS[1], clean, WORDINGS)):
-        for measure in MEASURES:
-            if (table.measure == measure).any():
-                heading = f"Share of questions whose top k holds the {measure}, in % [95 % interval]; revision: {name}"
-                parts[heading] = wide(table, measure, words)
-    return tables.write_table(folder, "table6", join(revised, clean), parts, lines, digits=3)
+def _draw_panel(axes: "Axes", part: pd.DataFrame, names: tuple[str, str]) -> None:
+    """One group of questions: what each retriever finds first and last."""
+    ours, theirs = part[part.n.notna()], part[part.n.isna()]
+    for shift, column, name, system in ((-0.2, "first", names[0], "CoV-RAG-S"), (0.2, "last", names[1], "CoV-RAG")):
+        span = [ours[column] - ours[f"{column}_low"], ours[f"{column}_high"] - ours[column]]
+        style = dict(color=palette()[system], ecolor=pictures.DARK, capsize=3)
+        axes.bar(ours.index + shift, ours[column], 0.4, yerr=span, label=name, **style)
+        label = "* the paper" if shift > 0 and len(theirs) else None
+        axes.plot(theirs.index + shift, theirs[column], ms=7, label=label, **pictures.DIAMOND)

@@ -1,20 +1,23 @@
 """The verifier against the truth: whether its judgments are right, beside what else could explain that.
 
 A judge that sees nothing but the wording, one that always says the more frequent word, and the answer's own likelihood
-stand beside it, for all questions and by how they were put. Called by notebooks/table2 and table5 and by `check`.
+stand beside it, for all questions and by how they were put.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import minimize
 
 from covrag_lite import metrics
-from covrag_lite.tables.accuracy import format_difference
-from covrag_lite.tables.calibration import fitted_judgments
+from covrag_lite.tables.accuracy import format_difference, minus
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
 BINS = np.linspace(0, 1, 6)  # of the expected correctness, for the reliability curve
+SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
+FOLDS = 5
+DECAY = 1.0  # of the fitted weights, beside a question's weight of 1, on standardised scores
 
 
 def judged_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
@@ -155,3 +158,58 @@ def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFram
         made.append((name, len(part), int(part.revised.sum()), *shares, *difference))
     columns = ["questions", "n", "revised", "gold before", "gold after", "delta", "95 % interval"]
     return pd.DataFrame(made, columns=columns)
+
+
+def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Series:
+    """For each row whether a logistic fit on the other folds holds it for right; none where a score is not known.
+
+    The verdict's own word was learnt where as many answers are right as wrong; on a set where most are wrong it is too
+    trusting. The fit weighs what the verifier expects, how likely the answer was, and how hard its set is.
+    """
+    known = rows[rows[list(names)].notna().all(axis=1)]
+    if known.right.nunique() < 2 or len(known) < 2 * FOLDS:
+        return pd.Series(index=rows.index, dtype=object)
+    scores = known[list(names)].astype(float)
+    scores = (scores - scores.mean()) / scores.std().clip(lower=1e-9)
+    inputs = np.column_stack([scores, pd.get_dummies(known.dataset).astype(float)])
+    truth = known.right.to_numpy(bool)
+    fold = known.id.rank(method="dense").to_numpy(int) % FOLDS
+    judged = np.zeros(len(known), bool)
+    for one in range(FOLDS):
+        held = fold == one
+        weights = fit_logistic(inputs[~held], truth[~held], DECAY, np.ones((~held).sum()))
+        judged[held] = inputs[held] @ weights > 0
+    return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
+
+
+def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
+    """What one system's verdicts said, by how the question was put and by set, and what re-retrieval found."""
+    rows = frame[(frame.system == system) & (frame.verdicts > 0)]
+    made = {f"{system} judged {judgment}": str(n) for judgment, n in rows.judgment.value_counts().items()}
+    share = rows.first_normalised.dropna().mean()
+    made[f"{system} majority"] = f"{100 * max(share, 1 - share):.1f}"
+    for row in pd.concat([judge_table(frame, system, groups) for groups in (by_form, by_set)]).to_dict("records"):
+        name = f"{system} {row.pop('questions')}"
+        made |= {f"{name} judged n": str(row.pop("n"))} | {f"{name} {column}": value for column, value in row.items()}
+    for row in trust_table(frame, system).to_dict("records"):
+        for answer in ("right", "wrong"):
+            name = f"{system} trusted {row['passages']} {answer}"
+            made |= {name: f"{row[answer]:.1f}", f"{name} n": str(row[f"n {answer}"])}
+    for row in reference_delta(frame, system).to_dict("records"):
+        name = f"{system} {row['questions']}"
+        made |= {f"{name} n": str(row["n"]), f"{name} before": row["gold before"], f"{name} after": row["gold after"]}
+        made |= {f"{name} delta": minus(row["delta"]), f"{name} interval": minus(row["95 % interval"])}
+    return made
+
+
+def fit_logistic(inputs: np.ndarray, truth: np.ndarray, decay: np.ndarray | float, shares: np.ndarray) -> np.ndarray:
+    """The weights of a logistic regression; `shares` are the rows' in the loss, `decay` pulls weights towards 0."""
+    sign = np.where(truth, 1.0, -1.0)
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = sign * (inputs @ weights)
+        slope = inputs.T @ (-sign * shares / (1 + np.exp(margin)))
+        return shares @ np.logaddexp(0, -margin) + (decay * weights) @ weights / 2, slope + decay * weights
+
+    start, exactly = np.zeros(inputs.shape[1]), {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 10_000}
+    return minimize(loss, start, jac=True, method="L-BFGS-B", options=exactly).x

@@ -1,6 +1,11 @@
 """What the embedded world is like: what makes its questions fail, what mends them, and what their wording tells."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -10,9 +15,13 @@ from covrag_lite.metrics import holds_gold
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.retrieval.bm25 import tokenise
-from covrag_lite.runs.outcomes import failure_of
+from covrag_lite.runs.outcomes import failure_of, form_of
+from covrag_lite.systems import palette
+from covrag_lite.tables import Table, pictures
 from covrag_lite.tables.failures import FAILURES
-from covrag_lite.tables.wording import form_rule, majority, word_rule
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Settings of the world's knobs that show what each does to retrieval.
 KNOBS = {
@@ -25,6 +34,12 @@ KNOBS = {
     "contradicting": (0.0, 0.1, 0.15),
     "unanswerable": (0.0, 0.2),
 }
+
+
+def build(config: Config) -> Table:
+    """What each knob of the world does to retrieval."""
+    effects = knob_effects(config)
+    return Table("world", effects, plot=partial(plot_knobs, effects))
 
 
 def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame:
@@ -105,10 +120,10 @@ def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame
     return pd.DataFrame(rows, columns=columns).set_index("failure")
 
 
-def knob_effects(config: Config, knobs: Mapping[str, Sequence[float]] = KNOBS) -> pd.DataFrame:
+def knob_effects(config: Config) -> pd.DataFrame:
     """The share of all test questions with a gold passage in the top k, with one knob turned at a time."""
     rows = []
-    for knob, settings in knobs.items():
+    for knob, settings in KNOBS.items():
         for setting in settings:
             turned = config.change(n_questions=0, traps=(*config.world.traps, f"{knob} {setting}"))
             questions = load_questions(turned)
@@ -117,3 +132,63 @@ def knob_effects(config: Config, knobs: Mapping[str, Sequence[float]] = KNOBS) -
             shares = {"as asked": rates["found"], "revised": rates["found, revised"]}
             rows.append({"knob": knob, "setting": setting, **shares})
     return pd.DataFrame(rows)
+
+
+def plot_knobs(effects: pd.DataFrame, path: Path) -> "Figure":
+    """What each knob of the world does to retrieval, as asked and as revised: one small panel a knob."""
+    _, sns = pictures.style(1.1, "notebook")
+    share = "gold passage in the top k (%)"
+    rows = effects.melt(["knob", "setting"], ["as asked", "revised"], "query", share)
+    colours = {"as asked": palette()["RAG"], "revised": palette()["CoV-RAG"]}
+    grid = sns.relplot(
+        rows,
+        x="setting",
+        y=share,
+        hue="query",
+        style="query",
+        col="knob",
+        col_wrap=4,
+        kind="line",
+        markers=True,
+        height=3,
+        palette=colours,
+        facet_kws={"sharex": False},
+    )
+    grid.set(ylim=(0, 105)).set_titles("{col_name}").set_axis_labels("share", "gold in top k (%)")
+    return pictures.save_picture(grid.figure, path)
+
+
+def majority(right: Sequence[bool]) -> float:
+    """How often the more frequent of the two outcomes is guessed rightly."""
+    return max(sum(right), len(right) - sum(right)) / len(right)
+
+
+def form_rule(questions: Sequence[Question], right: Sequence[bool]) -> float:
+    """How often a rule is right that sees how each question is put and knows which outcome is usual there."""
+    forms = [form_of(question.kind) for question in questions]
+    counts = Counter(zip(forms, right))
+    return sum(max(counts[form, True], counts[form, False]) for form in set(forms)) / len(right)
+
+
+def word_rule(
+    learnt: Sequence[Question], outcomes: Sequence[bool], questions: Sequence[Question], right: Sequence[bool]
+) -> float:
+    """How often naive Bayes is right that has learnt from other questions which words, and which form, go with what."""
+    seen = {outcome: Counter() for outcome in (True, False)}
+    n = Counter(outcomes)
+    for words, outcome in zip(map(_features, learnt), outcomes):
+        seen[outcome].update(words)
+
+    def weigh(words: set[str], outcome: bool) -> float:
+        weights = (math.log((seen[outcome][word] + 0.5) / (n[outcome] + 1)) for word in sorted(words))
+        return math.log(n[outcome] + 1) + sum(weights)
+
+    guesses = [weigh(words, True) > weigh(words, False) for words in map(_features, questions)]
+    return sum(guess == bool(one) for guess, one in zip(guesses, right)) / len(right)
+
+
+def _features(question: Question) -> set[str]:
+    """A question's stems, its form, about how long it is, and whether it ends as a question does."""
+    text = question.question
+    end = "with a mark" if text.endswith("?") else "without a mark"
+    return {*tokenise([text])[0], form_of(question.kind), f"{len(text.split()) // 3} words", end}

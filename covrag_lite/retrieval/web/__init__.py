@@ -1,101 +1,119 @@
-"""Search on the web in two stages, as the paper and WebGLM do it: a provider finds pages, their passages are ranked.
+"""Web search in two stages, as in the paper and WebGLM: a provider finds pages, an encoder ranks their passages.
 
-A query's result comes from the `snapshot`; what is not there is searched for only if `live` is "yes", and then frozen
-(`live`): `providers` find pages, `visiting` fetches them with manners over a `connection` that the guard of `addresses`
-lets through, `extraction` and `pages` make passages of them. The dense retriever ranks these. There is no corpus.
+A query's result comes from the snapshot; what is not frozen there is searched for only if `live` is "yes", and then
+frozen. There is no corpus.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 from covrag_lite import config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
-from covrag_lite.retrieval.web.errors import SearchError, show
-from covrag_lite.retrieval.web.live import go_live
-from covrag_lite.retrieval.web.providers import PROVIDERS
-from covrag_lite.retrieval.web.snapshot import Result, Snapshot, is_expired
+from covrag_lite.retrieval.web import fetch
+from covrag_lite.retrieval.web.pages import LONGEST_TITLE, Crawler, clean, read_pages
+from covrag_lite.retrieval.web.providers import PROVIDERS, Hit
+from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError, Snapshot
+from covrag_lite.runs.progress import track
+
+DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
+N_PAGES = 10  # pages fetched for a query, at most
+THREADS = 8  # pages fetched at once
+EMPTY = 5  # queries in a row without a single passage: then it is not the queries
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
-    """The search over frozen results and, if allowed, the web; where pages hold little, it finds fewer than k."""
-    check(settings)
+    """Load the search over frozen results and, if allowed, the web; where pages hold little, it finds fewer than k."""
     snapshot = open_snapshot(settings)
+    if snapshot.provider not in PROVIDERS:
+        names = ", ".join(f"web-{provider}" for provider in PROVIDERS)
+        raise ValueError(f"retriever {settings.retriever!r} is not known; use web or one of {names}")
+    if settings.live not in ("yes", "no"):
+        raise ValueError(f"live is {settings.live!r}; use 'yes' or 'no'")
+    weights.find_encoder(settings.encoder)  # now, not after a thousand pages
     known: dict[str, list[Passage]] = {}
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         new = [query for query in dict.fromkeys(queries) if query not in known]
-        for result in obtain(new, snapshot, settings):
-            known[result.query] = rank(result, settings)
+        for result in load_results(new, snapshot, settings.live == "yes"):
+            found = result.passages()
+            known[result.query] = dense.load(found, settings)([result.query])[0] if found else []
         return [known[query] for query in queries]
 
     return search
 
 
-def check(settings: config.Retrieval) -> None:
-    """An error where a setting is none of those allowed; the encoder is looked for now, not after a thousand pages."""
-    if provider_of(settings) not in PROVIDERS:
-        raise ValueError(f"provider {provider_of(settings)!r} is not known; use one of {', '.join(PROVIDERS)}")
-    for name in ("live", "private_pages"):
-        if getattr(settings, name) not in ("yes", "no"):
-            raise ValueError(f"{name} is {getattr(settings, name)!r}; use 'yes' or 'no'")
-    if settings.n_pages < 1 or settings.max_age < 0:
-        raise ValueError(
-            f"n_pages is {settings.n_pages} and must be at least 1; max_age is {settings.max_age}, at least 0"
-        )
-    weights.find_encoder(settings.encoder)
-
-
-def provider_of(settings: config.Retrieval) -> str:
-    """The provider: that of a retriever called web-<provider>, else the parameter's."""
-    return settings.retriever.partition("-")[2] or settings.provider
-
-
 def open_snapshot(settings: config.Retrieval) -> Snapshot:
-    """The frozen results of the configured provider."""
-    return Snapshot(config.resolve(settings.snapshot), provider_of(settings))
+    """Open the frozen results of the retriever's provider."""
+    return Snapshot(config.resolve(settings.snapshot), settings.retriever.partition("-")[2] or DEFAULT)
 
 
-def obtain(queries: Sequence[str], snapshot: Snapshot, settings: config.Retrieval) -> list[Result]:
-    """The queries' results in their order; those that are not frozen yet, or no longer good, are searched for live."""
+def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list[Result]:
+    """Load the queries' frozen results; search for the others where that is allowed."""
     results = {query: snapshot.load(query) for query in queries}
-    missing = {query: why for query, result in results.items() if (why := lacks(result, settings))}
-    if missing and settings.live == "no":
-        first, why = next(iter(missing.items()))
+    missing = [query for query, result in results.items() if result is None]
+    if missing and not live:
         raise SearchError(
             f"web search ({snapshot.provider}): {len(missing)} of {len(queries)} queries lack a frozen result: "
-            f"{show(first)} {why} {snapshot.folder}; live search is off: allow it with -p live yes"
+            f"{fetch.show(missing[0])} is not in {snapshot.folder}; live search is off: allow it with -p live yes"
         )
     if missing:
-        results |= {result.query: result for result in go_live(list(missing), snapshot, settings)}
+        results |= {result.query: result for result in search_live(missing, snapshot)}
     if queries:
-        print(tell(list(results.values()), len(missing), settings))
+        print(describe(list(results.values()), len(missing), snapshot))
     return list(results.values())
 
 
-def lacks(result: Result | None, settings: config.Retrieval) -> str:
-    """Why a frozen result will not do; empty where it does."""
-    if result is None:
-        return "is not in"
-    if result.asked < settings.n_pages:
-        return f"has {result.asked} pages, fewer than n_pages = {settings.n_pages}, in"
-    return f"is older than max_age = {settings.max_age} days in" if is_expired(result, settings.max_age) else ""
-
-
-def tell(results: Sequence[Result], live: int, settings: config.Retrieval) -> str:
-    """Where the results came from, and what is missing in them."""
+def describe(results: Sequence[Result], n_live: int, snapshot: Snapshot) -> str:
+    """Say where the results came from, and what is missing in them."""
     dates = sorted(result.date[:10] for result in results)
     pages = [page for result in results for page in result.pages]
     failed = sum(bool(page.failed) for page in pages)
     empty = sum(not result.passages() for result in results)
     return (
-        f"web search ({provider_of(settings)}): {len(results) - live} queries from the snapshot {settings.snapshot}, "
-        f"{live} searched for live and frozen there, dated {dates[0]} to {dates[-1]}; {failed} of {len(pages)} pages "
+        f"web search ({snapshot.provider}): {len(results) - n_live} queries from the snapshot {snapshot.folder}, "
+        f"{n_live} searched for live and frozen there, dated {dates[0]} to {dates[-1]}; {failed} of {len(pages)} pages "
         f"could not be had, {empty} queries found no passage"
     )
 
 
-def rank(result: Result, settings: config.Retrieval) -> list[Passage]:
-    """The k passages nearest to the query."""
-    found = result.passages(settings.n_pages)
-    return dense.load(found, settings)([result.query])[0] if found else []
+def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
+    """Search for the queries one after the other and freeze what is found.
+
+    An empty result waits for the next one that is not: several in a row are a failure, which must not be frozen as a
+    result.
+    """
+    crawler = Crawler()
+    frozen, waiting = [], []
+    for query in track(queries, f"web search ({snapshot.provider})", "search", len(queries)):
+        crawler.wait(snapshot.provider, fetch.LIMITS.pause)
+        try:
+            pages = find_pages(query, PROVIDERS[snapshot.provider], crawler)
+            if len(waiting) == EMPTY - 1 and not any(page.text for page in pages):
+                raise SearchError(f"{snapshot.provider}: nothing was found for {EMPTY} queries in a row")
+        except SearchError as error:
+            kept = f"{len(frozen)} of {len(queries)} new queries are frozen in {snapshot.folder}"
+            raise SearchError(f"{error}; {kept}, and the next run with -p live yes goes on from there") from None
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        waiting.append(Result(query, snapshot.provider, date, N_PAGES, tuple(pages)))
+        if any(page.text for page in pages) or query == queries[-1]:
+            for result in waiting:
+                snapshot.save(result)
+            frozen, waiting = frozen + waiting, []
+    return frozen
+
+
+def find_pages(query: str, find: Callable[[str, int], list[Hit]], crawler: Crawler) -> list[Page]:
+    """Find a query's pages, in the provider's order, each with its text or the reason why there is none."""
+    hits = find(query, N_PAGES)[:N_PAGES]
+    with ThreadPoolExecutor(THREADS) as pool:
+        replies = list(pool.map(crawler.fetch, [hit.url for hit in hits]))
+    pages = []
+    for hit, found in zip(hits, read_pages(replies)):
+        if isinstance(found, fetch.PageError):
+            pages.append(Page(hit.url, failed=str(found)))
+        else:
+            pages.append(Page(hit.url, found[0] or clean(hit.title)[:LONGEST_TITLE], found[1]))
+    return pages

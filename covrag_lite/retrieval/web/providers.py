@@ -1,22 +1,20 @@
-"""Search engines behind one small function, `find(query, n) -> hits`; a further one is a function and an entry.
+"""Search engines behind one small function, `find(query, n) -> hits`; a new one is a function and an entry.
 
-Keys and SearXNG's address come from the environment alone, and reach no file, no manifest and no error. The guard of
-`addresses` is for the pages that a provider names, not for the provider itself: a SearXNG may well run on one's own
-machine.
+Keys and SearXNG's address come from the environment alone, and reach no file, no manifest and no error. The guard is
+for the pages that a provider names, not for the provider: a SearXNG may well run on one's own machine.
 """
 
 import base64
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from covrag_lite.retrieval.web import visiting
-from covrag_lite.retrieval.web.connection import request
-from covrag_lite.retrieval.web.errors import PageError, SearchError, TryAgain
-from covrag_lite.retrieval.web.visiting import BUSY, check_status, patiently
+import covrag_lite.retrieval.web.fetch as fetch
+from covrag_lite.retrieval.web.fetch import BUSY, PageError, TryAgain, check_status
+from covrag_lite.retrieval.web.snapshot import SearchError
 
 ADDRESSES = {
     "brave": "https://api.search.brave.com/res/v1/web/search",
@@ -27,8 +25,7 @@ CONTROL = "wikipedia"  # a query for which there always is something
 UNKNOWN = "answered in a form that is not known here; it has changed, or its address leads elsewhere"
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """A page that a provider found."""
 
     url: str
@@ -36,13 +33,13 @@ class Hit:
 
 
 def ddgs(query: str, n: int) -> list[Hit]:
-    """DuckDuckGo, without a key."""
+    """Search DuckDuckGo, without a key."""
     from ddgs import DDGS
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
 
     def once(query: str) -> list[Hit]:
         try:
-            rows = DDGS(timeout=round(visiting.LIMITS.read)).text(query, max_results=n, backend=BACKEND)
+            rows = DDGS(timeout=round(fetch.LIMITS.read)).text(query, max_results=n, backend=BACKEND)
         except RatelimitException:
             raise TryAgain("it asks for fewer queries") from None
         except TimeoutException:
@@ -53,14 +50,14 @@ def ddgs(query: str, n: int) -> list[Hit]:
             raise TryAgain("the connection failed, or it refuses to answer") from None
         return to_hits("ddgs", rows, "href")
 
-    hits = _patiently(partial(once, query), "ddgs")
-    if not hits and not _patiently(partial(once, CONTROL), "ddgs"):  # it says so too when it refuses
+    hits = retry(partial(once, query), "ddgs")
+    if not hits and not retry(partial(once, CONTROL), "ddgs"):  # it says so too when it refuses
         raise SearchError(f"ddgs: it finds nothing, not even for {CONTROL!r}, so it refuses to answer; wait a while")
     return hits
 
 
 def brave(query: str, n: int) -> list[Hit]:
-    """Brave Search; the key from BRAVE_API_KEY."""
+    """Search Brave; the key comes from BRAVE_API_KEY."""
     headers = {"X-Subscription-Token": key_of("brave", "BRAVE_API_KEY"), "Accept": "application/json"}
     url = f"{ADDRESSES['brave']}?{urlencode({'q': query, 'count': min(n, 20)})}"
     body = ask("brave", url, headers, key="BRAVE_API_KEY")
@@ -70,7 +67,7 @@ def brave(query: str, n: int) -> list[Hit]:
 
 
 def serper(query: str, n: int) -> list[Hit]:
-    """Google by serper.dev; the key from SERPER_API_KEY."""
+    """Search Google by serper.dev; the key comes from SERPER_API_KEY."""
     headers = {"X-API-KEY": key_of("serper", "SERPER_API_KEY"), "Content-Type": "application/json"}
     content = json.dumps({"q": query, "num": n}).encode()
     body = ask("serper", ADDRESSES["serper"], headers, content, key="SERPER_API_KEY")
@@ -80,7 +77,7 @@ def serper(query: str, n: int) -> list[Hit]:
 
 
 def searxng(query: str, n: int) -> list[Hit]:
-    """A SearXNG server; its address, if need be with user and password, from SEARXNG_URL."""
+    """Search a SearXNG server; its address, with user and password if need be, comes from SEARXNG_URL."""
     parts = urlsplit(os.environ.get("SEARXNG_URL", ""))
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SearchError("searxng: set SEARXNG_URL to the server's address, which starts with http:// or https://")
@@ -94,7 +91,7 @@ def searxng(query: str, n: int) -> list[Hit]:
 
 
 def key_of(provider: str, variable: str) -> str:
-    """The key in this environment variable."""
+    """Return the key in this environment variable."""
     key = os.environ.get(variable, "").strip()
     if not key or not key.isascii():
         raise SearchError(f"{provider}: it needs a key in the environment variable {variable}")
@@ -102,17 +99,16 @@ def key_of(provider: str, variable: str) -> str:
 
 
 def ask(provider: str, url: str, headers: dict[str, str], content: bytes | None = None, key: str = "") -> dict:
-    """What a provider answers, as JSON; every refusal is a sentence in our own words, without the key."""
+    """Return a provider's answer, which is JSON; every refusal is a sentence of our own, without the key."""
 
     def once() -> dict:
-        method = "GET" if content is None else "POST"
-        reply = request(url, visiting.LIMITS, True, None, method, headers, content)
+        reply = fetch.request(url, headers=headers, content=content, guarded=False)
         if reply.status in (401, 403):
             raise SearchError(f"{provider}: it refused the key in {key} (status {reply.status})")
         if reply.status != 200 and reply.status not in BUSY:
             raise SearchError(f"{provider}: it answered with status {reply.status}; is this its address?")
+        check_status(reply)
         try:
-            check_status(reply)
             body = json.loads(reply.body)
         except ValueError:
             body = None
@@ -120,30 +116,26 @@ def ask(provider: str, url: str, headers: dict[str, str], content: bytes | None 
             raise SearchError(f"{provider}: it {UNKNOWN}")
         return body
 
-    return _patiently(once, provider)
+    return retry(once, provider)
 
 
-def _patiently(once: Callable[[], list | dict], provider: str) -> list | dict:
-    """Several tries with pauses; what fails then stops the run."""
+def retry(once: Callable[[], list | dict], provider: str) -> list | dict:
+    """Try several times, with pauses; what fails then stops the run."""
     try:
-        return patiently(once, visiting.LIMITS)
+        return fetch.retry(once)
     except PageError as error:
         sentence = f"{provider}: {error}"
     raise SearchError(sentence)
 
 
 def to_hits(provider: str, rows: object, address: str) -> list[Hit]:
-    """A provider's rows as hits, each page once."""
-    good = isinstance(rows, list) and all(isinstance(row, dict) and isinstance(row.get(address), str) for row in rows)
-    if not good:
+    """Turn a provider's rows into hits, each page once."""
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and isinstance(row.get(address), str) for row in rows
+    ):
         raise SearchError(f"{provider}: it {UNKNOWN}")
     hits = [Hit(row[address], row["title"] if isinstance(row.get("title"), str) else "") for row in rows]
     return list({hit.url: hit for hit in reversed(hits)}.values())[::-1]
 
 
-PROVIDERS: dict[str, Callable[[str, int], list[Hit]]] = {
-    "ddgs": ddgs,
-    "brave": brave,
-    "serper": serper,
-    "searxng": searxng,
-}
+PROVIDERS = {"ddgs": ddgs, "brave": brave, "serper": serper, "searxng": searxng}

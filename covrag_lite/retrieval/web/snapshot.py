@@ -1,32 +1,44 @@
-"""Frozen search results: a folder with one file a query, written whole as it arrives and never changed.
+"""Frozen search results: one file a query, written whole as it arrives and never changed.
 
 <snapshot>/<provider>/<hash of the query>.json holds the query, the provider, the date, how many pages were asked for,
-and of each page its address, title and text, or the sentence that says why there is none; each text and the whole with
-its hash. The folder can be handed on: a run over it needs no network and repeats to the byte.
+and each page's address, title and text, or why there is none; each text and the whole with its hash. The folder can be
+handed on: a run over it needs no network and repeats to the byte. Passages have WebGLM's size, paragraphs of 50 to
+1,200 characters; where WebGLM cuts off a longer paragraph, the rest is a further passage.
 """
 
 import hashlib
 import json
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from covrag_lite.records import Passage
-from covrag_lite.retrieval.web.errors import SearchError
-from covrag_lite.retrieval.web.pages import to_passages
 
 FORMAT = 1
+SHORTEST, LONGEST = 50, 1200  # characters of a passage
+MOST = 200  # passages of a page
+
+
+class SearchError(RuntimeError):
+    """A provider cannot be asked, or a result is not in the snapshot; what was frozen before is kept."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a result, or the sentence that stands in its place."""
+    """A page of a result, or the sentence that says why there is none."""
 
     url: str
     title: str = ""
     text: str = ""
     failed: str = ""
+
+    def passages(self) -> list[Passage]:
+        """Split the page into passages; the id is a hash of address, title and text."""
+        pieces = [piece for line in self.text.splitlines() for piece in split(line) if len(piece) >= SHORTEST]
+        keys = [hash_of(f"{self.url}\n{self.title}\n{piece}")[:16] for piece in pieces[:MOST]]
+        return [Passage(f"web-{key}", self.title, piece) for key, piece in zip(keys, pieces)]
 
 
 @dataclass(frozen=True)
@@ -39,11 +51,11 @@ class Result:
     asked: int  # pages asked for; fewer may have been found
     pages: tuple[Page, ...]
 
-    def passages(self, n_pages: int | None = None) -> list[Passage]:
-        """The passages of its pages, or of the first ones, each text once."""
+    def passages(self) -> list[Passage]:
+        """The passages of its pages, each text once."""
         found = {}
-        for page in self.pages[:n_pages]:
-            for passage in to_passages(page.url, page.title, page.text):
+        for page in self.pages:
+            for passage in page.passages():
                 found.setdefault(passage.text, passage)
         return list(found.values())
 
@@ -56,11 +68,11 @@ class Snapshot:
     provider: str
 
     def file(self, query: str) -> Path:
-        """Where a query's result lies."""
+        """The file of a query's result."""
         return self.folder / self.provider / f"{hash_of(query)[:24]}.json"
 
     def load(self, query: str) -> Result | None:
-        """A query's result; None where there is none."""
+        """Load a query's result; None where there is none."""
         file = self.file(query)
         result = read(file) if file.exists() else None
         if result and (result.query, result.provider) != (query, self.provider):
@@ -68,71 +80,70 @@ class Snapshot:
         return result
 
     def save(self, result: Result) -> None:
-        """Write a result, whole or not at all."""
+        """Write a result, whole or not at all; one that is there already is never replaced."""
         file = self.file(result.query)
         file.parent.mkdir(parents=True, exist_ok=True)
-        making = file.with_suffix(f".{os.getpid()}")
-        with open(making, "w", encoding="ascii") as opened:
+        unfinished = file.with_suffix(f".{os.getpid()}")
+        with open(unfinished, "w", encoding="ascii") as opened:
             opened.write(render(result))
             opened.flush()
             os.fsync(opened.fileno())
-        making.replace(file)
+        if file.exists():
+            unfinished.unlink()
+            raise SearchError(f"{file} was frozen by another run meanwhile; run again to read it")
+        unfinished.rename(file)
 
     def results(self) -> list[Result]:
-        """Every result, checked."""
+        """Load every result."""
         return [read(file) for file in sorted((self.folder / self.provider).glob("*.json"))]
 
     def passages(self) -> list[Passage]:
-        """Every passage of every result, each once."""
+        """The passages of every result, each once."""
         found = {one.id: one for result in self.results() for one in result.passages()}
         return list(found.values())
 
     def describe(self) -> dict[str, object]:
-        """What a manifest says of it: how many queries, from when to when, and one hash of all."""
+        """Describe it for a manifest: how many queries, from when to when, and one hash of all."""
         results = self.results()
-        dates = sorted(result.date for result in results)
+        dates = sorted(result.date for result in results) or [""]
         every = hash_of("".join(render(result) for result in results))[:16]
-        return {
-            "queries": len(results),
-            "from": dates[0] if dates else "",
-            "to": dates[-1] if dates else "",
-            "sha256": every,
-        }
+        return {"queries": len(results), "from": dates[0], "to": dates[-1], "sha256": every}
+
+
+def split(line: str) -> Iterator[str]:
+    """Cut a paragraph into pieces of at most LONGEST characters, after a sentence if possible, else at a space."""
+    while len(line) > LONGEST:
+        ends = [match.end() for match in re.finditer(r"[.!?]\s", line[:LONGEST])]
+        at = ends[-1] if ends else line.rfind(" ", SHORTEST, LONGEST)
+        at = at if at > 0 else LONGEST
+        yield line[:at].strip()
+        line = line[at:].strip()
+    yield line
 
 
 def hash_of(text: str) -> str:
-    """The hash of a text."""
+    """The SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def now() -> str:
-    """The date of a result that arrives."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def is_expired(result: Result, days: int) -> bool:
-    """Is the result older than this? 0 days stands for any age."""
-    return bool(days) and datetime.now(UTC) - datetime.fromisoformat(result.date) > timedelta(days=days)
-
-
 def render(result: Result) -> str:
-    """A result as the text of its file, in plain ASCII, so that looking at it is safe."""
+    """Render a result as its file's text: plain ASCII, safe to look at."""
     body = {"format": FORMAT, **asdict(result)}
     body["pages"] = [asdict(page) | {"sha256": hash_of(page.text)} for page in result.pages]
     return json.dumps(body | {"sha256": hash_of(json.dumps(body))}, indent=1) + "\n"
 
 
 def read(file: Path) -> Result:
-    """The result in a file; an error where the file is not what was written."""
+    """Read a result from its file; stop where the file is not what was written."""
     try:
         text = file.read_text(encoding="ascii")
         body = json.loads(text)
         pages = tuple(Page(one["url"], one["title"], one["text"], one["failed"]) for one in body["pages"])
         result = Result(body["query"], body["provider"], body["date"], body["asked"], pages)
-        whole = render(result) == text
+        is_whole = render(result) == text
     except (ValueError, KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole:
+        is_whole = False
+    if not is_whole:
         raise SearchError(
             f"{file} is half-written, altered or of another version of the snapshot; "
             f"delete it and search again with -p live yes"

@@ -1,0 +1,189 @@
+"""A base network with its tokenizer and adapters, and everything that was made ready for it.
+
+One object owns all of this, so that it goes when the network goes.
+"""
+
+from array import array
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedModel
+from transformers.utils import logging
+
+from covrag_lite.config import Model
+from covrag_lite.engine import prepare
+from covrag_lite.engine.decode_session import Steps
+from covrag_lite.engine.varlen_prefill import Reader
+from covrag_lite.runs.progress import is_watched
+
+
+class Quoted(NamedTuple):
+    """Which tokens may be written in a JSON string."""
+
+    ends: Collection[int]  # those that end it, by themselves or with the last letters before its quotation mark
+    forbidden: torch.Tensor  # whether each would break out of it otherwise, (vocabulary)
+
+
+class LoadedNetwork:
+    """The network of a model folder; one copy of its weights serves every adapter."""
+
+    def __init__(self, folder: Path, settings: Model, device: str, execution: str):
+        self.folder = folder
+        self.settings = settings
+        self.device = device
+        self.execution = execution  # "graph" in it records decoding steps, "packed" or "compiled" is how layers compute
+        self.dtype = torch.bfloat16 if device == "cuda" else torch.float32  # bf16 is slower on CPUs without it
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+        self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
+        self.planned: dict[str, array] = {}  # tokens of the prompts whose batches were planned last
+        self.pieces: dict[str, list[int]] = {}  # of the schema, each with its tokens
+        self.forget()
+
+    def forget(self) -> None:
+        """Let the next use read the weights anew."""
+        self._network: PreTrainedModel | None = None
+        self.adapters: PeftModel | None = None  # all that were used; peft puts its layers into the network itself
+        self.active: Path | None = None
+        self.prepared: set[Path | None] = set()  # the adapters for which the network was made ready to answer
+        self.reader: Reader | None = None
+        self.steps: Steps | None = None
+
+    @property
+    def network(self) -> PreTrainedModel:
+        """The network as it is; read at first use."""
+        if self._network is None:
+            self._network = self._read()
+        return self._network
+
+    def _read(self) -> PreTrainedModel:
+        if not is_watched():
+            logging.disable_progress_bar()
+        quantization = {
+            "nf4": BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=self.dtype,
+            ),
+            "int8": BitsAndBytesConfig(load_in_8bit=True),
+            "none": None,
+        }[self.settings.quantize]
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_pretrained(
+            self.folder,
+            dtype=self.dtype,
+            device_map=self.device,
+            use_safetensors=True,
+            quantization_config=quantization,
+        ).eval()
+
+    def switch(self, adapter: Path | None) -> PreTrainedModel:
+        """The network with this adapter switched on, and no other."""
+        if adapter != self.active:
+            name = str(adapter).replace(".", "-")  # a dot would split peft's names
+            if self.adapters is None:
+                self.adapters = PeftModel.from_pretrained(self.network, str(adapter), adapter_name=name)
+            if adapter and name not in self.adapters.peft_config:
+                self.adapters.load_adapter(str(adapter), adapter_name=name)
+            if adapter:
+                self.adapters.base_model.enable_adapter_layers()
+                self.adapters.set_adapter(name)
+            else:
+                self.adapters.base_model.disable_adapter_layers()
+            self.active = adapter
+        return self.network
+
+    def prepare(self, adapter: Path | None) -> PreTrainedModel:
+        """The same network made ready to answer; training takes one that is not."""
+        network = self.switch(adapter)
+        if adapter not in self.prepared:  # each adapter brings weights of its own
+            prepare.quicken(network, self.device)
+            self.steps = None  # recorded with weights that have moved
+            self.prepared.add(adapter)
+        if self.steps is None and "graph" in self.execution:
+            self.steps = Steps(network, self.device, self.layers)
+        if self.reader is None and self.layers and self.device == "cuda":
+            self.reader = Reader(network, self.layers == "compiled")
+        return network
+
+    @property
+    def layers(self) -> str:
+        """How layers compute: "compiled" or "packed" as in `varlen_prefill`, or "", as transformers has them."""
+        return next((way for way in ("compiled", "packed") if way in self.execution), "")
+
+    @cached_property
+    def fitting_tokens(self) -> int:
+        """How many tokens may go through the network together."""
+        return prepare.fitting_tokens(self.prepare(None), self.device)
+
+    @cached_property
+    def end_id(self) -> int:
+        """The token that ends the model's turn, from its chat template: a tokenizer's own end is not always that."""
+        if not self.tokenizer.chat_template:
+            return self.tokenizer.eos_token_id
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "§"}]
+        after = self.tokenizer.apply_chat_template(turns, tokenize=False).split("§")[-1]
+        return self.tokenizer(after, add_special_tokens=False).input_ids[0] if after else self.tokenizer.eos_token_id
+
+    def render(self, prompt: str) -> str:
+        """The prompt as this model expects a user's turn, where its tokenizer knows chats."""
+        if not self.tokenizer.chat_template:
+            return prompt
+        turn = [{"role": "user", "content": prompt}]
+        return self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+
+    def tokenise(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Each prompt's tokens, as the model is prompted."""
+        rendered = [self.render(prompt) for prompt in prompts]
+        return self.tokenizer(rendered, add_special_tokens=not self.tokenizer.chat_template).input_ids
+
+    def encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
+        """The same, checked to leave `room` for more in the model's context; planned prompts are tokenised once."""
+        new = list(dict.fromkeys(prompt for prompt in prompts if prompt not in self.planned))
+        made = dict(zip(new, self.tokenise(new))) if new else {}
+        ids = [self.planned[prompt].tolist() if prompt in self.planned else list(made[prompt]) for prompt in prompts]
+        length = max(map(len, ids)) + room
+        limit = self.network.config.max_position_embeddings
+        if length > limit:
+            raise ValueError(
+                f"a prompt with its answer takes {length} tokens, "
+                f"but {self.settings.model!r} has room for {limit}; lower k"
+            )
+        return ids
+
+    def continue_ids(self, text: str) -> list[int]:
+        """The tokens of a text that continues another one: tokenised behind a line break, which is then cut off."""
+        anchor = self.tokenizer("\n", add_special_tokens=False).input_ids
+        ids = self.tokenizer("\n" + text, add_special_tokens=False).input_ids
+        if ids[: len(anchor)] == anchor:
+            return ids[len(anchor) :]
+        return self.tokenizer(text, add_special_tokens=False).input_ids
+
+    def piece(self, text: str) -> list[int]:
+        """The tokens of a piece of the schema that goes on after what was written; each is tokenised once."""
+        if text not in self.pieces:
+            self.pieces[text] = self.continue_ids(text)
+        return self.pieces[text]
+
+    @cached_property
+    def quoted(self) -> Quoted:
+        """What may be written in a JSON string."""
+        texts = self.tokenizer.batch_decode([[token] for token in range(self.network.config.vocab_size)])
+        special = set(self.tokenizer.all_special_ids)
+        ends = {token for token, text in enumerate(texts) if token not in special and ends_string(text)}
+        allowed = [token in ends or not (token in special or breaks_string(text)) for token, text in enumerate(texts)]
+        return Quoted(ends, ~torch.tensor(allowed, device=self.device))
+
+
+def ends_string(text: str) -> bool:
+    """Whether a token's text ends a JSON string: its last letter does, and those before it belong to the string."""
+    return text == '"' or text.endswith('"') and not breaks_string(text[:-1])
+
+
+def breaks_string(text: str) -> bool:
+    """Whether a token's text would end a JSON string or make it unreadable, or is no text at all."""
+    return not text or any(letter in '"\\' or ord(letter) < 32 for letter in text)

@@ -1,0 +1,262 @@
+"""One HTTP request: guarded against private addresses, bounded in time and size, repeated where a server is busy.
+
+A host name is resolved once; the guard checks every address that came out, and the connection goes to one of these, so
+that a name which means another address a moment later gains nothing. Every redirect is checked likewise. No error holds
+text of a stranger unless `show` has quoted it.
+"""
+
+import email.utils
+import ipaddress
+import socket
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from ssl import SSLContext
+from typing import TypeVar
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+
+import httpcore
+
+AGENT = "covrag_lite/0.1 (research on question answering; fetches a few pages a question)"
+COMPRESSED = {"gzip", "x-gzip", "deflate"}
+BUSY = (429, 500, 502, 503, 504)
+UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out to hosts of the internet
+SIX_TO_FOUR = ipaddress.ip_network("2002::/16")  # holds an IPv4 address, maybe a private one
+LONGEST_URL = 2000  # characters
+URL_CHARACTERS = "%/:=&?~+!$,;'@()*[]"  # those that stand unquoted
+certificates = cache(httpcore.default_ssl_context)  # the trusted ones, loaded once
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a page may cost; seconds unless said otherwise."""
+
+    connect: float = 5.0
+    read: float = 10.0  # without a byte
+    total: float = 30.0  # for a whole request, however slowly it drips
+    size: int = 5_000_000  # bytes of a page, decompressed; large pages of Wikipedia have three million
+    redirects: int = 5
+    tries: int = 3
+    pause: float = 1.0  # between two requests to a host; doubles before each further try
+    longest_pause: float = 20.0  # that a server may ask for
+
+
+LIMITS = Limits()
+
+
+class PageError(Exception):
+    """A page cannot be had; the sentence says why and is frozen in the page's place."""
+
+
+class TryAgain(PageError):
+    """A page cannot be had now, but perhaps after so many seconds; None leaves the pause to us."""
+
+    def __init__(self, sentence: str, pause: float | None = None):
+        super().__init__(sentence)
+        self.pause = pause
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A server's answer; it has a body only where the status is 200."""
+
+    url: str
+    status: int
+    headers: dict[str, str]  # names in lower case
+    body: bytes = b""
+
+    @property
+    def type(self) -> str:
+        """The media type, such as text/html."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def show(text: str) -> str:
+    """Quote a stranger's text for an error: plain ASCII on one line, at most 100 characters."""
+    return ascii(text if len(text) <= 100 else f"{text[:100]}...")
+
+
+def is_public(address: str) -> bool:
+    """Is this a host of the internet? Private, loopback, link-local, multicast and reserved addresses are not.
+
+    Nor is IPv6 that carries an IPv4 address (mapped, NAT64, 6to4, Teredo).
+    """
+    ip = ipaddress.ip_address(address)
+    if ip.version == 6 and (ip not in UNICAST or ip in SIX_TO_FOUR):
+        return False
+    return ip.is_global and not ip.is_multicast
+
+
+def resolve(host: str, port: int, guarded: bool = True) -> list[str]:
+    """Resolve a host's addresses; a guarded one is refused as soon as one of them is not public."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise TryAgain(f"the name {show(host)} has no address") from None
+    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+    for address in addresses:
+        if guarded and not is_public(address):
+            raise PageError(f"{show(host)} is {address}, which is no public address")
+    return addresses
+
+
+def normalize(url: str, base: str = "") -> str:
+    """Rewrite a URL in plain ASCII; refuse all but http and https to a named host, without a user's name."""
+    try:
+        parts = urlsplit(urljoin(base, url.strip()))
+        host, port = parts.hostname, parts.port
+        host = host.encode("idna").decode() if host and not host.isascii() else host
+        path, query = quote(parts.path, URL_CHARACTERS) or "/", quote(parts.query, URL_CHARACTERS)
+    except ValueError:  # a UnicodeError is one too
+        raise PageError(f"{show(url)} is no address") from None
+    if len(url) > LONGEST_URL:
+        raise PageError(f"{show(url)} is too long for an address")
+    if parts.scheme not in ("http", "https"):
+        raise PageError(f"{show(url)} is neither http nor https")
+    if not host or "@" in parts.netloc:
+        raise PageError(f"{show(url)} names no host, or a user")
+    place = f"[{host}]" if ":" in host else host
+    place = place if port is None else f"{place}:{port}"
+    return urlunsplit((parts.scheme, place, path, query, ""))
+
+
+class Timed(httpcore.NetworkStream):
+    """A connection whose every step must end before the deadline."""
+
+    def __init__(self, stream: httpcore.NetworkStream, deadline: float):
+        self.stream = stream
+        self.deadline = deadline
+        self.close = stream.close
+        self.get_extra_info = stream.get_extra_info
+
+    def left(self, timeout: float | None) -> float:
+        """Seconds that the next step may take."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise httpcore.ReadTimeout("the deadline has passed")
+        return left if timeout is None else min(left, timeout)
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self.stream.read(max_bytes, self.left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self.stream.write(buffer, self.left(timeout))
+
+    def start_tls(self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float = 10.0) -> "Timed":
+        return Timed(self.stream.start_tls(ssl_context, server_hostname, self.left(timeout)), self.deadline)
+
+
+class Guarded(httpcore.SyncBackend):
+    """Connects to addresses that `resolve` has checked."""
+
+    def __init__(self, guarded: bool, deadline: float):
+        self.guarded = guarded
+        self.deadline = deadline
+
+    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: object) -> Timed:
+        for address in resolve(host, port, self.guarded):
+            left = min(timeout, max(self.deadline - time.monotonic(), 0.001))
+            try:
+                return Timed(super().connect_tcp(address, port, left, **options), self.deadline)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise failed
+
+
+def request(
+    url: str,
+    types: Iterable[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    content: bytes | None = None,
+    guarded: bool = True,
+) -> Reply:
+    """Send one request, a POST if it has content; follow no redirect, and read no body of another type than these."""
+    url = normalize(url)
+    backend = Guarded(guarded, time.monotonic() + LIMITS.total)
+    sent = {"Host": urlsplit(url).netloc, "User-Agent": AGENT, "Accept": ", ".join(types or ["*/*"])}
+    sent |= {"Accept-Encoding": "gzip", "Connection": "close"} | dict(headers or {})
+    timeout = {"connect": LIMITS.connect, "read": LIMITS.read, "write": LIMITS.read, "pool": LIMITS.connect}
+    method = "GET" if content is None else "POST"
+    try:
+        with (
+            httpcore.ConnectionPool(ssl_context=certificates(), network_backend=backend) as pool,
+            pool.stream(method, url, headers=sent, content=content, extensions={"timeout": timeout}) as stream,
+        ):
+            named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in stream.headers}
+            reply = Reply(url, stream.status, named)
+            if reply.status != 200:
+                return reply
+            check_headers(reply, types)
+            compressed = named.get("content-encoding", "").strip().lower() in COMPRESSED
+            return Reply(url, 200, named, read_body(stream.iter_stream(), compressed))
+    except httpcore.TimeoutException:
+        trouble = PageError(f"it did not answer in time ({LIMITS.connect:g} s to connect, {LIMITS.total:g} s in all)")
+    except httpcore.NetworkError:
+        trouble = TryAgain("the connection failed or broke off")
+    except (httpcore.ProtocolError, zlib.error, ValueError):
+        trouble = PageError("it answered with something that is no proper HTTP, or less than it said")
+    raise trouble  # outside of `except`: the client's own error may hold the request, and so a key
+
+
+def check_headers(reply: Reply, types: Iterable[str] | None) -> None:
+    """Refuse a body of another type, of an unknown compression, or too long by its own account."""
+    if types is not None and reply.type not in types:
+        raise PageError(f"it is {show(reply.type) if reply.type else 'of no named type'}, not a page of text")
+    encoding = reply.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in COMPRESSED | {"", "identity"}:
+        raise PageError(f"it is packed by {show(encoding)}, which was not asked for")
+    length = reply.headers.get("content-length", "")
+    if length.isdigit() and int(length) > LIMITS.size:
+        raise PageError(f"it is larger than {LIMITS.size:,} bytes")
+
+
+def read_body(chunks: Iterable[bytes], compressed: bool) -> bytes:
+    """Read a body up to the limit; decompress it step by step, so that a small one cannot become a huge one."""
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if compressed else None  # 32: gzip or zlib, whichever it is
+    body = bytearray()
+    taken = 0
+    for chunk in chunks:
+        taken += len(chunk)
+        body += unpack.decompress(chunk, LIMITS.size + 1 - len(body)) if unpack else chunk
+        if max(len(body), taken) > LIMITS.size:
+            raise PageError(f"it is larger than {LIMITS.size:,} bytes")
+    if unpack and body and not unpack.eof:
+        raise PageError("it ends before its packed content does")
+    return bytes(body)
+
+
+def check_status(reply: Reply) -> None:
+    """Raise where the server gave no page, with the pause it wishes where another try may help."""
+    if reply.status in BUSY:
+        raise TryAgain(f"it answered with status {reply.status}", parse_pause(reply.headers.get("retry-after", "")))
+    if reply.status != 200:
+        raise PageError(f"it answered with status {reply.status}")
+
+
+def parse_pause(value: str) -> float | None:
+    """Parse Retry-After, a number of seconds or a date; None where it is neither."""
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        when = email.utils.parsedate_to_datetime(value).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return max(0.0, when - time.time())
+
+
+def retry(once: Callable[[], Result]) -> Result:
+    """Call `once` as often as the limits allow, with pauses; a pause that is too long ends it."""
+    for number in range(1, LIMITS.tries + 1):
+        try:
+            return once()
+        except TryAgain as error:
+            pause = error.pause if error.pause is not None else LIMITS.pause * 2 ** (number - 1)
+            if pause > LIMITS.longest_pause:
+                raise PageError(f"{error}, and asks to be left alone for {pause:.0f} s") from None
+            if number == LIMITS.tries:
+                raise PageError(f"{error} (asked {number} times)") from None
+        time.sleep(pause)
+    raise ValueError(f"tries is {LIMITS.tries}; at least one is needed")

@@ -1,0 +1,185 @@
+"""Peers get the same weights, rows and steps as we do; what is not installed, late or fails says so in a sentence."""
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks import folders, options, peer, peers, rows, sft
+from benchmarks.shapes import build_network, full_rows, length_mix
+from covrag_lite.config import Config, Model
+from covrag_lite.engine.interface import load_engine
+
+CASE = peer.Case("tiny", "our mix", 4096, 1)
+SHORT = replace(CASE, step_tokens=2048)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return folders.write_folder("tiny", tmp_path_factory.mktemp("folders"), "cpu")
+
+
+def test_a_folder_in_four_bits_gives_back_the_very_network(place):
+    theirs = folders.load_four_bit(place, "cpu")
+    ids = torch.arange(40)[None]
+    assert theirs.is_loaded_in_4bit
+    assert torch.allclose(build_network("tiny", "cpu")(ids).logits, theirs(ids).logits, atol=1e-5)
+
+
+def test_a_models_own_weights_are_quantised_once_and_learn_from_a_text(tiny_folder, tmp_path):
+    place = folders.write_folder(str(tiny_folder), tmp_path, "cpu")
+    steps = peer.steps_of(peer.Case(str(tiny_folder), "our mix", 4096, 1), place, 4096)
+    network = load_engine(Model(model=str(tiny_folder), adapters="none", device="cpu"))
+    assert " the " in network.loaded.tokenizer.decode(steps[0][0][0].ids)  # of our passages
+    assert folders.write_folder(str(tiny_folder), tmp_path, "cuda") == place  # not once more
+    probe = torch.arange(40)[None]
+    assert torch.allclose(network.network(probe).logits, folders.load_four_bit(place, "cpu")(probe).logits, atol=1e-5)
+
+
+def test_shorter_rows_hold_a_steps_samples_and_no_others(place):
+    (step, *_) = peer.steps_of(CASE, place, 4096)
+    short = peer.shorten(step, 2048)
+    assert len(short) > len(step) and max(sum(len(one.ids) for one in row) for row in short) <= 2048
+    samples, again = (sorted(id(one) for row in rows for one in row) for rows in (step, short))
+    assert samples == again
+    assert peer.shorten(step, 4096) is step
+
+
+def test_a_row_tells_a_peer_where_samples_end_and_what_counts():
+    assert [len(one.ids) for one in full_rows(3, 100, 64)] == [64] * 3
+    samples = length_mix(2, 50)
+    row = sft.to_row(samples)
+    assert row["seq_lengths"] == [len(one.ids) for one in samples] and len(row["labels"]) == len(row["input_ids"])
+    counted = [label for label in row["labels"] if label != -100]
+    assert counted == [token for one in samples for token in one.ids[one.start :]]
+
+
+def test_the_plain_way_and_trl_have_our_losses_on_the_same_rows(place, monkeypatch):
+    monkeypatch.setattr(peer, "WARM_UP", 1)
+    monkeypatch.setitem(peer.SAMPLES, "our mix", 2048)
+    ways = ["ours", "plain"] + ["trl"] * bool(importlib.util.find_spec("trl"))
+    made = {way: peer.measure(peer.WAYS[way], SHORT, "cpu", place.parent) for way in ways}
+    for row in made.values():
+        assert "failure" not in row, row
+        assert row["losses"] == pytest.approx(made["ours"]["losses"], abs=2e-4)
+        assert len(row["losses"]) == len(row["step_seconds"]) == 2 and row["tokens_per_second"] > 0
+    assert made["plain"]["useful"] < 0.97 <= made["ours"]["useful"]
+
+
+def test_what_is_not_installed_too_late_or_fails_is_told_in_a_sentence(monkeypatch, place):
+    monkeypatch.setitem(peer.WAYS, "missing", peer.Way("trl", ("no_such_package",)))
+    task = {"way": "missing", "case": vars(CASE), "device": "cpu", "folder": str(place.parent)}
+    assert peers.run_way(task, 0, "", None) == {"failure": "not installed: no_such_package"}
+    assert peers.run_way(task | {"way": "ours"}, 0, "", None) == {"failure": rows.LATE}
+    broken = peer.measure(peer.Way("ours", given={"lora_rank": -1}), CASE, "cpu", place.parent)
+    assert broken["failure"].startswith("ValueError: ")
+
+
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (ValueError("no such thing\nand a long reason"), "ValueError: no such thing"),
+        (RuntimeError("\n  late  "), "RuntimeError: late"),
+        (AssertionError(""), "AssertionError"),
+    ],
+)
+def test_the_first_line_is_told_and_an_error_without_words_by_its_kind(error, told):
+    assert rows.tell_failure(error) == told
+
+
+def test_a_process_tells_its_result_or_its_last_words_and_is_stopped_when_it_hangs(tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(rows, "GRACE", 0.2)
+    log, task = tmp_path / "log", {"folder": str(tmp_path)}
+
+    def run(script, until=float("inf")):
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        return rows.run_child("benchmarks.card", task, until, log)
+
+    assert run("echo noise; echo '{\"peak\": 1.5}'") == {"peak": 1.5}
+    with pytest.raises(rows.ChildFailed, match="^CUDA error: an illegal memory access$"):
+        run("echo loading >&2; echo 'CUDA error: an illegal memory access' >&2; kill -9 $$")
+    with pytest.raises(rows.ChildFailed, match="without a word"):
+        run("exit 1")
+    with pytest.raises(rows.ChildFailed, match="stopped after 0 seconds"):
+        run("exec sleep 60", until=0)
+    assert "illegal memory access" in log.read_text()
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What ways are asked, which answer at once; the shape "slow" is always too late."""
+    done = []
+
+    def run_way(task, until, library, log):
+        case = peer.Case(**task["case"])
+        done.append((task["way"], case.shape))
+        measured = {"tokens_per_second": 10.0 * len(done), "losses": [1.0] * (peer.WARM_UP + case.n_steps)}
+        return {"failure": rows.LATE} if case.shape == "slow" else measured
+
+    monkeypatch.setattr(peers, "write_folders", lambda *_: None)
+    monkeypatch.setattr(peers, "run_way", run_way)
+    return done
+
+
+def test_what_was_left_out_is_measured_when_asked_again_and_what_was_measured_is_not(asked, tmp_path):
+    out = tmp_path / "peers.json"
+    late = {"shape": "7b", "samples": "our mix", "way": "trl", "failure": rows.LATE}
+    known = {"shape": "7b", "samples": "our mix", "way": "ours", "tokens_per_second": 9.0, "losses": [2.0] * 5}
+    other = known | {"shape": "13b", "losses": [2.0] * 4}  # of fewer steps
+    slow = known | {"shape": "slow", "losses": [2.0]}
+    out.write_text(json.dumps({"rows": [late, known, other, slow]}))
+
+    def ask(*shapes, **given):
+        return peers.benchmark(["ours", "trl"], shapes, "cpu", n_steps=3, kinds=["our mix"], out=out, **given)
+
+    frame = ask("7b", "13b")
+    assert asked == [("trl", "7b"), ("ours", "13b"), ("trl", "13b")]
+    assert frame[frame.way == "ours"].tokens_per_second.tolist() == [9.0, 20.0, 9.0] and frame.failure.isna().all()
+    ask("7b", "13b")
+    assert len(asked) == 3
+    ask("7b", again=True)
+    assert asked[3:] == [("ours", "7b"), ("trl", "7b")]
+    frame = ask("slow")  # what was measured does not give way to what came too late
+    assert frame[frame["shape"] == "slow"].tokens_per_second.dropna().tolist() == [9.0]
+    assert len(json.loads(out.read_text())["rows"]) == 6
+
+
+def test_our_speed_is_told_over_each_peers():
+    about = {"shape": "7b", "samples": "our mix"}
+    frame = peers.compare(
+        [
+            about | {"way": "ours", "tokens_per_second": 22.0, "steady": 24.0, "peak_gb": 8.0},
+            about | {"way": "trl", "tokens_per_second": 10.0, "steady": 20.0, "peak_gb": 16.0},
+            about | {"way": "plain", "tokens_per_second": 11.0},  # of an older record
+            {"shape": "7b", "samples": "rows of 2,048", "way": "trl", "failure": "no"},
+        ]
+    )
+    assert frame.ours_faster.round(1).tolist()[:3] == [1.0, 2.2, 2.0] and frame.ours_memory[1] == 0.5
+    assert frame.ours_faster_steady[1] == 1.2 and pd.isna(frame.ours_faster_steady[2])
+    assert frame.loc[3, ["ours_faster", "ours_faster_steady", "ours_memory"]].isna().all()
+
+
+def test_a_notebooks_parameters_are_options_or_of_the_configuration(tmp_path):
+    made = options.from_notebook({"shapes": "7b,13b", "speed_questions": 3, "model": "a", "_own": 1})
+    assert (made.shapes, made.speed_questions, made.config.model.model) == (("7b", "13b"), 3, "a")
+    assert made.config.folder().name == "custom"  # the defaults alone write to figures/embedded
+    assert options.from_notebook({}) == options.Options() and Config().folder().name == "embedded"
+    with pytest.raises(ValueError, match="did you mean 'speed_parts'"):
+        options.from_notebook({"speed_part": "plain"})
+
+
+def test_a_broken_record_is_named_and_left_as_it_is(tmp_path):
+    out = tmp_path / "peers.json"
+    assert rows.known_rows(out) == rows.known_rows(None) == []
+    for content in ("{", "[]", "{}"):
+        out.write_text(content)
+        with pytest.raises(SystemExit, match="peers.json is no record of an earlier run"):
+            rows.known_rows(out)
+        assert out.read_text() == content
