@@ -32,7 +32,7 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.plan import Plan, hold_to, load_plans, read_value
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs.recorded import Recorded, find_under
+from covrag_lite.runs.recorded import find_under, save_run
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import find_table, pictures, seeds, sigma, table4, table5, table6
 
@@ -135,8 +135,7 @@ def save(
     plan: Plan, config: Config, table: str, parts: dict, resources: evaluate.Resources, seconds: float, data: dict
 ) -> None:
     """The record of a run, and the table and picture made from it."""
-    manifest = evaluate.record(plan.results, table, parts, config, resources.model, seconds, data)
-    run = Recorded(plan.results, table, manifest)
+    run = save_run(plan.results, table, parts, config, resources.model, seconds, data)
     print(find_table(table).build(parts.get("", parts), run).save(plan.results))
 
 
