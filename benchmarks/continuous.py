@@ -16,9 +16,8 @@ from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_availa
 
 from benchmarks.folders import quantization
 from covrag_lite.engine.interface import Completion, Schema
-from covrag_lite.engine.local import LocalEngine
+from covrag_lite.engine.local import FREE_VERDICT_TOKENS, LocalEngine
 
-FREE_ROOM = 96  # tokens of a verdict that runs free, beside its revised question
 MOST = 1024  # requests that generate_batch takes together unless it is told otherwise
 BLOCK = 32  # tokens of a page on a CPU, where a step goes through the whole cache
 
@@ -52,20 +51,15 @@ def best_attention() -> str:
     return next((f"flash_attention_{version}" for version, is_there in versions.items() if is_there()), "sdpa")
 
 
-class Peer:
+class Peer(LocalEngine):
     """A model whose texts another engine writes; all else about it is the model's own."""
 
     stages = ("answers", "verdicts", "two rounds")  # that are measured
     starts_anew = False  # whether it is stopped between answers and verdicts
 
     def __init__(self, model: LocalEngine):
-        self.model = model  # with the adapter that the engine is given
+        vars(self).update(vars(model))  # with the adapter that the engine is given
         self.expected = 1  # requests of the largest batch to come, of which the first call may see a part alone
-
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.model, name)
 
     def with_adapter(self, name: str) -> "Peer":
         """The same: the adapter `cov` is the only one that is measured."""
@@ -82,16 +76,16 @@ class Peer:
     def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
         """Greedy texts, without the probabilities behind them."""
         made = self.write(prompts, max_tokens)
-        texts = self.model.loaded.tokenizer.batch_decode(made, skip_special_tokens=True)
+        texts = self.loaded.tokenizer.batch_decode(made, skip_special_tokens=True)
         return [Completion(text.strip()) for text in texts]
 
     def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
         """Verdicts that run free."""
-        return self.complete(prompts, FREE_ROOM + max_tokens)
+        return self.complete(prompts, FREE_VERDICT_TOKENS + max_tokens)
 
     def settings_of(self, max_tokens: int) -> GenerationConfig:
         """Greedy decoding, as transformers is told of it."""
-        ends = {"eos_token_id": self.model.loaded.end_id, "pad_token_id": self.model.loaded.tokenizer.pad_token_id}
+        ends = {"eos_token_id": self.loaded.end_id, "pad_token_id": self.loaded.tokenizer.pad_token_id}
         return GenerationConfig(max_new_tokens=max_tokens, do_sample=False, **ends)
 
     def forget(self) -> None:
@@ -107,18 +101,18 @@ class Plain(Peer):
     stages = ("answers",)
 
     @cached_property
-    def network(self) -> PreTrainedModel:
-        network = load_plain(self.model)
-        adapter = self.model.adapter
+    def own_network(self) -> PreTrainedModel:
+        network = load_plain(self)
+        adapter = self.adapter
         return PeftModel.from_pretrained(network, str(adapter)).eval() if adapter else network
 
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """The tokens of greedy texts."""
         made = []
-        for ids in self.model.loaded.encode(prompts, max_tokens):
-            given = torch.tensor([ids], device=self.model.device)
+        for ids in self.loaded.encode(prompts, max_tokens):
+            given = torch.tensor([ids], device=self.device)
             with torch.inference_mode():
-                out = self.network.generate(
+                out = self.own_network.generate(
                     input_ids=given,
                     attention_mask=given.new_ones(given.shape),
                     generation_config=self.settings_of(max_tokens),
@@ -133,23 +127,20 @@ class Continuous(Peer):
     starts_anew = True  # pages are laid out for the prompts that come first
 
     @cached_property
-    def network(self) -> PreTrainedModel:
+    def own_network(self) -> PreTrainedModel:
         with tempfile.TemporaryDirectory() as folder:
-            write_merged(self.model, Path(folder))
+            write_merged(self, Path(folder))
             network = AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=self.model.loaded.dtype,
-                device_map=self.model.device,
-                attn_implementation=best_attention(),
+                folder, dtype=self.loaded.dtype, device_map=self.device, attn_implementation=best_attention()
             )
         return network.eval()
 
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """The tokens of greedy texts, by a manager that stays for the next call."""
-        ids = self.model.loaded.encode(prompts, max_tokens)
+        ids = self.loaded.encode(prompts, max_tokens)
         pages = self.pages(ids, max_tokens)
         torch.cuda.empty_cache()  # its pages take most of what is free
-        made = self.network.generate_batch(
+        made = self.own_network.generate_batch(
             ids, self.settings_of(max_tokens), pages, persistent_manager=True, max_new_tokens=max_tokens
         )
         if len(made) < len(ids) or any(one.error for one in made.values()):
@@ -160,12 +151,12 @@ class Continuous(Peer):
     def pages(self, ids: Sequence[Sequence[int]], max_tokens: int) -> ContinuousBatchingConfig:
         """What it decides itself on a GPU for as many requests as are expected; on a CPU the pages that they take."""
         together = min(MOST, max(len(ids), self.expected))
-        if self.model.device == "cuda":
+        if self.device == "cuda":
             return ContinuousBatchingConfig(max_requests_per_batch=together)
         pages = together * max(-(-(len(one) + max_tokens) // BLOCK) + 1 for one in ids)
         return ContinuousBatchingConfig(block_size=BLOCK, num_blocks=pages, max_batch_tokens=max(map(len, ids)) * 2)
 
     def stop(self) -> None:
         """Give the cache's memory back; the next prompts lay it out anew."""
-        if "network" in vars(self):  # or it never started
-            self.network.destroy_cached_continuous_batching_manager()
+        if "own_network" in vars(self):  # or it never started
+            self.own_network.destroy_cached_continuous_batching_manager()

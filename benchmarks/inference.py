@@ -95,7 +95,7 @@ def time_peer(
     given = {"answers": [prompts.build_answer(x, k) for x, k in zip(asked, found)]}
     made: dict[str, dict[str, str]] = {}  # texts by their prompts
 
-    def take(stage: str, way: str, one: LocalEngine | Peer) -> dict:
+    def take(stage: str, way: str, one: LocalEngine) -> dict:
         if stage == "two rounds":
             rows.need(f"verdicts, {way}")
             return time_system("CoV-RAG", config, one, search, questions)
@@ -116,16 +116,17 @@ def time_peer(
 
 
 def time_texts(
-    one: LocalEngine | Peer, stage: str, given: Sequence[str], limit: int
+    one: LocalEngine, stage: str, given: Sequence[str], limit: int
 ) -> tuple[dict[str, float], dict[str, str]]:
     """One way's row and its texts; a first round is not timed, in which kernels are chosen and pages laid out."""
 
+    revised = one.settings.max_revised_tokens
+
     def write(some: Sequence[str]) -> dict[str, str]:
-        made, revised = {}, one.settings.max_revised_tokens
+        made = {}
         for batch in one.batches(list(some), prompts.VERDICT_ROOM + revised):
-            is_answer = stage == "answers"
-            done = one.complete(batch, limit) if is_answer else one.fill(batch, prompts.SCHEMA, revised)
-            made |= {prompt: written.text for prompt, written in zip(batch, done)}
+            done = one.complete(batch, limit) if stage == "answers" else one.fill(batch, prompts.SCHEMA, revised)
+            made |= {prompt: completion.text for prompt, completion in zip(batch, done)}
         return made
 
     start = time.perf_counter()
@@ -164,7 +165,7 @@ def time_rounds(rows: Rows, config: Config, search: Search, questions: Sequence[
 
 
 def time_system(
-    name: str, config: Config, model: LocalEngine | Peer, search: Search, questions: Sequence[Question]
+    name: str, config: Config, model: LocalEngine, search: Search, questions: Sequence[Question]
 ) -> dict[str, float]:
     """Seconds of a whole system; where steps are recorded or compiled, the middle one of later times."""
 

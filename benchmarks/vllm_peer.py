@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from benchmarks.continuous import Peer, write_merged
-from covrag_lite import prompts as tasks
 from covrag_lite.engine.interface import Completion, Schema
+from covrag_lite.prompts import JUDGMENTS, VERDICT_ROOM
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -32,8 +32,8 @@ LETTERS = 8  # of a token at most, mostly: what keeps a revised question as shor
 def regex_of(schema: Schema, max_revised_tokens: int) -> str:
     """The verdict's schema as a regular expression; it cannot count a revised question's tokens, so its letters."""
     text = rf' "[^"\\\n]{{0,{LETTERS * max_revised_tokens}}}"'
-    slots = {"score": SCORE, "judgment": f"({'|'.join(tasks.JUDGMENTS)})", "text": text}
-    made = "".join(re.escape(part) if isinstance(part, str) else slots[part[0]] for part in schema)
+    gaps = {"score": SCORE, "judgment": f"({'|'.join(JUDGMENTS)})", "text": text}
+    made = "".join(re.escape(part) if isinstance(part, str) else gaps[part[0]] for part in schema)
     return made.replace("\\ ", " ")  # an escaped blank is unknown to its reader of expressions
 
 
@@ -43,33 +43,32 @@ class Vllm(Peer):
     @cached_property
     def written(self) -> tempfile.TemporaryDirectory:
         made = tempfile.TemporaryDirectory()
-        write_merged(self.model, Path(made.name))
+        write_merged(self, Path(made.name))
         return made
 
     @cached_property
     def engine(self) -> "LLM":
         from vllm import LLM
 
-        longest = min(8192, self.model.loaded.tokenizer.model_max_length)
+        longest = min(8192, self.loaded.tokenizer.model_max_length)
         torch.cuda.empty_cache()
         return LLM(self.written.name, dtype="bfloat16", gpu_memory_utilization=MEMORY, max_model_len=longest)
 
-    def fill(self, prompts: Sequence[str], schema: Schema, max_tokens: int) -> list[Completion]:
+    def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
         """Verdicts held to the schema."""
-        written = self.write(prompts, tasks.VERDICT_ROOM + max_tokens, regex_of(schema, max_tokens))
-        texts = self.model.loaded.tokenizer.batch_decode(written, skip_special_tokens=True)
-        return [Completion(text) for text in texts]
+        written = self.write(prompts, VERDICT_ROOM + max_tokens, regex_of(schema, max_tokens))
+        return [Completion(text) for text in self.loaded.tokenizer.batch_decode(written, skip_special_tokens=True)]
 
     def write(self, prompts: Sequence[str], max_tokens: int, regex: str | None = None) -> list[list[int]]:
         """The tokens of greedy texts, held to a regular expression if there is one."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
-        given = [{"prompt_token_ids": ids} for ids in self.model.loaded.encode(prompts, max_tokens)]
+        given = [{"prompt_token_ids": ids} for ids in self.loaded.encode(prompts, max_tokens)]
         settings = SamplingParams(
             temperature=0.0,
             max_tokens=max_tokens,
-            stop_token_ids=[self.model.loaded.end_id],
+            stop_token_ids=[self.loaded.end_id],
             detokenize=False,
             structured_outputs=StructuredOutputsParams(regex=regex) if regex else None,
         )

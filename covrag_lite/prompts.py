@@ -1,8 +1,7 @@
 """The two tasks' prompts and the verdict's schema (the paper's Table 7), to build and to parse.
 
 Task markers, field order, JSON keys and score names are the paper's; the instruction sentences are ours. So is the
-layout "shared", in which both tasks' prompts begin alike, up to the end of the question, so that the verdict's prefill
-is little more than the answer.
+layout "shared": criteria, steps and format first, then references, question and answer, in both tasks.
 """
 
 import json

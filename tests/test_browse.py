@@ -87,16 +87,13 @@ def test_no_text_can_become_markup():
     hostile = Prediction(question, "CoV-RAG", (Round(HOSTILE, (passage,), HOSTILE, verdict), Round("x", (), HOSTILE)))
     page = browse.page([hostile], to_frame([hostile]), HOSTILE)
     data = data_of(page)
+    assert 'data-lm-suppress-shortcuts="true"' in page  # what is typed into it is no shortcut of JupyterLab
     assert page.count("<script") == page.count("</script>") == 2  # the data and the page's own
     assert "<img" not in page and "<!--" not in page
     assert data["passages"][HOSTILE] == [HOSTILE, HOSTILE]  # and yet it is all there
     assert data["ways"][0]["rounds"][0]["verdict"]["revised"] == HOSTILE
     script = (browse.HERE / "browse.js").read_text()
     assert not re.search("innerHTML|outerHTML|insertAdjacentHTML|document.write|eval", script)
-
-
-def test_what_is_typed_into_the_page_is_no_shortcut_of_jupyterlab(predictions):
-    assert 'data-lm-suppress-shortcuts="true"' in browse.page(predictions, to_frame(predictions), "toy")
 
 
 def test_without_the_data_there_are_ids_and_our_own_outputs(predictions, tmp_path):

@@ -415,7 +415,6 @@ def test_agreement_counts_the_judgments_that_are_the_same(examples, capsys):
 
 
 def test_another_sample_is_asked_for_by_a_seed(server):
-    served = Endpoint(config.Model(model="endpoint:toy"))
-    served.sample(["prompt"], 9, 3)
-    served.generate(["prompt"], 9)
+    connect().complete(["prompt"], 9, 3)
+    connect().complete(["prompt"], 9)
     assert [(body["temperature"], body.get("seed")) for _, body in server.asked] == [(1, 3), (0, None)]

@@ -161,14 +161,6 @@ def test_rubbish_is_asked_for_once_more_then_counted_and_never_scored(server, an
     assert "endpoint:toy: 32 of 76 scores are missing" in "\n".join(table3.notes(scores))
 
 
-def test_a_judge_that_never_makes_sense_ranks_nobody(server, answers, tmp_path):  # noqa: F811
-    server.script = ["refusal"]
-    scores = ask(answers, tmp_path / "journal.jsonl")
-    long = table3.rank_table(scores)
-    assert scores.score.isna().all() and long.n.eq(0).all() and long.value.isna().all()
-    assert table3.agreement_table(scores).n.eq(0).all() and table3.notes(scores)
-
-
 def test_resumed_judging_asks_nothing_again(server, answers, tmp_path):  # noqa: F811
     server.write = lambda prompt: written(prompt, lambda place, text: len(text) / 100)
     server.script = ["good"] * 4 + ["broken_briefly"]

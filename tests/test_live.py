@@ -117,15 +117,6 @@ def test_the_picture_of_a_sample_has_recorded_bars_and_live_circles(drawn, run, 
     assert circles.equals(accuracy.accuracy_table(sample, "table2"))
 
 
-def test_the_average_of_recorded_bars_is_that_of_the_live_sets(monkeypatch, run, known, tmp_path):
-    frame = to_frame(known)
-    some = frame[frame.dataset.isin(["search", "quiz"])]
-    bars = []
-    monkeypatch.setattr(accuracy, "plot_accuracy", lambda long, *_, **__: bars.append(long))
-    table2.plot(run, (run, known, frame), some.groupby(["system", "dataset"]).head(1), tmp_path)
-    assert bars[0].equals(accuracy.accuracy_table(some, "table2"))
-
-
 def test_without_a_larger_record_of_the_same_model_and_systems_the_live_rows_are_the_bars(drawn, run, known, tmp_path):
     frame = to_frame(known)
     sample = frame.groupby(["system", "dataset"]).head(1)

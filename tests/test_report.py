@@ -26,14 +26,6 @@ def test_the_long_table_has_n_interval_and_the_papers_value_in_every_row(frame):
     assert long[long.dataset == "average"].paper.isna().all()  # the paper's is of four sets
 
 
-def test_no_value_of_the_paper_stands_beside_the_world(frame):
-    world = frame.assign(dataset=frame.dataset.map({"nq": "search", "webq": "entity"}))
-    long = tables.accuracy_table(world, "table2")
-    assert long.paper.isna().all()
-    assert "the paper" not in tables.legend(long)
-    assert list(tables.wide(long).columns) == ["search queries", "entity questions", "Average"]
-
-
 def test_systems_are_compared_on_the_same_questions(frame):
     table = tables.compare(frame).set_index(["comparison", "metric"])
     assert table.loc[("CoV-RAG-S → CoV-RAG", "normalised"), "n"] == 3

@@ -49,11 +49,6 @@ def test_no_engine_of_the_paper_stands_beside_the_world(frame):
     assert retrieval_table(world).n.notna().all()
 
 
-def test_searched_without_a_model_nothing_stands_beside_the_paper(passages, questions):
-    made = search_twice(questions, load_retriever(Retrieval(k=1), passages))
-    assert retrieval_table(join_retrievers({"bm25": made})).n.notna().all()
-
-
 def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, questions):
     questions[1] = replace(questions[1], question="edit marow of the copper lanterns")
     find = load_retriever(Retrieval(k=1), passages)
@@ -72,13 +67,6 @@ def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, qu
     assert frame.loc["q2", "gold_last"]
     assert frame.loc["q4", "gold_first"] is None
     assert "Where was Edith Marrow born?" not in frame["query"].tolist()  # the data's own text is not recorded
-
-
-def test_the_picture_is_the_same_each_time(frame, tmp_path):
-    long = retrieval_table(frame)
-    for name in ("a", "b"):
-        table6.plot_retrieval(long, "toy", ITERATIONS, tmp_path / f"{name}.png")
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def test_a_retrievers_name_ends_under_its_own_bars_however_long_it_is(frame, tmp_path):

@@ -38,7 +38,7 @@ def model(settings):
 @pytest.mark.parametrize("part, way", [("plain", "generate"), ("continuous", "generate_batch"), ("vllm", "vLLM")])
 def test_other_engines_write_our_answers_or_say_why_not(part, way, settings, model, questions, passages, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
-    monkeypatch.setattr(continuous, "FREE_ROOM", 4)
+    monkeypatch.setattr(continuous, "FREE_VERDICT_TOKENS", 4)
     monkeypatch.setattr(continuous.Continuous, "stages", ("answers",))
     rows, questions = Rows(100), questions[:2]
     search = load_retriever(Retrieval(k=2), passages)
@@ -88,9 +88,9 @@ def test_no_row_is_begun_after_its_time():
 
 def test_the_schema_as_a_regular_expression_is_what_forced_verdicts_are(model):
     expression = vllm_peer.regex_of(prompts.SCHEMA, 6)
-    written = [one.text for one in model.fill(["one", "why?"], prompts.SCHEMA, 6)]
-    for text in [*written, VERDICT]:
-        assert re.fullmatch(expression, text)
+    forced = [one.text for one in model.fill(["one", "why?"], prompts.SCHEMA, 6)]
+    for written in [*forced, VERDICT]:
+        assert re.fullmatch(expression, written)
     for wrong in (VERDICT.replace("0.50", "1.50"), VERDICT.replace("false", "maybe")):
         assert not re.fullmatch(expression, wrong)
     assert not re.fullmatch(expression, VERDICT.replace("Who wrote it?", "Who " * 40))  # as short as ours must be
@@ -101,5 +101,5 @@ def test_the_folder_for_others_holds_what_our_network_computes_with(model, tmp_p
     written = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
     ids = torch.tensor(model.loaded.encode(["What is the folder for?"], 0))
     with torch.inference_mode():
-        expected = model.loaded.prepare(model.adapter)(ids).logits
+        expected = model.network(ids).logits
         torch.testing.assert_close(written(ids).logits, expected, atol=1e-4, rtol=1e-4)

@@ -1,1 +1,1 @@
-"""Who writes the texts: a 4-bit model on this machine or one behind a server, and how prompts go through either."""
+"""Engines that write texts behind the protocol of `interface`, and that train adapters."""

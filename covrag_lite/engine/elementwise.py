@@ -1,7 +1,7 @@
 """The steps of a decoder layer that touch each number once: norm, rotation by position, gate, sum.
 
 Between matrix products they take most of the time that a GPU needs for memory; compiled, each is a single kernel.
-`packed` has layers of them, and training has their gradients beside them.
+The layers that prefill and train are made of them.
 """
 
 from collections.abc import Callable

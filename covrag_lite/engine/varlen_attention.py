@@ -1,8 +1,7 @@
 """Causal attention within each of several texts that lie one behind the other, without padding or a mask.
 
 transformers' own SDPA would build a mask of tokens x tokens and so lose the flash kernel. On CUDA PyTorch's flash
-kernel takes the texts' ends as they are; elsewhere each text attends by itself. Both are exact. `packed` reads prompts
-by it and training its samples.
+kernel takes the texts' ends as they are; elsewhere each text attends by itself. Both are exact.
 """
 
 import torch

@@ -1,7 +1,6 @@
 """Where weights come from: an alias, a hub id, a local folder or a GGUF file becomes a folder with a hash.
 
-The language model (`model.local`) and the dense retriever's encoder (`retrieval.dense`) both look here. Nothing is
-executed: no remote code, no pickled weights.
+Nothing is executed: no remote code, no pickled weights.
 """
 
 import hashlib

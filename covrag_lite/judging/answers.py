@@ -1,7 +1,6 @@
 """The answers that Table 3 ranks: those of a recorded run, or new ones."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -64,15 +63,12 @@ class Answers:
 
         Only their citations can be ranked against each other, which is why the paper leaves CoV-RAG out.
         """
-        seen = []
+        seen: dict[str, list[tuple[Passage, ...]]] = {}
         for group in self.by_question():
-            seen.append({system: prediction.final.passages for system, prediction in group.items()})
-        systems = list(seen[0])
-        searching = [system for system in systems if any(references[system] for references in seen)]
-        if not searching:
-            return ()
-        first = searching[0]
-        return tuple(s for s in systems if all(references[s] == references[first] for references in seen))
+            for system, prediction in group.items():
+                seen.setdefault(system, []).append(prediction.final.passages)
+        first = next((references for references in seen.values() if any(references)), None)
+        return tuple(system for system, references in seen.items() if references == first)
 
 
 def load_answers(config: Config, root: Path = ROOT) -> Answers:
@@ -84,7 +80,10 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
             f"predictions {config.judging.predictions!r} hold answers of {', '.join(held)}; "
             f"at least two of {', '.join(RANKED)} are needed"
         )
-    questions = _first_of_each_set(answers.questions, config.judging.n_judged)
+    sets: dict[str, list[Question]] = {}
+    for question in answers.questions:
+        sets.setdefault(question.dataset, []).append(question)
+    questions = [question for one in sets.values() for question in one[: config.judging.n_judged or None]]
     kept = {question.id for question in questions}
     predictions = [p for p in answers.predictions if p.system in RANKED and p.question.id in kept]
     predictions.sort(key=lambda prediction: RANKED.index(prediction.system))
@@ -93,8 +92,7 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
 
 def _run_anew(config: Config) -> Answers:
     """New answers of the ranked systems."""
-    questions = load_questions(config)
-    passages = load_passages(config)
+    questions, passages = load_questions(config), load_passages(config)
     resources = evaluate.load_resources(config, passages)
     predictions = evaluate.run(config.change(systems=RANKED), resources, questions)
     return Answers(predictions, questions, passages, resources.model)
@@ -111,30 +109,14 @@ def _load_recorded(config: Config, root: Path) -> Answers:
         )
     run = runs[0]
     model = Recorded(run.manifest["model_sha256"], run.manifest.get("adapters", {}))
-    questions = load_questions(run.config)
-    passages = load_passages(run.config)
-    return Answers(recorded.load(run), questions, passages, model)
+    return Answers(recorded.load(run), load_questions(run.config), load_passages(run.config), model)
 
 
 def _refuse_what_has_no_effect(config: Config) -> None:
     """Raise an error where a setting was changed on which recorded answers do not depend any more."""
-    default = Config()
+    usual = Config().flat()
     for concern in ("world", "data", "model", "retrieval", "chain"):
-        usual = asdict(getattr(default, concern))
         for name, value in asdict(getattr(config, concern)).items():
             if value != usual[name]:
-                raise ValueError(
-                    f"{name} is {value!r}, but recorded answers do not depend on it any more; "
-                    f'with predictions "" the systems run anew'
-                )
-
-
-def _first_of_each_set(questions: Sequence[Question], n: int) -> list[Question]:
-    """The first n questions of each set, set by set; 0 means all."""
-    sets: dict[str, list[Question]] = {}
-    for question in questions:
-        sets.setdefault(question.dataset, []).append(question)
-    chosen = []
-    for members in sets.values():
-        chosen += members[: n or None]
-    return chosen
+                told = f"{name} is {value!r}, but recorded answers do not depend on it any more"
+                raise ValueError(f'{told}; with predictions "" the systems run anew')

@@ -2,7 +2,7 @@
 
 The page is HTML with its own script and data (browse.js, browse.css). It works as a cell's output in JupyterLab and,
 once the notebook is saved as HTML, in a browser without a kernel. Texts travel as data and are only ever set as text,
-so that nothing in a title or an answer can become markup. Called by notebooks/browse.
+so that nothing in a title or an answer can become markup.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.records import SCORES, Passage, Prediction, Question, Round, Verdict
+from covrag_lite.records import SCORES, Prediction, Round, Verdict
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.redaction import MARK
@@ -103,19 +103,12 @@ def describe(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str)
         "scores": [name.replace("_", " ") for name in SCORES],
         "systems": {name: palette()[name] for name in systems},
         "sets": {name: name_of(name) for name in dict.fromkeys(p.question.dataset for p in predictions)},
-        "questions": {identity: _question(question) for identity, question in questions.items()},
+        "questions": {
+            q.id: {"set": q.dataset, "text": q.question, "answers": q.answers, "gold": q.gold_passages, "kind": q.kind}
+            for q in questions.values()
+        },
         "passages": {identity: [passage.title, passage.text] for identity, passage in passages.items()},
         "ways": [_way(p, rows[p.system, p.question.id]) for p in predictions],
-    }
-
-
-def _question(question: Question) -> dict:
-    return {
-        "set": question.dataset,
-        "text": question.question,
-        "answers": list(question.answers),
-        "gold": list(question.gold_passages),
-        "kind": question.kind,
     }
 
 
@@ -126,7 +119,7 @@ def _way(p: Prediction, row: pd.Series) -> dict:
         "system": p.system,
         "id": p.question.id,
         "outcomes": [name for name in OUTCOMES if row[name]],
-        "rounds": [_round(one, p.question, word) for one, word in zip(p.rounds, right[-len(p.rounds) :])],
+        "rounds": [_round(one, p.question.answers, word) for one, word in zip(p.rounds, right[-len(p.rounds) :])],
     }
 
 
@@ -135,22 +128,19 @@ def _word(value: object) -> str | None:
     return None if pd.isna(value) else "right" if value else "wrong"
 
 
-def _round(one: Round, question: Question, right: str | None) -> dict:
+def _round(one: Round, asked: Sequence[str], right: str | None) -> dict:
+    """One round, with the gold answers that were `asked` for."""
     made = {
         "query": _shown(one.query),
         "passages": [passage.id for passage in one.passages],
-        "holds": [i for i, passage in enumerate(one.passages) if _holds(passage, question)],
+        # Which passages hold an answer; it cannot be told where the texts are not at hand.
+        "holds": [i for i, k in enumerate(one.passages) if asked and metrics.holds_answer([k], asked)],
         "answer": _shown(one.answer),
         "right": right,
     }
     if one.verdict:
         made["verdict"] = _verdict(one.verdict)
     return made
-
-
-def _holds(passage: Passage, question: Question) -> bool:
-    """Does an answer stand in the passage? It cannot be told where the texts are not at hand."""
-    return bool(question.answers) and bool(metrics.holds_answer([passage], question.answers))
 
 
 def _verdict(verdict: Verdict) -> dict:

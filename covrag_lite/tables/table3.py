@@ -117,15 +117,6 @@ def load_verdicts(path: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=SCORES).astype({"score": float})
 
 
-def is_high_quality(criterion: str, score: float) -> bool:
-    """Whether a score is what the arXiv version of the paper calls high quality."""
-    if criterion == "bias":
-        return score < 0.3
-    if criterion == "conciseness":
-        return score > 0.5
-    return score == 1
-
-
 def preferred(scores: pd.DataFrame, judge: str, criterion: str, orders: Sequence[int] = (1, 2)) -> pd.DataFrame:
     """Which of two answers is better: a row a question and a column every two ranked systems.
 
@@ -174,9 +165,9 @@ def _quality_rows(scores: pd.DataFrame, criterion: str) -> list[tuple]:
     rows = []
     for system, own in scores.groupby("system", sort=False):
         by_order = own.pivot(index="id", columns="order", values="score").dropna()
-        passed = by_order.map(lambda score: is_high_quality(criterion, score))
-        n = len(by_order)
-        good = int(passed.all(axis=1).sum())
+        # High quality as the arXiv version of the paper has it.
+        passed = {"bias": by_order < 0.3, "conciseness": by_order > 0.5}.get(criterion, by_order == 1)
+        n, good = len(by_order), int(passed.all(axis=1).sum())
         share = 100 * good / n if n else np.nan
         low, high = metrics.wilson(good, n)
         rows.append((system, "high quality", n, share, 100 * low, 100 * high, None))
@@ -193,9 +184,7 @@ def wide_ranks(long: pd.DataFrame, judge: str, measure: str) -> pd.DataFrame:
         paper = "" if pd.isna(row.paper) else f" ({row.paper:.2f})"
         cells.append(f"{row.value:.{digits}f} {interval}{paper}")
     table = rows.assign(cell=cells).pivot(index="system", columns="criterion", values="cell")
-    systems = in_order(table.index)
-    criteria = list(dict.fromkeys(rows.criterion))
-    return table.loc[systems, criteria].fillna("–")
+    return table.loc[in_order(table.index), list(dict.fromkeys(rows.criterion))].fillna("–")
 
 
 def compare_ranked(scores: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
@@ -217,27 +206,14 @@ def agreement_table(scores: pd.DataFrame) -> pd.DataFrame:
 
     It is told between the two orders of a judge, and between every two judges.
     """
-    columns = ["raters", "criterion", "n", "pairs", "same", "κ", "95 % interval"]
-    criteria = list(dict.fromkeys(scores.criterion))
+    orders = scores.groupby("judge", sort=False).order.nunique()
+    raters = {f"{judge}: its two orders": ((judge, (1,)), (judge, (2,))) for judge in orders[orders > 1].index}
+    raters |= {f"{a} and {b}": ((a, (1, 2)), (b, (1, 2))) for a, b in combinations(orders.index, 2)}
     agreed = []
-    for name, first, second in _raters(scores):
-        for criterion in criteria:
-            one = preferred(scores, first[0], criterion, first[1])
-            two = preferred(scores, second[0], criterion, second[1])
-            agreed.append((name, criterion, *_agreement(one, two)))
-    return pd.DataFrame(agreed, columns=columns)
-
-
-def _raters(scores: pd.DataFrame) -> list[tuple]:
-    """Whom to compare: a name, and twice a judge with the orders that count."""
-    judges = list(dict.fromkeys(scores.judge))
-    raters = []
-    for judge in judges:
-        if scores[scores.judge == judge].order.nunique() > 1:
-            raters.append((f"{judge}: its two orders", (judge, (1,)), (judge, (2,))))
-    for a, b in combinations(judges, 2):
-        raters.append((f"{a} and {b}", (a, (1, 2)), (b, (1, 2))))
-    return raters
+    for (name, pair), criterion in product(raters.items(), dict.fromkeys(scores.criterion)):
+        one, two = (preferred(scores, judge, criterion, counted) for judge, counted in pair)
+        agreed.append((name, criterion, *_agreement(one, two)))
+    return pd.DataFrame(agreed, columns=["raters", "criterion", "n", "pairs", "same", "κ", "95 % interval"])
 
 
 def _agreement(one: pd.DataFrame, two: pd.DataFrame) -> tuple:
