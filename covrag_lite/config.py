@@ -67,11 +67,11 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "n_rewarded": lambda value: {},
     "checkpointing": lambda x: {"activations": "keep" if x == 0 else "recompute" if x <= 2 else "offload"},
     "lora_alpha": lambda _: {},  # twice lora_rank in every recorded run
-    "retrieval_datasets": lambda _: {},  # every recorded value chose the same questions
     "systems": lambda names: {"systems": [current_name(name) for name in names]},
     "question": lambda asked: {"question": asked or "complex 1"},  # of explore.ipynb alone, as the next two
     "dataset": lambda _: {},
     "number": lambda _: {},
+    "retrieval_datasets": lambda _: {},  # every recorded value chose the same questions
 }
 
 

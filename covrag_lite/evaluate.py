@@ -4,35 +4,24 @@ No system is known here by its name: `systems` has an entry for each.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from pkgutil import resolve_name
-from typing import Protocol
+from typing import Any
 
 from covrag_lite import method, prompts
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine, load_engine
-from covrag_lite.engine.weights import hash_encoder
 from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
-from covrag_lite.retrieval import describe_snapshots, load_retriever
+from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs import cost
 from covrag_lite.runs.journal import Journal
-from covrag_lite.runs.manifest import build_manifest, save_manifest
-from covrag_lite.runs.outcomes import save_outcomes, save_predictions
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
 
 RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
 KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier}  # which of a question's answers counts
-
-
-class Meter(Protocol):
-    """Counts what one system costs."""
-
-    def watch(self, tools: Tools) -> Tools: ...
-    def add(self, costs: Sequence[dict]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +32,7 @@ class Resources:
     model: Engine  # the bare model; a system takes a view of it with its adapter
     journal: Journal
     wider: Search | None = None  # the search elsewhere, for related systems
-    meter: Meter | None = None  # counts what one system costs, where somebody wants to know
+    meter: Any = None  # a related.tools.Meter, where somebody wants to know what one system costs
 
 
 def load_resources(config: Config, passages: Sequence[Passage], model: Engine | None = None) -> Resources:
@@ -117,42 +106,8 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
     """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
-    chosen = [find_system(name) for name in config.chain.systems]
-    made = []
-    for system in chosen:
-        made += run_system(system.name, config, resources, questions)
-    return made
-
-
-def record(
-    folder: Path,
-    table: str,
-    predictions: Mapping[str, Sequence[Prediction]],
-    config: Config,
-    model: Engine,
-    seconds: float,
-    data: Mapping[str, Sequence],
-) -> dict:
-    """Write what a table was made from: `<table>.<part>.predictions.jsonl.gz` of each part, and the run's manifest.
-
-    Prints what the run has cost.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    searched = {config.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
-    snapshots = describe_snapshots(config.retrieval, searched)
-    for part, made in predictions.items():
-        name = f"{table}.{part.replace('/', '_')}" if part else table  # a retriever's name may hold an address
-        save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
-        if config.data.data != "world" or snapshots:  # whoever checks the record may not have the data
-            save_outcomes(folder / f"{name}.outcomes.csv.gz", made)
-    print(cost.tell_spent(model, seconds))
-    manifest = build_manifest(config, model, seconds, **data)
-    if snapshots:
-        manifest["snapshots"] = snapshots
-    if searched - {"bm25"}:
-        manifest["encoder_sha256"] = hash_encoder(config.retrieval.encoder)
-    save_manifest(folder / f"{table}.manifest.json", manifest)
-    return manifest
+    chosen = [find_system(name) for name in config.chain.systems]  # a slip is named before anything runs
+    return [made for system in chosen for made in run_system(system.name, config, resources, questions)]
 
 
 def estimate(config: Config, resources: Resources, questions: Sequence[Question]) -> str:

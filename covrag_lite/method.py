@@ -41,8 +41,6 @@ def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
 
 
 # σ: which verified rounds lead to another search.
-
-
 def by_revision(one: Round) -> bool:
     """σ as the paper uses it by default: search again when there is a revised question."""
     return bool(one.verdict.revised_question)
@@ -100,8 +98,6 @@ def never(one: Round) -> bool:
 
 
 # Which round's answer counts.
-
-
 def keep_last(rounds: Sequence[Round]) -> int:
     """The last answer, as in the paper (line 9 of Algorithm 1)."""
     return -1
@@ -147,8 +143,6 @@ class Tools:
 
 
 # The systems that the paper compares CoV-RAG with.
-
-
 def rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Retrieve and answer once: lines 1 to 3 of Algorithm 1. CoV-RAG-S is this with the CoV-RAG model."""
     return cov_rag(questions, replace(tools, max_rounds=1))
@@ -168,8 +162,6 @@ def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]
 
 
 # Controls, which nobody would use: they tell what CoV-RAG's gain is owed to.
-
-
 def verify_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Answer and verify, but search nothing again: how often verdicts parse when they are written freely."""
     return cov_rag(questions, replace(tools, sigma=never, max_rounds=2))

@@ -54,9 +54,7 @@ def holds_answer(passages: Sequence[Passage], answers: Sequence[str], metric: st
 
 def holds_gold(passages: Sequence[Passage], gold_passages: Sequence[str]) -> bool | None:
     """Whether a gold passage is among the passages; None where the data names none."""
-    if not gold_passages:
-        return None
-    return any(passage.id in gold_passages for passage in passages)
+    return any(passage.id in gold_passages for passage in passages) if gold_passages else None
 
 
 @cache  # a table and its picture ask for the same shares, and scipy tests each of them

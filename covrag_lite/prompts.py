@@ -94,8 +94,7 @@ SCHEMA: tuple[str | tuple[str, str], ...] = (
     '", "4":', ("text", "revised_question"),
     " }",
 )  # fmt: skip
-# Without the chain (Table 5).
-DIRECT: tuple[str | tuple[str, str], ...] = ('{ "4":', ("text", "revised_question"), " }")
+DIRECT: tuple[str | tuple[str, str], ...] = ('{ "4":', ("text", "revised_question"), " }")  # no chain (Table 5)
 
 
 def fill(

@@ -19,7 +19,7 @@ Tables 2 and a training.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -32,7 +32,7 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.plan import Plan, hold_to, load_plans, read_value
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs.recorded import Recorded, find_under
+from covrag_lite.runs.recorded import find_under, save_run
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import find_table, pictures, seeds, sigma, table4, table5, table6
 
@@ -80,35 +80,29 @@ def fit_sigma(plan: Plan) -> None:
     """σ on validation questions, with the rules it is compared with."""
     changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
     config = plan.testing(**changes).change(datasets=plan.choose("train"))
-    start = time.perf_counter()
-    questions, passages = load_questions(config), load_passages(config)
-    resources = evaluate.load_resources(config, passages)
-    made = evaluate.run(config, resources, questions)
-    seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
-    save(plan, "sigma", {"": made}, config, resources, seconds, data)
-    print(sigma.fit(config, made).to_string())
+    print(sigma.fit(config, answer(plan, config, "sigma")).to_string())
 
 
 def run_table2(plan: Plan) -> None:
     """The main comparison."""
-    record(plan.testing(systems=tuple(plan.settings["table2"])), plan, "table2")
+    answer(plan, plan.testing(systems=tuple(plan.settings["table2"])), "table2")
 
 
 def run_table4(plan: Plan) -> None:
     """Where to revise."""
-    record(plan.testing(systems=table4.POSITIONS), plan, "table4")
+    answer(plan, plan.testing(systems=table4.POSITIONS), "table4")
 
 
 def run_table5(plan: Plan) -> None:
     """The chain against none; with the first seed also the control, a third round and verdicts that run free."""
     if not plan.first:
-        record(plan.testing(systems=table5.CHAINS), plan, "table5")
+        answer(plan, plan.testing(systems=table5.CHAINS), "table5")
         return
     systems = (*table5.CHAINS, table5.CONTROL, *table5.FREE)
-    record(plan.testing(max_rounds=table5.MAX_ROUNDS, systems=systems), plan, "table5", table5.FREE)
+    answer(plan, plan.testing(max_rounds=table5.MAX_ROUNDS, systems=systems), "table5", table5.FREE)
 
 
-def record(config: Config, plan: Plan, table: str, free: Sequence[str] = ()) -> None:
+def answer(plan: Plan, config: Config, table: str, free: Sequence[str] = ()) -> list[Prediction]:
     """Run a table's systems, those that write freely on some questions only, and record what came of it."""
     start = time.perf_counter()
     questions, passages = load_questions(config), load_passages(config)
@@ -117,7 +111,8 @@ def record(config: Config, plan: Plan, table: str, free: Sequence[str] = ()) -> 
     made = evaluate.run(config.change(systems=forced), resources, questions)
     made += evaluate.run(config.change(systems=tuple(free)), resources, questions[:: config.chain.free_every])
     data = {"questions": questions, "passages": passages}
-    save(plan, table, {"": made}, config, resources, time.perf_counter() - start, data)
+    save(plan, config, table, {"": made}, resources, time.perf_counter() - start, data)
+    return made
 
 
 def run_table6(plan: Plan) -> None:
@@ -133,21 +128,14 @@ def run_table6(plan: Plan) -> None:
         own = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), questions)
         parts[name] = own + table6.search_twice(every, search)
     data = {"questions": questions, "every": every, "passages": passages}
-    save(plan, "table6", parts, config, resources, time.perf_counter() - start, data)
+    save(plan, config, "table6", parts, resources, time.perf_counter() - start, data)
 
 
 def save(
-    plan: Plan,
-    table: str,
-    parts: Mapping[str, Sequence[Prediction]],
-    config: Config,
-    resources: evaluate.Resources,
-    seconds: float,
-    data: Mapping[str, Sequence],
+    plan: Plan, config: Config, table: str, parts: dict, resources: evaluate.Resources, seconds: float, data: dict
 ) -> None:
     """The record of a run, and the table and picture made from it."""
-    manifest = evaluate.record(plan.results, table, parts, config, resources.model, seconds, data)
-    run = Recorded(plan.results, table, manifest)
+    run = save_run(plan.results, table, parts, config, resources.model, seconds, data)
     print(find_table(table).build(parts.get("", parts), run).save(plan.results))
 
 

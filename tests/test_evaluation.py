@@ -12,6 +12,7 @@ from covrag_lite.method import by_revision, by_thresholds
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs import cost
 from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import save_run
 from covrag_lite.systems import SYSTEMS, System
 from covrag_lite.tables import accuracy as tables
 from covrag_lite.task_model import TaskModel
@@ -153,7 +154,7 @@ def test_the_estimate_counts_what_the_systems_write_at_worst(config, systems, ro
 def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources, questions, passages, tmp_path):
     predictions = evaluate.run(config, resources, questions)
     data = {"questions": questions, "passages": passages}
-    made = evaluate.record(tmp_path / "toy", "table2", {"": predictions}, config, resources.model, 1.0, data)
+    made = save_run(tmp_path / "toy", "table2", {"": predictions}, config, resources.model, 1.0, data).manifest
     assert {file.name for file in (tmp_path / "toy").iterdir()} == {
         "table2.manifest.json",
         "table2.predictions.jsonl.gz",

@@ -168,9 +168,10 @@ def test_damaged_samples_say_what_to_do(tmp_path):
 
 def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_third_round(plans, monkeypatch):
     asked = []
-    monkeypatch.setattr(replication, "record", lambda config, plan, table, free=(): asked.append((config.chain, free)))
+    monkeypatch.setattr(replication, "answer", lambda plan, config, table, free=(): asked.append((config.chain, free)))
     for plan in plans:
         replication.run_table5(plan)
     (first, free), (second, none) = asked
-    assert first.systems == (*first.chains, *free) and "CoV-RAG shuffled" in first.systems and first.max_rounds == 3
+    assert first.systems == ("CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled", *free) and first.max_rounds == 3
+    assert free == ("CoV-RAG w/o chain free", "CoV-RAG free")
     assert second.systems == ("CoV-RAG w/o chain", "CoV-RAG") and second.max_rounds == 2 and not none

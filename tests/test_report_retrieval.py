@@ -93,8 +93,8 @@ def run(tmp_path, passages, questions, scripted):
     resources = evaluate.load_resources(config, corpus, scripted)
     made = evaluate.run(config, resources, asked) + search_twice(asked, resources.search)
     data = {"questions": asked, "every": asked, "passages": corpus}
-    manifest = evaluate.record(tmp_path, "table6", {"bm25": made}, config, scripted, 1.0, data)
-    return recorded.Recorded(tmp_path, "table6", json.loads(json.dumps(manifest)), tmp_path)
+    run = recorded.save_run(tmp_path, "table6", {"bm25": made}, config, scripted, 1.0, data)
+    return recorded.Recorded(tmp_path, "table6", json.loads(json.dumps(run.manifest)), tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*normalise to nothing")

@@ -118,7 +118,7 @@ def record_run(folder, live, settings, scripted, questions):
     resources = evaluate.load_resources(config, [], scripted)
     made = evaluate.run_system("CoV-RAG", config, resources, questions[:3])
     data = {"questions": questions[:3], "passages": []}
-    return made, evaluate.record(folder / "out", "table2", {"": made}, config, scripted, 1.0, data)
+    return made, recorded.save_run(folder / "out", "table2", {"": made}, config, scripted, 1.0, data).manifest
 
 
 def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(

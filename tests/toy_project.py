@@ -60,8 +60,8 @@ def build(root):
 def record(root, table, basis, config, model, parts, **data):
     """A recorded run and its table."""
     folder = root / "results" / "toy"
-    manifest = evaluate.record(folder, table, parts, config, model, 1.0, data)
-    find_table(table).build(basis, recorded.Recorded(folder, table, manifest, root)).save(folder, draw=False)
+    run = replace(recorded.save_run(folder, table, parts, config, model, 1.0, data), root=root)
+    find_table(table).build(basis, run).save(folder, draw=False)
 
 
 def answer_questions(root, config, resources, questions, passages):
@@ -98,7 +98,7 @@ def search_passages(root, config, resources, questions, passages):
         answered = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), asked)
         made[name] = answered + search_twice(every, search)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate, "hash_encoder", lambda encoder: "none")
+        patch.setattr(recorded, "hash_encoder", lambda encoder: "none")
         data = {"questions": asked, "every": every, "passages": passages}
         record(root, "table6", made, config, resources.model, made, **data)
 

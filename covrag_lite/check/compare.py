@@ -47,19 +47,19 @@ def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
                     yield f"{name}, {column}: recorded {known}, recomputed {value}"
 
 
+def with_current_names(text: str) -> str:
+    """A recorded text with today's names of systems, and its columns no wider than they need to be."""
+    for old, new in ALIASES.items():
+        text = text.replace(old, new)
+    return re.sub(r"-{3,}", "---", re.sub(" {2,}", " ", text))
+
+
 def compare_facts(recorded: dict[str, str], made: dict[str, str]) -> Iterator[str]:
     """A line for each fact that differs."""
     for name in {**recorded, **made}:
         was, now = recorded.get(name, "nothing"), made.get(name, "nothing")
         if was != now:
             yield f"{name}: recorded {was}, recomputed {now}"
-
-
-def with_current_names(text: str) -> str:
-    """A recorded text with today's names of systems, and its columns no wider than they need to be."""
-    for old, new in ALIASES.items():
-        text = text.replace(old, new)
-    return re.sub(r"-{3,}", "---", re.sub(" {2,}", " ", text))
 
 
 def _by_key(table: pd.DataFrame, key: list[str]) -> dict[tuple[str, ...], dict[str, str]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from covrag_lite import evaluate, metrics
+from covrag_lite import metrics
 from covrag_lite.config import ROOT, Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import hash_files
@@ -35,7 +35,7 @@ from covrag_lite.related.tools import (
 )
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import check_frame, to_frame
-from covrag_lite.runs.recorded import Recorded, find, load_or_outcomes
+from covrag_lite.runs.recorded import Recorded, find, load_or_outcomes, save_run
 from covrag_lite.systems import find_system, palette
 from covrag_lite.tables import Table, failures, pictures
 from covrag_lite.tables import accuracy as tables
@@ -216,14 +216,14 @@ def record(
     entail, score, told = load_judges(config)
     frame = add_quality(to_frame(predictions), predictions, entail, score)
     check_frame(frame, len(data["questions"]), config.model.verdicts)
-    manifest = evaluate.record(folder, "related", {"": predictions}, config, resources.model, seconds, data)
+    run = save_run(folder, "related", {"": predictions}, config, resources.model, seconds, data)
     text = frame[["system", "id", *QUALITIES]].to_csv(index=False, lineterminator="\n")
     (folder / "related.qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     costs.to_csv(folder / "related.costs.csv", index=False, lineterminator="\n")
-    manifest["notes"] = notes(frame, missing, told)
-    manifest["adapters"] |= hash_heads(config)
-    save_manifest(folder / "related.manifest.json", manifest)
-    return Recorded(folder, "related", manifest)
+    run.manifest["notes"] = notes(frame, missing, told)
+    run.manifest["adapters"] |= hash_heads(config)
+    save_manifest(folder / "related.manifest.json", run.manifest)
+    return run
 
 
 def hash_heads(config: Config) -> dict[str, str]:

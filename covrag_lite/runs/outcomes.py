@@ -3,6 +3,7 @@
 A recorded prediction holds ids and what our models wrote, none of the data's own text.
 """
 
+import csv
 import gzip
 import io
 import json
@@ -67,9 +68,8 @@ def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
 
 def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
     """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
-    table = pd.read_csv(io.StringIO(read_gzip(path)), keep_default_na=False, dtype=str)
-    table.system = table.system.map(current_name)
-    known, made = table.set_index(["system", "id", "round"]).to_dict("index"), []
+    rows = csv.DictReader(io.StringIO(read_gzip(path)))
+    known, made = {(current_name(row["system"]), row["id"], row["round"]): row for row in rows}, []
     for p in outputs:
         rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
         outcomes = [Outcome(*(_WORDS[row[one.name]] for one in fields(Outcome))) for row in rows]
@@ -172,12 +172,12 @@ def _to_json(one: Round, question: Question, others: Index) -> dict:
 
 def load_outputs(path: Path, backbone: str = "") -> list[Prediction]:
     """Recorded predictions where the data is not at hand: ids and what our models wrote, every other text empty."""
-    questions, passages = {}, {}
-    for row in read_rows(path):
+    questions, passages, rows = {}, {}, read_rows(path)
+    for row in rows:
         questions[row["id"]] = Question(row["id"], row["dataset"], "", ())
         for identity in [identity for one in row["rounds"] for identity in one["passages"]]:
             passages[identity] = Passage(identity, "", "")
-    return load_predictions(path, list(questions.values()), list(passages.values()), backbone)
+    return _load(rows, questions, passages, backbone)
 
 
 def read_gzip(path: Path) -> str:
@@ -198,9 +198,15 @@ def load_predictions(
 ) -> list[Prediction]:
     """Recorded predictions with their questions and passages put back, to be scored again without a model."""
     asked = {question.id: question for question in questions}
-    known = {passage.id: passage for passage in passages}
+    return _load(read_rows(path), asked, {passage.id: passage for passage in passages}, backbone)
+
+
+def _load(
+    rows: Sequence[dict], asked: Mapping[str, Question], known: Mapping[str, Passage], backbone: str
+) -> list[Prediction]:
+    """The predictions of these rows."""
     made = []
-    for row in read_rows(path):
+    for row in rows:
         question = asked[row["id"]]
         adapter = adapter_of(row["system"])
         rounds = tuple(_from_json(one, question, asked, known, adapter) for one in row["rounds"])

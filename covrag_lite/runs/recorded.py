@@ -1,4 +1,4 @@
-"""The recorded runs under results/ and figures/: find them, and load what they are made from.
+"""Recorded runs: save one, find those under results/ and figures/, and load what they are made from.
 
 A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its picture, and what these are made from:
 `<table>.predictions.jsonl.gz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Beside the
@@ -6,14 +6,18 @@ predictions on real data lie their `outcomes.csv.gz`, from which every table can
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from covrag_lite import config
+from covrag_lite.engine.interface import Engine
+from covrag_lite.engine.weights import hash_encoder
+from covrag_lite.runs import cost
+from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.data import digest, load_passages, load_questions
-from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions
+from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions, save_outcomes, save_predictions
 from covrag_lite.records import Passage, Prediction
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.systems import adapter_of
@@ -46,6 +50,37 @@ class Recorded:
     def n(self) -> int:
         """How many questions it asked."""
         return self.manifest["data"]["questions"]["n"]
+
+
+def save_run(
+    folder: Path,
+    table: str,
+    predictions: Mapping[str, Sequence[Prediction]],
+    asked: config.Config,
+    model: Engine,
+    seconds: float,
+    data: Mapping[str, Sequence],
+) -> Recorded:
+    """Write what a table was made from: `<table>.<part>.predictions.jsonl.gz` of each part, and the run's manifest.
+
+    Prints what the run has cost.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    searched = {asked.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
+    snapshots = describe_snapshots(asked.retrieval, searched)
+    for part, made in predictions.items():
+        name = f"{table}.{part.replace('/', '_')}" if part else table  # a retriever's name may hold an address
+        save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
+        if asked.data.data != "world" or snapshots:  # whoever checks the record may not have the data
+            save_outcomes(folder / f"{name}.outcomes.csv.gz", made)
+    print(cost.tell_spent(model, seconds))
+    manifest = build_manifest(asked, model, seconds, **data)
+    if snapshots:
+        manifest["snapshots"] = snapshots
+    if searched - {"bm25"}:
+        manifest["encoder_sha256"] = hash_encoder(asked.retrieval.encoder)
+    save_manifest(folder / f"{table}.manifest.json", manifest)
+    return Recorded(folder, table, manifest)
 
 
 def find(root: Path = config.ROOT) -> list[Recorded]:
