@@ -14,7 +14,7 @@ from covrag_lite.check import check
 from covrag_lite.data import load_questions
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import figure4, table2, table4
+from covrag_lite.tables import TABLES, figure4, find_table, table2, table4
 
 
 @pytest.fixture
@@ -233,3 +233,26 @@ def test_ranks_follow_also_where_a_default_that_had_no_effect_has_changed_since(
     manifest["parameters"]["n_questions"] += 1
     file.write_text(json.dumps(manifest))
     assert [line for line in check(copy)[0] if "table3" in line] == []
+
+
+def test_a_table_is_one_file_and_one_entry(alone, tmp_path, monkeypatch):
+    (tmp_path / "counting.py").write_text(
+        "import pandas as pd\n"
+        "from covrag_lite.runs.recorded import load_or_outcomes as load\n"
+        "from covrag_lite.tables import Table\n"
+        "def build(predictions, run):\n"
+        "    rows = pd.DataFrame({'what': ['predictions'], 'value': [len(predictions)]})\n"
+        "    return Table(run.table, rows, facts={'predictions': str(len(predictions))})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(TABLES, "counted", "counting")
+    run = find(alone, "table2")
+    for end in ("manifest.json", "predictions.jsonl.gz"):
+        shutil.copy(run.file(end), run.folder / f"counted.{end}")
+    (run.folder / "counted.csv").write_text("what,value\npredictions,25\n")
+    (alone / "results" / "README.template.md").write_text("{toy/counted | predictions} predictions\n")
+    said = "results/toy/counted.csv, predictions, value: recorded 25, recomputed 24"
+    assert check(alone, write=True)[0] == [said]
+    assert (alone / "results" / "README.md").read_text() == "24 predictions\n"
+    with pytest.raises(ValueError, match="table 'table9' is not known; use one of table2, table3"):
+        find_table("table9")

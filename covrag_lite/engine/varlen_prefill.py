@@ -25,8 +25,6 @@ from covrag_lite.engine.varlen_attention import attend_packed, check_kernel
 
 NEAR = 0.2  # how far the likeliest tokens' logarithmic probabilities may be from those with padding; rounding is less
 MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster, and what is between takes memory
-
-
 Ids = Sequence[Sequence[int]]  # tokens of each row
 
 
@@ -108,10 +106,7 @@ def attend(
     value: torch.Tensor,
     **_,
 ) -> torch.Tensor:
-    """Put keys and values into the cache, and let each row attend to its own: (tokens, heads, size) to the same.
-
-    In the last layer only the tail's tokens do, and what comes back is theirs.
-    """
+    """Cache keys and values, and let each row attend to its own; in the last layer only the tail's tokens do."""
     new = [x[layout.where].transpose(1, 2) for x in (key, value)]  # each (rows, heads, width, size)
     everything = cache.update(*new, attention.layer_idx)
     if layout.picked is not None:
@@ -165,10 +160,7 @@ def forward(
     position_embeddings: tuple[torch.Tensor, torch.Tensor],
     **others,
 ) -> torch.Tensor:
-    """The forward of a decoder layer as transformers calls it: (rows, tokens, width) to the same.
-
-    Where only some tokens are `kept`, what comes back is theirs.
-    """
+    """The forward of a decoder layer as transformers calls it, (rows, tokens, width), or of the tokens `kept` alone."""
     attention, mlp = layer.self_attn, layer.mlp
     hidden = hidden_states.flatten(0, 1)
     cos, sin = (x.flatten(0, 1)[:, None] for x in position_embeddings)  # each (tokens, 1, head size)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from covrag_lite import config
 from covrag_lite.runs.recorded import Recorded, backbone, find
+from covrag_lite.systems import current_name
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = set(
@@ -40,7 +41,7 @@ def find_largest(*systems: str, root: Path = config.ROOT) -> Recorded:
     """The recorded run of these systems over the most of the world's test questions."""
     runs = []
     for run in find(root):
-        asked, ran = run.config.data, run.manifest["parameters"]["systems"]
+        asked, ran = run.config.data, map(current_name, run.manifest["parameters"]["systems"])
         if run.has_predictions and set(systems) <= set(ran) and (asked.data, asked.split) == ("world", "test"):
             runs.append(run)
     if not runs:

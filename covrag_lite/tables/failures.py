@@ -106,16 +106,18 @@ def count_found(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[int, int]
 def facts(frame: pd.DataFrame) -> dict[str, str]:
     """Of every system that verifies: its judge, what its revisions did, and what bounds it."""
     made = {}
-    for system, rows in frame[frame.verdicts > 0].groupby("system"):
-        made |= verifier.facts(frame, system)
-        counts = (*count_changes(rows), *count_found(frame, system))
+    for system, own in frame.groupby("system"):
+        if not own.verdicts.any():
+            continue
+        made |= verifier.facts(own, system)
+        counts = (*count_changes(own[own.verdicts > 0]), *count_found(own, system))
         words = ("revised", "helped", "hurt", "found anew", "found no more")
         made |= {f"{system} {word}": str(n) for word, n in zip(words, counts)}
-        for row in failure_table(frame, system).to_dict("records"):
+        for row in failure_table(own, system).to_dict("records"):
             name = f"{system} kind {row.pop('questions')}"
             made |= {f"{name} {column.removeprefix('95 % ')}": minus(str(value)) for column, value in row.items()}
-        for row in bounds(frame, system).itertuples():
+        for row in bounds(own, system).itertuples():
             made[f"{system} {row.case.replace(':', '')}"] = f"{row.value:.1f}"
-        for name, n, share in error_classes(frame, system).itertuples(index=False):
+        for name, n, share in error_classes(own, system).itertuples(index=False):
             made |= {f"{system} {name} n": str(n), f"{system} {name} share": f"{share:.1f}"}
     return made

@@ -188,7 +188,7 @@ def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
     made = {f"{system} judged {judgment}": str(n) for judgment, n in rows.judgment.value_counts().items()}
     share = rows.first_normalised.dropna().mean()
     made[f"{system} majority"] = f"{100 * max(share, 1 - share):.1f}"
-    for row in pd.concat([judge_table(frame, system, groups) for groups in (by_form, by_set)]).to_dict("records"):
+    for row in judge_table(frame, system, lambda rows: (*by_form(rows), *by_set(rows))).to_dict("records"):
         name = f"{system} {row.pop('questions')}"
         made |= {f"{name} judged n": str(row.pop("n"))} | {f"{name} {column}": value for column, value in row.items()}
     for row in trust_table(frame, system).to_dict("records"):

@@ -1,0 +1,78 @@
+"""One prediction on its way through the rounds, as text and as HTML."""
+
+import html
+
+from covrag_lite.records import CITATION, SCORES, Prediction, Question, Round, Verdict
+
+
+def as_text(one: Prediction) -> str:
+    """A prediction's whole way as plain text."""
+    lines = [f"{one.system} | {one.question.question}"]
+    for number, part in enumerate(one.rounds, 1):
+        lines.append(f"round {number}: " + (f"searched for {part.query!r}" if part.query else "nothing searched"))
+        lines += [f"  [{i}] {p.title}: {p.text}" for i, p in enumerate(part.passages, 1)]
+        lines.append(f"  answer: {part.answer}")
+        if part.note:
+            lines.append(f"  note: {part.note}")
+        if part.verdict:
+            scores = ", ".join(f"{name} {_number(getattr(part.verdict, name))}" for name in SCORES)
+            lines.append(f"  verdict: {part.verdict.judgment or 'unparsed'} ({scores})")
+            lines.append(f"  revised question: {part.verdict.revised_question or '(none)'}")
+    if one.answer != one.rounds[-1].answer:
+        lines.append(f"the answer of round {1 + one.rounds.index(one.final)} counts")
+    return "\n".join([*lines, f"gold: {' | '.join(one.question.answers)}"])
+
+
+def as_html(one: Prediction) -> str:
+    """A prediction's whole way as HTML."""
+    rounds = "".join(_round_html(number, part, one.question) for number, part in enumerate(one.rounds, 1))
+    if one.answer != one.rounds[-1].answer:
+        rounds += f"<div><b>The answer of round {1 + one.rounds.index(one.final)} counts.</b></div>"
+    gold = " | ".join(map(html.escape, one.question.answers))
+    return (
+        f"<div style='font-family:sans-serif;max-width:60em'>"
+        f"<div style='color:#666'>{html.escape(one.system)}</div>"
+        f"<div style='font-size:1.2em'><b>{html.escape(one.question.question)}</b></div>{rounds}"
+        f"<div style='color:#666;margin-top:.5em'>gold answer: {gold}</div></div>"
+    )
+
+
+def _number(score: float | None) -> str:
+    return "–" if score is None else f"{score:.2f}"
+
+
+def _round_html(number: int, one: Round, question: Question) -> str:
+    """One round as HTML: passages, the answer with its citations tied to them, the verdict as small bars."""
+    cited = {int(mark) for mark in CITATION.findall(one.answer)}
+    anchor = html.escape(f"{question.id}-{number}")
+    passages = ""
+    for i, passage in enumerate(one.passages, 1):
+        style = "background:#fff3c4" if i in cited else "color:#555"
+        gold = " <b>✓ gold</b>" if passage.id in question.gold_passages else ""
+        text = f"<b>{html.escape(passage.title)}</b> {html.escape(passage.text)}{gold}"
+        passages += f"<li id='{anchor}-{i}' style='margin:.2em 0;{style}'>{text}</li>"
+    answer = CITATION.sub(lambda mark: f"<a href='#{anchor}-{mark[1]}'>{mark[0]}</a>", html.escape(one.answer))
+    head = f"searched for <i>{html.escape(one.query)}</i>" if one.query else "nothing searched"
+    verdict = _verdict_html(one.verdict) if one.verdict else ""
+    note = f"<div style='color:#666'>{html.escape(one.note)}</div>" if one.note else ""
+    return (
+        f"<div style='border-left:3px solid #4c72b0;padding-left:.8em;margin:.6em 0'><b>Round {number}</b>: {head}"
+        f"<ol style='font-size:.85em'>{passages}</ol><div><b>Answer:</b> {answer}</div>{note}{verdict}</div>"
+    )
+
+
+def _verdict_html(verdict: Verdict) -> str:
+    """The scores as bars, the judgment and the revised question."""
+    if not verdict.parsed:
+        return f"<div><b>Verdict did not parse:</b> <code>{html.escape(verdict.text)}</code></div>"
+    bars = ""
+    for name in SCORES:
+        score = getattr(verdict, name)
+        style = f"display:inline-block;background:#4c72b0;height:.7em;width:{100 * (score or 0):.0f}px"
+        bars += f"<tr><td style='text-align:left'>{name.replace('_', ' ')}</td>"
+        bars += f"<td style='text-align:left'><div style='{style}'></div> {_number(score)}</td></tr>"
+    revised = html.escape(verdict.revised_question) or "(none)"
+    return (
+        f"<table style='font-size:.8em'>{bars}</table><div><b>Judgment:</b> {html.escape(verdict.judgment)}; "
+        f"<b>revised question:</b> <i>{revised}</i></div>"
+    )
