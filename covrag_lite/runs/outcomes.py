@@ -15,10 +15,10 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics, prompts
-from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
-from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
-from covrag_lite.systems import adapter_of, current_name
 from covrag_lite.method import expect
+from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
+from covrag_lite.systems import adapter_of, current_name
 
 _WORDS = {"True": True, "False": False, "": None}
 

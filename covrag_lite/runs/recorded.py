@@ -12,14 +12,14 @@ from functools import cached_property
 from pathlib import Path
 
 from covrag_lite import config
+from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.interface import Engine
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.runs import cost
-from covrag_lite.runs.manifest import build_manifest, save_manifest
-from covrag_lite.data import digest, load_passages, load_questions
-from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions, save_outcomes, save_predictions
 from covrag_lite.records import Passage, Prediction
 from covrag_lite.retrieval import describe_snapshots, find_passages
+from covrag_lite.runs import cost
+from covrag_lite.runs.manifest import build_manifest, save_manifest
+from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions, save_outcomes, save_predictions
 from covrag_lite.systems import adapter_of
 
 
