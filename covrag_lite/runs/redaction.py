@@ -50,9 +50,8 @@ def _redact_beginning(text: str, asked: str) -> str:
         length = len(os.path.commonprefix([text[one.start() :].lower(), asked.lower()]))
         copy = text[one.start() : one.start() + length].rstrip()
         end = one.start() + len(copy)
-        found.append(
-            (one.start(), end, CUT_OFF.match(text[end:]) and _mark(copy, asked[: len(copy)], length=len(copy)))
-        )
+        mark = CUT_OFF.match(text[end:]) and _mark(copy, asked[: len(copy)], length=len(copy))
+        found.append((one.start(), end, mark))
     return _put(text, found)
 
 
