@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 from test_endpoint import KEY, connect, server  # noqa: F401  the server that fails in every way a server can
 
-from covrag_lite import prompts
 from covrag_lite.config import ROOT, Config, from_notebook
 from covrag_lite.engine.endpoint import EndpointError
-from covrag_lite.judging import ballots, revisions
+from covrag_lite.judging import ballots
 from covrag_lite.judging.answers import Answers, Recorded, load_answers
 from covrag_lite.judging.rubric import PROXY
 from covrag_lite.records import Prediction, Round
@@ -207,61 +206,3 @@ def test_recorded_answers_are_judged_without_a_model():
 def test_a_parameter_without_effect_on_recorded_answers_is_named(parameters, sentence):
     with pytest.raises((ValueError, FileNotFoundError), match=sentence):
         load_answers(from_notebook(parameters))
-
-
-def revise(question, references, answer, revised, found):
-    """A prediction of CoV-RAG: one round, and a second one where there is a revised question."""
-    judgment = "false" if revised else "true"
-    verdict = prompts.parse_verdict(prompts.render_verdict((0.1,) * 6, judgment, revised))
-    rounds = [Round(question.question, tuple(references), answer, verdict)]
-    if revised:
-        rounds.append(Round(revised, tuple(found), answer))
-    return Prediction(question, "CoV-RAG", tuple(rounds))
-
-
-def view(asked):
-    """A judge's reply: the first revision is right, the second cannot be told."""
-    if "Edith Marrow born" in asked:
-        return '{"timing": true, "content": true}'
-    if "What is it" in asked:
-        return "I cannot say"
-    return "{}"
-
-
-def test_a_served_judges_view_of_revisions_stands_beside_what_is_counted(
-    server,  # noqa: F811
-    questions,
-    passages,
-    tmp_path,
-):
-    seen = passages[3:5]
-    gold = [p for p in passages if p.id in questions[1].gold_passages]
-    predictions = [
-        revise(questions[0], seen, questions[0].answers[0], "", ()),  # right: neither revised nor called for
-        revise(questions[1], seen, "nobody", "Where was Edith Marrow born?", gold),
-        revise(questions[2], seen, "nothing", "What is it?", passages[4:5]),
-    ]
-    server.write = view
-    config = from_notebook({"judges": "rubric,endpoint:toy", "runs": str(tmp_path)})
-    frame = revisions.judge_revisions(config, predictions)
-    (row,) = frame[frame.system == "CoV-RAG"].itertuples(index=False)
-    assert (row.n, row.right, row.unreadable, row.counted, row.same) == (1, 100, 1, 50, 100)
-    assert len(server.asked) == 2 and all("Gold answer" in body["messages"][0]["content"] for _, body in server.asked)
-    revisions.judge_revisions(config, predictions)
-    assert len(server.asked) == 2  # journaled
-    assert revisions.judge_revisions(from_notebook({"runs": str(tmp_path)}), predictions).empty
-
-
-@pytest.mark.parametrize(
-    "text, right",
-    [
-        ('{"timing": true, "content": true}', True),
-        ('Well: {"timing": true, "content": false} so.', False),
-        ('{"timing": "yes", "content": true}', None),
-        ("{timing}", None),
-        ("", None),
-        ("[true]", None),
-    ],
-)
-def test_a_view_that_cannot_be_read_is_none(text, right):
-    assert revisions.parse_reply(text) is right

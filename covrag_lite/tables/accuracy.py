@@ -223,6 +223,7 @@ def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
         name = row["comparison"]
         made |= {f"{name} points": row["difference"].lstrip("+-"), f"{name} interval": minus(row["95 % interval"])}
         made |= {f"{name} p": row["McNemar p"], f"{name} gained": str(row["gained"]), f"{name} lost": str(row["lost"])}
+        made[f"{name} visible"] = f"{metrics.smallest_visible(row['gained'], row['lost'], row['n']):.1f}"
     return made
 
 
