@@ -115,7 +115,8 @@ def test_every_recorded_run_of_this_project_can_be_read():
         parameters = run.manifest["parameters"]
         kept = {name: parameters[name] for name in ("k", "seed", "n_passages", "n_questions", "model")}
         assert kept.items() <= run.config.flat().items()
-        assert run.config.world.shares["misspelt"] == parameters["misspelt"]
+        if "misspelt" in parameters:  # of an earlier version; a run of this one has `traps`
+            assert run.config.world.shares["misspelt"] == parameters["misspelt"]
 
 
 def test_the_world_of_a_recorded_run_has_the_same_questions_and_passages():
