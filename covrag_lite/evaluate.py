@@ -4,15 +4,16 @@ No system is known here by its name: `systems` has an entry for each.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from covrag_lite import method, prompts
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine, load_engine
-from covrag_lite.method import Sigma, Tools
+from covrag_lite.method import Keep, Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs import cost
@@ -21,7 +22,11 @@ from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
 
 RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
-KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier}  # which of a question's answers counts
+KEEPS = {
+    "last": method.keep_last,
+    "likelier": method.keep_likelier,
+    "weighed": method.keep_weighed,
+}  # which answer counts
 
 
 @dataclass(frozen=True)
@@ -59,18 +64,20 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
     if own.chain.max_rounds < 1:
         raise ValueError(f"max_rounds is {own.chain.max_rounds}; 1 answers once, 2 is the paper's")
     author = load_task_model(own, resources, system.adapter)
+    verifier = load_task_model(own, resources, system.verifier or system.adapter)
     rewriter = load_task_model(own, resources, system.rewriter)
     tools = Tools(
         name=system.name,
         search=resources.search,
         answer=author.answer,
-        verify=author.verify,
+        verify=verifier.verify,
         rewrite=rewriter.rewrite,
         recall=author.recall,
         likelihoods=author.likelihoods,
-        sigma=choose_sigma(own.chain.sigma, author),
-        keep=KEEPS[own.chain.keep],
+        sigma=choose_sigma(own.chain.sigma, verifier),
+        keep=choose_keep(own.chain.keep, verifier),
         max_rounds=own.chain.max_rounds,
+        verifies_last=own.chain.keep == "weighed",
     )
     if system.needs:
         further = resolve_name(f"{RELATED}:bind")(system, own, resources.wider, author, rewriter)
@@ -78,19 +85,36 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
     return resources.meter.watch(tools) if resources.meter else tools
 
 
-def choose_sigma(rule: str, author: TaskModel) -> Sigma:
+def choose_sigma(rule: str, verifier: TaskModel) -> Sigma:
     """σ by its name; thresholds are those fitted for the adapter, on expected scores and likelihood, or the paper's."""
     if rule == "revision":
         return method.by_revision
     if rule != "thresholds":
         raise ValueError(f"sigma {rule!r} is not known; use 'revision' or 'thresholds'")
-    adapter = author.model.adapter
-    if adapter and (adapter / "sigma.json").exists():
-        try:
-            return method.by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
-        except (ValueError, TypeError):
-            raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
-    return method.by_thresholds()
+    return load_fitted(verifier, "sigma.json", method.by_fitted_thresholds) or method.by_thresholds()
+
+
+def choose_keep(rule: str, verifier: TaskModel) -> Keep:
+    """Which answer counts, by the rule's name; weights are those fitted for the adapter that verifies."""
+    if rule != "weighed":
+        return KEEPS[rule]
+    weighed = load_fitted(verifier, "keep.json", method.keep_weighed)
+    if weighed is None:
+        raise FileNotFoundError(
+            f"keep 'weighed' needs weights fitted on validation questions: {verifier.model.adapter} has no keep.json"
+        )
+    return weighed
+
+
+def load_fitted(verifier: TaskModel, name: str, rule: Callable[..., Any]) -> Any:
+    """A rule with the values that were fitted for the verifier, from a file beside its adapter; None without one."""
+    path = (verifier.model.adapter or Path()) / name
+    if not path.is_file():
+        return None
+    try:
+        return rule(**json.loads(path.read_text()))
+    except (ValueError, TypeError):
+        raise ValueError(f"{path} is broken or of an earlier version; fit σ again") from None
 
 
 def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
@@ -100,7 +124,8 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
     made = function(questions, bind(system, config, resources))
     author = load_task_model(config.change(**system.settings), resources, system.adapter)
     has_adapter = bool(system.adapter and author.model.adapter)
-    backbone = f"{config.model.model}+{system.adapter}" if has_adapter else config.model.model
+    adapters = dict.fromkeys((system.adapter, system.verifier or system.adapter))
+    backbone = "+".join([config.model.model, *adapters]) if has_adapter else config.model.model
     return [replace(prediction, backbone=backbone) for prediction in made]
 
 

@@ -23,18 +23,22 @@ def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
     # 2, 3: R retrieves references k = [k1, …, k5], M predicts an answer ŷ given (x, k)
     rounds = [[first] for first in tools.read(x, x)]
     open_ = list(range(len(x)))  # the questions whose last answer is not verified yet
-    for _ in range(tools.max_rounds - 1):  # once in the paper; further rounds are our extension
+
+    def verify_open() -> None:  # 4: M predicts (s_k, s_ŷ, n, x′) given (x, k, ŷ)
         last = [rounds[i][-1] for i in open_]
-        verdicts = tools.verify(  # 4: M predicts (s_k, s_ŷ, n, x′) given (x, k, ŷ)
-            [x[i] for i in open_], [one.passages for one in last], [one.answer for one in last]
-        )
+        verdicts = tools.verify([x[i] for i in open_], [one.passages for one in last], [one.answer for one in last])
         for i, one, verdict in zip(open_, last, verdicts):
             rounds[i][-1] = replace(one, verdict=verdict)
+
+    for _ in range(tools.max_rounds - 1):  # once in the paper; further rounds are our extension
+        verify_open()
         open_ = [i for i in open_ if tools.sigma(rounds[i][-1])]  # 5, 6: if σ(s_k, s_ŷ, n, x′)
         revised = [rounds[i][-1].verdict.revised_question for i in open_]
         # 7, 8: R re-retrieves k′ given the revised question x′, M re-predicts ŷ′ given (x, k′), for the first question
         for i, again in zip(open_, tools.read(revised, [x[i] for i in open_])):
             rounds[i].append(again)  # 9, 10: update ŷ = ŷ′, unless a rule of ours keeps ŷ
+    if tools.verifies_last:  # for a rule of ours that compares verdicts
+        verify_open()
     return [  # 11: return ŷ
         Prediction(one, tools.name, tuple(r), kept=tools.keep(r)) for one, r in zip(questions, rounds)
     ]
@@ -111,6 +115,27 @@ def keep_likelier(rounds: Sequence[Round]) -> int:
     return -1 if best == len(rounds) - 1 else best
 
 
+def keep_weighed(**weights: float) -> Keep:
+    """The answer with the highest weighed sum of its likelihood and its verdict's expected scores. Ours.
+
+    The weights are fitted on validation questions; "later" is what a later answer has in advance. Where a feature is
+    not known the last answer stays.
+    """
+    later = weights.pop("later", 0.0)
+
+    def features(one: Round) -> list[float | None]:
+        return [one.likelihood if name == "likelihood" else expect(one.verdict, name) for name in weights]
+
+    def keep(rounds: Sequence[Round]) -> int:
+        if any(one.verdict is None or None in features(one) for one in rounds):
+            return -1
+        sums = [sum(w * x for w, x in zip(weights.values(), features(one))) + later * i for i, one in enumerate(rounds)]
+        best = max(range(len(rounds)), key=lambda i: (sums[i], i))
+        return -1 if best == len(rounds) - 1 else best
+
+    return keep
+
+
 def know_none(x: Sequence[str], k: Sequence[Passages]) -> list[None]:
     """Likelihoods of a model that tells none."""
     return [None] * len(x)
@@ -130,6 +155,7 @@ class Tools:
     sigma: Sigma = by_revision
     keep: Keep = keep_last
     max_rounds: int = 2  # the paper retrieves again at most once
+    verifies_last: bool = False  # the last answer too; the paper has no use for its verdict
     related: object = None  # what a system of related/ needs beside these
 
     def read(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
@@ -145,7 +171,7 @@ class Tools:
 # The systems that the paper compares CoV-RAG with.
 def rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Retrieve and answer once: lines 1 to 3 of Algorithm 1. CoV-RAG-S is this with the CoV-RAG model."""
-    return cov_rag(questions, replace(tools, max_rounds=1))
+    return cov_rag(questions, replace(tools, max_rounds=1, verifies_last=False))
 
 
 def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction]:

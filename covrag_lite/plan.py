@@ -87,7 +87,7 @@ class Plan:
         wanted = tuple(self.settings[f"{split}_sets"])
         if wanted == ALL:
             return ALL
-        there = kind_of(self.config).sets(self.config, split)
+        there = kind_of(self.config).sets(self.config, "test" if split == "claim" else split)
         chosen = tuple(name for name in wanted if name in there)
         if not chosen:
             raise ValueError(f"the data has none of the {split} sets {', '.join(wanted)}")

@@ -2,8 +2,9 @@
 
 The paper halves D, lets a seed model trained on D1 answer D2, and adds errors made by hand. Ours are natural errors
 first: two seed models, each trained on one half, answer the other, over what was retrieved and over deeper passages
-without the answer. Errors made by hand and broken wording are minorities. Right and wrong are balanced within every set
-and wording, so that neither tells the verdict. `make_d2`, at the end, is the table of contents.
+without the answer. A wrong answer from there is also put beside the passages that hold the right one, so that a judge
+has to read the answer. Errors made by hand and broken wording are minorities. Right and wrong are balanced within every
+set and wording, so that neither tells the verdict. `make_d2`, at the end, is the table of contents.
 """
 
 import random
@@ -27,7 +28,7 @@ UNSUPPORTED = 0.25  # share of D's answers for which no passage was found: from 
 BROKEN = 0.2  # share of D's questions that are also asked with broken wording
 CORRUPTED = 0.1  # share of D's right answers that are also corrupted by hand: repetitions, wrong citations
 # Where an example of D2′ comes from.
-KINDS = ("retrieved", "deeper passages", "broken wording", "repetition", "wrong citation")
+KINDS = ("retrieved", "deeper passages", "crossed answer", "broken wording", "repetition", "wrong citation")
 
 LONGEST = 40  # words of a revised question
 TITLES = 3  # passages whose titles are tried
@@ -131,7 +132,13 @@ def make_examples(source: Source, questions: Sequence[Question], answer: Answer,
         asked.append((question, tuple(passages), "broken wording"))
     answers = answer([q.question for q, _, _ in asked], [passages for _, passages, _ in asked])
     made = [Example(*one[:2], text, one[2]) for one, text in zip(asked, answers)]
-    return made + corrupt(made[: len(questions)], rng)
+    return made + cross(made, dict(zip(questions, found)), k) + corrupt(made[: len(questions)], rng)
+
+
+def cross(examples: Sequence[Example], found: Mapping[Question, Sequence[Passage]], k: int) -> list[Example]:
+    """The wrong answers that were read from deeper passages, beside the retrieved ones, which hold the right answer."""
+    wrong = [one for one in examples if one.kind == "deeper passages" and not is_right(one.answer, one.question)]
+    return [replace(one, passages=tuple(found[one.question][:k]), kind="crossed answer") for one in wrong]
 
 
 def corrupt(examples: Sequence[Example], rng: random.Random) -> list[Example]:

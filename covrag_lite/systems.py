@@ -31,6 +31,7 @@ class System:
     run: Callable[[Sequence[Question], Tools], list[Prediction]] | str  # "module:function" is imported when it runs
     adapter: str = ""  # the trained adapter that answers and verifies; "" is the bare model
     rewriter: str = ""  # the adapter that rewrites the question before retrieval, and writes all that is no answer
+    verifier: str = ""  # the adapter that verifies, where it is another than the one that answers
     settings: Mapping[str, object] = field(default_factory=dict)  # parameters that it fixes, whatever the run says
     verifies: bool = False  # its first answers get a verdict, which an estimate of the cost counts
     colour: str = ""  # in every picture; "" is never drawn nor a row of a table
@@ -40,7 +41,7 @@ class System:
     @property
     def adapters(self) -> set[str]:
         """Every adapter it runs with."""
-        return {self.adapter, self.rewriter} - {""}
+        return {self.adapter, self.verifier, self.rewriter} - {""}
 
 
 # In the order of a table's rows. Colours: grey without retrieval, blues for plain retrieval, orange for rewriting
@@ -83,6 +84,22 @@ ENTRIES = (
         },
     ),
     System("CoV-RAG, likelier answer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
+    *(
+        System(
+            f"CoV-RAG, two adapters{name}",
+            cov_rag,
+            "rag",
+            verifier="cov",
+            settings={"keep": keep},
+            verifies=True,
+            colour=colour,
+        )
+        for name, keep, colour in (
+            ("", "last", "#17806d"),
+            (", likelier answer", "likelier", "#6fb7a8"),
+            (", weighed answer", "weighed", "#0b4f6c"),
+        )
+    ),
     System("RRR", start_revise, "rag", "rewrite-reward", colour="#f2b705", needs=("rewrite-reward",)),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#d1495b", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#7b4fa3", needs=("entailment",)),

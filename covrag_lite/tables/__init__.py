@@ -20,6 +20,7 @@ TABLES = {  # made from one recorded run each: build(load(run), run)
     "table5": "covrag_lite.tables.table5",
     "table6": "covrag_lite.tables.table6",
     "sigma": "covrag_lite.tables.sigma",
+    "claim": "covrag_lite.tables.claim",
     "related": "covrag_lite.related.table",
 }
 FIGURES = {  # made from several records, or from none: build(basis)

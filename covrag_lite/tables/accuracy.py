@@ -29,6 +29,11 @@ NAMES = {
     "webq": "WebQ",
     "mintaka": "Mintaka",
     "triviaqa": "TriviaQA",
+    "x_nq": "NQ, further",
+    "x_webq": "WebQ, further",
+    "x_mintaka": "Mintaka, further",
+    "x_triviaqa": "TriviaQA, further",
+    "x_squad": "SQuAD",
     "average": "Average",
 }
 COLUMNS = ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]

@@ -1,0 +1,234 @@
+"""The paper's claim as paired differences over all test questions: by training seed, pooled, and by set.
+
+A difference is of two systems on the same questions, in points of accuracy in whole words. Beside each stands the
+smallest difference that its test would have shown in four of five tries. Pooled over seeds a question counts once, by
+its mean: seeds repeat the training, not the question.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.records import Prediction
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import Recorded, load_or_outcomes
+from covrag_lite.tables import Table, pictures
+from covrag_lite.tables.accuracy import minus, name_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METRIC = "whole"
+POOLED = "pooled"  # in the place of a seed
+EVERY = "all"  # in the place of a set
+BEST = "CoV-RAG, two adapters, weighed answer"  # which form counts was chosen on validation questions
+COMPARISONS = (  # the system expected to be worse first
+    ("RAG trained", BEST),
+    ("RAG trained", "CoV-RAG, two adapters, likelier answer"),
+    ("RAG trained", "CoV-RAG, two adapters"),
+    ("RAG trained", "CoV-RAG"),
+    ("RAG trained", "CoV-RAG-S"),
+    ("CoV-RAG-S", "CoV-RAG"),
+    ("CoV-RAG-S", "CoV-RAG, likelier answer"),
+)
+FOREST = COMPARISONS[0], COMPARISONS[3], COMPARISONS[5]  # what the picture shows
+JUDGED = ("CoV-RAG, two adapters", "CoV-RAG")  # whose first answers were verified
+
+load = load_or_outcomes
+
+
+def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
+    """The claim with one training seed."""
+    return build_seeds({str(run.config.training.training_seed): to_frame(predictions)})
+
+
+def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
+    """The claim with every training seed that was run, and pooled where these are several."""
+    rows = pd.DataFrame([row for frame in _sides(frames) for row in frame])
+    whole = rows[rows.set == EVERY]
+    judged = pd.DataFrame([row for seed, frame in frames.items() for row in judge_rows(frame, seed)])
+    parts = {
+        "Paired differences over all questions, in points": shown(whole),
+        "The same by set": shown(rows[(rows.set != EVERY) & (rows.seed == rows.seed.iloc[-1])]),
+        "The judge of first answers": judged,
+    }
+    listed = whole.drop(columns="set").to_dict("records")
+    return Table(
+        "claim",
+        rows,
+        parts,
+        [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."],
+        facts_of(whole, judged),
+        partial(plot, rows),
+        other_files={"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"},
+        digits=4,
+    )
+
+
+def _sides(frames: Mapping[str, pd.DataFrame]) -> list[list[dict]]:
+    """The rows of every comparison: by seed and pooled, over all questions and by set."""
+    tables = {}
+    for seed, frame in frames.items():
+        known = frame[frame[METRIC].notna()]
+        tables[seed] = known.pivot(index=["dataset", "id"], columns="system", values=METRIC).astype(float)
+    made = []
+    for a, b in COMPARISONS:
+        sides = {seed: table[[a, b]].dropna() for seed, table in tables.items() if {a, b} <= set(table)}
+        if not sides:
+            continue
+        for name in (EVERY, *sides[min(sides)].index.unique("dataset")):
+            own = {seed: table if name == EVERY else table.loc[[name]] for seed, table in sides.items()}
+            rows = [difference(a, b, name, seed, [table]) for seed, table in own.items()]
+            made.append(rows + ([difference(a, b, name, POOLED, list(own.values()))] if len(own) > 1 else []))
+    return made
+
+
+def difference(a: str, b: str, name: str, seed: str, tables: Sequence[pd.DataFrame]) -> dict:
+    """One comparison on the questions that all of these trainings answered."""
+    common = tables[0].index
+    for table in tables[1:]:
+        common = common.intersection(table.index)
+    parts = [table.loc[common] for table in tables]
+    gained = sum(int((part[b] > part[a]).sum()) for part in parts)
+    lost = sum(int((part[b] < part[a]).sum()) for part in parts)
+    means = np.mean([(part[b] - part[a]).to_numpy() for part in parts], axis=0)
+    value, low, high = (100 * one for one in metrics.mean_bootstrap(means))
+    return {
+        "from": a,
+        "to": b,
+        "set": name,
+        "seed": seed,
+        "n": len(common),
+        "difference": round(value, 3),
+        "low": round(low, 3),
+        "high": round(high, 3),
+        "gained": gained,
+        "lost": lost,
+        "p": float(f"{sign_flip(means):.2g}"),
+        "smallest_visible": round(visible(means), 3),
+    }
+
+
+def sign_flip(differences: np.ndarray) -> float:
+    """The exact two-sided p of a paired difference: how often flipping each question's sign at random gives as much.
+
+    With one training it is McNemar's exact test; with several a question's difference is its mean over them.
+    """
+    steps = _whole_steps(differences)
+    observed = abs(steps.sum())
+    sizes, counts = np.unique(np.abs(steps[steps != 0]), return_counts=True)
+    if not len(sizes):
+        return 1.0
+    reach = int((sizes * counts).sum())
+    length = 1 << (2 * reach + 1).bit_length()
+    turns = 2 * np.pi * np.arange(length // 2 + 1) / length
+    transform = np.prod([np.cos(size * turns) ** count for size, count in zip(sizes, counts)], axis=0)
+    chances = np.fft.irfft(transform, length)  # of every sum, negative ones at the end
+    inside = chances[: max(0, observed)].sum() + chances[length - observed + 1 :].sum() if observed else 0.0
+    return float(min(1.0, max(1 - inside, 2.0 ** -len(steps[steps != 0]))))
+
+
+def _whole_steps(differences: np.ndarray) -> np.ndarray:
+    """The differences as whole numbers of the smallest step, a half or a third as a mean of seeds has them."""
+    for step in range(1, 13):
+        if np.allclose(differences * step, (differences * step).round(), atol=1e-7):
+            return (differences * step).round().astype(int)
+    raise ValueError("these differences are no means of a few right and wrong answers")
+
+
+def visible(means: np.ndarray) -> float:
+    """The smallest difference, in points, that these questions show with 80 % power at p < 0.05."""
+    if set(np.unique(means)) <= {-1.0, 0.0, 1.0}:
+        return metrics.smallest_visible(int((means > 0).sum()), int((means < 0).sum()), len(means))
+    return float(100 * (1.96 + 0.8416) * means.std(ddof=1) / len(means) ** 0.5)
+
+
+def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
+    """How well verdicts on first answers tell right from wrong, beside the answer's likelihood and the majority."""
+    made = []
+    for system in JUDGED:
+        own = frame[(frame.system == system) & frame.first_whole.notna() & frame.expected_correctness.notna()]
+        if own.empty:
+            continue
+        right = own.first_whole.astype(bool)
+        trusted = own.judgment == "true"
+        beside_gold = own[~right & (own.words_first == True)]  # noqa: E712 (it may be None)
+        made.append(
+            {
+                "answers of": "RAG trained" if "two" in system else "CoV-RAG-S",
+                "seed": seed,
+                "n": len(own),
+                "AUROC": _area(own.expected_correctness, right),
+                "AUROC of the likelihood": _area(own.likelihood, right),
+                "right": f"{100 * (trusted == right).mean():.1f}",
+                "majority": f"{100 * max(right.mean(), 1 - right.mean()):.1f}",
+                "right ones trusted": f"{100 * trusted[right].mean():.1f}",
+                "wrong ones trusted": f"{100 * trusted[~right].mean():.1f}",
+                "wrong ones beside an answer trusted": f"{100 * (beside_gold.judgment == 'true').mean():.1f}",
+            }
+        )
+    return made
+
+
+def _area(scores: pd.Series, right: pd.Series) -> str:
+    known = scores.notna()
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*metrics.auroc(scores[known], right[known]))
+
+
+def shown(rows: pd.DataFrame) -> pd.DataFrame:
+    """Comparisons as people read them."""
+    table = pd.DataFrame({"comparison": rows["from"] + " → " + rows["to"]})
+    if (rows.set != EVERY).any():
+        table["set"] = rows.set.map(name_of)
+    table["seed"], table["n"] = rows.seed, rows.n
+    table["difference"] = [f"{value:+.1f}" for value in rows.difference]
+    table["95 % interval"] = [f"[{low:+.1f}, {high:+.1f}]" for low, high in zip(rows.low, rows.high)]
+    table["gained"], table["lost"] = rows.gained, rows.lost
+    table["p"] = [f"{p:.4f}" if p >= 0.0001 else "< 0.0001" for p in rows.p]
+    table["smallest visible"] = [f"{value:.1f}" for value in rows.smallest_visible]
+    return table.reset_index(drop=True)
+
+
+def facts_of(whole: pd.DataFrame, judged: pd.DataFrame) -> dict[str, str]:
+    """Every comparison over all questions, and the judge."""
+    made = {}
+    for row, text in zip(whole.to_dict("records"), shown(whole).to_dict("records")):
+        name = f"{row['from']} → {row['to']} {row['seed']}"
+        made |= {name: minus(text["difference"]), f"{name} interval": minus(text["95 % interval"])}
+        made |= {f"{name} p": text["p"], f"{name} visible": text["smallest visible"], f"{name} n": str(row["n"])}
+        made |= {f"{name} gained": str(row["gained"]), f"{name} lost": str(row["lost"])}
+    for row in judged.to_dict("records"):
+        for column in list(row)[2:]:
+            made[f"judge of {row['answers of']} {row['seed']} {column}"] = str(row[column])
+    return made
+
+
+def plot(rows: pd.DataFrame, path: Path) -> "Figure":
+    """A forest plot: each set's difference with its interval, pooled over seeds, and every seed over all sets."""
+    plt, _ = pictures.style()
+    panels = [pair for pair in FOREST if ((rows["from"] == pair[0]) & (rows.to == pair[1])).any()]
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 5.6), sharey=True, layout="constrained")
+    for place, (axis, (a, b)) in enumerate(zip(np.atleast_1d(axes), panels)):
+        own = rows[(rows["from"] == a) & (rows.to == b)]
+        last = own.seed.iloc[-1]
+        by_set = own[(own.set != EVERY) & (own.seed == last)]
+        by_seed = own[(own.set == EVERY) & (own.seed != POOLED)]
+        whole = own[(own.set == EVERY) & (own.seed == last)]
+        lines = [(name_of(row.set), row, "#8a8a8a", "o") for row in by_set.itertuples()]
+        if last == POOLED:
+            lines += [(f"all sets, seed {row.seed}", row, "#5b8fd0", "s") for row in by_seed.itertuples()]
+        lines += [("all sets", row, "#1b3a5c", "D") for row in whole.itertuples()]
+        for height, (_, row, colour, mark) in enumerate(reversed(lines)):
+            axis.plot([row.low, row.high], [height, height], color=colour, lw=3 if mark == "D" else 1.6)
+            axis.plot(row.difference, height, mark, color=colour, ms=8 if mark == "D" else 6)
+        axis.axvline(0, color="#333333", lw=1)
+        axis.set_yticks(range(len(lines)), [f"{name} ({row.n:,})" for name, row, *_ in reversed(lines)])
+        axis.set_title(f"{a}\n→ {b.replace(', two adapters', ',').replace(',,', ',')}", fontsize=11)
+        axis.set_xlabel("points of accuracy" if place == 0 else "points")
+    return pictures.save_picture(figure, path)
