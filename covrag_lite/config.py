@@ -33,6 +33,7 @@ CONSTANTS: dict[str, object] = {  # those that became constants, with the value
     "max_age": 0,
     "private_pages": "no",
     "evaluator": "auto",
+    "wider": "",
     "sessions": 4,
     "sub_questions": 3,
     "refinements": 2,
@@ -257,10 +258,9 @@ class Judging:
 class Related:
     """CRAG, A²R, FaVe and RRR beside CoV-RAG, and what they need trained (related/)."""
 
-    related_systems: tuple[str, ...] = ("RAG trained", "RRR", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")  # the rows
+    related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")  # the rows; also RRR
     # "auto": a proxy of our own, beside the adapters or shipped; or an entailment model's hub id or folder.
     entailment: str = "auto"
-    wider: str = ""  # where CRAG searches elsewhere: corpus files, a retriever, or "": deeper results of this corpus
     learners: tuple[str, ...] = ("evaluator", "entailment")  # what train_related.ipynb trains; also "rewriter" (RRR's)
     tune: str = "head"  # "head" on the frozen encoder, or "whole": the encoder too, which wants a GPU
     # Training questions of each world or set that heads learn from; 0 means all. A fifth as many validation questions
