@@ -1,6 +1,5 @@
 """LanceDB finds what BM25 finds, its index is completed after a kill, and every failure is one sentence."""
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -19,10 +18,8 @@ OTTERS = [Passage(f"p{i}", "", f"otter {i} of {'Ambleford' if i % 2 else 'Brinkw
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
-    """A LanceDB with a cache of its own and no retries."""
+    """A LanceDB with a cache of its own."""
     monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(lance, "RETRIES", 0)
-    monkeypatch.setenv("LANCEDB_API_KEY", "secret-word")
     return Retrieval(retriever="engine", k=3)
 
 
@@ -138,10 +135,6 @@ def test_rows_that_stand_twice_are_noticed(settings, passages, tmp_path):
 
 
 def test_a_refused_key_is_said_and_never_shown(settings, passages, monkeypatch):
-    with serve({}, otherwise=401) as site:
-        with pytest.raises(lance.EngineError, match="refused the key; set the environment's LANCEDB_API_KEY") as raised:
-            load_retriever(at(settings, site.url("/wiki")), passages)
-    assert "secret-word" not in str(raised.value)
     with serve({}, otherwise=403) as site:
         for name in ("AWS_ENDPOINT", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
             monkeypatch.setenv(name, {"AWS_ENDPOINT": site.url(""), "AWS_ALLOW_HTTP": "true"}.get(name, "secret-word"))
@@ -152,26 +145,14 @@ def test_a_refused_key_is_said_and_never_shown(settings, passages, monkeypatch):
     assert "secret-word" not in str(raised.value)
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:1/wiki", "s3://bucket/wiki"])
-def test_a_wrong_address_is_one_sentence(address, settings, passages, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:1")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
-    with pytest.raises(lance.EngineError) as raised:
-        load_retriever(at(settings, address), passages)
-    assert re.fullmatch(f"no engine answers at {address}; check it and the network .*", str(raised.value))
-
-
 def test_what_is_no_address_is_said(settings, passages, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="address 'ftp://host/x' is not known; give engine:<folder>, engine:s3://"):
+    with pytest.raises(
+        ValueError, match="address 'ftp://host/x' is not known; give engine:<folder> or one of"
+    ):
         load_retriever(at(settings, "ftp://host/x"), passages)
     with pytest.raises(ValueError, match="must hold no key, because manifests keep it") as raised:
-        load_retriever(at(settings, "https://me:secret-word@host/x"), passages)
+        load_retriever(at(settings, "s3://me:secret-word@host/x"), passages)
     assert "secret-word" not in str(raised.value)
-    monkeypatch.delenv("LANCEDB_API_KEY")
-    with pytest.raises(lance.EngineError, match="needs a key in the environment variable LANCEDB_API_KEY"):
-        load_retriever(at(settings, "https://host/x"), passages)
     (tmp_path / "file").write_text("")
     with pytest.raises(lance.EngineError, match="failed: .*file"):
         load_retriever(at(settings, tmp_path / "file"), passages)

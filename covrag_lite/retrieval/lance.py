@@ -1,20 +1,17 @@
-"""The retriever `engine`: full-text search in LanceDB, whose index is a folder, an object store or a cluster.
+"""The retriever `engine`: full-text search in LanceDB, whose index is a folder or lies in an object store.
 
-The address follows the name: "engine" alone keeps one folder a corpus in the cache; engine:<folder>,
-engine:s3://bucket/folder and engine:https://host/database name another place. The table holds each passage's row and
-its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is 1.2, not 1.5, and lengths are
-kept in a byte). LanceDB is the one compiled engine that installs as a wheel and has one client from a folder to a
-cluster; results/speed-engines compares others.
+The address follows the name: "engine" alone keeps one folder a corpus in the cache; engine:<folder> and
+engine:s3://bucket/folder name another place. The table holds each passage's row and its stems, as `bm25` sees them, so
+both find the same but for LanceDB's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte).
+results/speed-engines compares it with other engines.
 """
 
 import contextlib
 import fcntl
 import importlib.util
-import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -40,13 +37,7 @@ STORES = {
     "gs": "GOOGLE_SERVICE_ACCOUNT",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-CLUSTERS = ("http", "https")
-SECONDS = 60  # timeout of a request
-RETRIES = 4
-INDEX_HOURS = 12  # timeout of a cluster's indexing
 REFUSED = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized|Forbidden")
-MISSING = re.compile(r"\b404\b|NoSuchBucket|NoSuchContainer")
-SILENT = re.compile(r"connect|error sending request|timed? ?out|dns|lookup", re.IGNORECASE)
 
 
 class EngineError(RuntimeError):
@@ -133,51 +124,26 @@ def connect(address: str) -> "DBConnection":
     parts = urlsplit(address)
     if parts.username or parts.password or parts.query:
         raise ValueError("the engine's address must hold no key, because manifests keep it; set it in the environment")
-    if parts.scheme and parts.scheme not in (*STORES, *CLUSTERS):
-        raise ValueError(
-            f"the engine's address {address!r} is not known; give engine:<folder>, "
-            f"{', '.join(f'engine:{scheme}://…' for scheme in STORES)} (an object store), or "
-            f"engine:https://host/database (a LanceDB cluster)"
-        )
+    if parts.scheme and parts.scheme not in STORES:
+        known = ", ".join(f"engine:{scheme}://…" for scheme in STORES)
+        raise ValueError(f"the engine's address {address!r} is not known; give engine:<folder> or one of {known}")
     with one_sentence(address):
-        if not parts.scheme:
-            return lancedb.connect(address)
-        if parts.scheme in STORES:
-            timeouts = {"connect_timeout": f"{SECONDS // 6}s", "timeout": f"{SECONDS}s"}
-            retries = {"client_max_retries": f"{RETRIES}", "client_retry_timeout": f"{SECONDS}"}
-            return lancedb.connect(address, storage_options=timeouts | retries)
-        key = os.environ.get("LANCEDB_API_KEY")
-        if not key:
-            raise EngineError(f"the cluster at {address} needs a key in the environment variable LANCEDB_API_KEY")
-        return lancedb.connect(
-            f"db://{parts.path.strip('/') or 'covrag_lite'}",
-            api_key=key,
-            host_override=f"{parts.scheme}://{parts.netloc}",
-            client_config={
-                "retry_config": {"retries": RETRIES, "connect_retries": RETRIES, "read_retries": RETRIES},
-                "timeout_config": {"connect_timeout": SECONDS / 6, "read_timeout": SECONDS},
-            },
-        )
+        return lancedb.connect(address)
 
 
 @contextlib.contextmanager
 def one_sentence(address: str | Path) -> Iterator[None]:
-    """Turn LanceDB's long messages into one sentence each: what happened, and what to do."""
+    """Turn LanceDB's long messages into one sentence each; one about a key might show it, and is not repeated."""
     try:
         yield
     except EngineError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
         said = " ".join(str(error).split())
-        scheme = urlsplit(str(address)).scheme
-        sentence = f"the engine at {address} failed: {said[:200]}"
+        sentence = f"the engine at {address} failed: {said[:200]}; what was indexed before is kept"
         if REFUSED.search(said):
-            keys = STORES.get(scheme, "LANCEDB_API_KEY")
+            keys = STORES.get(urlsplit(str(address)).scheme, "key")
             sentence = f"the engine at {address} refused the key; set the environment's {keys} to one that it knows"
-        elif MISSING.search(said):
-            sentence = f"there is no bucket or database at {address}; make it first, or correct the address"
-        elif scheme and SILENT.search(said):
-            sentence = f"no engine answers at {address}; check it and the network (what was indexed before is kept)"
         raise EngineError(sentence) from None
 
 
@@ -239,4 +205,4 @@ def index_words(table: "Table") -> None:
         remove_stop_words=False,
         ascii_folding=False,
     )
-    table.create_index("words", config=as_they_are, wait_timeout=timedelta(hours=INDEX_HOURS))
+    table.create_index("words", config=as_they_are)
