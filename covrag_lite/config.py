@@ -19,7 +19,7 @@ ALL = ("all",)  # every set that the data has
 
 # Parameters of earlier versions, for manifests and half-finished runs that still have them.
 CONSTANTS: dict[str, object] = {  # those that became constants, with the value
-    # The file that `hub_sets` names describes further sets and the columns of a corpus.
+    "hub_sets": "",  # data/hub.toml describes the sets
     "corpus_columns": ["id", "title", "text"],
     "n_passages_max": 100_000,
     "hub_id": "",
@@ -134,8 +134,6 @@ class Data:
     n_questions: int = 2  # of each set, the first ones; 0 means all
     # Passages for "hub", or in place of a folder's corpus: JSONL or Parquet files and hub:<id>, joined by commas.
     corpus: str = ""
-    # A TOML file like data/hub.toml: other sets for "hub" than those, and in [corpus] what `corpus` calls its columns.
-    hub_sets: str = ""
     sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
 
 

@@ -146,9 +146,7 @@ def test_a_refused_key_is_said_and_never_shown(settings, passages, monkeypatch):
 
 
 def test_what_is_no_address_is_said(settings, passages, tmp_path, monkeypatch):
-    with pytest.raises(
-        ValueError, match="address 'ftp://host/x' is not known; give engine:<folder> or one of"
-    ):
+    with pytest.raises(ValueError, match="address 'ftp://host/x' is not known; give engine:<folder> or one of"):
         load_retriever(at(settings, "ftp://host/x"), passages)
     with pytest.raises(ValueError, match="must hold no key, because manifests keep it") as raised:
         load_retriever(at(settings, "s3://me:secret-word@host/x"), passages)
