@@ -19,6 +19,7 @@ ALL = ("all",)  # every set that the data has
 
 # Parameters of earlier versions, for manifests and half-finished runs that still have them.
 CONSTANTS: dict[str, object] = {  # those that became constants, with the value
+    "unanswerable": 0.0,
     "hub_sets": "",  # data/hub.toml describes the sets
     "corpus_columns": ["id", "title", "text"],
     "n_passages_max": 100_000,
@@ -93,7 +94,6 @@ class World:
         "synonyms 0.12",  # it has other words than its passage
         "stale 0.1",  # older passages seem to answer it
         "contradicting 0.1",  # passages answer it which contradict a better one
-        "unanswerable 0.0",  # no passage answers it (the paper's sets have none of these)
     )
 
     def __post_init__(self) -> None:
