@@ -5,13 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from toy_web import serve
 
-from covrag_lite import config
 from covrag_lite.config import Retrieval
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage
 from covrag_lite.retrieval import lance, load_retriever
-
-pytest.importorskip("lancedb", reason=f"LanceDB is not installed: pip install {lance.PACKAGE}")
 
 OTTERS = [Passage(f"p{i}", "", f"otter {i} of {'Ambleford' if i % 2 else 'Brinkwell'}") for i in range(60)]
 
@@ -145,7 +142,7 @@ def test_a_refused_key_is_said_and_never_shown(settings, passages, monkeypatch):
     assert "secret-word" not in str(raised.value)
 
 
-def test_what_is_no_address_is_said(settings, passages, tmp_path, monkeypatch):
+def test_what_is_no_address_is_said(settings, passages, tmp_path):
     with pytest.raises(ValueError, match="address 'ftp://host/x' is not known; give engine:<folder> or one of"):
         load_retriever(at(settings, "ftp://host/x"), passages)
     with pytest.raises(ValueError, match="must hold no key, because manifests keep it") as raised:
@@ -154,10 +151,3 @@ def test_what_is_no_address_is_said(settings, passages, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(lance.EngineError, match="failed: .*file"):
         load_retriever(at(settings, tmp_path / "file"), passages)
-    monkeypatch.setattr(lance.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=f"needs LanceDB: pip install {lance.PACKAGE}"):
-        load_retriever(settings, passages)
-
-
-def test_the_package_is_the_pinned_one():
-    assert lance.PACKAGE in (config.ROOT / "env" / "requirements.txt").read_text().split("\n")

@@ -8,7 +8,6 @@ results/speed-engines compares it with other engines.
 
 import contextlib
 import fcntl
-import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from lancedb import DBConnection
     from lancedb.table import Table
 
-PACKAGE = "lancedb==0.40.0"
 DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
 THREADS = 8  # queries in flight
 BATCH = 10_000  # passages per commit, the most that a killed build loses
@@ -117,8 +115,6 @@ def open_index(address: str, passages: Sequence[Passage]) -> "Table":
 
 def connect(address: str) -> "DBConnection":
     """Connect to the database at an address; keys come from the environment alone."""
-    if importlib.util.find_spec("lancedb") is None:
-        raise ImportError(f"the retriever 'engine' needs LanceDB: pip install {PACKAGE}")
     import lancedb
 
     parts = urlsplit(address)
