@@ -17,44 +17,15 @@ from covrag_lite.systems import current_name
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("all",)  # every set that the data has
 
-# Parameters of earlier versions, for manifests and half-finished runs that still have them.
-CONSTANTS: dict[str, object] = {  # those that became constants, with the value
-    # The file that `hub_sets` names describes further sets and the columns of a corpus.
-    "corpus_columns": ["id", "title", "text"],
-    "n_passages_max": 100_000,
-    "hub_id": "",
-    "revision": "",
-    "question_column": "question",
-    "answers_column": "answers",
-    "sample_seed": 1,
-    "batch_tokens": 0,
-    "requests": 12,
-    "n_pages": 10,
-    "max_age": 0,
-    "private_pages": "no",
-    "evaluator": "auto",
-    "sessions": 4,
-    "sub_questions": 3,
-    "refinements": 2,
-    "n_rewrites": 4,
+# Parameters of earlier versions, for manifests and half-finished runs that still have them. Others that have gone had
+# no effect, or one value in every run, and are passed over.
+CONSTANTS: dict[str, object] = {  # of training: a run that was begun with another value is not gone on with
     "warmup": 0.05,
     "clip": 1.0,
     "unpack": "auto",
-    "save_every": 20,
     "unsupported": 0.25,
     "broken": 0.2,
     "spoilt": 0.1,
-    "synthesis_seed": 1,
-    "positions": ["CoV-RAG-S", "Start-Revise trained", "CoV-RAG"],
-    "chains": ["CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled"],
-    "ranked": ["RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG"],
-    # Of benchmarks/options.py now.
-    "shapes": ["tiny"],
-    "speed_seconds": 420.0,
-    "speed_ways": ["ours", "trl + Liger", "Unsloth", "trl"],
-    "speed_parts": ["verdicts", "batches", "rounds", "overhead", "bm25"],
-    "speed_questions": 6,
-    "recorded": "speed-h200",
 }
 # Those written otherwise now: old value -> new parameters. Where several give a tuple of one name, these are joined.
 RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
@@ -62,16 +33,9 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "n_train": lambda n: {"n_world": (n,)},
     "n_validation": lambda n: {"n_world": (n,)},
     "neighbours": lambda value: {"related_systems": value},
-    "n_related": lambda value: {},  # it was `n_questions` wherever it had an effect
-    "n_validated": lambda value: {},  # a fifth of `n_learnt`, as is the next one
-    "n_rewarded": lambda value: {},
     "checkpointing": lambda x: {"activations": "keep" if x == 0 else "recompute" if x <= 2 else "offload"},
-    "lora_alpha": lambda _: {},  # twice lora_rank in every recorded run
     "systems": lambda names: {"systems": [current_name(name) for name in names]},
-    "question": lambda asked: {"question": asked or "complex 1"},  # of explore.ipynb alone, as the next two
-    "dataset": lambda _: {},
-    "number": lambda _: {},
-    "retrieval_datasets": lambda _: {},  # every recorded value chose the same questions
+    "question": lambda asked: {"question": asked or "complex 1"},  # of explore.ipynb alone
 }
 
 
@@ -92,7 +56,6 @@ class World:
         "synonyms 0.12",  # it has other words than its passage
         "stale 0.1",  # older passages seem to answer it
         "contradicting 0.1",  # passages answer it which contradict a better one
-        "unanswerable 0.0",  # no passage answers it (the paper's sets have none of these)
     )
 
     def __post_init__(self) -> None:
@@ -133,8 +96,6 @@ class Data:
     n_questions: int = 2  # of each set, the first ones; 0 means all
     # Passages for "hub", or in place of a folder's corpus: JSONL or Parquet files and hub:<id>, joined by commas.
     corpus: str = ""
-    # A TOML file like data/hub.toml: other sets for "hub" than those, and in [corpus] what `corpus` calls its columns.
-    hub_sets: str = ""
     sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
 
 
@@ -161,8 +122,8 @@ class Model:
 class Retrieval:
     """The retriever (retrieval/)."""
 
-    # "bm25" (words), "dense" (embeddings) or "fused" (both); "engine" (LanceDB, cached) or engine:<address>, a folder,
-    # s3://bucket/folder or https://host/database; "web" or web-<provider>: ddgs, brave, serper or searxng.
+    # "bm25" (words), "dense" (embeddings) or "fused" (both); "engine" (LanceDB, cached) or engine:<folder>; "web" or
+    # web-<provider>: ddgs, brave, serper or searxng.
     retriever: str = "bm25"
     encoder: str = "minilm"  # of "dense", "fused" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
     k: int = 5  # the paper's five references
@@ -257,10 +218,9 @@ class Judging:
 class Related:
     """CRAG, A²R, FaVe and RRR beside CoV-RAG, and what they need trained (related/)."""
 
-    related_systems: tuple[str, ...] = ("RAG trained", "RRR", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")  # the rows
+    related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")  # the rows; also RRR
     # "auto": a proxy of our own, beside the adapters or shipped; or an entailment model's hub id or folder.
     entailment: str = "auto"
-    wider: str = ""  # where CRAG searches elsewhere: corpus files, a retriever, or "": deeper results of this corpus
     learners: tuple[str, ...] = ("evaluator", "entailment")  # what train_related.ipynb trains; also "rewriter" (RRR's)
     tune: str = "head"  # "head" on the frozen encoder, or "whole": the encoder too, which wants a GPU
     # Training questions of each world or set that heads learn from; 0 means all. A fifth as many validation questions
@@ -353,31 +313,19 @@ def _advice(name: str, value: object, known: Mapping[str, object]) -> str:
 
 
 def from_manifest(parameters: Mapping[str, object]) -> Config:
-    """The configuration of a recorded run. Parameters that have gone since changed no number."""
-    known = Config().flat()
-    return from_notebook({name: value for name, value in migrate(parameters).items() if name in known})
+    """The configuration of a recorded run."""
+    return from_notebook({name: value for name, value in migrate(parameters).items() if name not in CONSTANTS})
 
 
 def migrate(parameters: Mapping[str, object]) -> dict[str, object]:
     """Parameters of any version as this one has them; a constant stays where it had another value than it has now."""
-    made: dict[str, object] = {}
-    for name, value in name_retriever(parameters).items():
+    known, made = Config().flat() | CONSTANTS, {}
+    for name, value in parameters.items():
         if name in RENAMED:
             for new, part in RENAMED[name](value).items():
                 made[new] = (*made.get(new, ()), *part) if isinstance(part, tuple) else part
-        elif CONSTANTS.get(name, ...) != value:
+        elif name in known and CONSTANTS.get(name, ...) != value:
             made[name] = value
-    return made
-
-
-def name_retriever(parameters: Mapping[str, object]) -> dict[str, object]:
-    """Move provider and engine_address, parameters of earlier versions, into the retriever's name."""
-    made = dict(parameters)
-    provider, address = made.pop("provider", "ddgs"), made.pop("engine_address", "")
-    if made.get("retriever") == "web" and provider != "ddgs":
-        made["retriever"] = f"web-{provider}"
-    if made.get("retriever") == "engine" and address:
-        made["retriever"] = f"engine:{address}"
     return made
 
 

@@ -60,7 +60,7 @@ def test_a_share_that_is_not_named_keeps_its_default():
             0.3,
             "'misspelt' is not a parameter any more; it is in 'traps' now, such as .'misspelt 0.12', 'cut_off",
         ),
-        ("sample_seed", 2, "'sample_seed' is not a parameter any more; it is always 1"),
+        ("warmup", 0.1, "'warmup' is not a parameter any more; it is always 0.05"),
         ("n_questions", "four", "'n_questions' is .*a whole number"),
         ("n_questions", 4.5, "'n_questions' is .*a whole number"),
         ("n_questions", True, "'n_questions' is .*a whole number"),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import datasets
 import httpx
-import pyarrow.parquet
 import pytest
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
@@ -15,7 +14,6 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 from covrag_lite import data
 from covrag_lite.config import Config, from_notebook
 from covrag_lite.data import hub
-from covrag_lite.data.corpus import Source, fetch, parse_source
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.sources import load_sources
@@ -80,22 +78,21 @@ def public(tmp_path, monkeypatch):
         cited = ask(f"{split} web", 4, answer="There.[1]", references=["It is there.", "It is old."])
         write_jsonl(root / f"webglm/data/{split}.jsonl", cited)
     entries = {}
-    for name, entry in hub.load_entries(Config()).items():
-        entries[name] = replace(entry, source=replace(entry.source, id=str(root / name)))
-    monkeypatch.setattr(hub, "load_entries", lambda config: entries)
+    for name, entry in hub.load_entries().items():
+        entries[name] = replace(entry, id=str(root / name))
+    monkeypatch.setattr(hub, "load_entries", lambda: entries)
     write_jsonl(tmp_path / "corpus.jsonl", [{"id": f"p{i}", "title": "T", "text": f"text {i}"} for i in range(6)])
     return Config().change(data="hub", n_questions=0, corpus=str(tmp_path / "corpus.jsonl"))
 
 
 @pytest.fixture
-def own_set(tmp_path):
-    """A function that describes a set of one's own, or a corpus, in a file."""
+def own_set(monkeypatch):
+    """A function that makes a folder's set the only one."""
 
-    def describe(place="", columns='question = "question"\nanswers = "answers"', corpus="", **changes):
-        name = Path(str(place).partition(":")[0]).name.partition(".")[0]
-        described = f"[{name}]\nid = '{place}'\n{columns}\n" if place else ""
-        (tmp_path / "sets.toml").write_text(f"{described}\n[corpus]\n{corpus}\n")
-        return from_notebook({"data": "hub", "hub_sets": str(tmp_path / "sets.toml"), "n_questions": 0, **changes})
+    def describe(place, question="question", answers=("answers",), changes=None, **parameters):
+        entry = hub.Entry(str(place), question, answers, splits={name: name for name in data.SPLITS})
+        monkeypatch.setattr(hub, "load_entries", lambda: {Path(place).name: replace(entry, **changes or {})})
+        return from_notebook({"data": "hub", "n_questions": 0, **parameters})
 
     return describe
 
@@ -105,12 +102,12 @@ def texts(questions):
 
 
 def test_every_known_set_says_where_it_is_from():
-    entries = hub.load_entries(Config())
+    entries = hub.load_entries()
     assert list(entries) == ["nq", "webq", "mintaka", "triviaqa", "webglm"]
     for entry in entries.values():
-        assert entry.source.revision and entry.licence and entry.paper_sample and entry.defects
+        assert entry.revision and entry.licence and entry.paper_sample and entry.defects
         assert {"train", "test"} <= set(entry.splits)
-    unpinned = {name for name, entry in entries.items() if len(entry.source.revision) != 40}
+    unpinned = {name for name, entry in entries.items() if len(entry.revision) != 40}
     assert unpinned == {"mintaka", "webglm"}  # the commits of these could not be looked up; hub.toml says so
 
 
@@ -174,30 +171,15 @@ def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
         data.load_questions(own_set(tmp_path / "set", sample=-1))
 
 
-def test_any_other_set_is_read_by_the_columns_that_a_file_names(tmp_path, own_set):
-    rows = [{"q": f"who {i}?", "a": {"b": [{"c": "Edith"}, {"c": "E. Marrow"}]}, "year": 1893} for i in range(3)]
-    write_jsonl(tmp_path / "some/validation.jsonl", rows)  # without a test split this one is tested on
-    made = data.load_questions(own_set(tmp_path / "some", 'question = "q"\nanswers = ["a.b.c", "year"]'))
-    assert [one.id for one in made] == ["some-validation-0", "some-validation-1", "some-validation-2"]
-    assert made[0].dataset == "some" and made[0].answers == ("Edith", "E. Marrow", "1893")
-
-
-@pytest.mark.parametrize("name", ["mine.jsonl", "mine.parquet", "mine.jsonl.gz"])
-def test_a_single_file_stands_for_the_test_split(tmp_path, name, own_set):
-    rows = [{"id": id, **row} for id, row in zip("xy", ask("river", 2, answers=["south"]))]
-    (write_parquet if name.endswith("parquet") else write_jsonl)(tmp_path / name, rows)
-    if name.endswith("gz"):
-        (tmp_path / name).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
-    made = data.load_questions(own_set(tmp_path / name))
-    assert [(one.id, one.dataset, one.answers) for one in made] == [(id, "mine", ("south",)) for id in "xy"]
-
-
-def test_an_id_may_name_a_configuration_and_a_revision(tmp_path):
-    assert parse_source("someone/set") == Source("someone/set")
-    assert parse_source("someone/set:en", "", "v1") == Source("someone/set", "en", "v1")
-    assert parse_source("someone/set:en@v2") == Source("someone/set", "en", "v2")
-    assert parse_source(str(tmp_path)) == Source(str(tmp_path))
-    assert parse_source(f"{tmp_path}:en") == Source(str(tmp_path), "en")
+def test_a_nested_column_gives_all_its_texts():
+    row = {"answer": {"value": "Paris", "aliases": ["City of Light", None]}, "year": 1893, "none": None}
+    assert [hub.pick(row, path) for path in ("answer.value", "answer.aliases", "year", "none", "none.value")] == [
+        ["Paris"],
+        ["City of Light"],
+        ["1893"],
+        [],
+        [],
+    ]
 
 
 def test_gold_that_normalises_to_nothing_is_counted_in_one_warning(tmp_path, own_set):
@@ -245,29 +227,13 @@ def test_a_corpus_comes_from_jsonl_parquet_or_the_hub_and_several_are_joined(tmp
     made = data.load_passages(corpus_of(plain, packed, f" {table}", f"hub:{tmp_path / 'wiki'}"))
     assert [p.id[0] for p in made] == [*"ppppqqqqrrrrssss"]
     assert {p.text for p in made} == {row["text"] for row in PASSAGES} and made[0].title == "T0"
-    assert data.load_passages(corpus_of(table)) == data.load_passages(corpus_of(f"hub:{table}"))
 
 
-def test_only_so_many_passages_are_streamed(tmp_path, own_set):
-    write_jsonl(tmp_path / "wiki/train.jsonl", PASSAGES)
-    for most, n in {3: 3, 0: 4}.items():
-        config = own_set(corpus=f"at_most = {most}").change(corpus=f"hub:{tmp_path / 'wiki'}")
-        assert [p.id for p in data.load_passages(config)] == [f"p{i}" for i in range(n)]
-    own_set(corpus="at_most = -1")
-    with pytest.raises(ValueError, match=r"at_most of \[corpus\] is -1"):
-        data.load_passages(config)
-
-
-def test_the_columns_of_a_corpus_can_be_named_and_a_title_may_be_missing(tmp_path, own_set):
-    file = write_parquet(tmp_path / "c.parquet", [{"docid": 7, "body": "text"}])
-    config = own_set("", corpus='id = "docid"\ntext = "body"').change(corpus=str(file))
-    assert data.load_passages(config) == [data.Passage("7", "", "text")]
-    assert data.load_passages(config.change(data=str(tmp_path))) == [data.Passage("7", "", "text")]
-    assert data.choose_sets(config)[0] == "nq"  # a file that describes no set leaves the known ones
-    with pytest.raises(ValueError, match=r"row 1: has no id and no text, only docid, body; .* in \[corpus\]"):
-        data.load_passages(corpus_of(file))
-    with pytest.raises(ValueError, match=r"\[corpus\]: body is not known; use some of id, title, text, at_most"):
-        data.load_passages(own_set("", corpus='body = "text"').change(corpus=str(file)))
+def test_only_so_many_passages_are_streamed_and_a_title_may_be_missing(tmp_path, monkeypatch):
+    write_jsonl(tmp_path / "wiki/train.jsonl", [{"id": i, "text": f"text {i}"} for i in range(4)])
+    monkeypatch.setattr(hub, "MOST_PASSAGES", 3)
+    made = data.load_passages(corpus_of(f"hub:{tmp_path / 'wiki'}"))
+    assert made == [data.Passage(str(i), "", f"text {i}") for i in range(3)]
 
 
 def test_a_corpus_may_stand_in_for_a_folders_own(tmp_path):
@@ -282,7 +248,7 @@ def test_a_corpus_may_stand_in_for_a_folders_own(tmp_path):
     [
         ([], "empty"),
         ([{"id": "a", "title": "", "text": None}], "row 1: has no text"),
-        ([PASSAGES[0], PASSAGES[0]], "row 2: the id 'p0' stood before"),
+        ([PASSAGES[0], PASSAGES[0]], "the id 'p0' stands twice"),
     ],
 )
 def test_a_corpus_that_cannot_be_one_is_named(tmp_path, rows, sentence):
@@ -319,15 +285,12 @@ def answering(monkeypatch, error):
     monkeypatch.setattr(HfApi, "hf_hub_download", fail)
 
 
-def test_an_id_or_a_revision_that_does_not_exist_is_named(monkeypatch, own_set):
-    answering(monkeypatch, RepositoryNotFoundError)
-    with pytest.raises(FileNotFoundError, match="'someone/sett' is no public set on the hub .*; check its spelling"):
-        data.load_questions(own_set("someone/sett"))
-    with pytest.raises(FileNotFoundError, match="'someone/wiki' is no public set"):
-        data.load_passages(corpus_of("hub:someone/wiki"))
-    answering(monkeypatch, RevisionNotFoundError)
-    with pytest.raises(FileNotFoundError, match=f"revision '{HASH}' of 'someone/set' does not exist on the hub; give"):
-        data.load_questions(own_set("someone/set", f'question = "q"\nanswers = "a"\nrevision = "{HASH}"'))
+@pytest.mark.parametrize("error", [RepositoryNotFoundError, RevisionNotFoundError])
+def test_an_id_or_a_revision_that_does_not_exist_is_named(monkeypatch, own_set, error):
+    answering(monkeypatch, error)
+    for load, config in ((data.load_questions, own_set("someone/sett")), (data.load_passages, corpus_of("hub:some/x"))):
+        with pytest.raises(FileNotFoundError, match="'some(one/sett|/x)' cannot be read: "):
+            load(config)
 
 
 def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):
@@ -340,78 +303,30 @@ def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):
 def test_a_script_is_never_run(tmp_path, monkeypatch, own_set):
     (tmp_path / "some").mkdir()
     (tmp_path / "some/some.py").write_text("raise SystemExit")
-    with pytest.raises(ValueError, match="is made by a script, which is never run; revision 'refs/convert/parquet'"):
+    with pytest.raises(ValueError, match="cannot be read: .*scripts are no longer supported"):
         data.load_questions(own_set(tmp_path / "some"))
     sources = [path.read_text() for path in Path(hub.__file__).parent.glob("*.py")]
     assert not any("trust_remote_code" in source for source in sources)
-
-
-def test_a_column_that_is_not_there_is_named(tmp_path, own_set):
-    write_jsonl(tmp_path / "set/test.jsonl", [{"q": "who?", "a": {"b": "Edith"}}])
-    folder = tmp_path / "set"
-    for question, answers, sentence in (
-        (
-            "question",
-            "answers",
-            "has no column 'question', only q, a; name them as question and answers in .* hub_sets",
-        ),
-        ("q", "c", "has no column 'c', only q, a"),
-        ("q", "a.c", "row 0: there is no 'c', only b; .* is written a.b"),
-        ("q", "a", "row 0: there is no '', only b"),
-        ("q", "a.b.c", "row 0: there is no 'c' in 'Edith'"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            data.load_questions(own_set(folder, f'question = "{question}"\nanswers = "{answers}"'))
 
 
 @pytest.mark.parametrize(
     "rows, sentence",
     [
         ([{"id": 1, "question": "who?", "answers": "E"}, {"id": 1, "question": "where?", "answers": "F"}], "id '1' is"),
-        ([{"question": " ", "answers": "E"}], "row 0: 'question' holds .*, which is not one question"),
-        ([{"question": None, "answers": "E"}], "row 0: 'question' holds nothing"),
-        ([], "has an empty file; give one that has rows"),
+        ([{"id": 1, "question": " ", "answers": "E"}], "row 0: 'question' holds no question"),
+        ([{"id": 1, "question": None, "answers": "E"}], "row 0: 'question' holds no question"),
+        ([], "set' cannot be read: "),
     ],
 )
 def test_rows_that_cannot_be_questions_are_named(tmp_path, rows, sentence, own_set):
     write_jsonl(tmp_path / "set/test.jsonl", rows)
     with pytest.raises(ValueError, match=sentence):
-        data.load_questions(own_set(tmp_path / "set"))
+        data.load_questions(own_set(tmp_path / "set", changes={"row_id": "id"}))
 
 
-def test_a_table_without_rows_is_named(tmp_path, own_set):
-    empty = pyarrow.table({"question": pyarrow.array([], "string"), "answers": pyarrow.array([], "string")})
-    (tmp_path / "set").mkdir()
-    pyarrow.parquet.write_table(empty, tmp_path / "set/test.parquet")
-    (tmp_path / "blank.jsonl").write_text("\n\n")
-    for name in ("set", "blank.jsonl"):
-        with pytest.raises(ValueError, match="has an empty file; give one that has rows"):
-            data.load_questions(own_set(tmp_path / name))
-    with pytest.raises(ValueError, match="corpus '.*blank.jsonl' is empty"):
-        data.load_passages(corpus_of(tmp_path / "blank.jsonl"))
-
-
-def test_a_split_or_a_configuration_that_is_not_there_is_named(tmp_path, own_set):
-    write_jsonl(tmp_path / "set/train.jsonl", ask("lake", 20, answers=["north"]))
-    with pytest.raises(ValueError, match="has no split 'test', only train; choose one by the parameter split"):
-        data.load_questions(own_set(tmp_path / "set"))
-    with pytest.raises(ValueError, match=r"'en' not found. Available: \['default'\] \(write it behind a colon"):
-        fetch(Source(str(tmp_path / "set"), "en"))
-
-
-def test_sets_and_files_that_cannot_be_read_are_named(tmp_path, own_set):
-    unknown = "'squad' is not known: choose some of nq, webq.*; describe any other in a file and name it by hub_sets"
-    with pytest.raises(ValueError, match=unknown):
+def test_a_set_or_a_column_that_is_not_there_is_named(tmp_path, own_set):
+    with pytest.raises(ValueError, match="'squad' is not known: choose some of nq, .*; any other is one more table"):
         data.load_questions(Config().change(data="hub", datasets=("squad",)))
-    with pytest.raises(ValueError, match="'nq' is not known: choose some of set; "):
-        data.load_questions(own_set("someone/set:en", datasets="nq"))
-    with pytest.raises(ValueError, match="hub_sets is 'mine.toml', but data is 'world'; set data to 'hub'"):
-        data.load_questions(Config().change(hub_sets="mine.toml"))
-    with pytest.raises(FileNotFoundError, match="hub_sets 'mine.toml' is no file .*; see .*hub.toml"):
-        data.load_questions(Config().change(data="hub", hub_sets="mine.toml"))
-    with pytest.raises(ValueError, match=r"hub set \[set\]: has no question; use id, question, answers, row_id"):
-        data.load_questions(own_set("someone/set", 'answers = "a"'))
-    with pytest.raises(ValueError, match=r"hub set \[set\]: colour is not known; use id, question, answers, row_id"):
-        data.load_questions(own_set("someone/set", 'question = "q"\nanswers = "a"\ncolour = "red"'))
-    with pytest.raises(ValueError, match="is not TOML"):
-        data.load_questions(own_set("someone/set", "question is q"))
+    write_jsonl(tmp_path / "set/test.jsonl", [{"q": "who?", "a": "Edith"}])
+    with pytest.raises(ValueError, match="not in the dataset. Current columns in the dataset: .'q', 'a'"):
+        data.load_questions(own_set(tmp_path / "set"))

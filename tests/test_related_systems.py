@@ -11,7 +11,7 @@ from covrag_lite.records import Passage
 from covrag_lite.related import prompts
 from covrag_lite.related.a2r import a2r, assess, read_statements
 from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, choose_action, crag, recompose, refine, split
-from covrag_lite.related.fave import chain_of_queries, fave, rate, union_of_queries
+from covrag_lite.related.fave import chain_of_queries, fave, rate
 from covrag_lite.related.tools import RelatedTools
 from covrag_lite.runs.journal import Journal
 from covrag_lite.task_model import TaskModel
@@ -188,13 +188,6 @@ def test_fave_line_by_line(questions, passages):
 def test_faves_session_quality_is_relevance_and_answerability():
     assert rate([(True, 0.8), (False, 0.4)], most=2) == pytest.approx((1 / 2 + 0.6) / 2)  # equations 2 to 4
     assert rate([(True, 0.5)] * 3, most=2) == pytest.approx((1 + 0.5) / 2)  # r_q is capped
-
-
-def test_union_of_queries_takes_the_one_session_it_plans(questions, passages):
-    script = Script(passages, plans={WRITER: [["off a"], ["better"]]})
-    (made,) = union_of_queries(questions[:1], script.tools())
-    assert script.log[0] == ("plan", [WRITER], 1)
-    assert made.rounds[0].query == "off a"
 
 
 def test_a_chain_of_queries_asks_on_from_its_answers(questions, passages):

@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-from contextlib import nullcontext
 from functools import partial
 
 import pandas as pd
@@ -208,25 +207,6 @@ def test_a_learner_that_is_done_is_not_trained_again_unless_with_other_settings(
     replication.replicate([other], ["learners"])
     assert len(trained) == 5
     with pytest.raises(ValueError, match="learners.json was made with other parameters: n_learnt was 9 and is 20"):
-        replication.replicate([plan], ["learners"])
-
-
-OLD = {"learners": ["evaluator", "rewriter"], "tune": "head", "n_learnt": 20, "n_validated": 4, "n_rewarded": 4}
-
-
-@pytest.mark.parametrize("changed, told", [({}, ""), ({"n_validated": 9}, "n_validated was 9 and is 4")])
-def test_what_an_earlier_version_trained_is_done_if_it_learnt_from_as_many_questions(given, changed, told):
-    plan = load(given, learners="evaluator,rewriter")
-    plan.learnt.parent.mkdir(parents=True)
-    plan.learnt.write_text(json.dumps({"parameters": OLD | {"n_rewrites": 1} | changed}))
-    record = plan.results / "train.evaluator.json"
-    record.write_text(
-        json.dumps({"parameters": {name: OLD[name] for name in ("tune", "n_learnt", "n_validated")} | changed})
-    )
-    learners.manifest_of(plan.learning(), "evaluator").parent.mkdir()
-    learners.manifest_of(plan.learning(), "evaluator").write_text("{}")
-    assert learners.is_done(plan.learning(), "evaluator", record) is not bool(told)
-    with pytest.raises(ValueError, match=told) if told else nullcontext():
         replication.replicate([plan], ["learners"])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covrag_lite import retrieval
-from covrag_lite.config import Config, Retrieval, migrate
+from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine import weights
 from covrag_lite.evaluate import load_resources
 from covrag_lite.records import Passage
@@ -174,30 +174,6 @@ def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_pat
     assert ids(load_resources(config, passages, scripted).search(["kite"])) == [["p2"]]
     with pytest.raises(ValueError, match="fewer than the k = 7"):
         load_retriever(Retrieval(retriever="alphabet", k=7), passages)
-
-
-def test_a_retrievers_name_is_told_from_a_files():
-    for name in ("bm25", "web", "web-brave", "engine:s3://bucket/folder", "engine:runs/index"):
-        assert retrieval.is_retriever(name)
-    for name in ("", "hub:someone/set", "web-pages.jsonl", "engine.parquet", "runs/web", "google"):
-        assert not retrieval.is_retriever(name)
-
-
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        ({"retriever": "bm25", "provider": "brave", "engine_address": "/index"}, {"retriever": "bm25"}),
-        ({"retriever": "web", "provider": "ddgs"}, {"retriever": "web"}),
-        ({"retriever": "web", "provider": "brave"}, {"retriever": "web-brave"}),
-        ({"retriever": "web-serper", "provider": "ddgs"}, {"retriever": "web-serper"}),
-        ({"retriever": "engine", "engine_address": ""}, {"retriever": "engine"}),
-        ({"retriever": "engine", "engine_address": "s3://b/x"}, {"retriever": "engine:s3://b/x"}),
-        ({"n_pages": 10, "max_age": 0, "private_pages": "no"}, {}),
-        ({"n_pages": 20}, {"n_pages": 20}),
-    ],
-)
-def test_a_manifest_of_an_earlier_version_names_the_same_retriever(old, new):
-    assert migrate(old) == new
 
 
 # BM25's cache

@@ -296,7 +296,6 @@ def test_a_server_that_stays_busy_or_asks_for_too_long_is_left():
     assert refusal({"/": status(503)}) == "it answered with status 503 (asked 2 times)"
     sentence = refusal({"/": status(429, Retry_After="3600")})
     assert sentence == "it answered with status 429, and asks to be left alone for 3600 s"
-    assert "left alone" in refusal({"/": status(429, Retry_After="Fri, 31 Dec 2100 23:59:59 GMT")})
     assert "asked 2 times" in refusal({"/": status(429, Retry_After="soon")})
     assert refusal({"/": status(404)}) == "it answered with status 404"
 

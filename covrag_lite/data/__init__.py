@@ -23,15 +23,11 @@ from covrag_lite.records import Passage, Question, Sample
 
 SPLITS = ("train", "validation", "test")
 KINDS = {"world": "covrag_lite.data.world", "hub": "covrag_lite.data.hub", "folder": "covrag_lite.data.folder"}
-CORPUS = "covrag_lite.data.corpus"  # reads what the parameter `corpus` names
 
 
 def kind_of(config: Config) -> ModuleType:
     """The kind that the parameter `data` names; what is no kind's name is a folder."""
-    asked = config.data
-    if asked.hub_sets and asked.data != "hub" and not asked.corpus:
-        raise ValueError(f"hub_sets is {asked.hub_sets!r}, but data is {asked.data!r}; set data to 'hub', or a corpus")
-    return import_module(KINDS.get(asked.data, KINDS["folder"]))
+    return import_module(KINDS.get(config.data.data, KINDS["folder"]))
 
 
 def choose_sets(config: Config) -> tuple[str, ...]:
@@ -66,7 +62,7 @@ def load_passages(config: Config) -> list[Passage]:
         return kind.passages(config)
     if config.data.data == "world":
         raise ValueError(f"corpus is {config.data.corpus!r}, but the world has its own; set data to 'hub' or a folder")
-    return import_module(CORPUS).read_corpus(config)
+    return import_module(KINDS["hub"]).read_corpus(config)
 
 
 def pick_question(config: Config) -> Question:

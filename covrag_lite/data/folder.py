@@ -72,7 +72,18 @@ def passages(config: Config) -> list[Passage]:
         raise FileNotFoundError(
             f"{folder} has no corpus.jsonl or corpus.jsonl.gz; the parameter corpus can name another"
         )
-    return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in read_rows(path, ("id", "text"))]
+    return to_passages(read_rows(path, ("id", "text")), str(path))
+
+
+def to_passages(rows: Iterable[tuple[int, dict]], where: str) -> list[Passage]:
+    """Numbered rows as passages; the title may be missing."""
+    made = []
+    for number, row in rows:
+        missing = [name for name in ("id", "text") if row.get(name) is None]
+        if missing:
+            raise ValueError(f"{where}, row {number}: has no {' and no '.join(missing)}, only {', '.join(row)}")
+        made.append(Passage(str(row["id"]), row.get("title") or "", row["text"]))
+    return made
 
 
 def is_cited(config: Config, dataset: str) -> bool:

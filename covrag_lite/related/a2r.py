@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from covrag_lite import metrics
 from covrag_lite.method import Tools
 from covrag_lite.records import CITATION, Passage, Prediction, Question, Round
 from covrag_lite.related.relevance import Entail
@@ -21,7 +20,6 @@ from covrag_lite.related.relevance import Entail
 REFINEMENTS = 2  # K
 ENOUGH = 0.8  # the mean of the aspects from which on an answer stays as it is
 ENTAILED = 0.5  # from this on evidence entails a statement
-LONG_ANSWER = 12  # words from which on a gold answer is several claims, one a sentence
 STATEMENT_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|(?<=\])\s+(?=[A-Z])")
 
 
@@ -117,23 +115,4 @@ def read_statements(answer: str, passages: Sequence[Passage]) -> list[tuple[str,
         cited = tuple(passages[mark - 1] for mark in marks if 0 < mark <= len(passages))
         if any(letter.isalnum() for letter in said):
             made.append((said, cited))
-    return made
-
-
-def claim_recall(questions: Sequence[Question], y: Sequence[str], entail: Entail | None) -> list[float | None]:
-    """Which share of the gold claims an answer makes: a short gold answer is one claim, of a long one each sentence."""
-    golds = [" ".join(CITATION.sub(" ", question.answers[0]).split()) for question in questions]
-    long = [i for i, gold in enumerate(golds) if len(gold.split()) > LONG_ANSWER]
-    asked = [(i, claim) for i in long for claim in STATEMENT_END.split(golds[i])]
-    made: list[float | None] = []
-    for question, answer in zip(questions, y):
-        right = metrics.score(answer, question.answers, "whole")
-        made.append(None if right is None else float(right))
-    x, said = [questions[i].question for i, _ in asked], [(Passage("", "", y[i]),) for i, _ in asked]
-    values = entail(x, said, [claim for _, claim in asked]) if entail and asked else []  # all in one call
-    held: dict[int, list[bool]] = {i: [] for i in long}
-    for (i, _), value in zip(asked, values):
-        held[i].append(value >= ENTAILED)
-    for i, own in held.items():
-        made[i] = sum(own) / len(own) if own else None
     return made

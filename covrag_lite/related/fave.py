@@ -40,11 +40,6 @@ def fave(questions: Sequence[Question], tools: Tools, n_sessions: int = SESSIONS
     return conclude(questions, steps, notes, tools)
 
 
-def union_of_queries(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """UoQ, FaVe without its verification: one session, the model's first choice."""
-    return fave(questions, tools, n_sessions=1)
-
-
 def chain_of_queries(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """CoQ: a sub-question, its answer, and from both the next sub-question, until nothing is left to ask."""
     related = tools.related

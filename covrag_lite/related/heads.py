@@ -18,10 +18,9 @@ from covrag_lite.config import Config, resolve
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.weights import find_encoder, hash_encoder
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, encode_pairs, features_of, load_rate
+from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, features_of, load_rate
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
-from covrag_lite.runs.progress import track
 from covrag_lite.sources import load_sources
 from covrag_lite.synthesis import supporting
 from covrag_lite.tables.verifier import fit_logistic
@@ -34,7 +33,6 @@ BATCH = 32
 EPOCHS = 2
 LEARNING_RATE = 5e-5
 WARMUP = 0.1  # share of the steps
-LONGEST = 256  # tokens of a pair
 
 
 Labelled = list[tuple[Pair, bool | None]]  # None: a passage that holds the answer but is not the gold one
@@ -103,34 +101,34 @@ def tune(config: Config, rows: Sequence[tuple[Pair, bool]], folder: Path, premis
     Both kinds of pairs weigh alike, as for a head.
     """
     import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from datasets import Dataset
+    from sentence_transformers import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
-    start = find_encoder(config.retrieval.encoder)
-    device = "cuda" if torch.cuda.is_available() and config.model.device != "cpu" else "cpu"
-    torch.manual_seed(config.training.training_seed)
-    tokenizer = AutoTokenizer.from_pretrained(start)
-    network = AutoModelForSequenceClassification.from_pretrained(start, num_labels=1, use_safetensors=True)
-    network.to(device).train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    n_true = sum(right for _, right in rows)
-    heavier = torch.tensor((len(rows) - n_true) / n_true, device=device)  # so much more a true pair weighs
-    rng = random.Random(config.training.training_seed)
-    order = [i for _ in range(EPOCHS) for i in rng.sample(range(len(rows)), len(rows))]
-    batches = [order[first : first + BATCH] for first in range(0, len(order), BATCH)]
-    rise = max(1, round(WARMUP * len(batches)))
-    for number, places in enumerate(track(batches, "tune", "batch", total=len(batches))):
-        share = min((number + 1) / rise, (len(batches) - number) / max(1, len(batches) - rise))
-        optimizer.param_groups[0]["lr"] = LEARNING_RATE * share
-        read = encode_pairs(tokenizer, [rows[i][0] for i in places], premise_first, LONGEST)
-        logits = network(**read.to(device)).logits[:, 0]  # (pairs)
-        truth = torch.tensor([float(rows[i][1]) for i in places], device=device)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), truth, pos_weight=heavier)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    seed, on_cpu = config.training.training_seed, config.model.device == "cpu"
+    torch.manual_seed(seed)  # of the score's first weights
+    encoder = str(find_encoder(config.retrieval.encoder))
+    network = CrossEncoder(encoder, num_labels=1, device="cpu" if on_cpu else None)
+    first, second = zip(*(pair.texts(premise_first) for pair, _ in rows))
+    truth = [float(right) for _, right in rows]
+    heavier = torch.tensor(len(truth) / sum(truth) - 1)  # so much more a true pair weighs
+    settings = CrossEncoderTrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=EPOCHS,
+        per_device_train_batch_size=BATCH,
+        learning_rate=LEARNING_RATE,
+        warmup_steps=WARMUP,
+        weight_decay=0.01,
+        seed=seed,
+        use_cpu=on_cpu,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+    )
+    data = Dataset.from_dict({"first": first, "second": second, "label": truth})
+    loss = BinaryCrossEntropyLoss(network, pos_weight=heavier)
+    CrossEncoderTrainer(network, settings, data, loss=loss).train()
+    network.save_pretrained(str(folder), create_model_card=False)
 
 
 def fit_thresholds(best: Sequence[float], found: Sequence[bool], sure: float = SURE) -> tuple[float, float]:

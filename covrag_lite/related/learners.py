@@ -7,7 +7,7 @@ answer some that a search would have lost.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics, prompts, recipe
-from covrag_lite.config import Config, Related, migrate, resolve
+from covrag_lite.config import Config, migrate, resolve
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.plan import Plan, tell_changes
 from covrag_lite.records import Question, Sample, Search
@@ -34,6 +34,8 @@ HIT = 0.5  # of the reward for finding the answer, whatever the reader makes of 
 REWRITER = "rewrite-reward"
 STEP_TOKENS = 2048  # between two updates: a rewrite with its prompt is some 70 tokens, and there are a thousand
 EPOCHS = 2
+LEARNT = ("learners", "tune", "n_learnt")  # the parameters of the stage learners
+COMPARED = ("related_systems", "n_questions", "entailment")  # and of the stage related
 
 
 def propose(questions: Sequence[str], rewriter: TaskModel) -> list[list[str]]:
@@ -115,7 +117,7 @@ def train_stage(plan: Plan) -> None:
     config = plan.learning()
     if "rewriter" in config.related.learners and "rag" in lacks(find_system("RAG trained"), config):
         raise FileNotFoundError(f"the rewriter's reader is the adapter 'rag': {plan.tell_stages(['rag'])}")
-    settings = {name: config.flat()[name] for name in ("learners", "tune", "n_learnt")}
+    settings = {name: config.flat()[name] for name in LEARNT}
     for name in config.related.learners:
         told = plan.results / f"train.{name}.json"
         if is_done(config, name, told):
@@ -140,34 +142,18 @@ def is_done(config: Config, name: str, told: Path) -> bool:
     """Was it trained with these settings, and is it still there?"""
     if not told.exists() or not manifest_of(config, name).exists():
         return False
-    was, now = (learnt_by(one, name) for one in (json.loads(told.read_text())["parameters"], config.flat()))
-    return was == now
-
-
-def learnt_by(parameters: Mapping[str, object], name: str) -> dict[str, object]:
-    """The settings that a learner depends on; earlier versions chose each of them apart."""
-    fifth = Related(n_learnt=parameters["n_learnt"]).a_fifth
-    if name == "rewriter":
-        own = {"n_rewarded": fifth, "n_rewrites": REWRITES}
-    else:
-        own = {"tune": "", "n_learnt": 0, "n_validated": fifth}
-    return {one: parameters.get(one, value) for one, value in own.items()}
+    was, now = json.loads(told.read_text())["parameters"], config.flat()
+    return all(was.get(one) == now[one] for one in ("tune", "n_learnt"))
 
 
 def hold_to(plan: Plan) -> None:
     """Refuse other parameters than those with which a stage was done; one that was begun only may go on with others."""
-
-    def learning(one: Mapping[str, object]) -> dict[str, object]:
-        settings = [learnt_by(one, name) for name in one["learners"]]
-        return {"learners": one["learners"]} | {name: value for own in settings for name, value in own.items()}
-
-    def comparing(one: Mapping[str, object]) -> dict[str, object]:
-        return {name: migrate(one)[name] for name in ("related_systems", "n_questions", "entailment", "wider")}
-
     table = plan.results / "related.md"
-    stages = ((plan.learnt, plan.learnt, learning), (table, table.with_suffix(".manifest.json"), comparing))
-    for done, record, choose in stages:
+    stages = ((plan.learnt, plan.learnt, LEARNT), (table, table.with_suffix(".manifest.json"), COMPARED))
+    for done, record, names in stages:
         if done.exists():
-            told = tell_changes(choose(json.loads(record.read_text())["parameters"]), choose(plan.comparing().flat()))
+            recorded = migrate(json.loads(record.read_text())["parameters"])
+            was, now = ({name: one[name] for name in names} for one in (recorded, plan.comparing().flat()))
+            told = tell_changes(was, now)
             if told:
                 raise ValueError(f"{done} was made with other parameters: {told}; take those, or remove that file")

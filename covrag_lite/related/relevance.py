@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +18,6 @@ from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage
 from covrag_lite.retrieval.dense import load_encoder
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 # Questions, their passages -> each passage's relevance; and with statements -> does the evidence entail them? 0 to 1
 Score = Callable[[Sequence[str], Sequence[Sequence[Passage]]], list[list[float]]]
 Entail = Callable[[Sequence[str], Sequence[Sequence[Passage]], Sequence[str]], list[float]]
@@ -29,7 +25,6 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
 ABOUT = "head.json"  # what a folder trained here tells of itself; of a head also the weights
 BATCH = 32
 GPU_BATCH = 256  # a GPU takes hardly longer for it than for a few
-LONGEST = 512  # tokens of a pair that a classifier reads
 LABELS = ("entailment", "entailed", "relevant", "true", "1")  # how a classifier may call what is asked for
 
 
@@ -49,6 +44,10 @@ class Pair:
     @property
     def evidence(self) -> str:
         return f"{self.passage.title} {self.passage.text}".strip()
+
+    def texts(self, premise_first: bool) -> tuple[str, str]:
+        """Both texts, in the order in which a classifier reads them."""
+        return (self.evidence, self.asked) if premise_first else (self.asked, self.evidence)
 
 
 Rate = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> scores from 0 to 1
@@ -165,40 +164,21 @@ def read_about(folder: Path) -> dict:
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def encode_pairs(
-    tokenizer: "PreTrainedTokenizerBase", pairs: Sequence[Pair], premise_first: bool, longest: int
-) -> dict:
-    """Pairs as a batch; entailment models read the passage first, relevance models the question."""
-    texts = [[one.asked for one in pairs], [one.evidence for one in pairs]]
-    return tokenizer(
-        *(texts[::-1] if premise_first else texts),
-        truncation="only_first" if premise_first else "only_second",
-        max_length=min(longest, tokenizer.model_max_length),
-        padding=True,
-        return_tensors="pt",
-    )
-
-
 def load_classifier(folder: Path, premise_first: bool) -> Rate:
-    """A whole network over pairs."""
+    """A whole network over pairs; entailment models read the passage first, relevance models the question."""
     import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from sentence_transformers import CrossEncoder
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    network = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True).to(device).eval()
+    network = CrossEncoder(str(folder), model_kwargs={"use_safetensors": True})
     label = find_label(network.config.id2label, folder)
-    size = GPU_BATCH if device == "cuda" else BATCH
+    activation = torch.nn.Sigmoid() if label is None else torch.nn.Softmax(dim=1)
+    size = GPU_BATCH if network.device.type == "cuda" else BATCH
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
-        different = sorted(dict.fromkeys(pairs), key=lambda pair: len(pair.evidence))  # equal ones once, little padding
-        known: dict[Pair, float] = {}
-        for start in range(0, len(different), size):
-            batch = different[start : start + size]
-            with torch.inference_mode():
-                logits = network(**encode_pairs(tokenizer, batch, premise_first, LONGEST).to(device)).logits.float()
-            scores = logits.sigmoid()[:, 0] if label is None else logits.softmax(1)[:, label]  # logits: (pairs, labels)
-            known.update(zip(batch, scores.tolist()))
+        different = list(dict.fromkeys(pairs))
+        texts = [pair.texts(premise_first) for pair in different]
+        scores = network.predict(texts, batch_size=size, activation_fn=activation, show_progress_bar=False)
+        known = dict(zip(different, scores if label is None else scores[:, label]))
         return np.array([known[pair] for pair in pairs], float)
 
     return rate

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import ROOT, Config
+from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import hash_files
 from covrag_lite.evaluate import Resources
@@ -23,19 +23,18 @@ from covrag_lite.records import CITATION, Prediction
 from covrag_lite.related import a2r
 from covrag_lite.related.relevance import Entail, Score
 from covrag_lite.related.tools import (
-    HEADS,
     LEARNERS,
-    choose,
-    find_trained,
+    describe_entailment,
+    find_heads,
     lacks,
-    load_judges,
+    load_entail,
     load_resources,
+    load_score,
     run,
-    wider_passages,
 )
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import check_frame, to_frame
-from covrag_lite.runs.recorded import Recorded, find, load_or_outcomes, save_run
+from covrag_lite.runs.recorded import Recorded, load_or_outcomes, save_run
 from covrag_lite.systems import find_system, palette
 from covrag_lite.tables import Table, failures, pictures
 from covrag_lite.tables import accuracy as tables
@@ -44,12 +43,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # What is told of each prediction beside its outcome; and what some of it is called where people read it.
-QUALITIES = ("words", "citations", "support", "citation_recall", "citation_precision", "claim_recall", "evaluator")
+QUALITIES = ("words", "citations", "support", "citation_recall", "citation_precision", "evaluator")
 QUALITY = {
     "support": "supported",
     "citation_recall": "citation recall",
     "citation_precision": "citation precision",
-    "claim_recall": "claim recall",
+    "claim_recall": "claim recall",  # of a recorded run alone
 }
 COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")
 
@@ -57,7 +56,7 @@ COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens writ
 def add_quality(
     frame: pd.DataFrame, predictions: Sequence[Prediction], entail: Entail | None, score: Score | None
 ) -> pd.DataFrame:
-    """The frame with citation quality, claim recall, length and, for CoV-RAG, what CRAG's evaluator would have said."""
+    """The frame with citation quality, length and, for CoV-RAG, what CRAG's evaluator would have said."""
     x = [p.question.question for p in predictions]
     k = [p.rounds[p.kept].passages for p in predictions]
     y = [p.answer for p in predictions]
@@ -68,7 +67,6 @@ def add_quality(
         support=[one and one.support for one in qualities],
         citation_recall=[one and one.recall for one in qualities],
         citation_precision=[one and one.precision for one in qualities],
-        claim_recall=a2r.claim_recall([p.question for p in predictions], y, entail),
     )
     own = [p.system == "CoV-RAG" and score is not None for p in predictions]
     first = [p.rounds[0].passages for p, is_own in zip(predictions, own) if is_own]
@@ -86,9 +84,10 @@ def long_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracies by set, then each quality over all questions, as rows of the same long table."""
     accuracy = tables.accuracy_table(frame, "related")
     rows = []
+    there = {column: metric for column, metric in QUALITY.items() if column in frame}
     for system in tables.in_order(frame.system.unique()):
         own = frame[frame.system == system]
-        for column, metric in QUALITY.items():
+        for column, metric in there.items():
             known = own[column].dropna().astype(float)
             if len(known):
                 shares = [100 * value for value in metrics.mean_bootstrap(known.tolist())]
@@ -99,21 +98,20 @@ def long_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """One row a system: accuracy and citations with their intervals, length, and what a question costs."""
-    average = long[long.dataset == "average"].set_index(["system", "metric"])
-    made = []
-    for system in tables.in_order(frame.system.unique()):
-        row: dict[str, object] = {"system": system}
-        for metric in ("normalised", *QUALITY.values()):
-            cell = average.loc[(system, metric)] if (system, metric) in average.index else None
-            name = "accuracy" if metric == "normalised" else metric
-            row[name] = "–" if cell is None else f"{cell.value:.1f} [{cell.low:.0f}–{cell.high:.0f}]"
-        own = frame[frame.system == system]
-        row |= {"cites": f"{100 * (own.citations > 0).mean():.0f} %", "words": f"{own.words.mean():.1f}"}
-        for name in COSTS:
-            value = own[f"cost: {name}"].iloc[0]
-            row[name] = "–" if pd.isna(value) else f"{value:.0f}" if "tokens" in name else f"{value:.3g}"
-        made.append(row)
-    return pd.DataFrame(made)
+    shown = long[(long.dataset == "average") & long.metric.isin(["normalised", *QUALITY.values()])]
+    made = tables.wide(shown, None).rename(columns={"normalised": "accuracy"})
+    made["cites"] = [f"{100 * (own.citations > 0).mean():.0f} %" for own in of_systems(frame, made.index)]
+    made["words"] = [f"{own.words.mean():.1f}" for own in of_systems(frame, made.index)]
+    for name in COSTS:
+        form = ".0f" if "tokens" in name else ".3g"
+        values = [own[f"cost: {name}"].iloc[0] for own in of_systems(frame, made.index)]
+        made[name] = ["–" if pd.isna(value) else format(value, form) for value in values]
+    return made.reset_index()
+
+
+def of_systems(frame: pd.DataFrame, systems: Sequence[str]) -> list[pd.DataFrame]:
+    """The rows of each system."""
+    return [frame[frame.system == system] for system in systems]
 
 
 def compare(frame: pd.DataFrame) -> pd.DataFrame:
@@ -139,12 +137,13 @@ def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["score", "n", "found (%)", "right (%)", "AUROC", "low", "high"]).round(2)
 
 
-def notes(frame: pd.DataFrame, missing: Sequence[str], entailment: str) -> list[str]:
+def notes(frame: pd.DataFrame, entailment: str) -> list[str]:
     """What must stand under the table."""
-    lines = tables.notes(frame)
-    lines.append(f"Citations are the marks that an answer writes; entailment is told by {entailment}.")
-    lines.append("Seconds are a text's share of its batch when it was written, and searching and scoring.")
-    return [*lines, *missing]
+    return [
+        *tables.notes(frame),
+        f"Citations are the marks that an answer writes; entailment is told by {entailment}.",
+        "Seconds are a text's share of its batch when it was written, and searching and scoring.",
+    ]
 
 
 def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "Figure":
@@ -208,66 +207,43 @@ def record(
     resources: Resources,
     predictions: Sequence[Prediction],
     costs: pd.DataFrame,
-    missing: Sequence[str],
     seconds: float,
     data: Mapping[str, Sequence],
 ) -> Recorded:
     """Write what the table is made from: predictions, their qualities, costs, notes and the manifest."""
-    entail, score, told = load_judges(config)
+    heads = find_heads(config)
+    entail = load_entail(heads["entailment"]) if "entailment" in heads else None
+    score = load_score(heads["evaluator"]) if "evaluator" in heads else None
     frame = add_quality(to_frame(predictions), predictions, entail, score)
     check_frame(frame, len(data["questions"]), config.model.verdicts)
     run = save_run(folder, "related", {"": predictions}, config, resources.model, seconds, data)
     text = frame[["system", "id", *QUALITIES]].to_csv(index=False, lineterminator="\n")
     (folder / "related.qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     costs.to_csv(folder / "related.costs.csv", index=False, lineterminator="\n")
-    run.manifest["notes"] = notes(frame, missing, told)
-    run.manifest["adapters"] |= hash_heads(config)
+    run.manifest["notes"] = notes(frame, describe_entailment(heads.get("entailment")))
+    for name, place in heads.items():
+        files = sorted(file for end in ("json", "safetensors") for file in place.glob(f"*.{end}"))
+        run.manifest["adapters"][name] = hash_files(files)
     save_manifest(folder / "related.manifest.json", run.manifest)
     return run
-
-
-def hash_heads(config: Config) -> dict[str, str]:
-    """What was trained beside the adapters, by its hash, as far as it is there."""
-    made = {}
-    for name in HEADS:
-        try:
-            folder = find_trained(config, name)
-        except FileNotFoundError:
-            continue
-        files = sorted(file for end in ("json", "safetensors") for file in folder.glob(f"*.{end}"))
-        made[name] = hash_files(files)
-    return made
 
 
 def load(run: Recorded) -> pd.DataFrame:
     """The frame: qualities and costs as recorded, accuracies scored again where the data is at hand."""
     recorded = pd.read_csv(run.file("qualities.csv.gz"), dtype={"id": str})
-    frame = to_frame(load_or_outcomes(run, wider_passages)).merge(recorded, on=["system", "id"], validate="one_to_one")
+    frame = to_frame(load_or_outcomes(run)).merge(recorded, on=["system", "id"], validate="one_to_one")
     return add_costs(frame, pd.read_csv(run.file("costs.csv")))
-
-
-def recorded_summary(root: Path = ROOT) -> pd.DataFrame:
-    """The recorded run with the most questions, one row a system, made anew from what it recorded."""
-    runs = [run for run in find(root) if run.table == "related"]
-    if not runs:
-        print(f"no run of related systems is recorded in {root / 'results'}")
-        return pd.DataFrame()
-    run = max(runs, key=lambda run: run.n)
-    frame = load(run)
-    long = long_table(frame)
-    print(f"{tables.title('related', run.config, long)}; recorded in {run.folder.relative_to(root)}")
-    return summary(long, frame)
 
 
 def make(config: Config, folder: Path, model: object = None) -> Recorded:
     """All of notebooks/related.ipynb without its explanations: run, count, record."""
     questions, passages = load_questions(config), load_passages(config)
+    config = config.change(systems=config.related.related_systems)
     resources = load_resources(config, passages, model)
-    config, missing = choose(config, resources)
     start = time.perf_counter()
     predictions, costs = run(config, resources, questions)
     seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
-    recorded = record(folder, config, resources, predictions, costs, missing, seconds, data)
+    recorded = record(folder, config, resources, predictions, costs, seconds, data)
     build(load(recorded), recorded).save(folder)  # at last: who finds the table takes all for done
     return recorded
 

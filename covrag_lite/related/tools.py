@@ -15,20 +15,19 @@ import pandas as pd
 
 from covrag_lite import evaluate
 from covrag_lite.config import ROOT, Config, Model, resolve
-from covrag_lite.data import load_passages
-from covrag_lite.data.corpus import read_corpus
 from covrag_lite.engine import weights
 from covrag_lite.evaluate import Resources
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.related import prompts
 from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
-from covrag_lite.retrieval import is_retriever, load_retriever
+from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel
 
-DEPTH = 3  # times as many passages of the same corpus, where the wider search has no other
+DEPTH = 3  # times as many passages of the same corpus, for CRAG's search elsewhere
+SHIPPED = ROOT / "results" / "adapters"
 HEADS = ("evaluator", "entailment")
 LEARNERS = {"evaluator": "evaluator", "entailment": "entailment", "rewrite-reward": "rewriter"}  # what trains a need
 SEARCHES = ("search", "wider")
@@ -44,15 +43,13 @@ class RelatedTools:
 
     score: Score | None = None
     thresholds: Sequence[float] = (0.5, 0.5)  # of scores: all below the first, Incorrect; one above the second, Correct
-    wider: Search | None = None  # queries -> passages from elsewhere, or from deeper down
+    wider: Search | None = None  # queries -> passages from deeper down
     entail: Entail | None = None
     name_terms: Callable[[Sequence[str]], list[str]] | None = None  # questions -> key terms to search for
     plan: Callable[..., list[list[list[str]]]] | None = None  # questions, n -> n sessions of sub-questions each
     follow_up: Callable[..., list[str]] | None = None  # questions, steps so far -> next sub-question, "" at the end
     is_relevant: Callable[..., list[bool]] | None = None  # questions, sub-questions -> does one help with the other?
-    feedback: Callable[..., list[str]] | None = (
-        None  # questions, passages, answers, scores by name -> feedback in words
-    )
+    feedback: Callable[..., list[str]] | None = None  # questions, passages, answers, scores by name -> feedback
     refine: Callable[..., list[str]] | None = None  # questions, passages, answers, feedback -> better answers
 
 
@@ -74,6 +71,12 @@ def bind(system: System, config: Config, wider: Search, author: TaskModel, rewri
     return replace(made, entail=load_entail(found["entailment"])) if "entailment" in found else made
 
 
+def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
+    """CRAG's search elsewhere: deeper results of the same corpus."""
+    depth = min(DEPTH * config.retrieval.k, len(passages))
+    return load_retriever(replace(config.retrieval, k=depth), passages)
+
+
 def load_score(folder: Path) -> Score:
     """Relevance by an evaluator."""
     return as_score(load_rate(folder, False))
@@ -92,26 +95,25 @@ def find_trained(config: Config, name: str) -> Path:
     named = config.related.entailment
     if name == "entailment" and named != "auto":
         return resolve(named) if (resolve(named) / ABOUT).exists() else weights.find_folder(named, ())
-    folder = adapters_folder(config.model) / name
-    if name not in HEADS and config.model.adapters != "none" and (folder / "adapter_config.json").exists():
-        return folder
-    for place in (folder, ROOT / "results" / "adapters" / Path(config.retrieval.encoder).name / name):
-        about = read_about(place)
+    beside = adapters_folder(config.model)
+    if name not in HEADS and config.model.adapters != "none" and (beside / name / "adapter_config.json").exists():
+        return beside / name
+    for place in (beside, SHIPPED / Path(config.retrieval.encoder).name):
+        about = read_about(place / name)
         if about.get("data") == Path(config.data.data).name and "validation" in about:  # else its training was killed
-            return place
-    raise FileNotFoundError(f"no {name} was trained on {config.data.data!r}; {train_with(name, config)}")
+            return place / name
+    given = {"data": config.data.data, "model": config.model.model, "encoder": config.retrieval.encoder}
+    given |= {"adapters": config.model.adapters, "adapters_out": beside}
+    command = f"papermill notebooks/train_related.ipynb -p learners {LEARNERS.get(name, name)}"
+    command += "".join(f" -p {one} {value}" for one, value in given.items())
+    raise FileNotFoundError(f"no {name} was trained on {config.data.data!r}; train it with: {command}")
 
 
 def adapters_folder(model: Model) -> Path:
     """Where the adapters are: the folder that is named, else the one of those shipped for the model."""
-    if model.adapters in ("auto", "none"):
-        return (
-            ROOT
-            / "results"
-            / "adapters"
-            / (model.model if model.layout == "paper" else f"{model.model}-{model.layout}")
-        )
-    return resolve(model.adapters)
+    if model.adapters not in ("auto", "none"):
+        return resolve(model.adapters)
+    return SHIPPED / (model.model if model.layout == "paper" else f"{model.model}-{model.layout}")
 
 
 def lacks(system: System, config: Config) -> list[str]:
@@ -125,51 +127,21 @@ def lacks(system: System, config: Config) -> list[str]:
     return made
 
 
-def train_with(name: str, config: Config) -> str:
-    """The command that trains what is missing, into a folder where a further run finds it."""
-    place, then, now, default = config.model.adapters, "", config.flat(), Config().flat()
-    if place in ("auto", "none"):
-        shipped = adapters_folder(config.model)
-        place = str(shipped.relative_to(ROOT)) if shipped.is_relative_to(ROOT) else config.training.adapters_out
-        then = "" if ROOT / place == shipped else f", and run with -p adapters {place}"
-    names = ("data", "model", "adapters") if name == "rewrite-reward" else ("data", "encoder")
-    given = "".join(f" -p {one} {now[one]}" for one in names if now[one] != default[one])
-    command = f"papermill notebooks/train_related.ipynb -p learners {LEARNERS.get(name, name)}{given}"
-    return f"train it with: {command} -p adapters_out {place}{then}"
+def find_heads(config: Config) -> dict[str, Path]:
+    """The folders of the heads that are there, by name; what trains another is printed."""
+    found = {}
+    for name in HEADS:
+        try:
+            found[name] = find_trained(config, name)
+        except FileNotFoundError as error:
+            print(error)
+    return found
 
 
-def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
-    """The search elsewhere: a retriever by its name, corpus files beside ours, or deeper results of the same corpus."""
-    wider = config.related.wider
-    deep = replace(config.retrieval, k=min(DEPTH * config.retrieval.k, len(passages)))
-    if is_retriever(wider):
-        return load_retriever(replace(deep, retriever=wider), passages)
-    return load_retriever(deep, wider_passages(config, passages) if wider else passages)
-
-
-def wider_passages(config: Config, passages: Sequence[Passage] = ()) -> list[Passage]:
-    """All passages that a related system may have read: ours, and those of the files that `wider` names."""
-    passages = passages or load_passages(config)
-    wider = config.related.wider
-    further = read_corpus(config.change(corpus=wider)) if wider and not is_retriever(wider) else []
-    known = {passage.id for passage in passages}
-    return [*passages, *(passage for passage in further if passage.id not in known)]
-
-
-def load_judges(config: Config) -> tuple[Entail | None, Score | None, str]:
-    """Who tells entailment and relevance for the table's columns, None where none is there; and the first in words."""
-    entail, score, told = None, None, "nobody: there is no entailment model"
-    try:
-        folder = find_trained(config, "entailment")
-        entail, told = load_entail(folder), describe_entailment(folder)
-        score = load_score(find_trained(config, "evaluator"))
-    except FileNotFoundError as error:
-        print(error)
-    return entail, score, told
-
-
-def describe_entailment(folder: Path) -> str:
+def describe_entailment(folder: Path | None) -> str:
     """What stands behind the columns on citations."""
+    if folder is None:
+        return "nobody: there is no entailment model"
     about = read_about(folder)
     if not about:
         return f"the model {folder.name}"
@@ -183,22 +155,8 @@ def describe_entailment(folder: Path) -> str:
 
 def load_resources(config: Config, passages: Sequence[Passage], model: object = None) -> Resources:
     """Those of a run, with a journal of their own, which knows how long each text took."""
-    shared = evaluate.load_resources(config.change(systems=config.related.related_systems), passages, model)
+    shared = evaluate.load_resources(config, passages, model)
     return replace(shared, journal=Journal(config.journal().with_name("journal.related.jsonl")))
-
-
-def choose(config: Config, resources: Resources) -> tuple[Config, list[str]]:
-    """The configuration with those systems that can run, and a sentence for each that cannot: what trains it."""
-    ready, missing = [], []
-    for name in config.related.related_systems:
-        try:
-            evaluate.bind(find_system(name), config, resources)
-            ready.append(name)
-        except FileNotFoundError as error:
-            missing.append(f"{name} was left out: {error}")
-    if not ready:
-        raise FileNotFoundError("; ".join(missing))
-    return config.change(systems=tuple(ready)), missing
 
 
 class Meter:
@@ -215,8 +173,8 @@ class Meter:
 
     def watch(self, tools: Tools) -> Tools:
         """The same tools, counted."""
-        made = replace(tools, **self._counted(tools))
-        return replace(made, related=replace(tools.related, **self._counted(tools.related))) if tools.related else made
+        related = tools.related and replace(tools.related, **self._counted(tools.related))
+        return replace(tools, related=related, **self._counted(tools))
 
     def _counted(self, some: Tools | RelatedTools) -> dict[str, Callable]:
         known = SEARCHES + SCORES + TEXTS
@@ -257,6 +215,8 @@ class Meter:
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> tuple[list[Prediction], pd.DataFrame]:
     """Every configured system over the questions, and what each cost: a row a system, means a question."""
+    for name in config.chain.systems:
+        evaluate.bind(find_system(name), config, resources)  # what is missing is named before anything runs
     made, costs = [], []
     for name in config.chain.systems:
         features_of.cache_clear()  # or the next system would be spared what this one has read

@@ -1,10 +1,9 @@
 """Retrieval: a function from queries to passages, one module a retriever, imported when it is asked for.
 
 A new retriever is a module with `load(passages, settings) -> search` and one entry in RETRIEVERS, without "-" or ":" in
-its name: what follows these is the retriever's own, as in web-brave or engine:s3://bucket/folder.
+its name: what follows these is the retriever's own, as in web-brave or engine:runs/index.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -19,11 +18,6 @@ RETRIEVERS = {
     "engine": "covrag_lite.retrieval.lance",
     "web": "covrag_lite.retrieval.web",
 }
-
-
-def is_retriever(name: str) -> bool:
-    """Is this a retriever's name, rather than a file's?"""
-    return bool(re.fullmatch(r"\w+(-\w+)?(:.*)?", name)) and config.Retrieval(retriever=name).kind in RETRIEVERS
 
 
 def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> Search:

@@ -1,23 +1,15 @@
-"""The retriever `engine`: full-text search in LanceDB, whose index is a folder, an object store or a cluster.
+"""The retriever `engine`: full-text search in LanceDB, whose index is a folder and takes little memory to build.
 
-The address follows the name: "engine" alone keeps one folder a corpus in the cache; engine:<folder>,
-engine:s3://bucket/folder and engine:https://host/database name another place. The table holds each passage's row and
-its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is 1.2, not 1.5, and lengths are
-kept in a byte). LanceDB is the one compiled engine that installs as a wheel and has one client from a folder to a
-cluster; results/speed-engines compares others.
+"engine" alone keeps one folder a corpus in the cache, engine:<folder> names another. The table holds each passage's
+row and its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is 1.2, not 1.5, and
+lengths are kept in a byte). results/speed-engines compares it with other engines.
 """
 
-import contextlib
 import fcntl
-import importlib.util
-import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from covrag_lite import config
 from covrag_lite.data import digest
@@ -30,37 +22,21 @@ if TYPE_CHECKING:
     from lancedb import DBConnection
     from lancedb.table import Table
 
-PACKAGE = "lancedb==0.40.0"
 DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
 THREADS = 8  # queries in flight
 BATCH = 10_000  # passages per commit, the most that a killed build loses
-# Object stores, and the environment variables that hold their keys.
-STORES = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "GOOGLE_SERVICE_ACCOUNT",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
-CLUSTERS = ("http", "https")
-SECONDS = 60  # timeout of a request
-RETRIES = 4
-INDEX_HOURS = 12  # timeout of a cluster's indexing
-REFUSED = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized|Forbidden")
-MISSING = re.compile(r"\b404\b|NoSuchBucket|NoSuchContainer")
-SILENT = re.compile(r"connect|error sending request|timed? ?out|dns|lookup", re.IGNORECASE)
 
 
 class EngineError(RuntimeError):
-    """LanceDB cannot be reached, refuses the key, or holds another index; batches that were committed are kept."""
+    """The folder holds another index; batches that were committed are kept."""
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Open the index, built or completed first where needed; the search returns the k passages that score highest."""
-    address = find_address(passages, settings)
-    table = open_index(address, passages)
+    table = open_index(find_folder(passages, settings), passages)
 
     def search_one(stems: Sequence[str]) -> list[Passage]:
-        with one_sentence(address):
-            return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
+        return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         with ThreadPoolExecutor(THREADS) as pool:
@@ -69,15 +45,14 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     return search
 
 
-def find_address(passages: Sequence[Passage], settings: config.Retrieval) -> str:
-    """Return the address in the retriever's name, a folder's from the project's root; the corpus's cache if none."""
+def find_folder(passages: Sequence[Passage], settings: config.Retrieval) -> Path:
+    """Return the folder in the retriever's name, from the project's root; the corpus's own in the cache if none."""
     given = settings.retriever.partition(":")[2]
-    if "://" in given:
-        return given
+    if "://" in given:  # an address may hold a key, which no error shows
+        raise ValueError("the engine's index is a folder of this machine: engine:<folder>")
     folder = config.resolve(given) if given else weights.CACHE / "engine" / bm25.key_of(passages)
-    with one_sentence(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    return str(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def find_rows(table: "Table", words: str, k: int) -> list[int]:
@@ -104,96 +79,24 @@ def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int
     return sorted(zip(scores, hits["row"].to_pylist()))
 
 
-def open_index(address: str, passages: Sequence[Passage]) -> "Table":
+def open_index(folder: Path, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
+    import lancedb
     import pyarrow as pa
 
-    base = connect(address)
-    with locked(address), one_sentence(address):
-        check_corpus(base, address, passages)
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time builds; released when a process is killed
+        base = lancedb.connect(str(folder))
+        check_corpus(base, folder, passages)
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
         table = base.create_table("passages", schema=schema, exist_ok=True)
         add_passages(table, passages)
-        n_rows = table.count_rows()
-        if n_rows != len(passages):
-            raise EngineError(
-                f"the index at {address} has {n_rows:,} rows for {len(passages):,} passages, as if two processes had "
-                f"built it at once; delete it and run again"
-            )
         index_words(table)
     return table
 
 
-def connect(address: str) -> "DBConnection":
-    """Connect to the database at an address; keys come from the environment alone."""
-    if importlib.util.find_spec("lancedb") is None:
-        raise ImportError(f"the retriever 'engine' needs LanceDB: pip install {PACKAGE}")
-    import lancedb
-
-    parts = urlsplit(address)
-    if parts.username or parts.password or parts.query:
-        raise ValueError("the engine's address must hold no key, because manifests keep it; set it in the environment")
-    if parts.scheme and parts.scheme not in (*STORES, *CLUSTERS):
-        raise ValueError(
-            f"the engine's address {address!r} is not known; give engine:<folder>, "
-            f"{', '.join(f'engine:{scheme}://…' for scheme in STORES)} (an object store), or "
-            f"engine:https://host/database (a LanceDB cluster)"
-        )
-    with one_sentence(address):
-        if not parts.scheme:
-            return lancedb.connect(address)
-        if parts.scheme in STORES:
-            timeouts = {"connect_timeout": f"{SECONDS // 6}s", "timeout": f"{SECONDS}s"}
-            retries = {"client_max_retries": f"{RETRIES}", "client_retry_timeout": f"{SECONDS}"}
-            return lancedb.connect(address, storage_options=timeouts | retries)
-        key = os.environ.get("LANCEDB_API_KEY")
-        if not key:
-            raise EngineError(f"the cluster at {address} needs a key in the environment variable LANCEDB_API_KEY")
-        return lancedb.connect(
-            f"db://{parts.path.strip('/') or 'covrag_lite'}",
-            api_key=key,
-            host_override=f"{parts.scheme}://{parts.netloc}",
-            client_config={
-                "retry_config": {"retries": RETRIES, "connect_retries": RETRIES, "read_retries": RETRIES},
-                "timeout_config": {"connect_timeout": SECONDS / 6, "read_timeout": SECONDS},
-            },
-        )
-
-
-@contextlib.contextmanager
-def one_sentence(address: str | Path) -> Iterator[None]:
-    """Turn LanceDB's long messages into one sentence each: what happened, and what to do."""
-    try:
-        yield
-    except EngineError:
-        raise
-    except (OSError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())
-        scheme = urlsplit(str(address)).scheme
-        sentence = f"the engine at {address} failed: {said[:200]}"
-        if REFUSED.search(said):
-            keys = STORES.get(scheme, "LANCEDB_API_KEY")
-            sentence = f"the engine at {address} refused the key; set the environment's {keys} to one that it knows"
-        elif MISSING.search(said):
-            sentence = f"there is no bucket or database at {address}; make it first, or correct the address"
-        elif scheme and SILENT.search(said):
-            sentence = f"no engine answers at {address}; check it and the network (what was indexed before is kept)"
-        raise EngineError(sentence) from None
-
-
-@contextlib.contextmanager
-def locked(address: str) -> Iterator[None]:
-    """Let one process at a time build in a folder; elsewhere there is no lock, so that the rows are counted."""
-    if urlsplit(address).scheme:
-        yield
-        return
-    with open(Path(address) / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # released by the system when a process is killed
-        yield
-
-
-def check_corpus(base: "DBConnection", address: str, passages: Sequence[Passage]) -> None:
-    """Stop where the address holds the index of another corpus or of other stems; note ours where it holds none."""
+def check_corpus(base: "DBConnection", folder: Path, passages: Sequence[Passage]) -> None:
+    """Stop where the folder holds the index of another corpus or of other stems; note ours where it holds none."""
     import pyarrow as pa
 
     ours = {"corpus": digest(passages), "stems": bm25.name_stems()}
@@ -206,8 +109,8 @@ def check_corpus(base: "DBConnection", address: str, passages: Sequence[Passage]
     for name, value in ours.items():
         if known[name] != value:
             raise EngineError(
-                f"the index at {address} is of another corpus or of other stems ({name} {known[name]!r}, here "
-                f"{value!r}); give another address, or delete that index"
+                f"the index in {folder} is of another corpus or of other stems ({name} {known[name]!r}, here "
+                f"{value!r}); name another folder, or delete that index"
             )
 
 
@@ -239,4 +142,4 @@ def index_words(table: "Table") -> None:
         remove_stop_words=False,
         ascii_folding=False,
     )
-    table.create_index("words", config=as_they_are, wait_timeout=timedelta(hours=INDEX_HOURS))
+    table.create_index("words", config=as_they_are)

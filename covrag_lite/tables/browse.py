@@ -42,7 +42,7 @@ def load_ways(run: recorded.Recorded | None, asked: Config) -> tuple[list[Predic
         raise ValueError("there is no recorded run of this model and data; set record to a folder of results/")
     place = run.config
     if asked.data.data != "world":
-        given = {name: getattr(asked.data, name) for name in ("data", "corpus", "hub_sets")}
+        given = {name: getattr(asked.data, name) for name in ("data", "corpus")}
         place = place.change(**given)
     try:
         predictions = recorded.load(run, place)

@@ -32,7 +32,6 @@ KNOBS = {
     "synonyms": (0.0, 0.12, 0.18),
     "stale": (0.0, 0.1, 0.15),
     "contradicting": (0.0, 0.1, 0.15),
-    "unanswerable": (0.0, 0.2),
 }
 
 

@@ -15,7 +15,7 @@ from itertools import chain, count, islice, zip_longest
 from covrag_lite.config import Config, World
 from covrag_lite.data.world.entities import KINDS, Entity, entity, rng_for
 from covrag_lite.data.world.passages import CROWD, TRAPS, Trap, assign, count_before, crowd, entry
-from covrag_lite.data.world.questions import Ask, Main, accounts, choose_defects, composed, single, unknowns, word
+from covrag_lite.data.world.questions import Ask, Main, accounts, choose_defects, composed, single, word
 from covrag_lite.records import Passage, Question
 
 DATASETS = ("search", "entity", "complex", "quiz")
@@ -46,10 +46,7 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
     _check(world)
     if dataset not in DATASETS:
         raise ValueError(f"no dataset {dataset!r} in the world: choose some of {', '.join(DATASETS)}")
-    size = _set_size(world, split, dataset)
-    n_unknown = round(size * world.shares["unanswerable"])
-    asks = _choose(world, split, dataset, size - n_unknown)
-    asks += _choose(world, split, dataset, n_unknown, unknown=True)
+    asks = _choose(world, split, dataset, _set_size(world, split, dataset))
     rng = rng_for(world.seed, split, dataset)
     rng.shuffle(asks)
     return [
@@ -144,7 +141,7 @@ def _set_size(world: World, split: str, dataset: str) -> int:
     return total * (place + 1) // 4 - total * place // 4
 
 
-def _choose(world: World, split: str, dataset: str, size: int, unknown: bool = False) -> list[Ask]:
+def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
     """So many asks of a split, taken in turn from its districts; of a large world only some districts are visited.
 
     Each trap has its share, as far as the districts have asks for it.
@@ -152,11 +149,11 @@ def _choose(world: World, split: str, dataset: str, size: int, unknown: bool = F
     homes = [d for d in range(_full_districts(world)) if SPLIT_OF[d % len(SPLIT_OF)] == split]
     if len(homes) > size:
         homes = rng_for(world.seed, split, dataset, "homes").sample(homes, size)
-    pools = [_asks(world, home, dataset, unknown) for home in homes]
+    pools = [_asks(world, home, dataset) for home in homes]
     chosen = []
     for trap, (name, _, _) in TRAPS.items():
         trapped = _in_turn([[ask for ask in pool if ask.failure == trap] for pool in pools])
-        chosen += trapped[: 0 if unknown else round(size * world.shares[name])]
+        chosen += trapped[: round(size * world.shares[name])]
     plain = _in_turn([[ask for ask in pool if ask.failure not in TRAPS] for pool in pools])
     possible = len(chosen) + len(plain)
     if possible < size:
@@ -167,7 +164,7 @@ def _choose(world: World, split: str, dataset: str, size: int, unknown: bool = F
     return chosen + _alike(plain, chosen, size - len(chosen))
 
 
-def _asks(world: World, district: int, dataset: str, unknown: bool) -> list[Ask]:
+def _asks(world: World, district: int, dataset: str) -> list[Ask]:
     """What one district can be asked in one of the sets."""
     main: Main = {}
     told = []
@@ -178,10 +175,6 @@ def _asks(world: World, district: int, dataset: str, unknown: bool) -> list[Ask]
         elif one.entity:
             main[one.entity.kind, one.entity.index] = known
     rng = rng_for(world.seed, district, "asks")
-    if unknown:
-        asks = unknowns(main)
-        rng.shuffle(asks)
-        return asks[DATASETS.index(dataset) :: len(DATASETS)]
     if dataset == "complex":
         return composed(world, main, rng)
     asks = single(world, main, rng) + accounts(told, rng)

@@ -92,16 +92,6 @@ def composed(world: World, main: Main, rng: Random) -> list[Ask]:
     return [ask for turn in zip_longest(*order) for ask in turn if ask] + spare
 
 
-def unknowns(main: Main) -> list[Ask]:
-    """Questions no passage answers."""
-    answers = tuple(VOCABULARY["unanswerable"]["answers"])
-    return [
-        Ask("unanswerable", _manners([pattern]), thing.slots, fill(pattern, thing.slots), answers, gold=())
-        for thing, _, _ in main.values()
-        for pattern in KINDS[thing.kind]["unknown"]
-    ]
-
-
 def _manners(patterns: list[str]) -> dict[str, list[str]]:
     return {"ask": patterns, "search": patterns, "quiz": patterns}
 

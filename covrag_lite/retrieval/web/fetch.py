@@ -5,7 +5,6 @@ that a name which means another address a moment later gains nothing. Every redi
 text of a stranger unless `show` has quoted it.
 """
 
-import email.utils
 import ipaddress
 import socket
 import time
@@ -229,22 +228,12 @@ def read_body(chunks: Iterable[bytes], compressed: bool) -> bytes:
 
 
 def check_status(reply: Reply) -> None:
-    """Raise where the server gave no page, with the pause it wishes where another try may help."""
+    """Raise where the server gave no page, with the seconds that it wishes where another try may help."""
     if reply.status in BUSY:
-        raise TryAgain(f"it answered with status {reply.status}", parse_pause(reply.headers.get("retry-after", "")))
+        wished = reply.headers.get("retry-after", "").strip()
+        raise TryAgain(f"it answered with status {reply.status}", float(wished) if wished.isdecimal() else None)
     if reply.status != 200:
         raise PageError(f"it answered with status {reply.status}")
-
-
-def parse_pause(value: str) -> float | None:
-    """Parse Retry-After, a number of seconds or a date; None where it is neither."""
-    if value.strip().isdigit():
-        return float(value)
-    try:
-        when = email.utils.parsedate_to_datetime(value).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return max(0.0, when - time.time())
 
 
 def retry(once: Callable[[], Result]) -> Result:
