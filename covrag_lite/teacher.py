@@ -15,9 +15,9 @@ from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, VERDICT_TOKENS, Endpoint, EndpointError
 from covrag_lite.prompts import SCHEMA, build_verify, parse_verdict
 from covrag_lite.records import Search, Verdict
-from covrag_lite.runs.journal import Journal
+from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.synthesis import Annotate, Example, annotate, supporting
-from covrag_lite.task_model import keys_of, write_journaled
+from covrag_lite.task_model import write_journaled
 
 STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
