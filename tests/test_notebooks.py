@@ -71,7 +71,7 @@ WRITTEN = {
     "table2": {f"table2.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
     "table3": {f"table3.{end}" for end in TABLE | {"verdicts.jsonl"}},
     "table4": {f"table4.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
-    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json", "reliability.png"}},
+    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
     "table6": {f"table6.{end}" for end in TABLE | SEARCHED | {"facts.json", "clean.png"}},
     "figure4": {"figure4.csv", "figure4.png", "figure4.facts.json"},
     "world": {"world.csv", "world.png"},

@@ -48,12 +48,6 @@ def test_a_judge_that_looks_at_the_passages_alone_trusts_whatever_is_answered_fr
     assert table.loc["no gold passage", ["right", "wrong"]].tolist() == [0.0, 0.0]
 
 
-def test_reliability_holds_what_was_expected_against_what_came(speller):
-    curve = verifier.reliability(speller)
-    assert curve.n.tolist() == [5, 5] and curve.value.tolist() == [20.0, 80.0]
-    assert curve.expected.round(6).tolist() == [10.0, 90.0]
-
-
 def test_nothing_beats_a_perfect_judge_and_reader():
     outcomes = {
         "first_normalised": [True, False, False, False],

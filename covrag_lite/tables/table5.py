@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -14,11 +13,11 @@ from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.systems import palette
-from covrag_lite.tables import Table, accuracy, failures, paper, pictures
+from covrag_lite.tables import Table, accuracy, failures, paper
 from covrag_lite.tables.verifier import judge_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
 CONTROL = "CoV-RAG shuffled"  # searches with another question's revision
@@ -240,19 +239,3 @@ def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
 def gains_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
     """What CoV-RAG's second answers gain over its first ones, by what makes a question fail."""
     return failures.failure_table(to_frame([cut(p, 2) for p in predictions]))
-
-
-def plot_reliability(curve: pd.DataFrame, title: str, path: Path) -> "Figure":
-    """How often answers are right against the correctness that the verifier expects; the dots' size tells how many."""
-    plt, sns = pictures.style(0.8)
-    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
-    axes.plot([0, 100], [0, 100], color=pictures.OTHER, ls="--", lw=1.5, label="what it expects is what happens")
-    pictures.draw_intervals(axes, curve.expected.tolist(), curve)
-    sizes = 40 + 400 * curve.n / curve.n.sum()
-    axes.scatter(curve.expected, curve.value, sizes, color=palette()["CoV-RAG"], zorder=3)
-    for row in curve.itertuples():
-        axes.annotate(f"n = {row.n}", (row.expected, row.value), xytext=(12, -4), textcoords="offset points")
-    axes.set(title=title, xlim=(-2, 102), ylim=(-2, 102))
-    axes.set(xlabel="expected correctness (%)", ylabel="answers that are right (%)")
-    axes.legend(loc="upper left", frameon=False)
-    return pictures.save_picture(figure, path)
