@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -27,14 +26,9 @@ from covrag_lite.judging.rubric import rubric
 from covrag_lite.records import Question
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.recorded import Recorded, check_data
-from covrag_lite.systems import palette
-from covrag_lite.tables import Table, pictures
+from covrag_lite.tables import Table, accuracy
 from covrag_lite.tables.accuracy import PAIRS, in_order
 from covrag_lite.tables.paper import find_values
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MEASURES = {
     "rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",
@@ -63,13 +57,15 @@ def build(basis: tuple[Answers, pd.DataFrame], run: Recorded) -> Table:
     for name, (measure, heading) in product(dict.fromkeys(long.judge), MEASURES.items()):
         parts[f"By {name}: {heading}"] = wide_ranks(long, name, measure).reset_index()
     parts["Systems two by two on the same questions"] = compare_ranked(scores)
-    title = f"Table 3: {run.config.judging.predictions}, n = {len(answers.questions)} questions"
+    quality = long[(long.measure == "high quality") & (long.judge == long.judge.iloc[0])]
+    quality = quality.assign(metric=quality.criterion.str.replace("_", " "))
+    title = f"Table 3: high-quality answers by {quality.judge.iloc[0]}, n = {len(answers.questions)} questions"
     return Table(
         "table3",
         long.assign(table="table3")[["table", *LONG]],
         parts,
         notes(scores),
-        plot=partial(plot_ranks, long, title),
+        plot=partial(accuracy.plot_accuracy, quality, title, metric=None),
         other_files={"verdicts.jsonl": write_verdicts(scores)},
         digits=3,
     )
@@ -217,36 +213,3 @@ def notes(scores: pd.DataFrame) -> list[str]:
                 shares.append(f"{criterion} {100 * np.mean(tied):.0f} %")
         lines.append(f"{judge}: tied pairs of answers: {', '.join(shares)}.")
     return lines
-
-
-def plot_ranks(long: pd.DataFrame, title: str, path: Path) -> "Figure":
-    """Mean ranks and high-quality rates a criterion and system with their intervals, a row a judge; up is better."""
-    plt, sns = pictures.style(0.85)
-    judges = list(dict.fromkeys(long.judge))
-    size = (19, 5.5 * len(judges))
-    figure, grid = plt.subplots(len(judges), 2, figsize=size, layout="constrained", squeeze=False)
-    for (left, right), judge in zip(grid, judges):
-        own = long[long.judge == judge]
-        _draw_ranks(left, own[own.measure == "rank"], long)
-        _draw_ranks(right, own[own.measure == "high quality"], long)
-        left.set(title=f"{judge}: rank", ylabel="mean rank, 1 is best")
-        right.set(title=f"{judge}: high quality", ylabel="high-quality answers (%)", ylim=(-4, 104))
-        left.invert_yaxis()
-    if long.paper.notna().any():
-        grid[0, 0].plot([], [], ms=7, label="the paper\n(by GPT-4)", **pictures.DIAMOND)
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    figure.suptitle(title)
-    return pictures.save_picture(figure, path)
-
-
-def _draw_ranks(axes: "Axes", rows: pd.DataFrame, long: pd.DataFrame) -> None:
-    """One measure: a place a criterion and, beside each other, the systems."""
-    criteria = list(dict.fromkeys(long.criterion))
-    systems = in_order(long.system.unique())
-    for i, system in enumerate(systems):
-        own = rows[rows.system == system]
-        x = [criteria.index(name) + 0.17 * (i - (len(systems) - 1) / 2) for name in own.criterion]
-        span = [own.value - own.low, own.high - own.value]
-        axes.errorbar(x, own.value, span, fmt="o", ms=11, color=palette()[system], capsize=4, label=system)
-        axes.plot(x, own.paper.astype(float), ms=7, zorder=3, **pictures.DIAMOND)
-    axes.set_xticks(range(len(criteria)), [name.replace("_", "\n") for name in criteria])
