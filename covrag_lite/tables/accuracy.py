@@ -116,6 +116,11 @@ def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd
     return pd.DataFrame(rows, columns=columns)
 
 
+def with_interval(form: str, value: float, low: float, high: float) -> str:
+    """A value and its interval, each in this form; the value alone where there is no interval."""
+    return form.format(value) + ("" if pd.isna(low) else f" [{form}, {form}]".format(low, high))
+
+
 def format_difference(value: float, low: float, high: float) -> tuple[str, str]:
     """A difference of shares in points, and its interval."""
     return f"{100 * value:+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]"

@@ -20,7 +20,7 @@ from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import find_under, load_or_outcomes
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, verifier
-from covrag_lite.tables.accuracy import minus
+from covrag_lite.tables.accuracy import minus, with_interval
 from covrag_lite.tables.pictures import DARK, OTHER, save_picture, style
 from covrag_lite.tables.seeds import MEAN
 
@@ -99,7 +99,7 @@ def build(sizes: Sizes) -> Table:
     long, facts = size_table(sizes), {}
     for row in long[long.seed == MEAN].itertuples():
         name = f"{row.parameters / 1e6:.0f}M {row.what} {row.measure}"
-        value, _, interval = format_cell(row).partition(" ")
+        value, _, interval = with_interval(FORMS[row.measure], row.value, row.low, row.high).partition(" ")
         facts |= {name: minus(value), f"{name} interval": minus(interval), f"{name} n": str(row.n)}
     return Table("figure4", long, facts=facts, plot=partial(plot, long), digits=3)
 
@@ -173,16 +173,10 @@ def _shared(judged: Mapping[str, pd.DataFrame]) -> list[str]:
 def wide(long: pd.DataFrame) -> pd.DataFrame:
     """The means of the seeds as a person reads them: a row a value, a column a backbone."""
     rows = long[long.seed == MEAN]
-    cells = [format_cell(row) for row in rows.itertuples()]
+    cells = [with_interval(FORMS[row.measure], row.value, row.low, row.high) for row in rows.itertuples()]
     table = rows.assign(cell=cells).pivot(index=["measure", "what"], columns="backbone", values="cell")
     order = rows[["measure", "what"]].drop_duplicates().itertuples(index=False, name=None)
     return table.loc[list(order), list(dict.fromkeys(rows.backbone))].fillna("–")
-
-
-def format_cell(row: tuple) -> str:
-    """A value with its interval, as its measure is written."""
-    form = FORMS[row.measure]
-    return f"{form} [{form}, {form}]".format(row.value, row.low, row.high)
 
 
 def plot(long: pd.DataFrame, path: Path) -> "Figure":

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from covrag_lite import metrics
+from covrag_lite.tables.accuracy import with_interval
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
@@ -100,7 +101,7 @@ def _share(said: pd.Series, right: pd.Series) -> str:
     if agreed.empty:
         return "–"
     low, high = metrics.wilson(int(agreed.sum()), len(agreed))
-    return f"{100 * agreed.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return with_interval("{:.1f}", 100 * agreed.mean(), 100 * low, 100 * high)
 
 
 def _area(part: pd.DataFrame, column: str) -> str:
@@ -108,8 +109,7 @@ def _area(part: pd.DataFrame, column: str) -> str:
     known = part[part[column].notna()]
     if known.right.nunique() < 2:
         return "–"
-    value, low, high = metrics.auroc(known[column].astype(float), known.right)
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    return with_interval("{:.2f}", *metrics.auroc(known[column].astype(float), known.right))
 
 
 def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Series:
