@@ -209,7 +209,7 @@ class Synthesis:
 class Judging:
     """Who judges whose answers (judging/judges.py)."""
 
-    predictions: str = "table2-smollm2-135m-h200"  # a folder of results/ whose answers are judged; "" runs systems anew
+    predictions: str = "table2-smollm2-135m-h200"  # a folder of results/ whose Table 2 is judged
     judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
     n_judged: int = 0  # questions of each set that are judged, the first ones; 0 means all
 

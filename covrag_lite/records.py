@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 
 SCORES = ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "bias", "conciseness")
 CITATION = re.compile(r"\[(\d+)\]")  # a reference mark in an answer, e.g. [2]
@@ -79,7 +78,7 @@ class Round:
     outcome: object = field(default=None, compare=False)  # runs.outcomes.Outcome, where the data is not at hand
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Prediction:
     """One question's whole journey through one system."""
 
@@ -101,9 +100,3 @@ class Prediction:
     @property
     def revised(self) -> bool:
         return len(self.rounds) > 1
-
-    def __repr__(self) -> str:
-        return import_module("covrag_lite.runs.display").as_text(self)
-
-    def _repr_html_(self) -> str:
-        return import_module("covrag_lite.runs.display").as_html(self)

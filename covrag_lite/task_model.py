@@ -11,7 +11,7 @@ from covrag_lite import config, prompts
 from covrag_lite.engine.interface import Completion, Engine, Schema
 from covrag_lite.prompts import DIRECT, SCHEMA, VERDICT_ROOM
 from covrag_lite.records import Passage, Verdict
-from covrag_lite.runs.journal import Journal, key_of
+from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.runs.progress import track
 
 GUESS_TOKENS = 40  # of a guessed sentence
@@ -99,22 +99,6 @@ class TaskModel:
 def schema_of(adapter: str) -> Schema:
     """The schema of an adapter's verdicts: one was trained without the chain (Table 5)."""
     return DIRECT if adapter == "cov-direct" else SCHEMA
-
-
-def keys_of(
-    stage: str, texts: Sequence[str], limit: int, model: Engine, sample: int | None = None, **form: object
-) -> dict[str, str]:
-    """Each prompt's key in the journal: everything its completion depends on, of a sample also its number."""
-    setting = {
-        "weights": model.fingerprint,
-        "quantize": model.settings.quantize,
-        "device": model.device,
-        "stage": stage,
-        "limit": limit,
-    }
-    if sample is not None:
-        setting["sample"] = sample
-    return {text: key_of(**setting, **form, prompt=text) for text in texts}
 
 
 def write_journaled(

@@ -98,8 +98,7 @@ def test_the_better_verified_answer_is_kept_and_of_equals_the_later():
     equal = prediction("equal", (True, True, verdict("false", "where?")), (False, False, verdict("false")))
     first = (True, True, verdict("false", "where?", 0.4))
     surer = prediction("surer", first, (False, False, verdict("false", "", 0.3)))
-    choose = table5.take_better(2)
-    assert [choose(p) for p in (worse, equal, surer)] == [0, 1, 0]
+    assert [table5.better_verified(p.rounds[:2]) for p in (worse, equal, surer)] == [0, 1, 0]
     rules = set(table5.policies([worse, equal, surer]).rule)
     assert {"keep the better verified of 2", "replace, 3 rounds at most"} <= rules
     assert "keep the better verified of 3" not in rules
@@ -108,7 +107,6 @@ def test_the_better_verified_answer_is_kept_and_of_equals_the_later():
 def test_searching_only_where_the_papers_thresholds_are_crossed_spares_searches():
     crossed = parse_verdict(render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.5), "false", "where?"))
     sure = prediction("sure", (False, False, crossed), (True, True, None))
-    assert [table5.take_crossed(p) for p in (sure, HELPED, LEFT)] == [1, 0, 0]
     table = table5.policies([sure, HELPED, LEFT]).set_index("rule")
     assert table.loc["replace where the paper's thresholds are crossed", ["helped", "searches"]].tolist() == [1, 1]
 

@@ -3,7 +3,7 @@
 import pytest
 from toy_project import find
 
-from covrag_lite.runs.choice import choose, find_largest, tell
+from covrag_lite.runs.choice import choose, tell
 
 
 @pytest.fixture
@@ -28,9 +28,3 @@ def test_a_run_can_be_named_and_none_can_be_wanted(project, asked):
 def test_what_is_shown_is_told_with_its_size_and_machine(project, asked):
     assert tell(choose(asked, project), project).startswith("results/toy: smollm2-135m on 8 questions of the embedded")
     assert "no recorded run" in tell(None)
-
-
-def test_the_largest_run_is_one_of_the_systems_that_are_asked_for(project):
-    assert find_largest("RAG", "CoV-RAG", root=project).table == "table2"
-    with pytest.raises(FileNotFoundError, match="no run of RRR over the world is recorded"):
-        find_largest("RRR", root=project)

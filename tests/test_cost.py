@@ -1,4 +1,4 @@
-"""What a run costs: told before and after, in seconds, tokens and, behind a server, money."""
+"""What a run costs: told before and after, in seconds and tokens."""
 
 from collections import Counter
 
@@ -22,10 +22,6 @@ class Counting(ScriptedModel):
         return super().complete(prompts, max_tokens)
 
 
-class Served(Counting):
-    device = "endpoint"
-
-
 @pytest.fixture
 def journal(tmp_path):
     return Journal(tmp_path / "journal.jsonl")
@@ -42,16 +38,6 @@ def test_after_a_run_what_it_used_is_told():
     assert cost.tell_spent(model, 3.0) == "cost: 3 s, no text: all were journaled"
     model.complete(["a", "b"], 9)
     assert cost.tell_spent(model, 170.0) == "cost: 3 min, 2 texts, 200 tokens read and 10 written"
-
-
-def test_what_a_server_asks_for_is_told_before_and_after(journal, monkeypatch):
-    model = Served()
-    monkeypatch.setenv("ENDPOINT_PRICES", "1000,10000")
-    said = cost.estimate(FOUR, ["a"], model, journal)
-    assert "400 tokens read and 40 written, 0.8000 at ENDPOINT_PRICES" in said
-    assert cost.tell_spent(model, 1.0).endswith("100 tokens read and 10 written, 0.2000 at ENDPOINT_PRICES")
-    monkeypatch.delenv("ENDPOINT_PRICES")
-    assert cost.tell_spent(model, 1.0).endswith("(no ENDPOINT_PRICES)")
 
 
 def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(tiny_folder):

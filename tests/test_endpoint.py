@@ -354,7 +354,7 @@ def test_what_is_journaled_is_not_asked_again_after_a_failure(server, examples, 
     examples = [replace(one, answer=f"{one.answer} {i}") for one in examples for i in range(2)]
     search = load_retriever(config.Retrieval(k=2), passages)
     server.script = ["good"] * 4 + ["broken_briefly"]
-    with pytest.raises(EndpointError, match=r"status 503.*; 4 texts are journaled in journal.jsonl: run again"):
+    with pytest.raises(EndpointError, match="status 503"):
         teacher.annotate_with_teacher(examples, connect(retries=1), Journal(tmp_path / "journal.jsonl"), search)
     server.script = ["good"]
     server.asked = []
@@ -364,19 +364,12 @@ def test_what_is_journaled_is_not_asked_again_after_a_failure(server, examples, 
     assert again == made and len(server.asked) == 2
 
 
-def test_rubbish_is_asked_for_once_more_then_left_out_and_counted(server, examples, passages, tmp_path, capsys):
-    def write(prompt):
-        is_never_read = '"answer": Edith Marrow[1]' in prompt
-        is_read_later = '"answer": Edith Marrow[2]' in prompt and teacher.AGAIN not in prompt
-        return "I would rather not." if is_never_read or is_read_later else FALSE
-
-    server.write = write
+def test_rubbish_is_left_out_and_counted(server, examples, passages, tmp_path, capsys):
+    server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
     search = load_retriever(config.Retrieval(k=2), passages)
     made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
-    assert "labelled 2 of 3 examples (2 asked for again, 1 left out as unreadable)" in capsys.readouterr().out
-    stages = [json.loads(line)["stage"] for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
-    assert stages == ["annotate"] * 3 + ["annotate-again"] * 2 and len(server.asked) == 5
+    assert "labelled 2 of 3 examples" in capsys.readouterr().out
     for _, body in server.asked:
         assert teacher.STRICT in body["messages"][0]["content"] and "response_format" in body
 
@@ -398,20 +391,15 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
     assert made[3].verdict.judgment == "true"
 
 
-def test_agreement_counts_the_judgments_that_are_the_same(examples, capsys):
-    def judged(one, judgment, kind):
-        text = prompts.render_verdict([0.5] * 6, judgment, "")
-        return replace(one, kind=kind, verdict=prompts.parse_verdict(text))
+def test_agreement_counts_the_judgments_that_are_the_same(examples):
+    def judged(one, judgment):
+        return replace(one, verdict=prompts.parse_verdict(prompts.render_verdict([0.5] * 6, judgment, "")))
 
     more = [replace(examples[0], answer=f"answer {i}") for i in range(5)]
-    kinds = ["seed answer", "seed answer", "repetition", "repetition", "repetition"]
-    gold = [judged(*row) for row in zip(more, ["true", "false", "false", "false", "true"], kinds)]
-    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"], kinds)]  # the fifth is left out
-    table = teacher.agreement(taught[::-1], gold)
-    assert table.loc["all", ["n", "agreed", "share"]].tolist() == [4, 2, 0.5]
-    assert table.agreed.to_dict() == {"all": 2, "repetition": 1, "seed answer": 1}
-    assert "gold one in 2 of n = 4 examples: 50.0 %" in capsys.readouterr().out
-    assert teacher.agreement([], gold).loc["all", "n"] == 0
+    gold = [judged(*row) for row in zip(more, ["true", "false", "false", "false", "true"])]
+    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"])]  # the fifth is left out
+    assert "gold one in 2 of n = 4 examples: 50.0 %" in teacher.agreement(taught[::-1], gold)
+    assert teacher.agreement([], gold).endswith("0 of n = 0 examples")
 
 
 def test_another_sample_is_asked_for_by_a_seed(server):

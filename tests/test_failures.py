@@ -7,10 +7,8 @@ import pytest
 
 from covrag_lite import evaluate
 from covrag_lite.config import Config
-from covrag_lite.records import Question
 from covrag_lite.runs.outcomes import failure_of, load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
 from covrag_lite.tables.failures import failure_table
-from covrag_lite.tables.world import form_rule, majority, word_rule
 
 
 @pytest.mark.parametrize(
@@ -64,14 +62,3 @@ def test_the_kind_is_in_the_frame_and_in_no_prompt(passages, questions, scripted
     save_predictions(tmp_path / "p.jsonl.gz", predictions)
     told = to_frame(load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz")))
     pd.testing.assert_frame_equal(failure_table(told), failure_table(frame))
-
-
-def test_a_rule_that_sees_the_wording_is_worth_what_the_wording_tells():
-    questions = [Question(str(i), "s", f"word{i % 2} of {i}?", ("a",), kind="a+vague" * (i % 2)) for i in range(40)]
-    told = [i % 2 == 0 for i in range(40)]
-    untold = [i % 4 < 2 for i in range(40)]
-    assert majority(told) == 0.5 and form_rule(questions, told) == 1.0
-    assert word_rule(questions[:20], told[:20], questions[20:], told[20:]) == 1.0
-    assert form_rule(questions, untold) == 0.5
-    words = [replace(question, kind="") for question in questions]
-    assert form_rule(words, told) == 0.5 < word_rule(words[:20], told[:20], words[20:], told[20:])

@@ -186,7 +186,7 @@ def test_a_question_of_the_models_own_that_begins_alike_is_recorded_as_it_is(pas
 
 
 def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(predictions, tmp_path):
-    asked = replace(predictions[-3].question, question='who wrote "Lanterns"?')
+    asked = replace(predictions[-3].question, question='who wrote "Lanterns" first?')
     broken = parse_verdict(render_verdict([0.5] * 6, "false", "X").replace("X", asked.question.rstrip("? ")))
     one = replace(predictions[-3], question=asked, rounds=(replace(predictions[-3].rounds[0], verdict=broken),))
     assert not broken.parsed

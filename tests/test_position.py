@@ -7,13 +7,10 @@ def rewritten(questions, *queries):
     return [Prediction(q, "Start-Revise", (Round(query, (), ""),)) for q, query in zip(questions, queries)]
 
 
-def test_each_search_is_held_against_the_clean_wording(passages, questions):
+def test_a_rewrite_that_loses_the_gold_passage_is_shown(passages, questions):
     asked = questions[1]
     kept = Prediction(asked, "CoV-RAG-S", (Round(asked.question, (passages[1],), ""),))
     lost = Prediction(asked, "Start-Revise trained", (Round("hills of the long river", (passages[5],), ""),))
-    table = table4.retrieved([kept, lost], lambda queries: [[passages[1]] for _ in queries])
-    shares = {"CoV-RAG-S": 100, "Start-Revise trained": 0, "clean wording": 100}
-    assert table["gold passage %"].to_dict() == shares
     assert table4.drift([kept, lost]).values.tolist() == [[asked.question, "hills of the long river"]]
     assert table4.drift([kept]).empty
 
@@ -22,11 +19,8 @@ def test_a_rewrite_that_repeats_the_instruction_is_counted(questions):
     echo = "Rewrite this as one clear question for a search engine."
     made = rewritten(questions, echo, "Where was Edith Marrow born?", "Rewrite: how is the")
     assert table4.off_question(made, "Start-Revise") == (2, 3)
-    said = "Start-Revise: 2 of 3 rewritten questions share no long word with theirs"
-    assert table4.describe_rewriting(made) == [said]
 
 
 def test_rewrites_that_were_not_recorded_are_not_counted(questions):
     made = rewritten(questions, *(q.question for q in questions))
     assert table4.off_question(made, "Start-Revise") is None
-    assert table4.describe_rewriting(made) == []

@@ -4,7 +4,7 @@ import pytest
 from covrag_lite import evaluate
 from covrag_lite.config import Config
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import Table, verifier
+from covrag_lite.tables import Table
 from covrag_lite.tables import accuracy as tables
 
 
@@ -47,26 +47,6 @@ def test_helped_and_hurt_are_told_apart(frame):
     assert "helped 0, hurt 1" in "\n".join(tables.notes(frame))
 
 
-def test_judgments_are_held_against_the_truth_and_the_majority(frame):
-    table, sentence = verifier.judgment_table(frame)
-    # q1 is answered rightly and judged true; q2 wrongly, judged false; q3 wrongly, judged true; q4 cannot be scored.
-    assert table.loc["answer right"].to_dict() == {"false": 0, "true": 1}
-    assert table.loc["answer wrong"].to_dict() == {"false": 1, "true": 1}
-    assert "right for 66.7 % of 3 answers" in sentence
-    assert "always saying the more frequent one would be right for 66.7 %" in sentence
-    table, sentence = verifier.judgment_table(frame[frame.system == "RAG"])
-    assert table.empty
-    assert "was not run" in sentence
-
-
-def test_what_a_second_search_finds_is_told_by_how_the_question_was_put(frame):
-    frame.loc[(frame.system == "CoV-RAG") & (frame.id == "q2"), ["gold_first", "gold_last"]] = [False, True]
-    table = verifier.reference_delta(frame).set_index("questions")
-    assert table.loc["broken wording", ["n", "revised", "gold before", "gold after"]].tolist() == [1, 1, "0.0", "100.0"]
-    assert table.loc["all", "n"] == 3  # q4 names no gold passage
-    assert table.loc["well put", "delta"] == "+0.0"
-
-
 def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
     long = tables.accuracy_table(frame, "table2")
     text = Table("table2", long, {"Accuracy": tables.wide(long).reset_index()}, ["a note"]).save(tmp_path)
@@ -77,15 +57,3 @@ def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
     for name in ("a", "b"):
         tables.plot_accuracy(long, "toy", tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
-def test_a_samples_values_are_circles_on_the_bars_of_their_system_and_set(frame, tmp_path):
-    long = tables.accuracy_table(frame, "table2")
-    sample = tables.accuracy_table(frame[frame.id.isin(["q1", "q3"])], "table2").iloc[::-1]  # in any order
-    axes = tables.plot_accuracy(long, "toy", tmp_path / "toy.png", sample=sample).axes[0]
-    circles = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
-    values = sample[sample.metric == "normalised"].set_index(["system", "dataset"]).value
-    for bars, line, system in zip(axes.containers, circles, dict.fromkeys(long.system), strict=False):
-        assert [bar.get_x() < x < bar.get_x() + bar.get_width() for bar, x in zip(bars, line.get_xdata())] == 3 * [True]
-        assert list(line.get_ydata()) == [values[system, dataset] for dataset in ("nq", "webq", "average")]
-    assert len(circles) == long.system.nunique()

@@ -51,4 +51,4 @@ def test_the_rules_can_be_made_again_from_what_came_of_the_validation_questions(
     record = Recorded(tmp_path, "sigma", {"parameters": nowhere.flat(), "data": {}})
     sigma.build(predictions, record).save(tmp_path)
     sigma.build(sigma.load(record), record).save(tmp_path / "again")
-    assert compare_file(tmp_path / "sigma.csv", tmp_path / "again" / "sigma.csv") == ([], [])
+    assert compare_file(tmp_path / "sigma.csv", tmp_path / "again" / "sigma.csv") == []

@@ -55,7 +55,6 @@ def test_rag_trained_for_longer_is_a_control_beside_the_mean_of_cov_rags_seeds(b
     assert value(long, about[0], "control", about[1])["value"] == pytest.approx(100 * 3 / 8)
     assert value(long, about[0], "gain over control", about[1])["value"] == pytest.approx(0)  # 3 of 8 in both seeds
     assert not long[long.backbone == SMALL].measure.str.contains("control").any()
-    assert "Beside RAG trained for 3 epochs it is +0.0" in sizes.tell(long)[1]
     facts = sizes.build(sizes.gather(bases | control)).facts
     assert facts["1544M RAG trained for 3 epochs gain over control"] == "+0.0"
     fewer = {next(iter(control)): answers("RAG trained", {0}, n=4)}
@@ -151,16 +150,6 @@ def test_the_table_of_means_says_what_each_backbone_reached(bases):
     assert list(table) == [SMALL, LARGE]
     assert table.loc[("gain", "RAG trained"), LARGE].startswith("+18.8 [")
     assert not table.isna().any().any()
-
-
-def test_what_lies_beyond_noise_is_told_by_name(bases):
-    sure = table2(set(), set(range(0, 8, 2)), set(range(8)) - {7})
-    line, other = sizes.tell(sizes.size_table(sizes.gather(bases | {place(SMALL, 1): sure})))
-    same, _ = sizes.tell(sizes.size_table(sizes.gather(bases | {place(SMALL, 1): table2({0}, {0}, {0})})))
-    assert line.startswith("smollm2-135m: CoV-RAG answers 87.5 [")
-    assert "+37.5 [" in line and "(beyond noise beside its first round and RAG trained)" in line
-    assert "(beyond noise beside RAG trained)" in other
-    assert "(both within noise)" in same
 
 
 def test_a_verdict_that_one_seed_could_not_read_is_left_out_of_the_mean_alone(bases):

@@ -48,12 +48,6 @@ def test_a_judge_that_looks_at_the_passages_alone_trusts_whatever_is_answered_fr
     assert table.loc["no gold passage", ["right", "wrong"]].tolist() == [0.0, 0.0]
 
 
-def test_reliability_holds_what_was_expected_against_what_came(speller):
-    curve = verifier.reliability(speller)
-    assert curve.n.tolist() == [5, 5] and curve.value.tolist() == [20.0, 80.0]
-    assert curve.expected.round(6).tolist() == [10.0, 90.0]
-
-
 def test_nothing_beats_a_perfect_judge_and_reader():
     outcomes = {
         "first_normalised": [True, False, False, False],
@@ -62,11 +56,11 @@ def test_nothing_beats_a_perfect_judge_and_reader():
         "found_last": [False, True, True, False],
     }
     frame = pd.DataFrame(outcomes).assign(system="CoV-RAG")
-    table = bounds(frame).set_index("case").value
-    assert table["answer: never revise"] == table["answer: as it is"] == 25.0
-    assert table["answer: perfect judge, the better of two answers"] == 50.0
-    assert table["answer: perfect judge and reader"] == 75.0
-    assert table["passages: perfect choice between the two"] == 75.0
+    table = bounds(frame)
+    assert table["answer never revise"] == table["answer as it is"] == 25.0
+    assert table["answer perfect judge, the better of two answers"] == 50.0
+    assert table["answer perfect judge and reader"] == 75.0
+    assert table["passages perfect choice between the two"] == 75.0
     assert count_found(frame) == (1, 1)
 
 
@@ -79,6 +73,5 @@ def test_every_wrong_answer_is_of_one_class():
             "revised": [False, True, True, False, True, False],
         }
     )
-    table = error_classes(frame.assign(system="CoV-RAG")).set_index("class")
-    assert table.n.to_dict() == {"misread": 1, "searched away": 1, "not found, trusted": 1, "not found twice": 1}
-    assert table.share.tolist() == [25.0] * 4
+    shares = error_classes(frame.assign(system="CoV-RAG"))
+    assert shares == dict.fromkeys(["misread", "searched away", "not found, trusted", "not found twice"], 25.0)

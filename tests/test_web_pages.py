@@ -11,6 +11,7 @@ from covrag_lite.retrieval.web import pages
 from covrag_lite.retrieval.web.fetch import PageError, Reply
 from covrag_lite.retrieval.web.pages import clean, read_pages
 from covrag_lite.retrieval.web.snapshot import LONGEST, MOST, SHORTEST, Page
+from covrag_lite.runs.display import as_html
 
 FACT = "The Stell rises in the Harrow Hills and is 71 kilometres long, as everybody in Aldermere knows."
 HOSTILE = (
@@ -102,8 +103,8 @@ def test_no_text_of_a_page_changes_the_parts_of_a_prompt_or_shows_a_tag(text):
     question = Question("q", "nq", "who?", ("me",))
     made = Prediction(question, "RAG", (Round("who?", (passage,), "x"),))
     for tag in ("<script", "<img", "<svg", "<iframe", "<a href='java"):
-        assert tag not in made._repr_html_()
-    assert all(letter.isprintable() or letter == "\n" for letter in repr(made))
+        assert tag not in as_html(made)
+    assert all(letter.isprintable() or letter == "\n" for letter in passage.text)
 
 
 def test_ordinary_text_stays_as_it_is():

@@ -11,8 +11,7 @@ from covrag_lite.check import check
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import Completion
-from covrag_lite.judging.answers import load_answers
-from covrag_lite.judging.ballots import CRITERIA
+from covrag_lite.judging.judges import CRITERIA, load_answers
 from covrag_lite.runs import recorded
 from covrag_lite.tables import Table, find_table, table3
 from covrag_lite.tables.table6 import search_twice
@@ -75,11 +74,10 @@ def judge_answers(root):
     config = Config().change(predictions="toy", judges=("rubric", "endpoint:toy"))
     answers = load_answers(config, root)
     rows = []
-    for order in (1, 2):
-        for p in answers.predictions:
-            score = 0.2 * (p.system == "CoV-RAG")
-            about = ("endpoint:toy", order, p.question.dataset, p.question.id, p.system)
-            rows += [(*about, criterion, score, True) for criterion in CRITERIA]
+    for p in answers.predictions:
+        score = 0.2 * (p.system == "CoV-RAG")
+        about = ("endpoint:toy", p.question.dataset, p.question.id, p.system)
+        rows += [(*about, criterion, score, True) for criterion in CRITERIA]
     known = pd.DataFrame(rows, columns=table3.SCORES)
     data = {"questions": answers.questions, "passages": answers.passages}
     record(root, "table3", (answers, known), config, answers.model, {}, **data)

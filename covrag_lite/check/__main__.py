@@ -13,9 +13,8 @@ def main() -> None:
         prog="python -m covrag_lite.check", description="Does everything recorded follow from what it was made from?"
     )
     parser.add_argument("--write", action="store_true", help="write facts, and the pages that are filled from them")
-    parser.add_argument("--draw", action="store_true", help="draw every picture too, and note those of other bytes")
     asked = parser.parse_args()
-    wrong, notes = check(write=asked.write, draw=asked.draw)
+    wrong, notes = check(write=asked.write)
     verdict = f"{len(wrong)} differences" if wrong else "every number follows"
     print("\n".join([*notes, *wrong, f"{len(find())} recorded runs scored again: {verdict}"]))
     sys.exit(bool(wrong))

@@ -7,12 +7,10 @@ proxy, and are called so wherever their numbers are shown.
 import re
 from collections.abc import Sequence
 
-import pandas as pd
 from bm25s.stopwords import STOPWORDS_EN
 
 from covrag_lite import metrics
-from covrag_lite.judging.answers import Answers
-from covrag_lite.records import CITATION, Passage, Prediction, Question
+from covrag_lite.records import CITATION, Passage, Prediction
 from covrag_lite.synthesis import is_repetitive
 
 PROXY = "rubric (proxy)"  # its name wherever its numbers are shown
@@ -88,33 +86,3 @@ def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, tuple[f
         "bias": (strange / len(said) if said else 1.0, f"{strange} of {len(said)} claimed words not in gold"),
         "conciseness": (concise, "repeats itself" if repeats else f"{length} words, gold has {allowed}"),
     }
-
-
-def by_rubric(answers: Answers) -> list[tuple]:
-    """The rubric's rows; it knows no order, and its citation scores of systems with other references are not ranked."""
-    together = answers.cited_together()
-    rows = []
-    for prediction in answers.predictions:
-        question, system = prediction.question, prediction.system
-        scores = rubric(prediction, answers.gold(question))
-        for criterion, (score, _) in scores.items():
-            ranked = criterion != "citation_accuracy" or system in together
-            rows.append((PROXY, 1, question.dataset, question.id, system, criterion, score, ranked))
-    return rows
-
-
-def explain(answers: Answers) -> tuple[Question, pd.DataFrame]:
-    """The first question with the most different answers, and a frame of the answers, the rubric's scores, and why."""
-    groups = answers.by_question()
-    variety = [len({prediction.answer for prediction in group.values()}) for group in groups]
-    group = groups[variety.index(max(variety))]
-    question = next(iter(group.values())).question
-    gold = answers.gold(question)
-    columns = {}
-    for system, prediction in group.items():
-        column = {"answer": prediction.answer}
-        for criterion, (score, why) in rubric(prediction, gold).items():
-            shown = "–" if score is None else f"{score:.2f}"
-            column[criterion] = f"{shown}: {why}"
-        columns[system] = column
-    return question, pd.DataFrame(columns)

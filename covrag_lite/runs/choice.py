@@ -7,7 +7,6 @@ from pathlib import Path
 
 from covrag_lite import config
 from covrag_lite.runs.recorded import Recorded, backbone, find
-from covrag_lite.systems import current_name
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = set(
@@ -35,18 +34,6 @@ def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2"
     if wanted not in runs:
         raise ValueError(f"record is {wanted!r}, but must be 'auto', 'none' or one of {', '.join(runs)}")
     return runs[wanted]
-
-
-def find_largest(*systems: str, root: Path = config.ROOT) -> Recorded:
-    """The recorded run of these systems over the most of the world's test questions."""
-    runs = []
-    for run in find(root):
-        asked, ran = run.config.data, map(current_name, run.manifest["parameters"]["systems"])
-        if run.has_predictions and set(systems) <= set(ran) and (asked.data, asked.split) == ("world", "test"):
-            runs.append(run)
-    if not runs:
-        raise FileNotFoundError(f"no run of {', '.join(systems)} over the world is recorded in {root / 'results'}")
-    return max(runs, key=lambda run: run.n)
 
 
 def tell(run: Recorded | None, root: Path = config.ROOT) -> str:

@@ -1,4 +1,4 @@
-"""What a run will cost and has cost: seconds, tokens, and money where the model is behind a server."""
+"""What a run will cost and has cost: seconds and tokens."""
 
 import time
 from collections import Counter
@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine
 from covrag_lite.method import closed_book, rag
-from covrag_lite.runs.journal import Journal
+from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.runs.manifest import peak_memory
 from covrag_lite.systems import find_system
-from covrag_lite.task_model import keys_of
 
 
 def estimate(config: Config, asked: Sequence[str], model: Engine, journal: Journal) -> str:
@@ -30,7 +29,7 @@ def estimate(config: Config, asked: Sequence[str], model: Engine, journal: Journ
     tokens = {name: times * (model.used[name] - before[name]) / len(sample) for name in model.used}
     return (
         f"{left} of {len(asked)} questions to do: at most {tell_time(times * each)} ({each:.1f} s an answer here, less "
-        f"in full batches), {tell_tokens(tokens, model)}; {peak_memory():.1f} GB of memory so far"
+        f"in full batches), {tell_tokens(tokens)}; {peak_memory():.1f} GB of memory so far"
     )
 
 
@@ -53,7 +52,7 @@ def tell_spent(model: Engine, seconds: float) -> str:
     used = model.used
     if not used["requests"]:
         return f"cost: {tell_time(seconds)}, no text: all were journaled"
-    return f"cost: {tell_time(seconds)}, {used['requests']} texts, {tell_tokens(used, model)}"
+    return f"cost: {tell_time(seconds)}, {used['requests']} texts, {tell_tokens(used)}"
 
 
 def tell_time(seconds: float) -> str:
@@ -61,13 +60,6 @@ def tell_time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def tell_tokens(used: Mapping[str, float], model: Engine) -> str:
-    """Tokens read and written, and what they cost where ENDPOINT_PRICES gives the server's prices."""
-    read, written = used.get("prompt_tokens", 0), used.get("completion_tokens", 0)
-    said = f"{read:,.0f} tokens read and {written:,.0f} written"
-    if model.device != "endpoint":
-        return said
-    from covrag_lite.engine.endpoint import price_of, read_prices
-
-    prices = read_prices()
-    return f"{said}, {price_of(used, *prices):.4f} at ENDPOINT_PRICES" if prices else f"{said} (no ENDPOINT_PRICES)"
+def tell_tokens(used: Mapping[str, float]) -> str:
+    """Tokens read and written."""
+    return f"{used.get('prompt_tokens', 0):,.0f} tokens read and {used.get('completion_tokens', 0):,.0f} written"

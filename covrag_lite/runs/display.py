@@ -1,26 +1,19 @@
-"""One prediction on its way through the rounds, as text and as HTML."""
+"""One prediction on its way through the rounds, as HTML."""
 
 import html
+from typing import TYPE_CHECKING
 
 from covrag_lite.records import CITATION, SCORES, Prediction, Question, Round, Verdict
 
+if TYPE_CHECKING:
+    from IPython.display import HTML
 
-def as_text(one: Prediction) -> str:
-    """A prediction's whole way as plain text."""
-    lines = [f"{one.system} | {one.question.question}"]
-    for number, part in enumerate(one.rounds, 1):
-        lines.append(f"round {number}: " + (f"searched for {part.query!r}" if part.query else "nothing searched"))
-        lines += [f"  [{i}] {p.title}: {p.text}" for i, p in enumerate(part.passages, 1)]
-        lines.append(f"  answer: {part.answer}")
-        if part.note:
-            lines.append(f"  note: {part.note}")
-        if part.verdict:
-            scores = ", ".join(f"{name} {_number(getattr(part.verdict, name))}" for name in SCORES)
-            lines.append(f"  verdict: {part.verdict.judgment or 'unparsed'} ({scores})")
-            lines.append(f"  revised question: {part.verdict.revised_question or '(none)'}")
-    if one.answer != one.rounds[-1].answer:
-        lines.append(f"the answer of round {1 + one.rounds.index(one.final)} counts")
-    return "\n".join([*lines, f"gold: {' | '.join(one.question.answers)}"])
+
+def show(prediction: Prediction) -> "HTML":
+    """A prediction's whole way, for a notebook's cell."""
+    from IPython.display import HTML
+
+    return HTML(as_html(prediction))
 
 
 def as_html(one: Prediction) -> str:
@@ -35,10 +28,6 @@ def as_html(one: Prediction) -> str:
         f"<div style='font-size:1.2em'><b>{html.escape(one.question.question)}</b></div>{rounds}"
         f"<div style='color:#666;margin-top:.5em'>gold answer: {gold}</div></div>"
     )
-
-
-def _number(score: float | None) -> str:
-    return "–" if score is None else f"{score:.2f}"
 
 
 def _round_html(number: int, one: Round, question: Question) -> str:
@@ -68,9 +57,10 @@ def _verdict_html(verdict: Verdict) -> str:
     bars = ""
     for name in SCORES:
         score = getattr(verdict, name)
+        shown = "–" if score is None else f"{score:.2f}"
         style = f"display:inline-block;background:#4c72b0;height:.7em;width:{100 * (score or 0):.0f}px"
         bars += f"<tr><td style='text-align:left'>{name.replace('_', ' ')}</td>"
-        bars += f"<td style='text-align:left'><div style='{style}'></div> {_number(score)}</td></tr>"
+        bars += f"<td style='text-align:left'><div style='{style}'></div> {shown}</td></tr>"
     revised = html.escape(verdict.revised_question) or "(none)"
     return (
         f"<table style='font-size:.8em'>{bars}</table><div><b>Judgment:</b> {html.escape(verdict.judgment)}; "

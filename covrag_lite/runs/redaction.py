@@ -33,83 +33,54 @@ def core(question: str) -> str:
 
 
 def redact(text: str, asked: str, others: Index | None = None) -> str:
-    """The text with a mark in place of the question, and of any other question of the run."""
-    if asked:
-        text = re.sub(re.escape(asked), lambda match: _mark(match[0], asked) or match[0], text, flags=re.IGNORECASE)
-        text = _redact_beginning(text, asked)
-        text = _redact_words(text, asked)
-    return _redact_others(text, others) if others else text
+    """The text with a mark in place of each copy of the question, and of any other question of the run.
 
-
-def _redact_beginning(text: str, asked: str) -> str:
-    """The text with a mark in place of a copy of the question that was cut off, as by a limit of tokens."""
-    words, found = list(WORD.finditer(asked)), []
-    if len(words) <= COPIED:
-        return text
-    for one in re.finditer(re.escape(asked[: words[COPIED - 1].end()]), text, re.IGNORECASE):
-        length = len(os.path.commonprefix([text[one.start() :].lower(), asked.lower()]))
-        copy = text[one.start() : one.start() + length].rstrip()
-        end = one.start() + len(copy)
-        mark = CUT_OFF.match(text[end:]) and _mark(copy, asked[: len(copy)], length=len(copy))
-        found.append((one.start(), end, mark))
-    return _put(text, found)
-
-
-def _redact_words(text: str, asked: str) -> str:
-    """The text with a mark in place of the question in its own words but other signs between them, or cut off so."""
-    own, words, found = WORD.findall(asked.lower()), list(WORD.finditer(text)), []
+    A copy has the question's words, whatever stands between them. Of the question itself a beginning is a copy too,
+    where it was cut off, as by a limit of tokens.
+    """
+    words = list(WORD.finditer(text))
     lower = [one[0].lower() for one in words]
-    for i in range(len(words)) if len(own) > 2 else ():
-        if lower[i : i + min(COPIED, len(own))] == own[:COPIED]:
-            same = len(os.path.commonprefix([lower[i:], own]))
-            start, end = words[i].start(), words[i + same - 1].end()
-            is_copy = same == len(own) or CUT_OFF.match(text[end:])
-            found.append((start, end, is_copy and _mark_words(text[start:end], asked)))
-    return _put(text, found)
-
-
-def _redact_others(text: str, others: Index) -> str:
-    """The text with a mark in place of every other question, to the letter or in its own words."""
-    words, found = list(WORD.finditer(text)), []
-    for i, (one, following) in enumerate(zip(words, words[1:])):
-        for question, identity in others.get((one[0].lower(), following[0].lower()), ()):
-            start = one.start() - WORD.search(question).start()
-            copy = text[start : start + len(question)] if start >= 0 else ""
-            if copy.lower() == question.lower():
-                found.append((start, start + len(copy), _mark(copy, question, identity)))
-            own = WORD.findall(question.lower())
-            end = words[min(i + len(own), len(words)) - 1].end()
-            if [word[0].lower() for word in words[i : i + len(own)]] == own:
-                found.append((one.start(), end, _mark_words(text[one.start() : end], question, identity)))
-    return _put(text, found)
-
-
-def _put(text: str, found: Iterable[tuple[int, int, str | None]]) -> str:
-    """The text with each mark in place of what stands from its start to its end, unless an earlier one covers that."""
     made, done = [], 0
-    for start, end, mark in found:
-        if mark and start >= done:
-            made += [text[done:start], mark]
-            done = end
+    for i, first in enumerate(words):
+        for question, identity in [(asked, ""), *(others or {}).get(tuple(lower[i : i + 2]), ())]:
+            end = _end_of_copy(text, words[i:], lower[i:], WORD.findall(question.lower()), bool(identity))
+            mark = _mark(text[first.start() : end], question, identity) if end and first.start() >= done else None
+            if mark:
+                made += [text[done : first.start()], mark]
+                done = end
     return "".join([*made, text[done:]])
 
 
-def _mark(found: str, question: str, identity: str = "", length: int = 0) -> str | None:
-    """A mark that holds the capitals as the bits of a number; None where it would not give the text back."""
+def _end_of_copy(text: str, words: list[re.Match], lower: list[str], own: list[str], whole: bool) -> int:
+    """Where the copy of a question that has its own words ends, which may be within a word; 0 where there is none."""
+    same = len(os.path.commonprefix([lower, own]))
+    if same and same == len(own):
+        return words[same - 1].end()
+    following = lower[same] if same < len(lower) else ""
+    if same and same == len(own) - 1 and following.startswith(own[same]):  # the question itself breaks off in a word
+        return words[same].start() + len(own[same])
+    if whole or same < COPIED:
+        return 0
+    is_begun = following and own[same].startswith(following)
+    end = words[same if is_begun else same - 1].end()
+    return end if CUT_OFF.match(text[end:]) else 0
+
+
+def _mark(found: str, question: str, identity: str) -> str | None:
+    """A mark that holds the capitals as the bits of a number; None where it would not give the text back.
+
+    It also holds the length where the copy is cut off, or what stands between the words where that is not the same.
+    """
+    name = f" {identity}" if identity else ""
     capitals = sum(1 << i for i, letter in enumerate(found) if letter.isupper())
-    if _spell(capitals, question) != found:
-        return None
-    return f"⟨question {capitals:x}{f'/{length}' if length else ''}{f' {identity}' if identity else ''}⟩"
-
-
-def _mark_words(found: str, question: str, identity: str = "") -> str | None:
-    """A mark that also holds what stands between the words; None where it would not give the text back."""
+    if _spell(capitals, question[: len(found)]) == found:
+        return f"⟨question {capitals:x}{f'/{len(found)}' if len(found) < len(question) else ''}{name}⟩"
     sign = next((one for one in SIGNS if one not in found), "")
     capitals = sum(1 << i for i, letter in enumerate("".join(WORD.findall(found))) if letter.isupper())
     between = "".join(sign + part for part in WORD.split(found)[1:-1])
     if not sign or "⟩" in found or _spell_words(capitals, question, between) != found:
         return None
-    return f"⟨question {capitals:x}{f' {identity}' if identity else ''}={between}⟩"
+    return f"⟨question {capitals:x}{name}={between}⟩"
 
 
 def _spell_words(capitals: int, question: str, between: str) -> str:

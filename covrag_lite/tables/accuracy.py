@@ -14,7 +14,7 @@ from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import SYSTEMS, palette
-from covrag_lite.tables import Plot, Table, paper, pictures
+from covrag_lite.tables import Table, paper, pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,6 +121,11 @@ def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd
     return pd.DataFrame(rows, columns=columns)
 
 
+def with_interval(form: str, value: float, low: float, high: float) -> str:
+    """A value and its interval, each in this form; the value alone where there is no interval."""
+    return form.format(value) + ("" if pd.isna(low) else f" [{form}, {form}]".format(low, high))
+
+
 def format_difference(value: float, low: float, high: float) -> tuple[str, str]:
     """A difference of shares in points, and its interval."""
     return f"{100 * value:+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]"
@@ -163,15 +168,12 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def title(table: str, config: Config, long: pd.DataFrame, sample: pd.DataFrame | None = None) -> str:
-    """What stands over the picture of an accuracy table, or of a recorded one with a sample answered live on it."""
+def title(table: str, config: Config, long: pd.DataFrame) -> str:
+    """What stands over the picture of an accuracy table."""
     data = name_data(config)
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == "paper" else f", {config.model.layout} layout,"
-    name = f"{told}: {config.model.short}{layout} on {data}"
-    if sample is None:
-        return f"{name}, n = {tell_sizes(long)}"
-    return f"{name}\nbars: recorded, n = {tell_sizes(long)}; circles: a sample, live, n = {tell_sizes(sample)}"
+    return f"{told}: {config.model.short}{layout} on {data}, n = {tell_sizes(long)}"
 
 
 def name_data(config: Config) -> str:
@@ -185,15 +187,14 @@ def tell_sizes(long: pd.DataFrame) -> str:
     return f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
 
 
-def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str], plot: Plot | None = None) -> Table:
+def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str]) -> Table:
     """An accuracy table with its paired comparisons and picture; `facts` are further ones."""
     long, comparison = accuracy_table(frame, name), compare(frame)
     parts = {f"Accuracy in %, {metric}: {legend(long)}": wide(long, metric).reset_index() for metric in metrics.METRICS}
     parts["Paired comparisons on the same questions"] = comparison
     told = facts_of_accuracy(frame, long) | facts_of_comparisons(comparison) | facts
-    return Table(
-        name, long, parts, notes(frame), told, plot or partial(plot_accuracy, long, title(name, run.config, long))
-    )
+    plot = partial(plot_accuracy, long, title(name, run.config, long))
+    return Table(name, long, parts, notes(frame), told, plot)
 
 
 def legend(long: pd.DataFrame) -> str:
@@ -232,36 +233,21 @@ def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
     return made
 
 
-def plot_accuracy(
-    long: pd.DataFrame,
-    title: str,
-    path: Path,
-    metric: str | None = "normalised",
-    sample: pd.DataFrame | None = None,
-) -> "Figure":
-    """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric.
-
-    The values of a `sample` of the same questions, answered live, are circles on the bars.
-    """
+def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "Figure":
+    """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric."""
     plt, sns = pictures.style()
     rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
-    rows = rows.set_index("dataset", drop=False)
-    rows["dataset"] = [name_of(dataset).replace(" ", "\n") for dataset in rows.dataset]
+    rows = rows.assign(dataset=[name_of(dataset).replace(" ", "\n") for dataset in rows.dataset])
     colours = {system: palette().get(system, pictures.OTHER) for system in rows.system.unique()}
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
     sns.barplot(rows, x="dataset", y="value", hue="system", palette=colours, errorbar=None, ax=axes)
-    live = {} if sample is None else sample[sample.metric == metric].set_index(["system", "dataset"]).value
-    for bars, (system, group) in zip(axes.containers, rows.groupby("system", sort=False)):
+    for bars, (_, group) in zip(axes.containers, rows.groupby("system", sort=False)):
         middle = [bar.get_x() + bar.get_width() / 2 for bar in bars]
         pictures.draw_intervals(axes, middle, group)
         axes.plot(middle, group.paper.astype(float), ms=7, zorder=3, **pictures.DIAMOND)
-        axes.plot(middle, [live.get((system, dataset)) for dataset in group.index], ms=9, zorder=4, **pictures.CIRCLE)
-    if sample is not None:
-        axes.plot([], [], ms=9, label="a sample, live", **pictures.CIRCLE | {"clip_on": True})
     if rows.paper.notna().any():
         axes.plot([], [], ms=7, label=pictures.THE_PAPER, **pictures.DIAMOND)
     label = f"accuracy, {metric} (%)" if metric else "share (%)"
-    axes.set(xlabel="", ylabel=label, ylim=(0, 100))
-    axes.set_title(title, pad=None if sample is None else 14)  # room for circles at 100 %
+    axes.set(title=title, xlabel="", ylabel=label, ylim=(0, 100))
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return pictures.save_picture(figure, path)

@@ -53,35 +53,30 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
-    """A row a counterfactual: how many questions would be answered rightly, or find an answer, in %."""
+def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> dict[str, float]:
+    """By counterfactual how many questions would be answered rightly, or find an answer, in %."""
     rows = frame[(frame.system == system) & frame.normalised.notna()]
     first, last = rows.first_normalised.astype(bool), rows.normalised.astype(bool)
     found, again = rows.found_first.astype(bool), rows.found_last.astype(bool)
     cases = {
-        "answer: never revise": first,
-        "answer: as it is": last,
-        "answer: perfect judge, the better of two answers": first | last,
-        "answer: perfect reader of the first passages": first | found,
-        "answer: perfect reader of the last passages": last | again,
-        "answer: perfect judge and reader": first | last | found | again,
-        "answer: where the first passages hold one": first[found],
-        "answer: where they hold none": first[~found],
-        "answer: second one, where only the last passages hold one": last[again & ~found],
-        "passages: first": found,
-        "passages: last": again,
-        "passages: perfect choice between the two": found | again,
+        "answer never revise": first,
+        "answer as it is": last,
+        "answer perfect judge, the better of two answers": first | last,
+        "answer perfect reader of the first passages": first | found,
+        "answer perfect reader of the last passages": last | again,
+        "answer perfect judge and reader": first | last | found | again,
+        "answer where the first passages hold one": first[found],
+        "answer where they hold none": first[~found],
+        "answer second one, where only the last passages hold one": last[again & ~found],
+        "passages first": found,
+        "passages last": again,
+        "passages perfect choice between the two": found | again,
     }
-    made = []
-    for name, values in cases.items():
-        low, high = metrics.wilson(int(values.sum()), len(values))
-        share = 100 * values.mean() if len(values) else float("nan")
-        made.append((name, len(values), share, 100 * low, 100 * high))
-    return pd.DataFrame(made, columns=["case", "n", "value", "low", "high"]).round(1)
+    return {name: 100 * values.mean() for name, values in cases.items()}
 
 
-def error_classes(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
-    """Why answers are wrong: a row a class, which together are all wrong answers; shares of these in %."""
+def error_classes(frame: pd.DataFrame, system: str = "CoV-RAG") -> dict[str, float]:
+    """Why answers are wrong, in % of the wrong ones, which these classes are together."""
     rows = frame[(frame.system == system) & frame.normalised.notna()]
     wrong = rows[~rows.normalised.astype(bool)]
     found, again = wrong.found_first.astype(bool), wrong.found_last.astype(bool)
@@ -91,9 +86,7 @@ def error_classes(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
         "not found, trusted": ~found & ~again & ~wrong.revised,
         "not found twice": ~found & ~again & wrong.revised,
     }
-    counts = {name: int(values.sum()) for name, values in classes.items()}
-    made = [(name, n, 100 * n / max(1, len(wrong))) for name, n in counts.items()]
-    return pd.DataFrame(made, columns=["class", "n", "share"]).round(1)
+    return {name: 100 * values.sum() / max(1, len(wrong)) for name, values in classes.items()}
 
 
 def count_found(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[int, int]:
@@ -116,8 +109,6 @@ def facts(frame: pd.DataFrame) -> dict[str, str]:
         for row in failure_table(own, system).to_dict("records"):
             name = f"{system} kind {row.pop('questions')}"
             made |= {f"{name} {column.removeprefix('95 % ')}": minus(str(value)) for column, value in row.items()}
-        for row in bounds(own, system).itertuples():
-            made[f"{system} {row.case.replace(':', '')}"] = f"{row.value:.1f}"
-        for name, n, share in error_classes(own, system).itertuples(index=False):
-            made |= {f"{system} {name} n": str(n), f"{system} {name} share": f"{share:.1f}"}
+        made |= {f"{system} {name}": f"{value:.1f}" for name, value in bounds(own, system).items()}
+        made |= {f"{system} {name} share": f"{value:.1f}" for name, value in error_classes(own, system).items()}
     return made

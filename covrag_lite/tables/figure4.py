@@ -17,10 +17,10 @@ import pandas as pd
 
 from covrag_lite import config, metrics
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Recorded, find_under, load_or_outcomes
+from covrag_lite.runs.recorded import find_under, load_or_outcomes
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, verifier
-from covrag_lite.tables.accuracy import minus
+from covrag_lite.tables.accuracy import minus, with_interval
 from covrag_lite.tables.pictures import DARK, OTHER, save_picture, style
 from covrag_lite.tables.seeds import MEAN
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REAL = Path("results", "real")
+KINDS = ("seed", "longer")  # of runs: the recipe by its training seed, and RAG trained for longer by its epochs
 SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # the first may be missing
 GAINS = {"its first round": "CoV-RAG-S", "RAG trained": "RAG trained"}  # what CoV-RAG is compared with
 # What may tell right answers from wrong ones: the verifier's expected correctness, the answer's likelihood, both ranks.
@@ -68,13 +69,8 @@ def count_parameters(backbone: str) -> int:
 
 def load(root: Path = config.ROOT) -> Sizes:
     """The recorded runs on real questions; the data need not be at hand."""
-    return gather({place: load_or_outcomes(run) for place, run in find(root).items()})
-
-
-def find(root: Path, *kinds: str) -> dict[Path, Recorded]:
-    """The recorded runs that the figure is made from, by their place; of some kinds only, "seed" or "longer"."""
     runs = {run.folder.relative_to(root) / run.table: run for run in find_under(root / REAL, root)}
-    return {place: run for place, run in runs.items() if kind_of(place) in (kinds or ("seed", "longer"))}
+    return gather({place: load_or_outcomes(run) for place, run in runs.items() if kind_of(place) in KINDS})
 
 
 def kind_of(place: Path) -> str:
@@ -84,7 +80,7 @@ def kind_of(place: Path) -> str:
 
 def gather(bases: Mapping[Path, object]) -> Sizes:
     """Of all predictions by their place those that the figure is made from; all must have asked the same questions."""
-    found: dict[str, dict[str, dict[str, pd.DataFrame]]] = {"seed": {}, "longer": {}}
+    found: dict[str, dict[str, dict[str, pd.DataFrame]]] = {kind: {} for kind in KINDS}
     for place, predictions in bases.items():
         kind, number = kind_of(place), place.parent.name.partition("-")[2]
         if kind in found:
@@ -103,7 +99,7 @@ def build(sizes: Sizes) -> Table:
     long, facts = size_table(sizes), {}
     for row in long[long.seed == MEAN].itertuples():
         name = f"{row.parameters / 1e6:.0f}M {row.what} {row.measure}"
-        value, _, interval = format_cell(row).partition(" ")
+        value, _, interval = with_interval(FORMS[row.measure], row.value, row.low, row.high).partition(" ")
         facts |= {name: minus(value), f"{name} interval": minus(interval), f"{name} n": str(row.n)}
     return Table("figure4", long, facts=facts, plot=partial(plot, long), digits=3)
 
@@ -174,64 +170,13 @@ def _shared(judged: Mapping[str, pd.DataFrame]) -> list[str]:
     return [one for one in first.index if all(one in rows.index for rows in others)]
 
 
-def describe(root: Path = config.ROOT) -> pd.DataFrame:
-    """What each backbone is: what a user would take, which weights were run, and how often."""
-    by_backbone: dict[str, list[Recorded]] = {}
-    for run in find(root, "seed").values():
-        by_backbone.setdefault(run.folder.parent.name, []).append(run)
-    rows = []
-    for name in sorted(by_backbone, key=count_parameters):
-        runs = by_backbone[name]
-        weights = {(run.manifest.get("weights") or "its own").partition(";")[0] for run in runs}
-        data = {" over ".join(one["sha256"] for one in run.manifest["data"].values()) for run in runs}
-        rows.append(
-            {
-                "backbone": name,
-                "on the hub": load_backbones()[name]["hub"],
-                "parameters": f"{count_parameters(name):,}",
-                "weights": "; ".join(sorted(weights)),
-                "sha256": "; ".join(sorted({run.manifest["model_sha256"] for run in runs})),
-                "seeds": len(runs),
-                "questions": max(run.n for run in runs),
-                "data": "; ".join(sorted(data)),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
 def wide(long: pd.DataFrame) -> pd.DataFrame:
     """The means of the seeds as a person reads them: a row a value, a column a backbone."""
     rows = long[long.seed == MEAN]
-    cells = [format_cell(row) for row in rows.itertuples()]
+    cells = [with_interval(FORMS[row.measure], row.value, row.low, row.high) for row in rows.itertuples()]
     table = rows.assign(cell=cells).pivot(index=["measure", "what"], columns="backbone", values="cell")
     order = rows[["measure", "what"]].drop_duplicates().itertuples(index=False, name=None)
     return table.loc[list(order), list(dict.fromkeys(rows.backbone))].fillna("–")
-
-
-def format_cell(row: tuple) -> str:
-    """A value with its interval, as its measure is written."""
-    form = FORMS[row.measure]
-    return f"{form} [{form}, {form}]".format(row.value, row.low, row.high)
-
-
-def tell(long: pd.DataFrame) -> list[str]:
-    """A sentence or two on each backbone: what it answers, what the method gains, how well it judges."""
-    made = []
-    for backbone, rows in long.groupby("backbone", sort=False):
-        means = {(row.measure, row.what): row for row in rows[rows.seed == MEAN].itertuples()}
-        cells = {key: format_cell(row) for key, row in means.items()}
-        gains = [f"{cells['gain', name]} points beside {name}" for name in GAINS]
-        beyond = [name for name in GAINS if means["gain", name].low > 0 or means["gain", name].high < 0]
-        noise = f"beyond noise beside {' and '.join(beyond)}" if beyond else "both within noise"
-        areas = [f"{name} {cells['AUROC', name]}" for name in JUDGES]
-        longer = [name for measure, name in means if measure == "gain over control"]
-        beside = f" Beside {longer[-1]} it is {cells['gain over control', longer[-1]]}." if longer else ""
-        n = means["accuracy", "CoV-RAG"].n
-        made.append(
-            f"{backbone}: CoV-RAG answers {cells['accuracy', 'CoV-RAG']} % of {n} questions rightly, "
-            f"{' and '.join(gains)} ({noise}).{beside} AUROC: {', '.join(areas)}."
-        )
-    return made
 
 
 def plot(long: pd.DataFrame, path: Path) -> "Figure":

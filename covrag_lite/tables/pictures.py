@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 OTHER = "#777777"  # the colour of what has none of its own
 DARK = "#333333"  # of intervals
 DIAMOND = dict(marker="D", ls="none", mfc="white", mec="black")  # a value of the paper
-CIRCLE = dict(marker="o", ls="none", mfc="#ffd54a", mec="black", clip_on=False)  # a value of a sample, answered live
 THE_PAPER = "the paper (larger models,\nweb search)"
 
 

@@ -1,14 +1,13 @@
 """A new result beside the recorded one of its configuration, cell by cell: every table notebook ends with it."""
 
 import math
-from collections import namedtuple
 from pathlib import Path
 
 import pandas as pd
 
 from covrag_lite import config
 from covrag_lite.runs.choice import changed
-from covrag_lite.runs.recorded import find
+from covrag_lite.runs.recorded import find_under
 
 # Columns that say whose value a row holds; a table has some of them.
 KEY = (
@@ -16,7 +15,6 @@ KEY = (
     *("system", "retriever", "measure", "metric", "share", "knob", "setting"),
 )
 VALUES = ("n", "value", "low", "high")
-Rival = namedtuple("Rival", "differs, cells, name, both, manifest")
 
 
 def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -> pd.DataFrame | None:
@@ -27,33 +25,29 @@ def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -
     if not rivals:
         print("no recorded run has any of these cells")
         return None
-    nearest = min(rivals, key=lambda one: (len(one.differs), -one.cells, one.name))
-    if nearest.differs:
-        differs = "; ".join(nearest.differs)
-        print(f"no recorded run has this configuration; the nearest, {nearest.name}, differs in {differs}")
+    differs, both, name = min(rivals, key=lambda one: (len(one[0]), -len(one[1]), one[2]))
+    if differs:
+        print(f"no recorded run has this configuration; the nearest, {name}, differs in {'; '.join(differs)}")
         return None
-    both = nearest.both
     digits = 2 if both.value_recorded.round(2).equals(both.value_recorded) else 3  # as it was recorded
     both["verdict"] = [verdict(row, 0.51 * 10**-digits) for row in both.itertuples()]
     counts = [f"{word} {(both.verdict == word).sum()}" for word in ("OK", "within noise", "DIFFERS")]
-    print(f"beside {nearest.name}: {', '.join(counts)} of {len(both)} cells")
+    print(f"beside {name}: {', '.join(counts)} of {len(both)} cells")
     columns = [*key, "n", "value", "n_recorded", "value_recorded", "low_recorded", "high_recorded", "verdict"]
     return both[columns].round(digits)
 
 
-def find_rivals(new: pd.DataFrame, key: list[str], manifest: dict, root: Path) -> list[Rival]:
-    """Every recorded run that has some of the new cells, with what its configuration differs in."""
+def find_rivals(
+    new: pd.DataFrame, key: list[str], manifest: dict, root: Path
+) -> list[tuple[list[str], pd.DataFrame, str]]:
+    """Every recorded run that has some of the new cells: what its configuration differs in, both cells, its name."""
     rivals = []
-    for run in find(root):
-        if not run.folder.is_relative_to(root / "results"):  # figures/ holds whatever ran last
-            continue
+    for run in find_under(root / "results", root):  # figures/ holds whatever ran last
         known = tidy(pd.read_csv(run.file("csv")))
-        if not set(key) <= set(known):
-            continue
-        both = new.merge(known, on=key, suffixes=("", "_recorded"))
-        if len(both):
-            name = str(run.file("csv").relative_to(root))
-            rivals.append(Rival(changed(manifest, run.manifest), len(both), name, both, run.manifest))
+        if set(key) <= set(known):
+            both = new.merge(known, on=key, suffixes=("", "_recorded"))
+            if len(both):
+                rivals.append((changed(manifest, run.manifest), both, str(run.file("csv").relative_to(root))))
     return rivals
 
 

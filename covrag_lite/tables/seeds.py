@@ -15,7 +15,7 @@ from covrag_lite import metrics
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.tables import Table, verifier
-from covrag_lite.tables.accuracy import minus
+from covrag_lite.tables.accuracy import minus, with_interval
 from covrag_lite.tables.table5 import CHAINS, cut
 
 PAIRS = (
@@ -182,5 +182,5 @@ def unrevised(seeds: Seeds) -> pd.DataFrame:
             if known:
                 values = pd.Series([chances[one] for one in known])
                 area = metrics.auroc(values, pd.Series([bool(right[one]) for one in known]))
-                rows.append((system, seed, len(known), "{:.2f} [{:.2f}, {:.2f}]".format(*area)))
+                rows.append((system, seed, len(known), with_interval("{:.2f}", *area)))
     return pd.DataFrame(rows, columns=["system", "seed", "n", "AUROC"])

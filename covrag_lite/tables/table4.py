@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.records import Passage, Prediction, Question, Search
+from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.tables import Table, accuracy, failures
@@ -40,26 +40,6 @@ def rewriting_systems(predictions: Sequence[Prediction]) -> list[str]:
     return list(dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")))
 
 
-def retrieved(predictions: Sequence[Prediction], search: Search) -> pd.DataFrame:
-    """What each position of the revision finds with its last search, beside the clean wording where it is known."""
-    rows = [(p.system, *_found(p.final.passages, p.question)) for p in predictions]
-    asked = {p.question.id: p.question for p in predictions if p.question.clean_question}
-    found = search([question.clean_question for question in asked.values()])
-    rows += [("clean wording", *_found(passages, question)) for question, passages in zip(asked.values(), found)]
-    groups = pd.DataFrame(rows, columns=["searched by", "gold passage %", "answer %"]).groupby(
-        "searched by", sort=False
-    )
-    return groups.agg(_percent).round(1).assign(n=groups.size())
-
-
-def _found(passages: Sequence[Passage], question: Question) -> tuple[bool | None, bool | None]:
-    return metrics.holds_gold(passages, question.gold_passages), metrics.holds_answer(passages, question.answers)
-
-
-def _percent(values: pd.Series) -> float:
-    return 100 * values.dropna().astype(bool).mean()
-
-
 def off_question(predictions: Sequence[Prediction], system: str) -> tuple[int, int] | None:
     """How many rewritten questions share no word of over three letters with theirs, of how many; None if none changed
     or the questions are not at hand.
@@ -72,16 +52,6 @@ def off_question(predictions: Sequence[Prediction], system: str) -> tuple[int, i
     if all(query == question for question, query in pairs):
         return None
     return sum(not _long_words(question) & _long_words(query) for question, query in pairs), len(pairs)
-
-
-def describe_rewriting(predictions: Sequence[Prediction]) -> list[str]:
-    """A sentence for each system that rewrites first, on the rewrites that failed."""
-    lines = []
-    for system in rewriting_systems(predictions):
-        counts = off_question(predictions, system)
-        if counts:
-            lines.append(f"{system}: {counts[0]} of {counts[1]} rewritten questions share no long word with theirs")
-    return lines
 
 
 def _long_words(text: str) -> set[str]:

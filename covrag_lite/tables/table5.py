@@ -1,24 +1,22 @@
 """Table 5: what the chain and the revision are worth (Section 4.3 of the paper), and rules that it does not have."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.method import by_thresholds, keep_likelier
-from covrag_lite.records import Prediction
+from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
-from covrag_lite.systems import palette
-from covrag_lite.tables import Table, accuracy, failures, paper, pictures
+from covrag_lite.tables import Table, accuracy, failures, paper
 from covrag_lite.tables.verifier import judge_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
 CONTROL = "CoV-RAG shuffled"  # searches with another question's revision
@@ -45,21 +43,15 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
 
 
 def facts(frame: pd.DataFrame, long: pd.DataFrame, rules: pd.DataFrame) -> dict[str, str]:
-    """Table 5, what each rule does with a second answer, and of all rounds what an accuracy table tells."""
-    answers = accuracy.accuracy_table(frame[frame.system.isin(palette())], "table2")
-    made = accuracy.facts_of_accuracy(frame, answers) | accuracy.facts_of_comparisons(accuracy.compare(frame))
-    made |= failures.facts(frame)
+    """Table 5, its judges, and what each rule does with a second answer."""
+    made = failures.facts(frame)
     for row in long.itertuples():
         name = f"{row.system} {row.metric}"
         interval = accuracy.minus(f"[{row.low:.1f}, {row.high:.1f}]")
         made |= {name: f"{row.value:.1f}", f"{name} interval": interval, f"{name} n": str(row.n)}
     for row in rules.itertuples():
         name = row.rule.partition(":")[0]
-        made |= {
-            f"{name} accuracy": f"{row.accuracy:.1f}",
-            f"{name} helped": str(row.helped),
-            f"{name} hurt": str(row.hurt),
-        }
+        made |= {f"{name} accuracy": f"{row.accuracy:.1f}", f"{name} hurt": str(row.hurt)}
     return made
 
 
@@ -153,56 +145,38 @@ def policies(predictions: Sequence[Prediction], system: str = "CoV-RAG") -> pd.D
     own = [p for p in scored if p.system == system]
     control = [p for p in scored if p.system == CONTROL]
     depths = [2, 3] if any(len(p.rounds) >= 3 for p in own) else [2]  # what was run
-    rows = [_policy("never revise", own, take_last(1), 1)]
+    last = {rounds: last_of(own, rounds) for rounds in (1, *depths)}
+    rows = [_policy("never revise", own, last[1], last[1])]
     for rounds in depths:
         name = f"replace, {rounds} rounds at most{' (the paper)' if rounds == 2 else ''}"
-        rows.append(_policy(name, own, take_last(rounds), rounds))
+        rows.append(_policy(name, own, last[rounds], last[rounds]))
     for rounds in depths:
         if all(one.verdict for p in own for one in p.rounds[:rounds]):
-            rows.append(_policy(f"keep the better verified of {rounds}", own, take_better(rounds), rounds))
+            better = [better_verified(p.rounds[:rounds]) for p in own]
+            rows.append(_policy(f"keep the better verified of {rounds}", own, better, last[rounds]))
     if all(one.likelihood is not None for p in own for one in p.rounds):
-        rows.append(_policy("keep the likelier of 2", own, take_likelier, 2))
-    rows.append(_policy("replace where the paper's thresholds are crossed", own, take_crossed, 2, spared=True))
-    rows.append(_policy("oracle: the better of 2", own, take_right, 2))
+        likelier = [range(n + 1)[keep_likelier(p.rounds[:2])] for p, n in zip(own, last[2])]
+        rows.append(_policy("keep the likelier of 2", own, likelier, last[2]))
+    crossed = [int(p.revised and by_thresholds()(p.rounds[0])) for p in own]
+    rows.append(_policy("replace where the paper's thresholds are crossed", own, crossed, crossed))
+    right = [max(range(n + 1), key=partial(is_right, p)) for p, n in zip(own, last[2])]
+    rows.append(_policy("oracle: the better of 2", own, right, last[2]))
     if control:
-        rows.append(_policy("control: replace after another question's revision", control, take_last(2), 2))
+        second = last_of(control, 2)
+        rows.append(_policy("control: replace after another question's revision", control, second, second))
     columns = ["rule", "n", "accuracy", "low", "high", "helped", "hurt", "left", "searches"]
     return pd.DataFrame(rows, columns=columns).round(1)
 
 
-def take_last(rounds: int) -> Callable[[Prediction], int]:
-    """The rule that takes the last of so many answers."""
-
-    def choose(prediction: Prediction) -> int:
-        return min(rounds, len(prediction.rounds)) - 1
-
-    return choose
+def last_of(predictions: Sequence[Prediction], rounds: int) -> list[int]:
+    """The number of each prediction's last round among so many, which is also how often it searched again."""
+    return [min(rounds, len(p.rounds)) - 1 for p in predictions]
 
 
-def take_better(rounds: int) -> Callable[[Prediction], int]:
-    """The rule that takes the answer whose verdict is best: by judgment, then by correctness; of equals the later."""
-
-    def choose(prediction: Prediction) -> int:
-        seen = [one.verdict for one in prediction.rounds[:rounds]]
-        return max(range(len(seen)), key=lambda i: (RANK[seen[i].judgment], seen[i].correctness or 0.0, i))
-
-    return choose
-
-
-def take_crossed(prediction: Prediction) -> int:
-    """The rule that takes the second answer where the first one's verdict crosses the paper's thresholds."""
-    return int(prediction.revised and by_thresholds()(prediction.rounds[0]))
-
-
-def take_likelier(prediction: Prediction) -> int:
-    """The rule that takes the answer that the model held for likelier given its passages."""
-    rounds = prediction.rounds[:2]
-    return range(len(rounds))[keep_likelier(rounds)]
-
-
-def take_right(prediction: Prediction) -> int:
-    """The rule that knows which of two answers is right: no other can do better."""
-    return max(range(len(prediction.rounds[:2])), key=lambda i: is_right(prediction, i))
+def better_verified(rounds: Sequence[Round]) -> int:
+    """The round whose verdict is best: by judgment, then by correctness; of equals the later."""
+    seen = [one.verdict for one in rounds]
+    return max(range(len(seen)), key=lambda i: (RANK[seen[i].judgment], seen[i].correctness or 0.0, i))
 
 
 def is_right(prediction: Prediction, number: int) -> bool:
@@ -210,15 +184,11 @@ def is_right(prediction: Prediction, number: int) -> bool:
     return bool(outcome_of(prediction, number).normalised)
 
 
-def _policy(
-    name: str, own: Sequence[Prediction], choose: Callable[[Prediction], int], rounds: int, spared: bool = False
-) -> tuple:
-    """A rule's accuracy, what it helped, hurt and left, and the searches beyond the first that it needs."""
-    chosen = [choose(p) for p in own]
+def _policy(name: str, own: Sequence[Prediction], chosen: Sequence[int], searches: Sequence[int]) -> tuple:
+    """A rule's accuracy with the answers of these rounds, what it helped, hurt and left, and its further searches."""
     first = [is_right(p, 0) for p in own]
     now = [is_right(p, number) for p, number in zip(own, chosen)]
     gained, lost, _ = metrics.mcnemar(first, now)
-    searches = [number if spared else min(rounds, len(p.rounds)) - 1 for p, number in zip(own, chosen)]
     touched = sum(count > 0 for count in searches)
     low, high = metrics.wilson(sum(now), len(now))
     shares = (100 * sum(now) / len(now), 100 * low, 100 * high)
@@ -240,19 +210,3 @@ def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
 def gains_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
     """What CoV-RAG's second answers gain over its first ones, by what makes a question fail."""
     return failures.failure_table(to_frame([cut(p, 2) for p in predictions]))
-
-
-def plot_reliability(curve: pd.DataFrame, title: str, path: Path) -> "Figure":
-    """How often answers are right against the correctness that the verifier expects; the dots' size tells how many."""
-    plt, sns = pictures.style(0.8)
-    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
-    axes.plot([0, 100], [0, 100], color=pictures.OTHER, ls="--", lw=1.5, label="what it expects is what happens")
-    pictures.draw_intervals(axes, curve.expected.tolist(), curve)
-    sizes = 40 + 400 * curve.n / curve.n.sum()
-    axes.scatter(curve.expected, curve.value, sizes, color=palette()["CoV-RAG"], zorder=3)
-    for row in curve.itertuples():
-        axes.annotate(f"n = {row.n}", (row.expected, row.value), xytext=(12, -4), textcoords="offset points")
-    axes.set(title=title, xlim=(-2, 102), ylim=(-2, 102))
-    axes.set(xlabel="expected correctness (%)", ylabel="answers that are right (%)")
-    axes.legend(loc="upper left", frameon=False)
-    return pictures.save_picture(figure, path)

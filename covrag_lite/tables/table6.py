@@ -20,7 +20,7 @@ from covrag_lite.runs.outcomes import load_predictions, to_frame
 from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, accuracy, paper, pictures
-from covrag_lite.tables.accuracy import minus
+from covrag_lite.tables.accuracy import minus, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -181,33 +181,23 @@ def _paper_rows(dataset: str) -> list[dict]:
 
 def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = ITERATIONS) -> pd.DataFrame:
     """The same table as a person reads it; a star marks the paper's search engines."""
-    rows = long[long.measure == measure]
-    return pd.DataFrame(
-        {
-            "questions": rows.questions.tolist(),
-            "retriever": rows.retriever.tolist(),
-            "n": _counts(rows.n),
-            names[0]: _shares(rows, "first", "{:.1f}"),
-            names[1]: _shares(rows, "last", "{:.1f}"),
-            "delta": _shares(rows, "delta", "{:+.1f}"),
-            "gained": _counts(rows.gained),
-            "lost": _counts(rows.lost),
-            "McNemar p": _counts(rows.p, "{:.3f}"),
-        }
-    )
-
-
-def _counts(values: pd.Series, form: str = "{:.0f}") -> list[str]:
-    return ["" if pd.isna(value) else form.format(value) for value in values]
-
-
-def _shares(rows: pd.DataFrame, column: str, form: str) -> list[str]:
-    """Shares with their intervals; the paper gives none."""
     made = []
-    for value, low, high in zip(rows[column], rows[f"{column}_low"], rows[f"{column}_high"]):
-        interval = "" if pd.isna(low) else f" [{form}, {form}]".format(low, high)
-        made.append(form.format(value) + interval)
-    return made
+    for row in long[long.measure == measure].itertuples():
+        is_ours = pd.notna(row.n)
+        made.append(
+            {
+                "questions": row.questions,
+                "retriever": row.retriever,
+                "n": f"{row.n:.0f}" if is_ours else "",
+                names[0]: with_interval("{:.1f}", row.first, row.first_low, row.first_high),
+                names[1]: with_interval("{:.1f}", row.last, row.last_low, row.last_high),
+                "delta": with_interval("{:+.1f}", row.delta, row.delta_low, row.delta_high),
+                "gained": f"{row.gained:.0f}" if is_ours else "",
+                "lost": f"{row.lost:.0f}" if is_ours else "",
+                "McNemar p": f"{row.p:.3f}" if is_ours else "",
+            }
+        )
+    return pd.DataFrame(made)
 
 
 def plot_retrieval(

@@ -11,10 +11,9 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from covrag_lite import metrics
-from covrag_lite.tables.accuracy import format_difference, minus
+from covrag_lite.tables.accuracy import with_interval
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
-BINS = np.linspace(0, 1, 6)  # of the expected correctness, for the reliability curve
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
 FOLDS = 5
 DECAY = 1.0  # of the fitted weights, beside a question's weight of 1, on standardised scores
@@ -23,7 +22,7 @@ DECAY = 1.0  # of the fitted weights, beside a question's weight of 1, on standa
 def judged_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
     """One system's rows with a readable verdict on an answer that can be scored; `right` is the truth about it."""
     rows = frame[(frame.system == system) & (frame.judgment.fillna("") != "") & frame.first_normalised.notna()]
-    scores = {name: rows[name].astype(float) for name in ("expected_correctness", "likelihood")}
+    scores = {name: rows[name].astype(float) for name in SCORES}
     return rows.assign(right=rows.first_normalised.astype(bool), **scores)
 
 
@@ -38,23 +37,6 @@ def by_form(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def by_set(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The rows of each set."""
     yield from rows.groupby("dataset", sort=False)
-
-
-def judgment_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[pd.DataFrame, str]:
-    """The confusion matrix of judgment and first answer, and a sentence on its accuracy beside the majority's."""
-    rows = judged_rows(frame, system)
-    if rows.empty:
-        return pd.DataFrame(), f"{system} was not run, or none of its verdicts can be judged"
-    words = rows.right.map({True: "answer right", False: "answer wrong"}).rename("first answer")
-    right = int(((rows.judgment == "true") == rows.right).sum())
-    low, high = metrics.wilson(right, len(rows))
-    majority = max(rows.right.mean(), 1 - rows.right.mean())
-    sentence = (
-        f"{system}: the judgment is right for {100 * right / len(rows):.1f} % of {len(rows)} answers "
-        f"[{100 * low:.1f}, {100 * high:.1f}]; "
-        f"always saying the more frequent one would be right for {100 * majority:.1f} %"
-    )
-    return pd.crosstab(words, rows.judgment), sentence
 
 
 def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable = by_form) -> pd.DataFrame:
@@ -119,7 +101,7 @@ def _share(said: pd.Series, right: pd.Series) -> str:
     if agreed.empty:
         return "–"
     low, high = metrics.wilson(int(agreed.sum()), len(agreed))
-    return f"{100 * agreed.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return with_interval("{:.1f}", 100 * agreed.mean(), 100 * low, 100 * high)
 
 
 def _area(part: pd.DataFrame, column: str) -> str:
@@ -127,37 +109,7 @@ def _area(part: pd.DataFrame, column: str) -> str:
     known = part[part[column].notna()]
     if known.right.nunique() < 2:
         return "–"
-    value, low, high = metrics.auroc(known[column].astype(float), known.right)
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def reliability(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
-    """How often answers are right, by the correctness that the verifier expects of them: a row a bin."""
-    rows = judged_rows(frame, system)
-    rows = rows[rows.expected_correctness.notna()]
-    expected = rows.expected_correctness.astype(float)
-    made = []
-    for low, high in zip(BINS, BINS[1:]):
-        inside = (expected >= low) & ((expected < high) | (high == BINS[-1]))
-        if inside.any():
-            right = int(rows.right[inside].sum())
-            n = int(inside.sum())
-            ends = [100 * end for end in metrics.wilson(right, n)]
-            made.append((100 * expected[inside].mean(), n, 100 * right / n, *ends))
-    return pd.DataFrame(made, columns=["expected", "n", "value", "low", "high"])
-
-
-def reference_delta(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
-    """What re-retrieval does to the share of questions with a gold passage, by how the question was put."""
-    rows = frame[(frame.system == system) & frame.gold_first.notna()]
-    made = []
-    for name, part in by_form(rows):
-        first, last = part.gold_first.astype(bool).tolist(), part.gold_last.astype(bool).tolist()
-        shares = [f"{100 * sum(found) / len(part):.1f}" for found in (first, last)]
-        difference = format_difference(*metrics.paired_bootstrap(first, last))
-        made.append((name, len(part), int(part.revised.sum()), *shares, *difference))
-    columns = ["questions", "n", "revised", "gold before", "gold after", "delta", "95 % interval"]
-    return pd.DataFrame(made, columns=columns)
+    return with_interval("{:.2f}", *metrics.auroc(known[column].astype(float), known.right))
 
 
 def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Series:
@@ -183,11 +135,8 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
 
 
 def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
-    """What one system's verdicts said, by how the question was put and by set, and what re-retrieval found."""
-    rows = frame[(frame.system == system) & (frame.verdicts > 0)]
-    made = {f"{system} judged {judgment}": str(n) for judgment, n in rows.judgment.value_counts().items()}
-    share = rows.first_normalised.dropna().mean()
-    made[f"{system} majority"] = f"{100 * max(share, 1 - share):.1f}"
+    """How good one system's judge is, by how the question was put and by set, and which answers it trusts."""
+    made = {}
     for row in judge_table(frame, system, lambda rows: (*by_form(rows), *by_set(rows))).to_dict("records"):
         name = f"{system} {row.pop('questions')}"
         made |= {f"{name} judged n": str(row.pop("n"))} | {f"{name} {column}": value for column, value in row.items()}
@@ -195,10 +144,6 @@ def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
         for answer in ("right", "wrong"):
             name = f"{system} trusted {row['passages']} {answer}"
             made |= {name: f"{row[answer]:.1f}", f"{name} n": str(row[f"n {answer}"])}
-    for row in reference_delta(frame, system).to_dict("records"):
-        name = f"{system} {row['questions']}"
-        made |= {f"{name} n": str(row["n"]), f"{name} before": row["gold before"], f"{name} after": row["gold after"]}
-        made |= {f"{name} delta": minus(row["delta"]), f"{name} interval": minus(row["95 % interval"])}
     return made
 
 

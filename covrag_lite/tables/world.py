@@ -1,7 +1,5 @@
-"""What the embedded world is like: what makes its questions fail, what mends them, and what their wording tells."""
+"""What the embedded world is like: what makes its questions fail, and what mends them."""
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,8 +12,7 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.metrics import holds_gold
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.retrieval.bm25 import tokenise
-from covrag_lite.runs.outcomes import failure_of, form_of
+from covrag_lite.runs.outcomes import failure_of
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, pictures
 from covrag_lite.tables.failures import FAILURES
@@ -65,40 +62,6 @@ def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame
 def gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]]) -> list[bool]:
     """Whether a gold passage is among the passages of each question."""
     return [bool(holds_gold(passages, q.gold_passages)) for q, passages in zip(questions, found)]
-
-
-def read_titles(questions: Sequence[Question], found: Sequence[Sequence[Passage]]) -> list[bool]:
-    """Does a reader find the gold passage who takes the first whose title has a word of the question?
-
-    It stands for a model's first answer where none is at hand, and has no chance with two hops.
-    """
-    right = []
-    for question, passages in zip(questions, found):
-        asked = set(tokenise([question.question])[0])
-        titles = tokenise(passage.title for passage in passages)
-        read = next((p for p, title in zip(passages, titles) if asked & set(title)), passages[0])
-        right.append(read.id in question.gold_passages)
-    return right
-
-
-def wording_table(config: Config) -> pd.DataFrame:
-    """What the wording of the test questions tells of two outcomes, in %, beside always guessing the usual one.
-
-    form   a rule that knows for broken, two-hop and well-put questions what is usual there
-    words  naive Bayes that has learnt from the training questions which words go with success
-    """
-    search = load_retriever(config.retrieval, load_passages(config))
-    test, train = (load_questions(config.change(split=split, n_questions=0)) for split in ("test", "train"))
-    rows = {}
-    for name, judge in {"gold passage in the top k": gold_found, "read by its title": read_titles}.items():
-        right, learnt = (judge(asked, search([q.question for q in asked])) for asked in (test, train))
-        rows[name] = {
-            "right": sum(right) / len(right),
-            "majority": majority(right),
-            "form": form_rule(test, right),
-            "words": word_rule(train, learnt, test, right),
-        }
-    return (100 * pd.DataFrame(rows).T).round(1).assign(n=len(test))
 
 
 def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame:
@@ -155,39 +118,3 @@ def plot_knobs(effects: pd.DataFrame, path: Path) -> "Figure":
     )
     grid.set(ylim=(0, 105)).set_titles("{col_name}").set_axis_labels("share", "gold in top k (%)")
     return pictures.save_picture(grid.figure, path)
-
-
-def majority(right: Sequence[bool]) -> float:
-    """How often the more frequent of the two outcomes is guessed rightly."""
-    return max(sum(right), len(right) - sum(right)) / len(right)
-
-
-def form_rule(questions: Sequence[Question], right: Sequence[bool]) -> float:
-    """How often a rule is right that sees how each question is put and knows which outcome is usual there."""
-    forms = [form_of(question.kind) for question in questions]
-    counts = Counter(zip(forms, right))
-    return sum(max(counts[form, True], counts[form, False]) for form in set(forms)) / len(right)
-
-
-def word_rule(
-    learnt: Sequence[Question], outcomes: Sequence[bool], questions: Sequence[Question], right: Sequence[bool]
-) -> float:
-    """How often naive Bayes is right that has learnt from other questions which words, and which form, go with what."""
-    seen = {outcome: Counter() for outcome in (True, False)}
-    n = Counter(outcomes)
-    for words, outcome in zip(map(_features, learnt), outcomes):
-        seen[outcome].update(words)
-
-    def weigh(words: set[str], outcome: bool) -> float:
-        weights = (math.log((seen[outcome][word] + 0.5) / (n[outcome] + 1)) for word in sorted(words))
-        return math.log(n[outcome] + 1) + sum(weights)
-
-    guesses = [weigh(words, True) > weigh(words, False) for words in map(_features, questions)]
-    return sum(guess == bool(one) for guess, one in zip(guesses, right)) / len(right)
-
-
-def _features(question: Question) -> set[str]:
-    """A question's stems, its form, about how long it is, and whether it ends as a question does."""
-    text = question.question
-    end = "with a mark" if text.endswith("?") else "without a mark"
-    return {*tokenise([text])[0], form_of(question.kind), f"{len(text.split()) // 3} words", end}
