@@ -338,7 +338,7 @@ def test_the_mean_over_seeds_has_the_interval_of_its_questions(predictions):
     told = seeds.comparisons(seeds.Seeds({"1": predictions, "2": other[::-1]}, {})).set_index(["what", "seed"])
     own = told.loc["answer right: CoV-RAG-S → CoV-RAG"]
     assert own.n.to_dict() == {"1": 6, "2": 6, "mean": 6}
-    # Gains by question are 1 (q2), -1/2 (q4), 1 (q7) and 0; six draws sum to at most -1 in 4.5 % and to 4 in 97.9 %.
+    # Gains by question are 1 (q2), -1/2 (q4), 1 (q7) and 0; the sum of six draws is at 2.5 % -1, at 97.5 % 4.
     assert own.value.tolist() == pytest.approx([100 / 6, 100 / 3, 25])
     assert own.loc["mean", ["low", "high"]].tolist() == pytest.approx([-100 / 6, 200 / 3])
 
