@@ -7,21 +7,21 @@ that no test notices. Results are kept in runs/faults.json for as long as fault,
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import random
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import time
 import tomllib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from queue import Queue
-from threading import Lock
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "runs" / "faults.json"
@@ -29,6 +29,12 @@ COPIED = ("covrag_lite", "benchmarks", "tests", "pyproject.toml")  # everything 
 SHARED = ("conftest.py", "toy.py", "toy_project.py", "toy_web.py")  # what tests rest on
 LIMIT = 900  # seconds for the tests of one fault; a fault that takes longer was noticed
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+# Imported once, before a process is forked for each fault: they take most of a short test's time.
+SLOW = (
+    *("numpy", "pandas", "scipy.stats", "scipy.optimize", "sklearn.metrics", "bm25s", "Stemmer", "pytest", "openai"),
+    *("torch", "accelerate", "peft", "bitsandbytes", "safetensors.torch", "transformers.models.llama.modeling_llama"),
+    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto", "httpcore"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ def key_of(fault: Fault) -> str:
 
 def copy_project(folder: Path) -> Path:
     """A copy of code and tests, with links to everything else; compiled files stay good, as times are kept."""
+    folder.mkdir()
     for path in ROOT.iterdir():
         if path.name in COPIED:
             copy = shutil.copytree if path.is_dir() else shutil.copy2
@@ -79,42 +86,98 @@ def copy_project(folder: Path) -> Path:
     return folder
 
 
-def run_tests(folder: Path, tests: tuple[str, ...]) -> tuple[int, str]:
-    """Pytest's status in a copy, and the first test that failed; 1 where the tests never end."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=no", *tests]
-    # A change within a second of the compiled file's time would not be seen, so none is compiled into the copy.
-    own = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        return 1, f"nothing ended within {LIMIT} s"
-    failed = FAILED.search(done.stdout)
-    return done.returncode, failed[1] if failed else done.stdout.strip().splitlines()[
-        -1
-    ] if done.stdout else done.stderr
+def import_slow() -> None:
+    """Import what all tests share, but nothing of the project."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.dont_write_bytecode = True  # a change within a second of a compiled file's time would not be seen
+    for name in SLOW:
+        importlib.import_module(name)
+    assert "covrag_lite" not in sys.modules
 
 
-def try_fault(fault: Fault, folder: Path) -> dict:
-    """What the tests say of a copy with this fault, which is taken out again."""
-    path = folder / fault.file
-    whole = path.read_text()
-    path.write_text(whole.replace(fault.old, fault.new))
-    try:
-        status, told = run_tests(folder, fault.tests)
-    finally:
-        shutil.copy2(ROOT / fault.file, path)
-    return {"noticed": status == 1, "status": status, "by": told}
+class Attempt:
+    """The tests of a fault, or of none, under way in a process of their own over one copy."""
+
+    def __init__(self, folder: Path, tests: Sequence[str], fault: Fault | None = None):
+        self.folder, self.fault, self.start = folder, fault, time.monotonic()
+        self.output = folder.with_suffix(".txt")
+        if fault:
+            path = folder / fault.file
+            path.write_text(path.read_text().replace(fault.old, fault.new))
+        self.process = os.fork()
+        if not self.process:
+            self.run(tests)
+
+    def run(self, tests: Sequence[str]) -> None:
+        """Run the tests in the copy, and never come back."""
+        with open(self.output, "w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.setsid()
+        os.chdir(self.folder)
+        os.environ["PYTHONPATH"] = str(self.folder)
+        sys.path[:] = [str(self.folder), *(one for one in sys.path if not one.startswith(str(ROOT / "tests")))]
+        status = 3
+        try:
+            given = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line", *tests]
+            status = int(sys.modules["pytest"].main(given))
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+
+    def result(self) -> dict | None:
+        """What came of it, once it has ended; a fault is taken out again."""
+        process, status = os.waitpid(self.process, os.WNOHANG)
+        status = os.waitstatus_to_exitcode(status)
+        if not process:
+            if time.monotonic() - self.start < LIMIT:
+                return None
+            os.killpg(self.process, signal.SIGKILL)
+            os.waitpid(self.process, 0)
+            status = 1
+        if self.fault:
+            shutil.copy2(ROOT / self.fault.file, self.folder / self.fault.file)
+        told = self.output.read_text(errors="replace")
+        failed = FAILED.search(told)
+        lines = told.strip().splitlines() or ["nothing ended in time"]
+        return {"noticed": status == 1, "status": status, "by": failed[1] if failed else lines[-1]}
 
 
-def check_clean(faults: list[Fault], folder: Path) -> None:
+def check_clean(faults: Sequence[Fault], folder: Path) -> None:
     """Stop where tests fail without any fault: they would notice everything."""
-    tests = tuple(dict.fromkeys(name for fault in faults for name in fault.tests))
+    tests = list(dict.fromkeys(name for fault in faults for name in fault.tests))
     missing = [name for name in tests if not (ROOT / name).exists()]
     if missing:
         sys.exit(f"faults name tests that do not exist: {', '.join(missing)}")
-    status, told = run_tests(folder, tests)
-    if status:
-        sys.exit(f"the tests fail without any fault: {told}")
+    attempt = Attempt(folder, tests)
+    while (made := attempt.result()) is None:
+        time.sleep(0.1)
+    if made["status"]:
+        sys.exit(f"the tests fail without any fault: {made['by']}")
+
+
+def try_all(left: Sequence[Fault], known: dict, scratch: Path, at_once: int, is_checked: bool) -> None:
+    """Try the faults that are left, several at a time, and write down each as it is known."""
+    import_slow()
+    folders = [copy_project(scratch / str(number)) for number in range(at_once)]
+    if not is_checked:
+        check_clean(left, folders[0])
+    waiting, running = list(left), []
+    while waiting or running:
+        while waiting and folders:
+            fault = waiting.pop(0)
+            running.append(Attempt(folders.pop(), fault.tests, fault))
+        for attempt in list(running):
+            result = attempt.result()
+            if result is not None:
+                running.remove(attempt)
+                folders.append(attempt.folder)
+                known[attempt.fault.name] = result | {"key": key_of(attempt.fault)}
+                KEPT.parent.mkdir(exist_ok=True)
+                KEPT.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
+                word = "noticed" if result["noticed"] else "MISSED"
+                print(f"{word:8}{attempt.fault.name}: {result['by']}", flush=True)
+        time.sleep(0.05)
 
 
 def main() -> None:
@@ -123,7 +186,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="the beginnings of some faults' names; all by default")
     parser.add_argument("--sample", type=int, default=0, help="so many faults, chosen by the date")
     parser.add_argument("--at-once", type=int, default=2, help="how many are tried at a time")
-    parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a fault first")
+    parser.add_argument("--checked", action="store_true", help="the tests are known to pass without a fault")
     asked = parser.parse_args()
     every = [fault for fault in load_faults() if not asked.names or fault.name.startswith(tuple(asked.names))]
     if asked.sample:
@@ -131,12 +194,13 @@ def main() -> None:
     stale = [fault for fault in every if fault.is_stale]
     for fault in stale:
         print(f"STALE   {fault.name}: its old text does not stand in {fault.file} exactly once")
-    keys = {fault: key_of(fault) for fault in every}
     known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    left = [fault for fault in every if fault not in stale and known.get(fault.name, {}).get("key") != keys[fault]]
-    with tempfile.TemporaryDirectory() as scratch:
-        try_all(left, keys, known, Path(scratch), asked)
-    told = {fault: known[fault.name] for fault in every if fault not in stale}
+    sound = [fault for fault in every if fault not in stale]
+    left = [fault for fault in sound if known.get(fault.name, {}).get("key") != key_of(fault)]
+    if left:
+        with tempfile.TemporaryDirectory() as scratch:
+            try_all(left, known, Path(scratch), max(1, asked.at_once), asked.checked)
+    told = {fault: known[fault.name] for fault in sound}
     for fault, result in told.items():
         if not result["noticed"]:
             word = "MISSED " if result["status"] == 0 else "BROKEN "
@@ -144,35 +208,6 @@ def main() -> None:
     noticed = sum(result["noticed"] for result in told.values())
     print(f"{noticed} of {len(every)} faults noticed, {len(told) - noticed} not, {len(stale)} stale")
     sys.exit(noticed < len(every))
-
-
-def try_all(left: list[Fault], keys: dict[Fault, str], known: dict, scratch: Path, asked: argparse.Namespace) -> None:
-    """Try the faults that are left, several at a time, and write down each as it is known."""
-    if not left:
-        return
-    folders, lock = Queue(), Lock()
-    for number in range(max(1, asked.at_once)):
-        folder = scratch / str(number)
-        folder.mkdir()
-        folders.put(copy_project(folder))
-    if not asked.unchecked:
-        check_clean(left, scratch / "0")
-
-    def one(fault: Fault) -> None:
-        folder = folders.get()
-        try:
-            result = try_fault(fault, folder) | {"key": keys[fault]}
-        finally:
-            folders.put(folder)
-        with lock:
-            known[fault.name] = result
-            KEPT.parent.mkdir(exist_ok=True)
-            KEPT.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
-            word = "noticed" if result["noticed"] else "MISSED"
-            print(f"{word:8}{fault.name}: {result['by']}", flush=True)
-
-    with ThreadPoolExecutor(max(1, asked.at_once)) as pool:
-        list(pool.map(one, left))
 
 
 if __name__ == "__main__":
