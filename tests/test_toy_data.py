@@ -4,6 +4,7 @@ Beside it the small facts that a number rests on: a verdict's probabilities, spl
 a run's manifest, a record compared with what is made anew.
 """
 
+import itertools
 import json
 import random
 from dataclasses import replace
@@ -25,6 +26,7 @@ from covrag_lite.runs import manifest
 from covrag_lite.sources import Source, load_sources
 from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer, judge, verify_samples, with_gold
 from covrag_lite.tables import verifier
+from covrag_lite.task_model import TaskModel, keys_of
 
 Q1, Q2, Q3 = QUESTIONS[:3]
 A, B, C, D, E, F = PASSAGES.values()
@@ -116,16 +118,17 @@ def toy_source(questions):
 def test_answers_to_learn_cite_what_is_shown():
     assert gold_answer(Q1, (C, A)) == "Ada Voss[2]"
     assert gold_answer(replace(Q1, answers=("It was Ada[1].",)), (C, A)) == "It was Ada[1]."
-    samples = answer_samples(toy_source(QUESTIONS), QUESTIONS, Config())
+    questions = [*QUESTIONS, *(replace(QUESTIONS[4], id=f"x{i}") for i in range(4))]
+    samples = answer_samples(toy_source(questions), questions, Config())
     for sample in samples:
-        question = next(one for one in QUESTIONS if one.id == sample.id)
+        question = next(one for one in questions if one.id == sample.id)
         assert sample.task == "answer" and not sample.unfinished
         assert sample.target[0].startswith(question.answers[0])
         shown = sample.prompt.partition("\\Question: ")[0]
         for mark in synthesis.CITATION.findall(sample.target[0]):
             text = shown.partition(f"Reference [{mark}]: ")[2].partition("\\")[0]
             assert text in [PASSAGES[one].text for one in question.gold_passages]
-    # q5 and q6 can only be answered from memory: of 5 answers that can be read a third as many, 2 at most.
+    # The others can only be answered from memory: a third as many as the 5 that can be read, rounded.
     assert [one.id for one in samples][:5] == ["q1", "q2", "q3", "q4", "q7"] and len(samples) == 7
 
 
@@ -196,6 +199,8 @@ def test_free_and_direct_verdicts_are_read():
     assert (false.judgment, false.revised_question, false.correctness) == ("false", BORN, None)
     assert prompts.parse_verdict('{ "4": "" }', prompts.DIRECT).judgment == "true"
     assert not prompts.parse_verdict('{ "3": "" }', prompts.DIRECT).parsed
+    lines = toy.write_verdict(toy.LOW, "unclear", BORN).replace(", ", ",\n")
+    assert prompts.parse_verdict(lines).judgment == "unclear"
     assert prompts.verdict_parts(judge(Example(Q1, (A, C), "Mere", ""), ""), with_chain=False) == (
         '{ "4":',
         ' ""',
@@ -249,6 +254,12 @@ def test_a_judge_without_a_verdict_does_not_see_its_score():
     assert float(table.unverified.split()[0]) < 70
     unread = verifier.judge_table(rows.assign(expected_correctness=rng.random(60))).iloc[0]
     assert unread.unverified == table.unverified and not unread.fitted.startswith("100.0 ")
+    # Each question a set of its own: what was fitted to all of them would know each set's answer.
+    alone = verifier.judge_table(rows.assign(dataset=rows.id, expected_correctness=rng.random(60))).iloc[0]
+    assert float(alone.fitted.split()[0]) < 70
+    assert table.caught.startswith("0 of ")
+    unclear = verifier.judge_table(rows.assign(judgment="unclear")).iloc[0]
+    assert unclear.caught.startswith("0 of ") and unclear.doubted.startswith("0 of ")
     halves = rows.assign(likelihood=np.where(right, -0.1, -0.9), expected_correctness=0.5)
     assert verifier.judge_table(halves).iloc[0].unverified.startswith("100.0 ")
 
@@ -268,9 +279,10 @@ def write_folder(folder, **files):
 @pytest.mark.parametrize("name", ["two", "validation_two"])
 def test_a_training_question_may_stand_in_no_set_that_is_tested(tmp_path, name):
     files = {"one": ["who is it"], "train_one": ["who was it", "WHERE is it?"], "two": ["when"], "train_two": ["how"]}
-    config = write_folder(tmp_path, **{**files, name: ["where, is it"]})
+    config = write_folder(tmp_path, **{**files, name: ["why", "where, is it"]})
     with pytest.raises(ValueError, match="are training questions too"):
-        data.check_disjoint(data.load_questions(config.change(split="train", datasets=("one",))), config)
+        train = data.load_questions(config.change(split="train", datasets=("one",), n_questions=0))
+        data.check_disjoint(train, config.change(datasets=("one",), n_questions=1))
     with pytest.raises(ValueError, match="are training questions too"):
         load_sources(config.change(datasets=("one",), n_questions=1, n_train_questions=0))
 
@@ -287,6 +299,32 @@ def test_validation_questions_are_held_out_of_training(tmp_path):
     assert [len(found) for found in source.deep(["bridge"])] == [4] and len(source.search(["bridge"])[0]) == 1
 
 
+def test_every_gold_answer_and_passage_of_a_row_is_read(tmp_path):
+    config = write_folder(tmp_path, one=["x", "y", "z"])
+    rows = [{"id": i, "question": f"q {i}", "answers": ["a", "b"], "gold_passages": ["c", "d"]} for i in range(3)]
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = data.load_questions(config.change(n_questions=1))
+    assert asked == [Question("0", "one", "q 0", ("a", "b"), ("c", "d"))]
+    assert len(data.load_questions(config.change(n_questions=0))) == 3
+
+
+# What a journaled text depends on.
+
+
+def test_a_text_is_another_under_any_other_setting():
+    model = toy.Actor(Config().model)
+    known = keys_of("answer", ["x"], 9, model)["x"]
+    changed = [toy.Actor(replace(model.settings, quantize="none")), model.with_adapter("cov")]
+    others = [keys_of("answer", ["x"], 9, one)["x"] for one in changed]
+    others += [keys_of("verify", ["x"], 9, model)["x"], keys_of("answer", ["y"], 9, model)["y"]]
+    others += [keys_of("answer", ["x"], 8, model)["x"], keys_of("answer", ["x"], 9, model, 1)["x"]]
+    others += [keys_of("answer", ["x"], 9, model, 2)["x"]]
+    for settings, schema in itertools.product(("forced", "free"), (prompts.SCHEMA, prompts.DIRECT)):
+        author = TaskModel(replace(model.settings, verdicts=settings), model, None, schema)
+        others.append(author.keys("verify", ["x"], 9)["x"])
+    assert len({known, *others}) == 12
+
+
 # Retrieval.
 
 
@@ -295,7 +333,7 @@ def test_bm25_reads_titles_and_breaks_ties_by_order():
     search = bm25.load(alike, Config().change(k=2).retrieval)
     assert [p.id for p in search(["title3"])[0]] == ["3", "0"]
     assert [p.id for p in search(["same words"])[0]] == ["0", "1"]
-    assert bm25.key_of(alike) != bm25.key_of(alike[:3])
+    assert bm25.key_of(alike) != bm25.key_of([*alike[:3], A])
 
 
 def test_ranks_are_fused_by_their_reciprocals():
@@ -330,6 +368,12 @@ def test_a_manifest_says_whether_the_code_was_modified(monkeypatch, said, modifi
     monkeypatch.delenv("COVRAG_COMMIT", raising=False)
     monkeypatch.setattr(manifest, "git", lambda *words: said if words[0] == "status" else "abc")
     assert manifest.find_commit() == {"commit": "abc", "modified": modified}
+
+
+def test_a_manifest_names_adapters_by_their_own_weights():
+    config = Config().change(systems=("RAG", "RAG trained", "Start-Revise trained"))
+    told = manifest.hash_adapters(config, toy.Actor(config.model))
+    assert told == {"cov": "cov", "rag": "rag", "rewrite": "rewrite"}
 
 
 def test_a_recorded_row_that_is_made_no_more_is_a_difference(tmp_path):

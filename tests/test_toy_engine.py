@@ -3,20 +3,23 @@
 import itertools
 import math
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
-from toy import answer_prompt, verify_prompt
+from toy import PASSAGES, QUESTIONS, answer_prompt, search, verify_prompt
 
-from covrag_lite import prompts, qlora
+from covrag_lite import prompts, qlora, recipe, synthesis
 from covrag_lite.config import Config
-from covrag_lite.engine import checkpoint
+from covrag_lite.engine import checkpoint, lora
 from covrag_lite.engine.decoding import Dice, Writer
 from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.plain_training import PlainTrainee
 from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan, schedule, token_weights
 from covrag_lite.records import SCORES, Sample
+from covrag_lite.sources import Source
 
 # Likelihoods.
 
@@ -243,3 +246,90 @@ def test_a_checkpoint_of_other_data_settings_or_weights_is_refused(tmp_path):
     for other in others:
         with pytest.raises(ValueError, match="other settings, samples or weights"):
             checkpoint.restore(tmp_path, other, torch.device("cpu"))
+
+
+class Pupil:
+    """A trainee that learns nothing and keeps a list of what it was told."""
+
+    one_shape = False
+
+    def __init__(self):
+        self.weight, self.rates, self.restored, self.saved = torch.ones(1, requires_grad=True), [], None, []
+
+    def token_losses(self, row):
+        return self.weight * torch.ones(len(row["labels"]))
+
+    def record(self, learn):
+        return learn
+
+    def collect(self):
+        pass
+
+    def update(self, lr, clip):
+        self.rates.append((lr, clip))
+
+    def restore(self, *given):
+        self.restored = given
+        return []
+
+    def save(self, out, rows):
+        self.saved.append(len(rows))
+
+    def save_adapter(self, out, base):
+        self.saved.append(base)
+
+
+def test_the_loop_follows_the_schedule_and_goes_on_only_from_its_own_checkpoint(tmp_path, monkeypatch):
+    pupil = Pupil()
+    monkeypatch.setattr(qlora, "load_trainee", lambda *_: nullcontext(pupil))
+    model = SimpleNamespace(**vars(FAKE), device="cpu", fingerprint="base+", settings=Config().model)
+    config = Config().change(epochs=4, pack_tokens=20, step_tokens=20, verify_weight=4.0)
+    rows = qlora.train(config, model, SAMPLES * 4, tmp_path)
+    assert pupil.restored == (tmp_path, SAMPLES * 4, "base+")
+    assert [lr for lr, _ in pupil.rates] == pytest.approx([2e-4 * schedule(i, len(rows)) for i in range(len(rows))])
+    assert {clip for _, clip in pupil.rates} == {1.0} and pupil.saved[-1] == "smollm2-135m" and len(rows) > 20
+    assert pupil.saved[:-1] == [*range(20, len(rows), 20), len(rows)]
+    # Every token loses 1, and the steps' weights average to one of each task.
+    assert rows.loss_answer.dropna().tolist() == pytest.approx([1.0] * rows.loss_answer.count())
+    assert float(pupil.weight.grad) / len(rows) == pytest.approx(1 + 4, rel=1e-4)
+
+
+def test_adapters_are_scaled_by_two_and_begin_by_their_seed(tiny_folder):
+    from transformers import AutoModelForCausalLM
+
+    made = []
+    for seed in (1, 1, 2):
+        network = AutoModelForCausalLM.from_pretrained(tiny_folder)
+        adapted = lora.add_adapters(network, Config().change(training_seed=seed, lora_rank=4).training)
+        told = adapted.peft_config["default"]
+        assert (told.r, told.lora_alpha, told.lora_dropout) == (4, 8, 0.0)
+        made.append(next(p for name, p in adapted.named_parameters() if "lora_A" in name))
+    assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
+
+
+def test_a_long_gradient_is_shortened():
+    for grad, expected in ((3.0, 0.9), (0.5, 0.95)):
+        trainee = PlainTrainee.__new__(PlainTrainee)
+        trainee.trained = [torch.nn.Parameter(torch.ones(1))]
+        trainee.trained[0].grad = torch.tensor([grad])
+        trainee.optimizer = torch.optim.SGD(trainee.trained, lr=1.0)
+        trainee.update(0.1, 1.0)
+        assert float(trainee.trained[0]) == pytest.approx(expected)
+
+
+def test_each_seed_model_learns_one_half(monkeypatch):
+    learnt = {}
+
+    def train_adapter(config, name, samples):
+        learnt[name] = {one.id for one in samples}
+
+    monkeypatch.setattr(recipe, "train_adapter", train_adapter)
+    questions = [one for one in QUESTIONS if one.gold_passages]
+    recipe.train_seeds(Config(), [Source(questions, list(PASSAGES.values()), search, search)])
+    one, two = ({question.id for question in half} for half in synthesis.halve(questions))
+    assert learnt == {"seed-1": one, "seed-2": two}
+
+
+def test_samples_come_back_as_they_were_saved(tmp_path):
+    recipe.save_samples(tmp_path / "s.gz", SAMPLES)
+    assert recipe.load_samples(tmp_path / "s.gz") == SAMPLES

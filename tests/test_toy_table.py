@@ -7,6 +7,7 @@ wrong, the last ones right, right, right, wrong, right and right. q1 to q4 are s
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import toy
 from toy import BORN, DAY, KEEPER, QUESTIONS, SYSTEMS, TEXTS
@@ -175,8 +176,7 @@ def test_intervals_of_shares_and_of_their_mean(frame):
 
 
 def test_comparisons_pair_questions_by_their_ids(frame):
-    mixed = frame.sample(frac=1, random_state=3)
-    for rows in (frame, mixed):
+    for rows in (frame, *(frame.sample(frac=1, random_state=seed) for seed in (3, 11))):
         told = accuracy.compare(rows).set_index(["comparison", "metric"])
         # q2 and q7 gained, q4 lost: +1/6. Six draws from (1, 1, 0, 0, 0, -1) sum to -2 at 2.5 %, to 4 at 97.5 %.
         one = told.loc[("CoV-RAG-S → CoV-RAG", "normalised")]
@@ -193,6 +193,10 @@ def test_facts_of_a_comparison_name_the_smallest_difference_that_could_be_seen(f
     # On 4 questions no result has p < 0.05.
     assert told["RAG trained → CoV-RAG, likelier answer visible"] == "nan"
     assert told["CoV-RAG-S → CoV-RAG points"] == "16.7" and told["CoV-RAG-S → CoV-RAG gained"] == "2"
+    # Of 40 questions that differ 27 wins are seen; a share of 0.722 has as many in 80 %: (2 · 0.722 - 1) · 40 / 400.
+    columns = ["comparison", "metric", "n", "difference", "95 % interval", "gained", "lost", "McNemar p"]
+    many = pd.DataFrame([("a → b", "normalised", 400, "+2.0", "[-1.0, +5.0]", 24, 16, "0.268")], columns=columns)
+    assert accuracy.facts_of_comparisons(many)["a → b visible"] == "4.4"
 
 
 def test_what_was_found_first_and_last(frame):
@@ -227,8 +231,19 @@ def test_what_was_found_first_and_last(frame):
 
 def test_a_frame_that_lost_a_question_is_refused(frame):
     check_frame(frame, 7)
-    with pytest.raises(AssertionError):
-        check_frame(frame[1:], 7)
+    for wrong in (frame[1:], frame.assign(id=frame.id.replace("q2", "q1")), frame.assign(unparsed=1)):
+        with pytest.raises(AssertionError):
+            check_frame(wrong, 7)
+
+
+def test_verdicts_that_run_free_and_do_not_parse_are_counted_and_revise_nothing(tmp_path, predictions):
+    made, log = run_one("CoV-RAG free", tmp_path)
+    assert {entry[:2] for entry in log} == {("cov", "answer"), ("cov", "verify")}
+    told = to_frame(made)
+    assert (told.verdicts.sum(), told.unparsed.sum(), told.revised.sum()) == (7, 6, 0)  # one of seven was readable
+    assert told.judgment.tolist() == ["true", *[""] * 6]
+    cells = table5.chain_table([*predictions, *made]).set_index(["system", "metric"]).loc["CoV-RAG"]
+    assert cells.loc["format", ["n", "value"]].tolist() == pytest.approx([7, 100 / 7])
 
 
 # The judge: the truth is about the first answer, of which q1, q3, q4 and q5 are right.
@@ -252,6 +267,7 @@ def test_the_judge_beside_what_knows_less(frame):
         "fitted": "–",
         "unverified": "–",
     }
+    assert table.loc["broken wording", ["right", "majority", "wording"]].tolist() == ["0.0", "100.0", "100.0"]
     assert table.loc["broken wording", "judge"].startswith("100.0") and table.loc["well put", "right"] == "80.0"
     crossed, told = verifier.judgment_table(frame)
     assert "right for 66.7 % of 6 answers [30.0, 90.3]" in told and told.endswith("66.7 %")
@@ -370,3 +386,9 @@ def test_the_estimate_multiplies_one_answer_by_all_that_may_be_written(tmp_path,
     assert told.startswith("7 of 7 questions to do: at most 2 min (2.5 s an answer here, less in full batches), ")
     assert "5,600 tokens read and 560 written" in told
     assert cost.tell_time(99) == "99 s" and cost.tell_time(150) == "2 min" and cost.tell_time(600) == "10 min"
+
+
+def test_the_estimate_looks_for_the_prompts_that_were_asked(tmp_path):
+    config, resources = toy.stage(tmp_path, systems=("RAG",), layout="shared")
+    evaluate.run(config, resources, QUESTIONS)
+    assert evaluate.estimate(config, resources, QUESTIONS).startswith("first answers to all 7 questions are journaled")

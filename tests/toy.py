@@ -168,6 +168,9 @@ class Actor(ScriptedModel):
         for prompt in prompts:
             one, ids = self.parts[prompt]
             self.log.append((self.name, "verify", one, ids))
+            if schema is None:
+                made.append(Completion(write_verdict(*VERDICTS[one, ids][:3]) if one == "q1" else "It is fine."))
+                continue
             if schema is DIRECT:
                 revised = BORN if (one, ids) == ("q2", "cd") else ""
                 made.append(Completion(f'{{ "4": "{revised}" }}', {"empty": 0.25 if revised else 0.75}))

@@ -6,6 +6,7 @@ that no test notices. Results are kept in runs/faults.json for as long as fault,
 """
 
 import argparse
+import compileall
 import hashlib
 import importlib
 import json
@@ -75,7 +76,7 @@ def key_of(fault: Fault) -> str:
 
 
 def copy_project(folder: Path) -> Path:
-    """A copy of code and tests, with links to everything else; compiled files stay good, as times are kept."""
+    """A copy of code and tests, compiled, with links to everything else; times are kept, so that this stays good."""
     folder.mkdir()
     for path in ROOT.iterdir():
         if path.name in COPIED:
@@ -83,6 +84,7 @@ def copy_project(folder: Path) -> Path:
             copy(path, folder / path.name)
         elif path.name not in (".git", "runs"):
             (folder / path.name).symlink_to(path)
+    compileall.compile_dir(folder / "covrag_lite", quiet=2)
     return folder
 
 
