@@ -189,6 +189,13 @@ def test_a_question_in_capitals_is_redacted():
         hidden = redact(written, asked)
         assert "lanterns" not in hidden.lower() and restore(hidden, asked) == written
     assert restore(redact("Ada Voss", asked), asked) == "Ada Voss"
+    assert redact("COPPER LANTERNS", "copper lanterns").startswith("⟨")  # two words alone
+    for written in ("WHO WROTE: THE COPPER LANTERNS", "who, wrote the “copper” lanterns"):
+        hidden = redact(written, asked)
+        assert hidden.startswith("⟨") and restore(hidden, asked) == written
+    long = "which novelist of stonebridge wrote the copper lanterns"
+    hidden = redact("Which novelist of Stonebridge wrote the copper lan", long)
+    assert hidden.startswith("⟨") and "novelist" not in hidden
 
 
 # Statistics beside other ways to the same number.

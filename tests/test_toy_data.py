@@ -28,7 +28,7 @@ from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer
 from covrag_lite.tables import verifier
 from covrag_lite.task_model import TaskModel, keys_of
 
-Q1, Q2, Q3 = QUESTIONS[:3]
+Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
 A, B, C, D, E, F = PASSAGES.values()
 LONG = " ".join(f"word{i}" for i in range(30))
 # An example, its revised question -> reference_correctness, correctness, citation_accuracy, truthfulness, bias,
@@ -47,6 +47,7 @@ CASES = {
     "wrong, rightly cited": (Q1, (A, C), "Mere[1]", (0.95, 0.05, 0.95, 0.15, 0.95, 0.95), "false", ""),
     "repetitive": (Q1, (A, C), "Ada Voss, Ada Voss, Ada Voss[1]", (0.95, 0.95, 0.95, 0.35, 0.05, 0.05), "false", ""),
     "repetitive and wrong": (Q1, (C, D), "Mere Mere Mere[1]", (0.05, 0.05, 0.05, 0.35, 0.95, 0.05), "false", BORN),
+    "right only within a number": (Q5, (A, B), "1829[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
     "empty": (Q1, (C, D), "", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
 }
 
@@ -109,6 +110,8 @@ def test_a_gold_passage_is_put_in_at_any_place():
         places.add(shown.index(A))
     assert places == {0, 1, 2, 3}
     assert with_gold(Q1, [C, A], {"a": A}, rng) == [C, A]  # it was found
+    two = replace(Q1, gold_passages=("a", "b"))
+    assert with_gold(two, [C, A], {"a": A, "b": B}, rng) == [C, A]  # one of them is enough
 
 
 def toy_source(questions):
@@ -199,6 +202,8 @@ def test_free_and_direct_verdicts_are_read():
     assert (false.judgment, false.revised_question, false.correctness) == ("false", BORN, None)
     assert prompts.parse_verdict('{ "4": "" }', prompts.DIRECT).judgment == "true"
     assert not prompts.parse_verdict('{ "3": "" }', prompts.DIRECT).parsed
+    quoted = prompts.render_verdict(toy.LOW, "false", 'Who wrote "The \\ Lamp"?')
+    assert prompts.parse_verdict(quoted).revised_question == "Who wrote 'The  Lamp'?"
     lines = toy.write_verdict(toy.LOW, "unclear", BORN).replace(", ", ",\n")
     assert prompts.parse_verdict(lines).judgment == "unclear"
     assert prompts.verdict_parts(judge(Example(Q1, (A, C), "Mere", ""), ""), with_chain=False) == (
@@ -337,8 +342,10 @@ def test_bm25_reads_titles_and_breaks_ties_by_order():
 
 
 def test_ranks_are_fused_by_their_reciprocals():
-    # a: 1/61 + 1/63, b: 1/62 + 1/61, c: 1/63, d: 1/62
+    # b: 1/62 + 1/61, a: 1/61 + 1/63, d: 1/62
     assert [p.id for p in fused.fuse([[A, B, C], [B, D, A]], 3)] == ["b", "a", "d"]
+    # Twice third is better than once first: 2/63 and 1/61.
+    assert [p.id for p in fused.fuse([[A, B, C], [D, E, C]], 2)] == ["c", "a"]
 
 
 def test_vectors_are_cached_by_encoder_and_texts(tmp_path, monkeypatch):
