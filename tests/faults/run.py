@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -158,12 +158,12 @@ def check_clean(faults: Sequence[Fault], folder: Path) -> None:
         sys.exit(f"the tests fail without any fault: {made['by']}")
 
 
-def try_all(left: Sequence[Fault], known: dict, scratch: Path, at_once: int, is_checked: bool) -> None:
-    """Try the faults that are left, several at a time, and write down each as it is known."""
+def try_all(left: Mapping[Fault, str], known: dict, scratch: Path, at_once: int, is_checked: bool) -> None:
+    """Try the faults that are left, several at a time, and write down each under its key as it is known."""
     import_slow()
     folders = [copy_project(scratch / str(number)) for number in range(at_once)]
     if not is_checked:
-        check_clean(left, folders[0])
+        check_clean(list(left), folders[0])
     waiting, running = list(left), []
     while waiting or running:
         while waiting and folders:
@@ -174,7 +174,7 @@ def try_all(left: Sequence[Fault], known: dict, scratch: Path, at_once: int, is_
             if result is not None:
                 running.remove(attempt)
                 folders.append(attempt.folder)
-                known[attempt.fault.name] = result | {"key": key_of(attempt.fault)}
+                known[attempt.fault.name] = result | {"key": left[attempt.fault]}
                 KEPT.parent.mkdir(exist_ok=True)
                 KEPT.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
                 word = "noticed" if result["noticed"] else "MISSED"
@@ -197,8 +197,8 @@ def main() -> None:
     for fault in stale:
         print(f"STALE   {fault.name}: its old text does not stand in {fault.file} exactly once")
     known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    sound = [fault for fault in every if fault not in stale]
-    left = [fault for fault in sound if known.get(fault.name, {}).get("key") != key_of(fault)]
+    sound = {fault: key_of(fault) for fault in every if fault not in stale}
+    left = {fault: key for fault, key in sound.items() if known.get(fault.name, {}).get("key") != key}
     if left:
         with tempfile.TemporaryDirectory() as scratch:
             try_all(left, known, Path(scratch), max(1, asked.at_once), asked.checked)
