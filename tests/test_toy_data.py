@@ -7,6 +7,7 @@ a run's manifest, a record compared with what is made anew.
 import itertools
 import json
 import random
+from collections import namedtuple
 from dataclasses import replace
 
 import numpy as np
@@ -22,10 +23,14 @@ from covrag_lite.engine import slots, weights
 from covrag_lite.method import by_fitted_thresholds, by_thresholds, expect, keep_likelier
 from covrag_lite.records import SCORES, Passage, Question, Round
 from covrag_lite.retrieval import bm25, dense, fused
-from covrag_lite.runs import manifest
+from covrag_lite.retrieval.web import fetch
+from covrag_lite.retrieval.web.pages import Crawler
+from covrag_lite.runs import choice, manifest
+from covrag_lite.runs.journal import Journal
 from covrag_lite.sources import Source, load_sources
 from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer, judge, verify_samples, with_gold
 from covrag_lite.tables import verifier
+from covrag_lite.tables.reproduction import verdict
 from covrag_lite.task_model import TaskModel, keys_of
 
 Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
@@ -133,6 +138,14 @@ def test_answers_to_learn_cite_what_is_shown():
             assert text in [PASSAGES[one].text for one in question.gold_passages]
     # The others can only be answered from memory: a third as many as the 5 that can be read, rounded.
     assert [one.id for one in samples][:5] == ["q1", "q2", "q3", "q4", "q7"] and len(samples) == 7
+
+
+def test_only_right_answers_are_corrupted(monkeypatch):
+    monkeypatch.setattr(synthesis, "CORRUPTED", 1.0)
+    right, wrong = (Example(Q1, (A, C), answer, "retrieved") for answer in ("Ada Voss[1]", "Mere[1]"))
+    made = synthesis.corrupt([right, wrong, replace(right, answer="")] * 20, random.Random(0))
+    assert len(made) == 20 and {one.kind for one in made} == {"repetition", "wrong citation"}
+    assert all("Ada Voss" in one.answer for one in made)
 
 
 def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
@@ -330,7 +343,25 @@ def test_a_text_is_another_under_any_other_setting():
     assert len({known, *others}) == 12
 
 
+def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
+    lines = [{"key": "k", "stage": "answer", "text": text} for text in ("first", "second")]
+    (tmp_path / "j").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert Journal(tmp_path / "j")["k"] == "first"
+
+
 # Retrieval.
+
+
+def test_every_redirect_is_guarded_as_the_first_address_was(monkeypatch):
+    asked = []
+
+    def request(url, types=None, headers=None, content=None, guarded=True):
+        asked.append((url, guarded))
+        return fetch.Reply(url, 302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
+
+    monkeypatch.setattr(fetch, "request", request)
+    assert Crawler().follow("http://host0/", None, obey=False).status == 200
+    assert asked == [(f"http://host{i}/", True) for i in range(3)]
 
 
 def test_bm25_reads_titles_and_breaks_ties_by_order():
@@ -396,6 +427,23 @@ def test_a_recorded_row_that_is_made_no_more_is_a_difference(tmp_path):
         "b: recorded 2, recomputed nothing",
         "c: recorded nothing, recomputed 3",
     ]
+
+
+def test_two_runs_of_other_weights_or_data_differ():
+    one = {"parameters": Config().flat(), "model_sha256": "a", "data": {"questions": {"n": 1, "sha256": "x"}}}
+    assert choice.changed(one, one) == []
+    assert choice.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
+    assert choice.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
+    assert choice.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == ["the questions"]
+    other = one | {"parameters": Config().change(layout="shared").flat()}
+    assert choice.changed(one, other) == ["layout ('paper', recorded 'shared')"]
+
+
+def test_a_value_is_reproduced_only_on_as_many_questions():
+    row = namedtuple("Row", "n, value, low, high, n_recorded, value_recorded, low_recorded, high_recorded")
+    assert verdict(row(4, 50.0, 15.0, 85.0, 4, 50.0, 15.0, 85.0), 0.01) == "OK"
+    assert verdict(row(4, 50.0, 15.0, 85.0, 5, 50.0, 19.0, 81.0), 0.01) == "within noise"
+    assert verdict(row(4, 50.0, 45.0, 55.0, 4, 70.0, 65.0, 75.0), 0.01) == "DIFFERS"
 
 
 def test_a_digest_changes_with_every_field():
