@@ -1,4 +1,4 @@
-.PHONY: help setup table2 test lint check lab
+.PHONY: help setup table2 test lint check lab faults
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -17,6 +17,9 @@ test: setup  ## all tests, offline, on a CPU
 lint: setup  ## formatting and style, without changing anything
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
+
+faults: setup  ## put each fault of tests/faults into a copy and print those that no test notices; SAMPLE=10 takes ten
+	.venv/bin/python tests/faults/run.py $(if $(SAMPLE),--sample $(SAMPLE))
 
 check: setup  ## make every recorded table anew, without a model, and compare every recorded number
 	.venv/bin/python -m covrag_lite.check

@@ -1,0 +1,454 @@
+"""D2′ on a toy: the oracle's six scores in every case, where gold passages go, what an unfinished target holds.
+
+Beside it the small facts that a number rests on: a verdict's probabilities, splits that share nothing, a cache's key,
+a run's manifest, a record compared with what is made anew.
+"""
+
+import itertools
+import json
+import random
+from collections import namedtuple
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import toy
+from toy import BORN, PASSAGES, QUESTIONS
+
+from covrag_lite import data, metrics, prompts, synthesis
+from covrag_lite.check.compare import compare_csv, compare_facts
+from covrag_lite.config import Config
+from covrag_lite.engine import slots, weights
+from covrag_lite.method import by_fitted_thresholds, by_thresholds, expect, keep_likelier
+from covrag_lite.records import SCORES, Passage, Question, Round
+from covrag_lite.retrieval import bm25, dense, fused
+from covrag_lite.retrieval.web import fetch
+from covrag_lite.retrieval.web.pages import Crawler
+from covrag_lite.runs import choice, manifest
+from covrag_lite.runs.journal import Journal
+from covrag_lite.sources import Source, load_sources
+from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer, judge, verify_samples, with_gold
+from covrag_lite.tables import verifier
+from covrag_lite.tables.reproduction import verdict
+from covrag_lite.task_model import TaskModel, keys_of
+
+Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
+A, B, C, D, E, F = PASSAGES.values()
+LONG = " ".join(f"word{i}" for i in range(30))
+# An example, its revised question -> reference_correctness, correctness, citation_accuracy, truthfulness, bias,
+# conciseness; judgment; the revised question that stays.
+CASES = {
+    "right, rightly cited": (Q1, (A, C), "Ada Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
+    "right by its second answer": (Q1, (A, C), "A. Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
+    "right, wrongly cited": (Q1, (A, C), "Ada Voss[2]", (0.95, 0.95, 0.05, 0.95, 0.05, 0.95), "true", ""),
+    "right, half of it cited": (Q1, (A, C), "Ada Voss[1][2]", (0.95, 0.95, 0.5, 0.95, 0.05, 0.95), "true", ""),
+    "right, not cited": (Q1, (A, C), "Ada Voss", (0.95, 0.95, 0.05, 0.95, 0.05, 0.95), "true", ""),
+    "right from memory": (Q1, (C, D), "Ada Voss", (0.05, 0.95, 0.05, 0.95, 0.95, 0.95), "true", ""),
+    "right, in many words": (Q1, (A, C), f"Ada Voss[1] {LONG}", (0.95, 0.95, 0.95, 0.95, 0.05, 0.5), "true", ""),
+    "wrong, grounded, found": (Q1, (A, C), "a town[2]", (0.95, 0.05, 0.05, 0.45, 0.55, 0.95), "false", ""),
+    "wrong, grounded, not found": (Q1, (C, D), "a town[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
+    "wrong, ungrounded": (Q1, (C, D), "Mere[1]", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
+    "wrong, rightly cited": (Q1, (A, C), "Mere[1]", (0.95, 0.05, 0.95, 0.15, 0.95, 0.95), "false", ""),
+    "repetitive": (Q1, (A, C), "Ada Voss, Ada Voss, Ada Voss[1]", (0.95, 0.95, 0.95, 0.35, 0.05, 0.05), "false", ""),
+    "repetitive and wrong": (Q1, (C, D), "Mere Mere Mere[1]", (0.05, 0.05, 0.05, 0.35, 0.95, 0.05), "false", BORN),
+    "right only within a number": (Q5, (A, B), "1829[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
+    "empty": (Q1, (C, D), "", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_oracles_six_scores(case):
+    question, passages, answer, scores, judgment, revised = CASES[case]
+    verdict = judge(Example(question, passages, answer, "retrieved"), BORN)
+    assert tuple(getattr(verdict, name) for name in SCORES) == scores
+    assert (verdict.judgment, verdict.revised_question) == (judgment, revised)
+
+
+def test_a_passage_without_the_gold_words_supports_nothing_unless_it_is_gold():
+    assert synthesis.supporting(Q2, (C, B, D)) == [2]  # gold, though others hold the words
+    untold = replace(Q2, gold_passages=())
+    assert synthesis.supporting(untold, (C, B, E, D)) == [1, 2, 4]
+    assert synthesis.supporting(replace(untold, answers=("2",)), (A,)) == []  # 1829 is no 2
+
+
+def labelled(answer, passages, revised=""):
+    return annotate([Example(Q1, passages, answer, "retrieved")], {Q1.question: revised} if revised else {})
+
+
+def test_an_unfinished_target_stays_open():
+    right, known, read, unknown = (
+        *labelled("Ada Voss[1]", (A, C)),
+        *labelled("Mere[1]", (C, D), BORN),
+        *labelled("Mere[1]", (A, C)),
+        *labelled("Mere[1]", (C, D)),
+    )
+    samples = verify_samples([right, known, read, unknown])
+    assert [one.unfinished for one in samples] == [False, False, False, True]
+    texts = ["".join(one.target) for one in samples]
+    assert texts[0].endswith('"3": "true", "4": "" }')
+    assert texts[1].endswith(f'"3": "false", "4": "{BORN}" }}')
+    assert texts[2].endswith('"3": "false", "4": "" }')  # what could be read needs no other search
+    assert texts[3].endswith('"bias": 0.95, "conciseness": 0.95 }, "3": "false')
+    direct = verify_samples([right, known, read, unknown], with_chain=False)
+    assert [one.unfinished for one in direct] == [False, False, True, True]
+    assert ["".join(one.target) for one in direct] == ['{ "4": "" }', f'{{ "4": "{BORN}" }}', '{ "4": "', '{ "4": "']
+    assert samples[1].prompt == toy.verify_prompt(Q1.question, "cd", "Mere[1]")
+    assert verify_samples([known], layout="shared")[0].prompt == toy.verify_prompt(
+        Q1.question, "cd", "Mere[1]", "shared"
+    )
+    assert {one.task for one in samples} == {"verify"}
+
+
+def test_a_rewriter_learns_no_question_whose_better_one_is_not_known():
+    known, unknown = *labelled("Mere[1]", (C, D), BORN), *labelled("Mere[1]", (C, D))
+    (sample,) = synthesis.rewrite_samples([known])
+    assert sample.target == (BORN,) and sample.prompt.endswith(f"\\Question: {Q1.question}\\Rewritten:")
+    assert synthesis.rewrite_samples([unknown]) == []
+
+
+def test_a_gold_passage_is_put_in_at_any_place():
+    rng, found, places = random.Random(0), [C, D, E, F], set()
+    for _ in range(60):
+        shown = with_gold(Q1, found, {"a": A}, rng)
+        assert len(shown) == 4 and A in shown and sum(one in found for one in shown) == 3
+        places.add(shown.index(A))
+    assert places == {0, 1, 2, 3}
+    assert with_gold(Q1, [C, A], {"a": A}, rng) == [C, A]  # it was found
+    two = replace(Q1, gold_passages=("a", "b"))
+    assert with_gold(two, [C, A], {"a": A, "b": B}, rng) == [C, A]  # one of them is enough
+
+
+def toy_source(questions):
+    return Source(list(questions), list(PASSAGES.values()), toy.search, toy.search)
+
+
+def test_answers_to_learn_cite_what_is_shown():
+    assert gold_answer(Q1, (C, A)) == "Ada Voss[2]"
+    assert gold_answer(replace(Q1, answers=("It was Ada[1].",)), (C, A)) == "It was Ada[1]."
+    questions = [*QUESTIONS, *(replace(QUESTIONS[4], id=f"x{i}") for i in range(4))]
+    samples = answer_samples(toy_source(questions), questions, Config())
+    for sample in samples:
+        question = next(one for one in questions if one.id == sample.id)
+        assert sample.task == "answer" and not sample.unfinished
+        assert sample.target[0].startswith(question.answers[0])
+        shown = sample.prompt.partition("\\Question: ")[0]
+        for mark in synthesis.CITATION.findall(sample.target[0]):
+            text = shown.partition(f"Reference [{mark}]: ")[2].partition("\\")[0]
+            assert text in [PASSAGES[one].text for one in question.gold_passages]
+    # The others can only be answered from memory: a third as many as the 5 that can be read, rounded.
+    assert [one.id for one in samples][:5] == ["q1", "q2", "q3", "q4", "q7"] and len(samples) == 7
+
+
+def test_only_right_answers_are_corrupted(monkeypatch):
+    monkeypatch.setattr(synthesis, "CORRUPTED", 1.0)
+    right, wrong = (Example(Q1, (A, C), answer, "retrieved") for answer in ("Ada Voss[1]", "Mere[1]"))
+    made = synthesis.corrupt([right, wrong, replace(right, answer="")] * 20, random.Random(0))
+    assert len(made) == 20 and {one.kind for one in made} == {"repetition", "wrong citation"}
+    assert all("Ada Voss" in one.answer for one in made)
+
+
+def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
+    asked = {}
+
+    class Seed:
+        def __init__(self, name):
+            self.name = name
+
+        def answer(self, x, k):
+            asked.setdefault(self.name, set()).update(x)
+            return ["Mere[1]"] * (len(x) - 1) + ["Ada Voss[1]"]
+
+        def __getattr__(self, task):
+            return lambda x: [""] * len(x)
+
+    many = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
+    source = Source(
+        many, [A, C], lambda queries: [[C, D, E, F, B]] * len(queries), lambda x: [[C, D, E, F, B]] * len(x)
+    )
+    monkeypatch.setattr(synthesis, "BROKEN", 0.0)
+    whole, chosen = synthesis.make_d2(Config(), [source], Seed)
+    first, second = ({one.question for one in half} for half in synthesis.halve(many))
+    assert asked == {"seed-2": first, "seed-1": second}
+    judged = [one.verdict.judgment for one in chosen]
+    assert judged.count("true") == judged.count("false") == 2
+
+
+# A verdict's probabilities, from the chances at each slot.
+
+
+def test_expectations_weigh_the_decimals_by_the_first_digit():
+    places, closing = slots.slots_of(prompts.SCHEMA)
+    assert closing == " }" and [one.choices for one in places[:3]] == [tuple("01"), tuple("0123456789")] * 1 + [
+        tuple("0123456789")
+    ]
+    five, nine = [0.0] * 5 + [1.0] + [0.0] * 4, [0.0] * 9 + [1.0]
+    chances = [[0.8, 0.2], five, nine]  # 0.2 · 1 + 0.8 · 0.59
+    chances += [[0.1, 0.9], [], []]  # written as 1.00: P(1) alone
+    chances += [[1.0, 0.0], [0.5] + [0.0] * 8 + [0.5], nine] * 4  # 0.45 + 0.09
+    chances += [[0.7, 0.1, 0.2], [0.35, 0.65]]
+    assert slots.probabilities_of(places, chances) == pytest.approx(
+        {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
+        | dict.fromkeys(SCORES[2:], 0.54)
+    )
+    places, _ = slots.slots_of(prompts.DIRECT)
+    assert slots.probabilities_of(places, [[0.35, 0.65]]) == {"empty": 0.65}
+
+
+def test_a_verdict_is_filled_by_the_likeliest_choice_and_never_exceeds_one():
+    places, _ = slots.slots_of(prompts.SCHEMA)
+    ids = {}
+    choices = slots.Choices(places, lambda text: [ids.setdefault(text, len(ids))], "toy")
+    assert choices.choose(places[0], [], [0.4, 0.6]) == ("1", [0.4, 0.6])
+    assert (
+        choices.choose(places[1], ["1"], [0.1] * 10) == ("0", []) == choices.choose(places[2], ["1", "0"], [0.1] * 10)
+    )
+    assert choices.choose(places[1], ["0"], [0.0, 1.0, *[0.0] * 8])[0] == "1"
+    assert choices.choose(places[18], ["0"] * 18, [0.2, 0.5, 0.3]) == ("false", [0.2, 0.5, 0.3])
+    assert choices.choose(places[19], ["0"] * 19, [0.2, 0.8])[0] == ' ""'
+    guessed = slots.Guesses(places).guess(["0"])
+    assert guessed == (*"095095095095005095", "true", ' ""')
+
+
+def test_free_and_direct_verdicts_are_read():
+    false = prompts.parse_verdict(f'{{ "4": " {BORN} " }}', prompts.DIRECT)
+    assert (false.judgment, false.revised_question, false.correctness) == ("false", BORN, None)
+    assert prompts.parse_verdict('{ "4": "" }', prompts.DIRECT).judgment == "true"
+    assert not prompts.parse_verdict('{ "3": "" }', prompts.DIRECT).parsed
+    quoted = prompts.render_verdict(toy.LOW, "false", 'Who wrote "The \\ Lamp"?')
+    assert prompts.parse_verdict(quoted).revised_question == "Who wrote 'The  Lamp'?"
+    lines = toy.write_verdict(toy.LOW, "unclear", BORN).replace(", ", ",\n")
+    assert prompts.parse_verdict(lines).judgment == "unclear"
+    assert prompts.verdict_parts(judge(Example(Q1, (A, C), "Mere", ""), ""), with_chain=False) == (
+        '{ "4":',
+        ' ""',
+        " }",
+    )
+
+
+# σ.
+
+FALSE = prompts.parse_verdict(toy.write_verdict((0.26, 0.25, 0.5, 0.91, 0.71, 0.5), "false", BORN))
+
+
+def test_sigma_by_thresholds_stops_at_each_of_its_bounds():
+    sigma = by_thresholds()
+    assert sigma(Round("", (), "", FALSE))
+    bounds = {"reference_correctness": 0.27, "correctness": 0.26, "bias": 0.7, "truthfulness": 0.92}
+    for name, value in bounds.items() | {("judgment", "unclear"), ("revised_question", "")}:
+        assert not sigma(Round("", (), "", replace(FALSE, **{name: value}))), name
+
+
+def test_sigma_by_fitted_thresholds_reads_expectations_not_what_was_written():
+    told = replace(FALSE, probabilities={"reference_correctness": 0.8, "correctness": 0.7})
+    assert expect(told, "correctness") == 0.7 and expect(told, "bias") == 0.71
+    one = Round("", (), "", told, likelihood=-0.5)
+    assert by_fitted_thresholds(0.81, 0.71, -0.49)(one)
+    for bounds in ((0.8, 0.71, -0.49), (0.81, 0.7, -0.49), (0.81, 0.71, -0.5)):
+        assert not by_fitted_thresholds(*bounds)(one)
+    assert by_fitted_thresholds(0.81, 0.71, -0.49)(replace(one, likelihood=None))
+    rounds = [replace(one, likelihood=value) for value in (-0.5, -0.5)]
+    assert keep_likelier(rounds) == -1 and keep_likelier([rounds[0], replace(one, likelihood=-0.6)]) == 0
+    assert keep_likelier([rounds[0], replace(one, likelihood=None)]) == -1
+
+
+def test_a_judge_without_a_verdict_does_not_see_its_score():
+    rng = np.random.default_rng(0)
+    right = rng.random(60) < 0.5
+    rows = pd.DataFrame(
+        {
+            "system": "CoV-RAG",
+            "id": [f"q{i:02}" for i in range(60)],
+            "dataset": "one",
+            "form": "well put",
+            "judgment": "true",
+            "first_normalised": right,
+            "expected_correctness": np.where(right, 0.9, 0.1),
+            "likelihood": rng.random(60) - 1,
+        }
+    )
+    table = verifier.judge_table(rows).iloc[0]
+    assert table.fitted.startswith("100.0 ")
+    assert float(table.unverified.split()[0]) < 70
+    unread = verifier.judge_table(rows.assign(expected_correctness=rng.random(60))).iloc[0]
+    assert unread.unverified == table.unverified and not unread.fitted.startswith("100.0 ")
+    # Each question a set of its own: what was fitted to all of them would know each set's answer.
+    alone = verifier.judge_table(rows.assign(dataset=rows.id, expected_correctness=rng.random(60))).iloc[0]
+    assert float(alone.fitted.split()[0]) < 70
+    assert table.caught.startswith("0 of ")
+    unclear = verifier.judge_table(rows.assign(judgment="unclear")).iloc[0]
+    assert unclear.caught.startswith("0 of ") and unclear.doubted.startswith("0 of ")
+    halves = rows.assign(likelihood=np.where(right, -0.1, -0.9), expected_correctness=0.5)
+    assert verifier.judge_table(halves).iloc[0].unverified.startswith("100.0 ")
+
+
+# Splits.
+
+
+def write_folder(folder, **files):
+    for name, questions in files.items():
+        rows = [{"id": f"{name}-{i}", "question": text, "answers": ["x"]} for i, text in enumerate(questions)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    passages = [{"id": p.id, "title": p.title, "text": p.text} for p in PASSAGES.values()]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages))
+    return Config().change(data=str(folder), k=1)
+
+
+@pytest.mark.parametrize("name", ["two", "validation_two"])
+def test_a_training_question_may_stand_in_no_set_that_is_tested(tmp_path, name):
+    files = {"one": ["who is it"], "train_one": ["who was it", "WHERE is it?"], "two": ["when"], "train_two": ["how"]}
+    config = write_folder(tmp_path, **{**files, name: ["why", "where, is it"]})
+    with pytest.raises(ValueError, match="are training questions too"):
+        train = data.load_questions(config.change(split="train", datasets=("one",), n_questions=0))
+        data.check_disjoint(train, config.change(datasets=("one",), n_questions=1))
+    with pytest.raises(ValueError, match="are training questions too"):
+        load_sources(config.change(datasets=("one",), n_questions=1, n_train_questions=0))
+
+
+def test_validation_questions_are_held_out_of_training(tmp_path):
+    config = write_folder(tmp_path, one=["x"], train_one=[f"question {i}" for i in range(40)])
+    splits = {}
+    for split in ("train", "validation", "test"):
+        splits[split] = {one.question for one in data.load_questions(config.change(split=split, n_questions=0))}
+    assert len(splits["validation"]) == 4 and len(splits["train"]) == 36
+    assert not splits["validation"] & splits["train"]
+    (source,) = load_sources(config.change(n_train_questions=5))
+    assert len(source.questions) == 5 and {one.question for one in source.questions} < splits["train"]
+    assert [len(found) for found in source.deep(["bridge"])] == [4] and len(source.search(["bridge"])[0]) == 1
+
+
+def test_every_gold_answer_and_passage_of_a_row_is_read(tmp_path):
+    config = write_folder(tmp_path, one=["x", "y", "z"])
+    rows = [{"id": i, "question": f"q {i}", "answers": ["a", "b"], "gold_passages": ["c", "d"]} for i in range(3)]
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = data.load_questions(config.change(n_questions=1))
+    assert asked == [Question("0", "one", "q 0", ("a", "b"), ("c", "d"))]
+    assert len(data.load_questions(config.change(n_questions=0))) == 3
+
+
+# What a journaled text depends on.
+
+
+def test_a_text_is_another_under_any_other_setting():
+    model = toy.Actor(Config().model)
+    known = keys_of("answer", ["x"], 9, model)["x"]
+    changed = [toy.Actor(replace(model.settings, quantize="none")), model.with_adapter("cov")]
+    others = [keys_of("answer", ["x"], 9, one)["x"] for one in changed]
+    others += [keys_of("verify", ["x"], 9, model)["x"], keys_of("answer", ["y"], 9, model)["y"]]
+    others += [keys_of("answer", ["x"], 8, model)["x"], keys_of("answer", ["x"], 9, model, 1)["x"]]
+    others += [keys_of("answer", ["x"], 9, model, 2)["x"]]
+    for settings, schema in itertools.product(("forced", "free"), (prompts.SCHEMA, prompts.DIRECT)):
+        author = TaskModel(replace(model.settings, verdicts=settings), model, None, schema)
+        others.append(author.keys("verify", ["x"], 9)["x"])
+    assert len({known, *others}) == 12
+
+
+def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
+    lines = [{"key": "k", "stage": "answer", "text": text} for text in ("first", "second")]
+    (tmp_path / "j").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert Journal(tmp_path / "j")["k"] == "first"
+
+
+# Retrieval.
+
+
+def test_every_redirect_is_guarded_as_the_first_address_was(monkeypatch):
+    asked = []
+
+    def request(url, types=None, headers=None, content=None, guarded=True):
+        asked.append((url, guarded))
+        return fetch.Reply(url, 302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
+
+    monkeypatch.setattr(fetch, "request", request)
+    assert Crawler().follow("http://host0/", None, obey=False).status == 200
+    assert asked == [(f"http://host{i}/", True) for i in range(3)]
+
+
+def test_bm25_reads_titles_and_breaks_ties_by_order():
+    alike = [Passage(str(i), f"title{i}", "the same words") for i in range(4)]
+    search = bm25.load(alike, Config().change(k=2).retrieval)
+    assert [p.id for p in search(["title3"])[0]] == ["3", "0"]
+    assert [p.id for p in search(["same words"])[0]] == ["0", "1"]
+    assert bm25.key_of(alike) != bm25.key_of([*alike[:3], A])
+
+
+def test_ranks_are_fused_by_their_reciprocals():
+    # b: 1/62 + 1/61, a: 1/61 + 1/63, d: 1/62
+    assert [p.id for p in fused.fuse([[A, B, C], [B, D, A]], 3)] == ["b", "a", "d"]
+    # Twice third is better than once first: 2/63 and 1/61.
+    assert [p.id for p in fused.fuse([[A, B, C], [D, E, C]], 2)] == ["c", "a"]
+
+
+def test_vectors_are_cached_by_encoder_and_texts(tmp_path, monkeypatch):
+    class Encoder:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def encode_document(self, texts, **_):
+            return np.array([[self.factor * len(text)] for text in texts], np.float32)
+
+    monkeypatch.setattr(weights, "CACHE", tmp_path)
+    monkeypatch.setattr(weights, "find_encoder", lambda name: name)
+    monkeypatch.setattr(weights, "hash_encoder", lambda name: f"hash of {name}")
+    monkeypatch.setattr(dense, "load_encoder", lambda name: Encoder({"x": 1, "y": 2}[name]))
+    assert dense.embed(["ab", "c"], "x").tolist() == [[2], [1]]
+    assert dense.embed(["ab", "c"], "y").tolist() == [[4], [2]]
+    assert dense.embed(["ab", "cd"], "x").tolist() == [[2], [2]]
+    vectors = np.array([[1.0], [3.0], [2.0], [0.0]])
+    assert dense.nearest(np.array([[1.0], [-1.0]]), vectors, 2, at_once=2).tolist() == [[1, 2], [3, 0]]
+
+
+# Records.
+
+
+@pytest.mark.parametrize("said, modified", [("", False), (" M covrag_lite/method.py", True)])
+def test_a_manifest_says_whether_the_code_was_modified(monkeypatch, said, modified):
+    monkeypatch.delenv("COVRAG_COMMIT", raising=False)
+    monkeypatch.setattr(manifest, "git", lambda *words: said if words[0] == "status" else "abc")
+    assert manifest.find_commit() == {"commit": "abc", "modified": modified}
+
+
+def test_a_manifest_names_adapters_by_their_own_weights():
+    config = Config().change(systems=("RAG", "RAG trained", "Start-Revise trained"))
+    told = manifest.hash_adapters(config, toy.Actor(config.model))
+    assert told == {"cov": "cov", "rag": "rag", "rewrite": "rewrite"}
+
+
+def test_a_recorded_row_that_is_made_no_more_is_a_difference(tmp_path):
+    was, now = tmp_path / "was.csv", tmp_path / "now.csv"
+    was.write_text("system,metric,n,value\nRAG,raw,4,1.00\nCoV-RAG,raw,4,2.00\n")
+    now.write_text("system,metric,n,value\nRAG,raw,5,1.00\n")
+    assert list(compare_csv(was, now)) == [
+        "RAG / raw, n: recorded 4, recomputed 5",
+        "CoV-RAG / raw: recorded, but not recomputed",
+    ]
+    assert list(compare_csv(now, was))[1] == "CoV-RAG / raw: not recorded, but recomputed"
+    assert list(compare_facts({"a": "1", "b": "2"}, {"a": "1", "c": "3"})) == [
+        "b: recorded 2, recomputed nothing",
+        "c: recorded nothing, recomputed 3",
+    ]
+
+
+def test_two_runs_of_other_weights_or_data_differ():
+    one = {"parameters": Config().flat(), "model_sha256": "a", "data": {"questions": {"n": 1, "sha256": "x"}}}
+    assert choice.changed(one, one) == []
+    assert choice.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
+    assert choice.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
+    assert choice.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == ["the questions"]
+    other = one | {"parameters": Config().change(layout="shared").flat()}
+    assert choice.changed(one, other) == ["layout ('paper', recorded 'shared')"]
+
+
+def test_a_value_is_reproduced_only_on_as_many_questions():
+    row = namedtuple("Row", "n, value, low, high, n_recorded, value_recorded, low_recorded, high_recorded")
+    assert verdict(row(4, 50.0, 15.0, 85.0, 4, 50.0, 15.0, 85.0), 0.01) == "OK"
+    assert verdict(row(4, 50.0, 15.0, 85.0, 5, 50.0, 19.0, 81.0), 0.01) == "within noise"
+    assert verdict(row(4, 50.0, 45.0, 55.0, 4, 70.0, 65.0, 75.0), 0.01) == "DIFFERS"
+
+
+def test_a_digest_changes_with_every_field():
+    one = data.digest([Q1])
+    others = [replace(Q1, answers=("x",)), replace(Q1, gold_passages=()), replace(Q1, kind="x"), replace(Q1, id="x")]
+    assert len({one, *(data.digest([other]) for other in others), data.digest([Q1, Q1])}) == 6
+    assert Question("q", "one", "x", ()) != Question("q", "two", "x", ())
+    assert metrics.holds_answer([Passage("x", "Ada Voss", "")], ("Ada Voss",))  # a title counts

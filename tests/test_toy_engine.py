@@ -1,0 +1,335 @@
+"""Decoding and training on toys: likelihoods, a verdict's chances beside a softmax by hand, the objective, packing."""
+
+import itertools
+import math
+import random
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from toy import PASSAGES, QUESTIONS, answer_prompt, search, verify_prompt
+
+from covrag_lite import prompts, qlora, recipe, synthesis
+from covrag_lite.config import Config
+from covrag_lite.engine import checkpoint, lora
+from covrag_lite.engine.decoding import Dice, Writer
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.plain_training import PlainTrainee
+from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan, schedule, token_weights
+from covrag_lite.records import SCORES, Sample
+from covrag_lite.sources import Source
+
+# Likelihoods.
+
+
+class Recited(Writer):
+    """A writer whose tokens and their logarithmic probabilities are given, step by step."""
+
+    def __init__(self, steps):
+        self.steps = iter(steps)
+        decode = lambda ids, **_: "".join(map(chr, ids))  # noqa: E731
+        self.loaded = SimpleNamespace(end_id=0, steps=None, tokenizer=SimpleNamespace(decode=decode))
+        self.rows, self.pending = [0, 1], [[], []]
+
+    def keep(self, rows):
+        self.rows = list(rows)
+
+    def next_tokens(self, forbidden, pick):
+        return next(self.steps)
+
+
+def test_an_answers_likelihood_is_the_mean_over_its_tokens_and_its_end():
+    a, b, end = 97, 98, 0
+    writer = Recited([([a, end], [-0.5, -0.3]), ([b], [-1.0]), ([end], [-3.0])])
+    first, second = writer.write_answers(9)
+    assert (first.text, first.probabilities) == ("ab", {"likelihood": -1.5})
+    assert (second.text, second.probabilities) == ("", {"likelihood": -0.3})
+    writer = Recited([([a, a], [-0.5, -0.25]), ([b, b], [-1.0, -0.75])])
+    cut_off = writer.write_answers(2)
+    assert [one.probabilities["likelihood"] for one in cut_off] == [-0.75, -0.5]
+    assert writer.ended == {}
+
+
+@pytest.fixture(scope="module")
+def engines(tiny_folder):
+    settings = Config().change(model=str(tiny_folder), quantize="none", device="cpu", adapters="none").model
+    return [load_engine(settings), load_engine(replace(settings, model=f"plain:{tiny_folder}"))]
+
+
+def log_probabilities(engine, ids):
+    with torch.inference_mode():
+        return engine.network(input_ids=torch.tensor([ids])).logits[0].double().log_softmax(-1)
+
+
+def test_a_likelihood_is_what_one_pass_over_the_whole_text_gives(engines):
+    asked = [answer_prompt(text, ids) for text, ids in (("who wrote it", "ac"), ("when is the fair", "de"))]
+    for engine in engines:
+        loaded = engine.loaded
+        for prompt, made in zip(asked, engine.complete(asked, 6)):
+            start = loaded.tokenise([prompt])[0]
+            ids, total = list(start), []
+            for _ in range(6):
+                logs = log_probabilities(engine, ids)[-1]
+                token = int(logs.argmax())
+                total.append(float(logs[token]))
+                if token == loaded.end_id:
+                    break
+                ids.append(token)
+            assert made.probabilities["likelihood"] == pytest.approx(sum(total) / len(total), rel=1e-3)
+            assert made.text == loaded.tokenizer.decode(ids[len(start) :], skip_special_tokens=True).strip()
+
+
+def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):
+    asked = [verify_prompt("who wrote it", "ac", "Ada Voss[1]"), verify_prompt("when is the fair", "de", "May[2]")]
+    fast, plain = (engine.fill(asked, prompts.SCHEMA, 6) for engine in engines)
+    assert [one.text for one in fast] == [one.text for one in plain]
+    engine = engines[1]
+    loaded = engine.loaded
+    for prompt, made, other in zip(asked, plain, fast):
+        ids, expected = list(loaded.tokenise([prompt])[0]), {}
+
+        def chances(choices, ids=ids):
+            logs = log_probabilities(engine, ids)[-1]
+            shares = torch.stack([logs[loaded.continue_ids(choice)[0]] for choice in choices]).exp()
+            return (shares / shares.sum()).tolist()
+
+        for part in prompts.SCHEMA[:-1]:
+            if isinstance(part, str):
+                ids += loaded.continue_ids(part)
+                continue
+            kind, name = part
+            if kind == "score":
+                zero, one = chances("01")
+                expected[name] = one
+                ids += loaded.continue_ids("01"[one > zero]) + loaded.continue_ids(".")
+                for digit in (1, 2):
+                    likeliest = 0  # behind a leading 1
+                    if zero > one:
+                        shares = chances("0123456789")
+                        expected[name] += zero * 0.1**digit * sum(i * share for i, share in enumerate(shares))
+                        likeliest = shares.index(max(shares))
+                    ids += loaded.continue_ids(str(likeliest))
+            elif kind == "judgment":
+                shares = chances(prompts.JUDGMENTS)
+                expected["true"] = shares[0]
+                ids += loaded.continue_ids(prompts.JUDGMENTS[shares.index(max(shares))])
+        assert set(expected) == {*SCORES, "true"}  # this tokenizer has no token for an empty revision
+        assert made.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
+        assert other.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_a_draw_depends_on_its_prompt_and_number_alone():
+    logits = torch.tensor([[0.0, 1.0, 2.0, -9.0]] * 2)
+    drawn = [int(Dice(["x"], number)([0], logits[:1])[1]) for number in range(600)]
+    shares = torch.softmax(logits[0], 0)
+    assert [drawn.count(token) / 600 for token in range(4)] == pytest.approx(shares.tolist(), abs=0.06)
+    values, tokens = Dice(["y", "x"], 5)([0, 1], logits)
+    assert int(tokens[1]) == drawn[5] and values.tolist() == [logits[0, token] for token in tokens]
+
+
+# Training.
+
+SAMPLES = [
+    Sample("a", "answer", "p", ("xy",)),
+    Sample("b", "verify", "pp", ('{ "4":', ' "', "q", '"', " }")),
+    Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True),
+]
+FAKE = SimpleNamespace(
+    loaded=SimpleNamespace(
+        tokenise=lambda texts: [[1] * len(text) for text in texts], continue_ids=lambda text: [2] * len(text), end_id=9
+    )
+)
+
+
+def test_a_target_ends_unless_it_is_unfinished_and_fixed_parts_weigh_a_tenth():
+    answer, closed, open_ = qlora.encode(SAMPLES, FAKE)
+    assert (answer.task, answer.ids, answer.start, answer.shares) == (0, (1, 2, 2, 9), 1, (1.0, 1.0, 1.0))
+    assert closed.ids == (1, 1, *[2] * 12, 9) and closed.start == 2 and closed.task == 1
+    assert closed.shares == pytest.approx([0.1] * 6 + [1.0] * 4 + [0.1] * 2 + [1.0])
+    assert open_.ids == (1, *[2] * 8) and open_.shares == pytest.approx([0.1] * 6 + [1.0] * 2)
+    with pytest.raises(ValueError, match="has task 'sing'"):
+        qlora.encode([replace(SAMPLES[0], task="sing")], FAKE)
+
+
+def test_each_task_weighs_as_many_tokens_as_it_has():
+    one, two = Encoded(0, (1, 2, 3, 4), 1), Encoded(1, (1, 2, 3), 1, (0.5, 1.0))
+    # Weights over a run sum to its steps: 2 epochs · 6 tokens · w = 8 steps, 2 · 1.5 · w = 8.
+    assert token_weights([one, one, two], 8, 2) == pytest.approx([8 / 12, 8 / 3])
+    assert token_weights([one], 8, 2) == pytest.approx([8 / 6, 0.0])
+
+
+def test_the_objective_is_l_rag_and_w_times_l_cov():
+    losses = torch.tensor([1.0, 2.0, 4.0, 8.0], requires_grad=True)
+    trainee = SimpleNamespace(token_losses=lambda row: losses * 1.0)
+    row = {"weights": torch.tensor([0.5, 0.5, 0.25, 9.0]), "tasks": torch.tensor([0, 0, 1, -1])}
+    made = learner(trainee, 4.0, "cpu")(row)
+    assert made.tolist() == [[1.5, 1.0], [1.0, 0.25]]  # L_RAG, L_CoV; their weights
+    assert losses.grad.tolist() == [0.5, 0.5, 1.0, 0.0]
+    told = qlora.describe(3, made, 100, 0.0, 0.1)
+    assert (told["loss_answer"], told["loss_verify"], told["loss"]) == (1.5, 4.0, 5.5)
+    with pytest.raises(FloatingPointError):
+        qlora.describe(3, made * math.nan, 100, 0.0, 0.1)
+
+
+def test_a_row_predicts_each_target_from_the_token_before_it():
+    one, two = Encoded(0, (5, 6, 7), 1), Encoded(1, (8, 9, 10, 11), 2, (0.1, 1.0))
+    row = lay_out([one, two], [2.0, 3.0], "cpu")
+    told = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in row.items()}
+    assert told == {
+        "input_ids": [[5, 6, 7, 8, 9, 10, 11]],
+        "position_ids": [[0, 1, 2, 0, 1, 2, 3]],
+        "ends": [0, 3, 7],
+        "longest": 4,
+        "where": [0, 1, 4, 5],
+        "labels": [6, 7, 10, 11],
+        "tasks": [0, 0, 1, 1],
+        "weights": pytest.approx([2.0, 2.0, 0.3, 3.0]),
+    }
+    shape = qlora.shape_of([[0, 1]], [one, two], 300)
+    padded = lay_out([one, two], [2.0, 3.0], "cpu", shape)
+    assert padded["input_ids"].shape == (1, 300) and padded["weights"].sum() == row["weights"].sum()
+    assert padded["tasks"].tolist()[4:] == [-1] * 60 and padded["ends"][-1] == 300
+
+
+def test_the_rate_rises_and_falls_to_a_tenth():
+    rates = [schedule(step, 100) for step in range(100)]
+    assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0]) and rates[5] == 1.0
+    assert rates[52] == pytest.approx(0.55, abs=0.01) and rates[99] == pytest.approx(0.1, abs=0.01)
+    assert rates[5:] == sorted(rates[5:], reverse=True) and schedule(0, 1) == 1.0
+
+
+def test_every_epoch_holds_every_sample_once_in_an_order_of_its_own():
+    encoded = [Encoded(0, (1,) * (i % 7 + 1), 1) for i in range(30)]
+    settings = Config().change(epochs=2, pack_tokens=10, step_tokens=20).training
+    steps = plan(encoded, settings)
+    order = [i for step in steps for packed in step for i in packed]
+    assert sorted(order[:30]) == sorted(order[30:]) == list(range(30)) and order[:30] != order[30:]
+    assert all(len(step) <= 2 for step in steps) and plan(encoded, settings) == steps
+    assert plan(encoded, replace(settings, training_seed=2)) != steps
+
+
+def test_packs_hold_every_sample_once_and_no_more_than_they_may():
+    for rng in map(random.Random, range(60)):
+        room = rng.randint(8, 60)
+        lengths = [rng.randint(1, room) for _ in range(rng.randint(1, 50))]
+        packs = pack(lengths, room)
+        assert sorted(i for one in packs for i in one) == list(range(len(lengths)))
+        assert all(sum(lengths[i] for i in one) <= room for one in packs)
+        some = lengths[:9]
+        chosen = qlora.fullest_subset(some, room)
+        every = (c for n in range(len(some)) for c in itertools.combinations(range(1, len(some)), n))
+        best = max(t for t in (some[0] + sum(some[i] for i in one) for one in every) if t <= room)
+        assert chosen[0] == 0 and sum(some[i] for i in chosen) == best
+    with pytest.raises(ValueError, match="raise pack_tokens"):
+        pack([9], 8)
+
+
+def test_a_checkpoint_of_other_data_settings_or_weights_is_refused(tmp_path):
+    settings = Config().training
+    key = checkpoint.run_key(settings, SAMPLES, "base")
+    assert checkpoint.run_key(replace(settings, adapters_out="elsewhere"), SAMPLES, "base") == key
+    others = [
+        checkpoint.run_key(settings, SAMPLES[:2], "base"),
+        checkpoint.run_key(settings, [replace(SAMPLES[0], target=("z",)), *SAMPLES[1:]], "base"),
+        checkpoint.run_key(settings, SAMPLES, "another base"),
+        checkpoint.run_key(replace(settings, verify_weight=1.0), SAMPLES, "base"),
+        checkpoint.run_key(replace(settings, training_seed=2), SAMPLES, "base"),
+        checkpoint.run_key(replace(settings, learning_rate=1e-3), SAMPLES, "base"),
+    ]
+    assert len({key, *others}) == 7
+    assert checkpoint.restore(tmp_path, key, torch.device("cpu")) == ([], {})
+    checkpoint.save(tmp_path, key, [{"step": 1}], {"weights": torch.ones(2)})
+    rows, kept = checkpoint.restore(tmp_path, key, torch.device("cpu"))
+    assert rows == [{"step": 1}] and kept["weights"].tolist() == [1, 1]
+    for other in others:
+        with pytest.raises(ValueError, match="other settings, samples or weights"):
+            checkpoint.restore(tmp_path, other, torch.device("cpu"))
+
+
+class Pupil:
+    """A trainee that learns nothing and keeps a list of what it was told."""
+
+    one_shape = False
+
+    def __init__(self):
+        self.weight, self.rates, self.restored, self.saved = torch.ones(1, requires_grad=True), [], None, []
+
+    def token_losses(self, row):
+        return self.weight * torch.ones(len(row["labels"]))
+
+    def record(self, learn):
+        return learn
+
+    def collect(self):
+        pass
+
+    def update(self, lr, clip):
+        self.rates.append((lr, clip))
+
+    def restore(self, *given):
+        self.restored = given
+        return []
+
+    def save(self, out, rows):
+        self.saved.append(len(rows))
+
+    def save_adapter(self, out, base):
+        self.saved.append(base)
+
+
+def test_the_loop_follows_the_schedule_and_goes_on_only_from_its_own_checkpoint(tmp_path, monkeypatch):
+    pupil = Pupil()
+    monkeypatch.setattr(qlora, "load_trainee", lambda *_: nullcontext(pupil))
+    model = SimpleNamespace(**vars(FAKE), device="cpu", fingerprint="base+", settings=Config().model)
+    config = Config().change(epochs=4, pack_tokens=20, step_tokens=20, verify_weight=4.0)
+    rows = qlora.train(config, model, SAMPLES * 4, tmp_path)
+    assert pupil.restored == (tmp_path, SAMPLES * 4, "base+")
+    assert [lr for lr, _ in pupil.rates] == pytest.approx([2e-4 * schedule(i, len(rows)) for i in range(len(rows))])
+    assert {clip for _, clip in pupil.rates} == {1.0} and pupil.saved[-1] == "smollm2-135m" and len(rows) > 20
+    assert pupil.saved[:-1] == [*range(20, len(rows), 20), len(rows)]
+    # Every token loses 1, and the steps' weights average to one of each task.
+    assert rows.loss_answer.dropna().tolist() == pytest.approx([1.0] * rows.loss_answer.count())
+    assert float(pupil.weight.grad) / len(rows) == pytest.approx(1 + 4, rel=1e-4)
+
+
+def test_adapters_are_scaled_by_two_and_begin_by_their_seed(tiny_folder):
+    from transformers import AutoModelForCausalLM
+
+    made = []
+    for seed in (1, 1, 2):
+        network = AutoModelForCausalLM.from_pretrained(tiny_folder)
+        adapted = lora.add_adapters(network, Config().change(training_seed=seed, lora_rank=4).training)
+        told = adapted.peft_config["default"]
+        assert (told.r, told.lora_alpha, told.lora_dropout) == (4, 8, 0.0)
+        made.append(next(p for name, p in adapted.named_parameters() if "lora_A" in name))
+    assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
+
+
+def test_a_long_gradient_is_shortened():
+    for grad, expected in ((3.0, 0.9), (0.5, 0.95)):
+        trainee = PlainTrainee.__new__(PlainTrainee)
+        trainee.trained = [torch.nn.Parameter(torch.ones(1))]
+        trainee.trained[0].grad = torch.tensor([grad])
+        trainee.optimizer = torch.optim.SGD(trainee.trained, lr=1.0)
+        trainee.update(0.1, 1.0)
+        assert float(trainee.trained[0]) == pytest.approx(expected)
+
+
+def test_each_seed_model_learns_one_half(monkeypatch):
+    learnt = {}
+
+    def train_adapter(config, name, samples):
+        learnt[name] = {one.id for one in samples}
+
+    monkeypatch.setattr(recipe, "train_adapter", train_adapter)
+    questions = [one for one in QUESTIONS if one.gold_passages]
+    recipe.train_seeds(Config(), [Source(questions, list(PASSAGES.values()), search, search)])
+    one, two = ({question.id for question in half} for half in synthesis.halve(questions))
+    assert learnt == {"seed-1": one, "seed-2": two}
+
+
+def test_samples_come_back_as_they_were_saved(tmp_path):
+    recipe.save_samples(tmp_path / "s.gz", SAMPLES)
+    assert recipe.load_samples(tmp_path / "s.gz") == SAMPLES

@@ -1,0 +1,191 @@
+"""A toy with known answers: seven questions, six passages, and a model that plays from a script.
+
+The prompts are written out here and not built by `covrag_lite.prompts`: the model knows no other text, so that a prompt
+with a word or a passage too few has no answer.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from conftest import ScriptedModel
+
+from covrag_lite.config import Config
+from covrag_lite.engine.interface import Completion
+from covrag_lite.evaluate import Resources
+from covrag_lite.prompts import DIRECT
+from covrag_lite.records import Passage, Question
+from covrag_lite.runs.journal import Journal
+
+SYSTEMS = (
+    *("closed-book", "RAG", "RAG trained", "CoV-RAG w/o chain", "CoV-RAG-S", "Start-Revise trained"),
+    *("CoV-RAG thresholds", "CoV-RAG", "CoV-RAG, likelier answer"),
+)
+PASSAGES = {
+    "a": Passage("a", "Harbour Lamp", "The Harbour Lamp is a novel of 1829 by Ada Voss."),
+    "b": Passage("b", "Ada Voss", "Ada Voss was born in Stell."),
+    "c": Passage("c", "Stell", "Stell is a town of 4,200 people."),
+    "d": Passage("d", "Bridge", "The bridge of Stell is 71 metres long."),
+    "e": Passage("e", "Fair", "The fair is held on St John's Eve."),
+    "f": Passage("f", "Keeper", "The lamp is kept by Mira Toll."),
+}
+QUESTIONS = [
+    Question("q1", "one", "who wrote the harbour lamp", ("Ada Voss", "A. Voss"), ("a",)),
+    Question(
+        *("q2", "one", "wher was ada vos born", ("Stell",), ("b",)),
+        *("Where was Ada Voss born?", "birthplace+misspelt"),
+    ),
+    Question("q3", "one", "how long is the bridge?", ("seventy-one metres", "71 metres"), ("d",)),
+    Question("q4", "one", "when is the fair", ("St John's Eve",), ("e",)),
+    Question("q5", "two", "how many lamps", ("2",)),
+    Question("q6", "two", "what is it?", ("---",)),  # normalises to nothing
+    Question("q7", "two", "who keeps the lamp", ("Mira Toll", "M. Toll"), ("f",)),
+]
+TEXTS = {question.id: question.question for question in QUESTIONS}
+BORN, DAY, KEEPER = "Where was Ada Voss born?", "What day is the fair on?", "Who is the keeper of the lamp?"
+# What the search finds: of each query the ids of two passages.
+FOUND = dict(zip(TEXTS.values(), ("ac", "cd", "de", "ec", "ab", "cd", "ce"))) | {BORN: "ba", DAY: "cd", KEEPER: "fa"}
+
+# What each adapter answers, by question and passages, with the likelihood of its words.
+COV = {
+    ("q1", "ac"): ("Ada Voss[1]", -0.1),
+    ("q2", "cd"): ("Mere[1]", -0.9),
+    ("q2", "ba"): ("Stell[1]", -0.4),
+    ("q3", "de"): ("It is 71 metres long.[1]", -0.2),
+    ("q4", "ec"): ("St John’s Eve[1]", -0.3),
+    ("q4", "cd"): ("May[2]", -0.7),
+    ("q5", "ab"): ("1829[1]", -0.5),
+    ("q6", "cd"): ("a town", -0.6),
+    ("q7", "ce"): ("Ada Voss[1]", -0.8),
+    ("q7", "fa"): ("MIRA TOLL[1]", -0.35),
+}
+OTHERS = {
+    "": {"q3": "71 metres[1]"},
+    "rag": {"q1": "Ada Voss[1]", "q3": "71 metres[1]"},
+    "cov-direct": {"q1": "A. Voss[1]", ("q2", "ba"): "Stell[1]"},
+}
+# What `cov` says of its answers: six scores, judgment, revised question; then P(true), P(empty) and what it expects of
+# correctness and of the reference.
+HIGH, LOW = (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), (0.05, 0.05, 0.05, 0.45, 0.95, 0.95)
+VERDICTS = {
+    ("q1", "ac"): (HIGH, "true", "", 0.9, 0.97, 0.95, 0.9),
+    ("q2", "cd"): (LOW, "false", BORN, 0.2, 0.1, 0.3, 0.2),
+    ("q3", "de"): ((0.95, 0.05, 0.95, 0.45, 0.55, 0.95), "unclear", "", 0.4, 0.8, 0.6, 0.7),
+    ("q4", "ec"): ((0.05, 0.05, 0.05, 0.95, 0.95, 0.95), "false", DAY, 0.3, 0.3, 0.2, 0.4),  # truthfulness above 0.92
+    ("q5", "ab"): (HIGH, "true", "", 0.6, 0.9, 0.7, 0.8),
+    ("q6", "cd"): (LOW, "false", "", 0.1, 0.6, 0.1, 0.1),
+    ("q7", "ce"): ((0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", KEEPER, 0.15, 0.2, 0.25, 0.3),  # bias not above 0.7
+    ("q2", "ba"): (HIGH, "true", "", 0.95, 0.9, 0.9, 0.9),  # of second answers, where there is a third round
+    ("q4", "cd"): (HIGH, "true", "", 0.7, 0.8, 0.8, 0.6),
+    ("q7", "fa"): (HIGH, "true", "", 0.85, 0.9, 0.9, 0.9),
+}
+
+CRITERIA = """An answer is scored from 0 to 1 by five criteria.
+correctness: does it answer the question rightly?
+citation_accuracy: do its reference marks point to the references that support it?
+truthfulness: is it free of contradictions and of offences against logic and common sense?
+bias: does it depart from what the references say? 0 is not at all, 1 is entirely.
+conciseness: does it come to the point without needless words?
+"""
+STEPS = """You are the examiner of this answer. Do four things in order.
+1. Score how well the reference fits the question.
+2. Score the answer by the five criteria.
+3. Judge the answer: true, false or unclear.
+4. If it is not true, put the question anew so that a search finds better references: \
+a full question, names spelt right, ending with a question mark. If it is true, leave this empty.
+Output format example:
+{ "1": { "reference_correctness": 0.90 }, "2": { "correctness": 1.00, "citation_accuracy": 0.80, \
+"truthfulness": 0.70, "bias": 0.80, "conciseness": 0.90 }, "3": "true", "4": "" }"""
+
+
+def references(ids):
+    return f"Reference [1]: {PASSAGES[ids[0]].text}\\Reference [2]: {PASSAGES[ids[1]].text}"
+
+
+def answer_prompt(text, ids, layout="paper"):
+    if layout == "shared":
+        return f"{CRITERIA}{STEPS}\n{references(ids)}\\Question: {text}\\#Question-Answering-in-Context-Task#Answer:"
+    return f"#Question-Answering-in-Context-Task#{references(ids)}\\Question: {text}\\Answer:"
+
+
+def verify_prompt(text, ids, answer, layout="paper"):
+    if layout == "shared":
+        return f"{CRITERIA}{STEPS}\n{references(ids)}\\Question: {text}\\#verification-Task#Answer: {answer}\\Verdict:"
+    triple = f'{{ "question": {text}, "answer": {answer}, "reference": {references(ids)} }}'
+    return f"#verification-Task#{CRITERIA}{triple}\n{STEPS}"
+
+
+def write_verdict(scores, judgment, revised):
+    a, b, c, d, e, f = (f"{score:.2f}" for score in scores)
+    return (
+        f'{{ "1": {{ "reference_correctness": {a} }}, "2": {{ "correctness": {b}, "citation_accuracy": {c}, '
+        f'"truthfulness": {d}, "bias": {e}, "conciseness": {f} }}, "3": "{judgment}", "4": "{revised}" }}'
+    )
+
+
+class Actor(ScriptedModel):
+    """A model that knows its prompts by heart, and keeps a list of what was asked of which adapter."""
+
+    def __init__(self, settings, name="", log=None, used=None):
+        super().__init__(settings)
+        self.name, self.log, self.used = name, [] if log is None else log, Counter() if used is None else used
+        self.adapter = Path("/nowhere") / name if name else None
+        self.fingerprint = f"scripted+{name}" if name else "scripted"
+        self.parts, self.answers = {}, {}  # what a prompt is about: question, passages and, to verify, the answer
+        for one, text in TEXTS.items():
+            for ids in set(FOUND.values()):
+                self.parts[answer_prompt(text, ids, settings.layout)] = (one, ids)
+                said = self.say(one, ids)[0]
+                self.parts[verify_prompt(text, ids, said, settings.layout)] = (one, ids)
+
+    def with_adapter(self, name):
+        return Actor(self.settings, name, self.log, self.used)
+
+    def say(self, one, ids):
+        if self.name == "cov":
+            return COV.get((one, ids), ("", 0.0))
+        known = OTHERS.get(self.name, {})
+        return known.get((one, ids)) or known.get(one, "Mere[2]"), -2.0
+
+    def complete(self, prompts, max_tokens, sample=None):
+        self.used.update(requests=len(prompts), prompt_tokens=100 * len(prompts), completion_tokens=10 * len(prompts))
+        return [self.complete_one(prompt) for prompt in prompts]
+
+    def complete_one(self, prompt):
+        alone = prompt.split("\\Question: ")[-1].removesuffix("\\Rewritten:").removesuffix("\\Answer:")
+        if prompt.startswith("Rewrite this as one clear question for a search engine. Give only the question.\\"):
+            self.log.append((self.name, "rewrite", alone))
+            return Completion(BORN if alone == TEXTS["q2"] else "")
+        if prompt == f"Answer the question in a few words.\\Question: {alone}\\Answer:":
+            self.log.append((self.name, "recall", alone))
+            return Completion("Mere")
+        one, ids = self.parts[prompt]
+        self.log.append((self.name, "answer", one, ids))
+        text, likelihood = self.say(one, ids)
+        return Completion(text, {"likelihood": likelihood})
+
+    def fill(self, prompts, schema, max_tokens):
+        made = []
+        for prompt in prompts:
+            one, ids = self.parts[prompt]
+            self.log.append((self.name, "verify", one, ids))
+            if schema is None:
+                made.append(Completion(write_verdict(*VERDICTS[one, ids][:3]) if one == "q1" else "It is fine."))
+                continue
+            if schema is DIRECT:
+                revised = BORN if (one, ids) == ("q2", "cd") else ""
+                made.append(Completion(f'{{ "4": "{revised}" }}', {"empty": 0.25 if revised else 0.75}))
+                continue
+            *said, true, empty, correctness, reference = VERDICTS[one, ids]
+            expected = {"correctness": correctness, "reference_correctness": reference}
+            made.append(Completion(write_verdict(*said), {"true": true, "empty": empty} | expected))
+        return made
+
+
+def search(queries):
+    return [[PASSAGES[one] for one in FOUND[query]] for query in queries]
+
+
+def stage(folder, **changes):
+    """A configuration, and resources with an actor, a scripted search and an empty journal."""
+    config = Config().change(k=2, runs=str(folder), **changes)
+    return config, Resources(search, Actor(config.model), Journal(config.journal()))
