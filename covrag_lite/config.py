@@ -148,7 +148,7 @@ class Chain:
 
     systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "RAG trained", "CoV-RAG-S", "CoV-RAG")
     sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
-    keep: str = "last"  # whose answer counts: the last one's, as in the paper, or "likelier", ours
+    keep: str = "last"  # whose answer counts: the last one's, as in the paper; "likelier" and "weighed" are ours
     max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
     free_every: int = 6  # every sixth question's verdicts are also written freely, for Table 5's format rate
 

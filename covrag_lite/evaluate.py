@@ -4,16 +4,15 @@ No system is known here by its name: `systems` has an entry for each.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from covrag_lite import method, prompts
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine, load_engine
-from covrag_lite.method import Keep, Sigma, Tools
+from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs import cost
@@ -75,7 +74,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         recall=author.recall,
         likelihoods=author.likelihoods,
         sigma=choose_sigma(own.chain.sigma, verifier),
-        keep=choose_keep(own.chain.keep, verifier),
+        keep=KEEPS[own.chain.keep],
         max_rounds=own.chain.max_rounds,
         verifies_last=own.chain.keep == "weighed",
     )
@@ -91,30 +90,13 @@ def choose_sigma(rule: str, verifier: TaskModel) -> Sigma:
         return method.by_revision
     if rule != "thresholds":
         raise ValueError(f"sigma {rule!r} is not known; use 'revision' or 'thresholds'")
-    return load_fitted(verifier, "sigma.json", method.by_fitted_thresholds) or method.by_thresholds()
-
-
-def choose_keep(rule: str, verifier: TaskModel) -> Keep:
-    """Which answer counts, by the rule's name; weights are those fitted for the adapter that verifies."""
-    if rule != "weighed":
-        return KEEPS[rule]
-    weighed = load_fitted(verifier, "keep.json", method.keep_weighed)
-    if weighed is None:
-        raise FileNotFoundError(
-            f"keep 'weighed' needs weights fitted on validation questions: {verifier.model.adapter} has no keep.json"
-        )
-    return weighed
-
-
-def load_fitted(verifier: TaskModel, name: str, rule: Callable[..., Any]) -> Any:
-    """A rule with the values that were fitted for the verifier, from a file beside its adapter; None without one."""
-    path = (verifier.model.adapter or Path()) / name
-    if not path.is_file():
-        return None
-    try:
-        return rule(**json.loads(path.read_text()))
-    except (ValueError, TypeError):
-        raise ValueError(f"{path} is broken or of an earlier version; fit σ again") from None
+    adapter = verifier.model.adapter
+    if adapter and (adapter / "sigma.json").exists():
+        try:
+            return method.by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
+        except (ValueError, TypeError):
+            raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
+    return method.by_thresholds()
 
 
 def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
@@ -122,8 +104,7 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
     system = find_system(name)
     function = resolve_name(system.run) if isinstance(system.run, str) else system.run
     made = function(questions, bind(system, config, resources))
-    author = load_task_model(config.change(**system.settings), resources, system.adapter)
-    has_adapter = bool(system.adapter and author.model.adapter)
+    has_adapter = bool(system.adapter and resources.model.with_adapter(system.adapter).adapter)
     adapters = dict.fromkeys((system.adapter, system.verifier or system.adapter))
     backbone = "+".join([config.model.model, *adapters]) if has_adapter else config.model.model
     return [replace(prediction, backbone=backbone) for prediction in made]

@@ -109,31 +109,20 @@ def keep_last(rounds: Sequence[Round]) -> int:
 
 def keep_likelier(rounds: Sequence[Round]) -> int:
     """The answer that the model held for likelier given its passages; of equal ones the last. Ours."""
-    if any(one.likelihood is None for one in rounds):
-        return -1
-    best = max(range(len(rounds)), key=lambda i: (rounds[i].likelihood, i))
-    return -1 if best == len(rounds) - 1 else best
+    return keep_highest([one.likelihood for one in rounds])
 
 
-def keep_weighed(**weights: float) -> Keep:
-    """The answer with the highest weighed sum of its likelihood and its verdict's expected scores. Ours.
+def keep_weighed(rounds: Sequence[Round]) -> int:
+    """The highest sum of likelihood and three times expected correctness, a weight of results/real/plan.md. Ours."""
+    scores = [expect(one.verdict, "correctness") if one.verdict else None for one in rounds]
+    known = None not in scores and all(one.likelihood is not None for one in rounds)
+    return keep_highest([one.likelihood + 3 * score for one, score in zip(rounds, scores)]) if known else -1
 
-    The weights are fitted on validation questions; "later" is what a later answer has in advance. Where a feature is
-    not known the last answer stays.
-    """
-    later = weights.pop("later", 0.0)
 
-    def features(one: Round) -> list[float | None]:
-        return [one.likelihood if name == "likelihood" else expect(one.verdict, name) for name in weights]
-
-    def keep(rounds: Sequence[Round]) -> int:
-        if any(one.verdict is None or None in features(one) for one in rounds):
-            return -1
-        sums = [sum(w * x for w, x in zip(weights.values(), features(one))) + later * i for i, one in enumerate(rounds)]
-        best = max(range(len(rounds)), key=lambda i: (sums[i], i))
-        return -1 if best == len(rounds) - 1 else best
-
-    return keep
+def keep_highest(values: Sequence[float | None]) -> int:
+    """The place of the highest value, of equal ones the last; the last one's where a value is not known."""
+    best = -1 if None in values else max(range(len(values)), key=lambda i: (values[i], i))
+    return -1 if best == len(values) - 1 else best
 
 
 def know_none(x: Sequence[str], k: Sequence[Passages]) -> list[None]:

@@ -63,13 +63,8 @@ WRITTEN = {"closed-book": "Answer", "rewrite": "Rewritten", "guess": "Sentence",
 
 
 def build_alone(task: str, question: str) -> str:
-    """One of the tasks that see the question alone."""
+    """One of the tasks that see the question alone; "rewrite" is Start-Revise's first step."""
     return f"{ALONE[task]}{SEPARATOR}Question: {question}{SEPARATOR}{WRITTEN[task]}:"
-
-
-def build_rewrite(question: str) -> str:
-    """The rewriting step of Start-Revise (Rewrite-Retrieve-Read)."""
-    return build_alone("rewrite", question)
 
 
 def build_verify(question: str, passages: Sequence[Passage], answer: str, layout: str = "paper") -> str:

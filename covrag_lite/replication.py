@@ -51,7 +51,7 @@ def make_data(plan: Plan) -> None:
     recipe.save_samples(plan.folder / "rag.samples.jsonl.gz", answers)
     recipe.train_seeds(config, sources)
     every, chosen = recipe.make_d2(config, sources)
-    composition = synthesis.composition(chosen)
+    composition = pictures.composition(chosen)
     print(f"{len(every)} examples, {len(chosen)} after balancing\n{composition.to_string()}")
     pictures.plot_composition(composition, plan.folder / "figure3.png")
     layout = config.model.layout

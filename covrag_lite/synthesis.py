@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-import pandas as pd
-
 from covrag_lite import metrics, prompts
 from covrag_lite.config import Config
 from covrag_lite.records import CITATION, Passage, Question, Sample, Search, Verdict
@@ -27,8 +25,6 @@ SEED = 1  # of the halves, the corruption and the balancing
 UNSUPPORTED = 0.25  # share of D's answers for which no passage was found: from memory, without a citation
 BROKEN = 0.2  # share of D's questions that are also asked with broken wording
 CORRUPTED = 0.1  # share of D's right answers that are also corrupted by hand: repetitions, wrong citations
-# Where an example of D2′ comes from.
-KINDS = ("retrieved", "deeper passages", "crossed answer", "broken wording", "repetition", "wrong citation")
 
 LONGEST = 40  # words of a revised question
 TITLES = 3  # passages whose titles are tried
@@ -46,7 +42,7 @@ class Example:
     question: Question
     passages: tuple[Passage, ...]
     answer: str
-    kind: str  # where it comes from
+    kind: str  # where it comes from: "retrieved", "deeper passages", "crossed answer" …
     verdict: Verdict | None = None
 
     @property
@@ -388,19 +384,8 @@ def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
             revised[asked] = one.verdict.revised_question or revised.get(asked, asked)
     made = []
     for number, (asked, new) in enumerate(revised.items()):
-        made.append(Sample(f"rewrite-{number}", "answer", prompts.build_rewrite(asked), (new,)))
+        made.append(Sample(f"rewrite-{number}", "answer", prompts.build_alone("rewrite", asked), (new,)))
     return made
-
-
-def composition(examples: Sequence[Example]) -> pd.DataFrame:
-    """What D2′ is made of (Figure 3): examples by origin, judgment and revision."""
-    columns = ["kind", "judgment", "revision"]
-    rows = []
-    for one in examples:
-        revision = "revised" if one.verdict.revised_question else "not known" if one.lacks_revision else "not revised"
-        rows.append((one.kind, one.verdict.judgment, revision))
-    counts = pd.DataFrame(rows, columns=columns).value_counts().rename("n").reset_index()
-    return counts.sort_values(columns, ignore_index=True)
 
 
 def make_d2(

@@ -88,7 +88,9 @@ class TaskModel:
 
     def rewrite(self, x: Sequence[str]) -> list[str]:
         """Rewrite questions for a search engine, without having seen any passage."""
-        return self.write("rewrite", [prompts.build_rewrite(one) for one in x], self.settings.max_revised_tokens)
+        return self.write(
+            "rewrite", [prompts.build_alone("rewrite", one) for one in x], self.settings.max_revised_tokens
+        )
 
     def recall(self, x: Sequence[str]) -> list[str]:
         """Answer questions from memory alone."""

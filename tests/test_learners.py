@@ -293,7 +293,7 @@ def test_the_rewriter_learns_the_best_rewrite_of_each_question(source):
         ("q0", ("copper lanterns author",)),
         ("q1", ("kite author of lanterns",)),
     ]
-    assert samples[0].prompt == prompts.build_rewrite("who wrot teh copper lantern")
+    assert samples[0].prompt == prompts.build_alone("rewrite", "who wrot teh copper lantern")
 
 
 def test_a_reader_that_is_never_right_is_named(source, passages):

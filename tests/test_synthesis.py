@@ -2,6 +2,7 @@
 and revised questions that the retriever rewards."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -130,7 +131,7 @@ def test_examples_are_natural_first_and_corrupted_by_hand_in_a_minority(monkeypa
     source = Source(questions, passages, *load_searches(CONFIG, passages))
     monkeypatch.setattr(synthesis, "CORRUPTED", 0.3)
     made = synthesis.make_examples(source, questions, answer_rightly, CONFIG)
-    counts = {kind: sum(one.kind == kind for one in made) for kind in synthesis.KINDS}
+    counts = Counter(one.kind for one in made)
     assert (counts["retrieved"], counts["deeper passages"], counts["broken wording"]) == (10, 10, 2)
     assert counts["repetition"] + counts["wrong citation"] == 3
     for one in made:
@@ -161,7 +162,7 @@ def test_as_many_right_as_wrong_answers_are_kept_in_every_set_and_wording(good, 
         ("webq", "retrieved", "true"): 7,
         ("webq", "retrieved", "false"): 7,
     }
-    assert synthesis.composition(chosen).n.sum() == 74
+    assert len(chosen) == 74
 
 
 @pytest.mark.parametrize("known, revised", [(30, 10), (4, 4)])
@@ -266,3 +267,17 @@ def test_a_second_step_or_a_newer_account_is_asked_for_only_once_a_passage_has_p
     pointing = replace(old, text=f"{old.text} All was described anew in 1954.")
     assert synthesis.clean_wording(stale, [old]) == ""
     assert synthesis.clean_wording(stale, [old, pointing]) == clean
+
+
+def test_a_wrong_answer_from_deeper_passages_is_also_put_beside_those_that_hold_the_right_one():
+    passages = [
+        Passage("gold", "Book", "Book was written by Ada."),
+        *(Passage(f"x{i}", "B", "Book by Bob.") for i in range(4)),
+    ]
+    question = Question("q", "nq", "who wrote book", ("Ada",), ("gold",))
+    deeper = synthesis.Example(question, tuple(passages[1:3]), "Bob[1]", "deeper passages")
+    right = replace(deeper, answer="Ada")
+    (crossed,) = synthesis.cross([deeper, right, replace(deeper, kind="retrieved")], {question: passages}, 2)
+    assert (crossed.kind, crossed.answer, crossed.passages) == ("crossed answer", "Bob[1]", tuple(passages[:2]))
+    verdict = synthesis.judge(crossed, "who wrote the book?")
+    assert (verdict.judgment, verdict.revised_question, verdict.reference_correctness) == ("false", "", 0.95)

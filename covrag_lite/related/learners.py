@@ -40,7 +40,7 @@ COMPARED = ("related_systems", "n_questions", "entailment")  # and of the stage 
 
 def propose(questions: Sequence[str], rewriter: TaskModel) -> list[list[str]]:
     """Candidates for each question, itself first: the likeliest rewrite, samples, key terms, question and guess."""
-    asked = [prompts.build_rewrite(one) for one in questions]
+    asked = [prompts.build_alone("rewrite", one) for one in questions]
     limit = rewriter.settings.max_revised_tokens
     written = [rewriter.write("rewrite", asked, limit, number) for number in (None, *range(REWRITES))]
     guesses, terms = rewriter.guess(questions), rewriter.name_terms(questions)
@@ -83,7 +83,7 @@ def reward_samples(sources: Sequence[Source], rewriter: TaskModel, reader: TaskM
     for question, many, own in zip(questions, candidates, rewards(questions, candidates, searches, reader)):
         best = choose(many, own)
         if best:
-            samples.append(Sample(question.id, "answer", prompts.build_rewrite(question.question), (best,)))
+            samples.append(Sample(question.id, "answer", prompts.build_alone("rewrite", question.question), (best,)))
     if not samples:
         raise ValueError("no rewrite was rewarded: the reader answers none of these questions; learn from more of them")
     return samples
@@ -99,7 +99,7 @@ def train_rewriter(config: Config) -> pd.DataFrame:
     rewriter = TaskModel(config.model, model.with_adapter(""), journal)
     sources = load_sources(config.change(n_train_questions=config.related.a_fifth))
     samples = reward_samples(sources, rewriter, reader)
-    changed = sum(sample.prompt != prompts.build_rewrite(sample.target[0]) for sample in samples)
+    changed = sum(sample.prompt != prompts.build_alone("rewrite", sample.target[0]) for sample in samples)
     print(f"{len(samples)} rewarded rewrites, {changed} of them other than the question itself", flush=True)
     own = config.change(step_tokens=STEP_TOKENS, pack_tokens=STEP_TOKENS, epochs=EPOCHS)
     return recipe.train_adapter(own, REWRITER, samples)

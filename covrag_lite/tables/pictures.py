@@ -1,5 +1,6 @@
 """One visual language for all pictures: a colour a system, intervals on every value, the paper's values as diamonds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from covrag_lite.systems import palette
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from covrag_lite.synthesis import Example
 
 OTHER = "#777777"  # the colour of what has none of its own
 DARK = "#333333"  # of intervals
@@ -43,6 +46,17 @@ def plot_losses(losses: dict[str, pd.DataFrame], path: Path) -> "Figure":
     grid = sns.relplot(rows, x="step", y="loss", hue="method", col="task", **options)
     grid.set(yscale="log").set_titles("{col_name}").set_axis_labels("step", "loss a target token (mean of 10 steps)")
     return save_picture(grid.figure, path)
+
+
+def composition(examples: Sequence["Example"]) -> pd.DataFrame:
+    """What D2′ is made of (Figure 3): examples by origin, judgment and revision."""
+    columns = ["kind", "judgment", "revision"]
+    rows = []
+    for one in examples:
+        revision = "revised" if one.verdict.revised_question else "not known" if one.lacks_revision else "not revised"
+        rows.append((one.kind, one.verdict.judgment, revision))
+    counts = pd.DataFrame(rows, columns=columns).value_counts().rename("n").reset_index()
+    return counts.sort_values(columns, ignore_index=True)
 
 
 def plot_composition(composition: pd.DataFrame, path: Path) -> "Figure":

@@ -1,0 +1,92 @@
+"""The claim as paired differences: the tests behind it, pooling over seeds, and which answer counts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from covrag_lite import metrics
+from covrag_lite.method import Tools, cov_rag, keep_weighed, rag
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Passage, Question, Round
+from covrag_lite.tables import claim
+
+
+def test_flipping_signs_is_mcnemars_exact_test_for_one_training():
+    rng = np.random.default_rng(1)
+    for n, share in ((40, 0.3), (400, 0.6), (3000, 0.52)):
+        a = rng.random(n) < 0.4
+        b = np.where(rng.random(n) < 0.2, rng.random(n) < share, a)
+        expected = metrics.mcnemar(a.tolist(), b.tolist())[2]
+        assert claim.sign_flip(b.astype(float) - a) == pytest.approx(expected, rel=1e-6)
+    assert claim.sign_flip(np.zeros(5)) == 1.0
+
+
+def test_three_trainings_that_agree_are_not_three_times_the_questions():
+    differences = np.array([1.0] * 12 + [-1.0] * 4 + [0.0] * 84)
+    once = claim.sign_flip(differences)
+    assert claim.sign_flip(np.mean([differences] * 3, axis=0)) == pytest.approx(once)
+    assert claim.sign_flip(np.array([1 / 3] * 6)) == pytest.approx(2 / 2**6)
+
+
+def frame(right: dict[str, list[int]], sets: list[str]) -> pd.DataFrame:
+    """A frame of systems' outcomes on the same questions."""
+    rows = []
+    for system, values in right.items():
+        for number, (value, name) in enumerate(zip(values, sets)):
+            row = dict(system=system, dataset=name, id=f"{name}-{number}", whole=bool(value), first_whole=bool(value))
+            row |= dict(judgment="true", expected_correctness=0.9 if value else 0.2, likelihood=-0.1, words_first=True)
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def test_questions_are_paired_by_id_and_a_pooled_question_counts_once():
+    sets = ["nq"] * 4 + ["webq"] * 4
+    one = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], "CoV-RAG": [1, 1, 0, 1, 0, 0, 0, 1]}, sets)
+    two = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], "CoV-RAG": [1, 0, 0, 1, 1, 0, 0, 0]}, sets)
+    rows = claim.build_seeds({"1": one.sample(frac=1, random_state=3), "2": two}).rows
+    rows = rows[(rows["from"] == "RAG trained") & (rows.to == "CoV-RAG")].set_index(["set", "seed"])
+    assert rows.loc[("all", "1"), ["n", "difference", "gained", "lost"]].tolist() == [8, 25.0, 3, 1]
+    assert rows.loc[("nq", "1"), ["n", "difference", "gained", "lost"]].tolist() == [4, 50.0, 2, 0]
+    pooled = rows.loc[("all", "pooled")]
+    assert (pooled.n, pooled.difference, pooled.gained, pooled.lost) == (8, 18.75, 4, 1)
+    assert pooled.p == pytest.approx(claim.sign_flip(np.array([1, 0.5, 0, 0, -0.5, 0, 0, 0.5])), rel=0.05)
+
+
+def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside_an_answer():
+    made = frame({"CoV-RAG": [1, 1, 0, 0, 0]}, ["nq"] * 5)
+    (row,) = claim.judge_rows(made, "1")
+    assert (row["right"], row["majority"], row["wrong ones beside an answer trusted"]) == ("40.0", "60.0", "100.0")
+    assert row["AUROC"].startswith("1.000") and row["AUROC of the likelihood"].startswith("0.500")
+
+
+def verdict(correctness: float, revised: str = ""):
+    return parse_verdict(
+        render_verdict((0.5, correctness, 0.5, 0.5, 0.5, 0.5), "false" if revised else "true", revised)
+    )
+
+
+def test_the_weighed_answer_needs_likelihood_and_verdict_of_every_round():
+    first, last = Round("q", (), "a", verdict(0.2), -0.1), Round("r", (), "b", verdict(0.9), -1.5)
+    assert keep_weighed([first, last]) == -1  # -0.1 + 0.6 is less than -1.5 + 2.7
+    assert keep_weighed([first, Round("r", (), "b", verdict(0.5), -1.5)]) == 0
+    assert keep_weighed([first, Round("r", (), "b", None, -1.5)]) == -1
+    assert keep_weighed([Round("q", (), "a", verdict(0.9), None), last]) == -1
+
+
+def test_the_last_answer_is_verified_only_where_a_rule_asks_for_it():
+    asked = []
+
+    def verify(x, k, y):
+        asked.append(list(y))
+        return [verdict(0.1, "better?") if one == "first" else verdict(0.9) for one in y]
+
+    def answer(x, k):
+        return ["second" if passages[0].id == "better?" else "first" for passages in k]
+
+    questions = [Question("1", "nq", "what?", ("second",))]
+    tools = Tools("toy", lambda queries: [[Passage(query, "", "")] for query in queries], answer, verify)
+    assert cov_rag(questions, tools)[0].answer == "second" and asked == [["first"]]
+    weighing = Tools("toy", tools.search, answer, verify, verifies_last=True)
+    (made,) = cov_rag(questions, weighing)
+    assert asked == [["first"], ["first"], ["second"]] and made.rounds[1].verdict.correctness == 0.9
+    assert rag(questions, weighing)[0].rounds[0].verdict is None
