@@ -21,6 +21,7 @@ TABLES = {  # made from one recorded run each: build(load(run), run)
     "table6": "covrag_lite.tables.table6",
     "sigma": "covrag_lite.tables.sigma",
     "claim": "covrag_lite.tables.claim",
+    "validation": "covrag_lite.tables.validation",
     "related": "covrag_lite.related.table",
 }
 FIGURES = {  # made from several records, or from none: build(basis)
