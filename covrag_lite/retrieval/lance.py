@@ -1,6 +1,6 @@
-"""The retriever `engine`: full-text search in LanceDB, whose index is a folder and takes little memory to build.
+"""The retriever `engine`: full-text search in LanceDB, whose index is a folder or a folder of an object store.
 
-"engine" alone keeps one folder a corpus in the cache, engine:<folder> names another. The table holds each passage's
+"engine" alone keeps one folder a corpus in the cache; engine:<folder> or engine:s3://bucket/folder names another place. The table holds each passage's
 row and its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is 1.2, not 1.5, and
 lengths are kept in a byte). results/speed-engines compares it with other engines.
 """
@@ -8,6 +8,7 @@ lengths are kept in a byte). results/speed-engines compares it with other engine
 import fcntl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,16 @@ THREADS = 8  # queries in flight
 BATCH = 10_000  # passages per commit, the most that a killed build loses
 
 
+STORES = ("s3://", "gs://", "az://")  # object stores; their keys come from the environment
+
+
 class EngineError(RuntimeError):
-    """The folder holds another index; batches that were committed are kept."""
+    """The place holds another index; batches that were committed are kept."""
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Open the index, built or completed first where needed; the search returns the k passages that score highest."""
-    table = open_index(find_folder(passages, settings), passages)
+    table = open_index(find_address(passages, settings), passages)
 
     def search_one(stems: Sequence[str]) -> list[Passage]:
         return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
@@ -45,14 +49,20 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     return search
 
 
-def find_folder(passages: Sequence[Passage], settings: config.Retrieval) -> Path:
-    """Return the folder in the retriever's name, from the project's root; the corpus's own in the cache if none."""
+def find_address(passages: Sequence[Passage], settings: config.Retrieval) -> str:
+    """The place in the retriever's name, a folder's from the project's root; the corpus's own in the cache if none."""
     given = settings.retriever.partition(":")[2]
-    if "://" in given:  # an address may hold a key, which no error shows
-        raise ValueError("the engine's index is a folder of this machine: engine:<folder>")
+    if "@" in given or "?" in given:  # no error shows it either
+        raise ValueError("the engine's address must hold no key, because manifests keep it; set it in the environment")
+    if given.startswith(STORES):
+        return given
+    if "://" in given:
+        raise ValueError(
+            f"the engine's address {given!r} is not known; give engine:<folder> or engine:s3://bucket/folder"
+        )
     folder = config.resolve(given) if given else weights.CACHE / "engine" / bm25.key_of(passages)
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return str(folder)
 
 
 def find_rows(table: "Table", words: str, k: int) -> list[int]:
@@ -79,15 +89,16 @@ def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int
     return sorted(zip(scores, hits["row"].to_pylist()))
 
 
-def open_index(folder: Path, passages: Sequence[Passage]) -> "Table":
+def open_index(address: str, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
     import lancedb
     import pyarrow as pa
 
-    with open(folder / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time builds; released when a process is killed
-        base = lancedb.connect(str(folder))
-        check_corpus(base, folder, passages)
+    with nullcontext() if address.startswith(STORES) else open(Path(address) / "lock", "w") as file:
+        if file:  # one process at a time builds in a folder; released when a process is killed
+            fcntl.flock(file, fcntl.LOCK_EX)
+        base = lancedb.connect(address)
+        check_corpus(base, address, passages)
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
         table = base.create_table("passages", schema=schema, exist_ok=True)
         add_passages(table, passages)
@@ -95,8 +106,8 @@ def open_index(folder: Path, passages: Sequence[Passage]) -> "Table":
     return table
 
 
-def check_corpus(base: "DBConnection", folder: Path, passages: Sequence[Passage]) -> None:
-    """Stop where the folder holds the index of another corpus or of other stems; note ours where it holds none."""
+def check_corpus(base: "DBConnection", address: str, passages: Sequence[Passage]) -> None:
+    """Stop where the place holds the index of another corpus or of other stems; note ours where it holds none."""
     import pyarrow as pa
 
     ours = {"corpus": digest(passages), "stems": bm25.name_stems()}
@@ -109,8 +120,8 @@ def check_corpus(base: "DBConnection", folder: Path, passages: Sequence[Passage]
     for name, value in ours.items():
         if known[name] != value:
             raise EngineError(
-                f"the index in {folder} is of another corpus or of other stems ({name} {known[name]!r}, here "
-                f"{value!r}); name another folder, or delete that index"
+                f"the index in {address} is of another corpus or of other stems ({name} {known[name]!r}, here "
+                f"{value!r}); name another place, or delete that index"
             )
 
 

@@ -5,7 +5,10 @@ A GPU in bf16 and a CPU in fp32 round otherwise, so a text may part from the rec
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -18,6 +21,9 @@ from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, accuracy, failures, table4, to_markdown
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LIVE, RECORDED = "live", "recorded"
 MARKED = "background-color: #fff3c4"  # a live row
 SAME, ALIKE = "every text the same", "same outcome"
@@ -26,9 +32,17 @@ load = recorded.load_or_outcomes
 
 
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
-    """Table 2."""
+    """Table 2; a few live questions make no picture, so a sample of a recorded run has that run's."""
     frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
-    return accuracy.build("table2", frame, run, failures.facts(frame) | table4.facts(predictions))
+    table = accuracy.build("table2", frame, run, failures.facts(frame) | table4.facts(predictions))
+    larger = choose(run.config, run.root)
+    return replace(table, plot=partial(plot_record, larger)) if larger and larger.n > run.n else table
+
+
+def plot_record(run: Recorded, path: Path) -> "Figure":
+    """Draw a recorded run's accuracies."""
+    long = accuracy.accuracy_table(to_frame(load(run)), "table2")
+    return accuracy.plot_accuracy(long, accuracy.title("table2", run.config, long), path)
 
 
 def load_record(asked: Config, root: Path = ROOT) -> tuple[Recorded | None, list[Prediction]]:
