@@ -15,7 +15,7 @@ from covrag_lite.check.compare import compare_file
 from covrag_lite.check.pages import check_pages
 from covrag_lite.config import ROOT, Config
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, figure4, find_table, seeds
+from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, seeds
 
 EMBEDDED = Path("figures", "embedded")
 
@@ -51,16 +51,20 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
 
 def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tuple[Path, Table]]:
     """Every table and figure that is recorded, by its place under the root."""
-    bases = {}  # what seeds and Figure 4 are made from
+    bases, claims = {}, {}  # what seeds and Figure 4 are made from, and the pooled claim
     for run in find(root):
         basis = try_to_load(run, root, wrong, notes)
         if basis is not None:
             place = run.folder.relative_to(root) / run.table
             if run.table in ("table2", "table5"):
                 bases[place] = basis
+            if run.table == "claim":
+                claims[place] = basis
             yield place, find_table(run.table).build(basis, run)
     for folder, by_seed in seeds.gather(bases).items():
         yield folder / "seeds", seeds.build(by_seed)
+    for folder, frames in claim.gather(claims).items():
+        yield folder / "claim", claim.build_seeds(frames)
     if (root / EMBEDDED / "figure4.csv").exists():
         try:
             yield EMBEDDED / "figure4", figure4.build(figure4.gather(bases))

@@ -1,8 +1,8 @@
 """The retriever `engine`: full-text search in LanceDB, whose index is a folder or a folder of an object store.
 
-"engine" alone keeps one folder a corpus in the cache; engine:<folder> or engine:s3://bucket/folder names another place. The table holds each passage's
-row and its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is 1.2, not 1.5, and
-lengths are kept in a byte). results/speed-engines compares it with other engines.
+"engine" alone keeps one folder a corpus in the cache; engine:<folder> or engine:s3://bucket/folder names another place.
+The table holds each passage's row and its stems, as `bm25` sees them, so both find the same but for LanceDB's constants
+(k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with other engines.
 """
 
 import fcntl

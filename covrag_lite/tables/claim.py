@@ -71,6 +71,15 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     )
 
 
+def gather(bases: Mapping[Path, Sequence[Prediction]]) -> dict[Path, dict[str, pd.DataFrame]]:
+    """The frames of <folder>/seed-<n>/claim, by folder and seed."""
+    found: dict[Path, dict[str, pd.DataFrame]] = {}
+    for place, predictions in bases.items():
+        if place.name == "claim" and place.parent.name.startswith("seed-"):
+            found.setdefault(place.parent.parent, {})[place.parent.name.removeprefix("seed-")] = to_frame(predictions)
+    return found
+
+
 def _sides(frames: Mapping[str, pd.DataFrame]) -> list[list[dict]]:
     """The rows of every comparison: by seed and pooled, over all questions and by set."""
     tables = {}

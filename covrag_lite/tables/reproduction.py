@@ -13,6 +13,7 @@ from covrag_lite.runs.recorded import find_under
 KEY = (
     *("backbone", "what", "σ", "seed", "revision", "judge", "dataset", "questions", "criterion"),
     *("system", "retriever", "measure", "metric", "share", "knob", "setting"),
+    *("from", "to", "set", "layout", "kind", "answers", "rule"),
 )
 VALUES = ("n", "value", "low", "high")
 
