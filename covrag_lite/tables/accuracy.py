@@ -126,6 +126,12 @@ def with_interval(form: str, value: float, low: float, high: float) -> str:
     return form.format(value) + ("" if pd.isna(low) else f" [{form}, {form}]".format(low, high))
 
 
+def with_visible(comparison: pd.DataFrame) -> pd.DataFrame:
+    """Comparisons with the smallest difference, in points, that as many questions would show in four of five tries."""
+    rows = zip(comparison.gained, comparison.lost, comparison.n)
+    return comparison.assign(**{"smallest visible": [f"{metrics.smallest_visible(*row):.1f}" for row in rows]})
+
+
 def format_difference(value: float, low: float, high: float) -> tuple[str, str]:
     """A difference of shares in points, and its interval."""
     return f"{100 * value:+.1f}", f"[{100 * low:+.1f}, {100 * high:+.1f}]"
