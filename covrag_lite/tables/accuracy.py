@@ -29,6 +29,8 @@ NAMES = {
     "webq": "WebQ",
     "mintaka": "Mintaka",
     "triviaqa": "TriviaQA",
+    "nq_qa": "NQ, DPR's",
+    "triviaqa_qa": "TriviaQA, DPR's",
     "x_nq": "NQ, further",
     "x_webq": "WebQ, further",
     "x_mintaka": "Mintaka, further",

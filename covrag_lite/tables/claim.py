@@ -38,6 +38,11 @@ COMPARISONS = (  # the system expected to be worse first
     ("CoV-RAG-S", "CoV-RAG, likelier answer"),
 )
 FOREST = COMPARISONS[0], COMPARISONS[3], COMPARISONS[5]  # what the picture shows
+SHORT = {  # names in the picture
+    BEST: "CoV-RAG, two adapters",
+    "CoV-RAG": "CoV-RAG, the paper's rule",
+    "CoV-RAG-S": "its own first answer",
+}
 JUDGED = ("CoV-RAG, two adapters", "CoV-RAG")  # whose first answers were verified
 
 load = load_or_outcomes
@@ -50,7 +55,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
 
 def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     """The claim with every training seed that was run, and pooled where these are several."""
-    rows = pd.DataFrame([row for frame in _sides(frames) for row in frame])
+    rows = compare_systems(frames)
     whole = rows[rows.set == EVERY]
     judged = pd.DataFrame([row for seed, frame in frames.items() for row in judge_rows(frame, seed)])
     parts = {
@@ -64,8 +69,8 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         rows,
         parts,
         [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."],
-        facts_of(whole, judged),
-        partial(plot, rows),
+        facts_of(whole) | facts_of_judge(judged),
+        partial(plot, rows, ""),
         other_files={"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"},
         digits=4,
     )
@@ -80,8 +85,8 @@ def gather(bases: Mapping[Path, Sequence[Prediction]]) -> dict[Path, dict[str, p
     return found
 
 
-def _sides(frames: Mapping[str, pd.DataFrame]) -> list[list[dict]]:
-    """The rows of every comparison: by seed and pooled, over all questions and by set."""
+def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Every comparison by seed and pooled, over all questions and by set."""
     tables = {}
     for seed, frame in frames.items():
         known = frame[frame[METRIC].notna()]
@@ -94,8 +99,8 @@ def _sides(frames: Mapping[str, pd.DataFrame]) -> list[list[dict]]:
         for name in (EVERY, *sides[min(sides)].index.unique("dataset")):
             own = {seed: table if name == EVERY else table.loc[[name]] for seed, table in sides.items()}
             rows = [difference(a, b, name, seed, [table]) for seed, table in own.items()]
-            made.append(rows + ([difference(a, b, name, POOLED, list(own.values()))] if len(own) > 1 else []))
-    return made
+            made += rows + ([difference(a, b, name, POOLED, list(own.values()))] if len(own) > 1 else [])
+    return pd.DataFrame(made)
 
 
 def difference(a: str, b: str, name: str, seed: str, tables: Sequence[pd.DataFrame]) -> dict:
@@ -204,40 +209,46 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def facts_of(whole: pd.DataFrame, judged: pd.DataFrame) -> dict[str, str]:
-    """Every comparison over all questions, and the judge."""
+def facts_of(whole: pd.DataFrame) -> dict[str, str]:
+    """Every comparison over all questions."""
     made = {}
     for row, text in zip(whole.to_dict("records"), shown(whole).to_dict("records")):
         name = f"{row['from']} → {row['to']} {row['seed']}"
         made |= {name: minus(text["difference"]), f"{name} interval": minus(text["95 % interval"])}
         made |= {f"{name} p": text["p"], f"{name} visible": text["smallest visible"], f"{name} n": str(row["n"])}
         made |= {f"{name} gained": str(row["gained"]), f"{name} lost": str(row["lost"])}
+    return made
+
+
+def facts_of_judge(judged: pd.DataFrame) -> dict[str, str]:
+    """How well verdicts on first answers tell right from wrong."""
+    made = {}
     for row in judged.to_dict("records"):
         for column in list(row)[2:]:
             made[f"judge of {row['answers of']} {row['seed']} {column}"] = str(row[column])
     return made
 
 
-def plot(rows: pd.DataFrame, path: Path) -> "Figure":
+def plot(rows: pd.DataFrame, told: str, path: Path) -> "Figure":
     """A forest plot: each set's difference with its interval, pooled over seeds, and every seed over all sets."""
-    plt, _ = pictures.style()
+    plt, _ = pictures.style(0.8)
     panels = [pair for pair in FOREST if ((rows["from"] == pair[0]) & (rows.to == pair[1])).any()]
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 5.6), sharey=True, layout="constrained")
-    for place, (axis, (a, b)) in enumerate(zip(np.atleast_1d(axes), panels)):
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels), 5.6), sharey=True, layout="constrained")
+    for axis, (a, b) in zip(np.atleast_1d(axes), panels):
         own = rows[(rows["from"] == a) & (rows.to == b)]
         last = own.seed.iloc[-1]
-        by_set = own[(own.set != EVERY) & (own.seed == last)]
-        by_seed = own[(own.set == EVERY) & (own.seed != POOLED)]
-        whole = own[(own.set == EVERY) & (own.seed == last)]
-        lines = [(name_of(row.set), row, "#8a8a8a", "o") for row in by_set.itertuples()]
-        if last == POOLED:
-            lines += [(f"all sets, seed {row.seed}", row, "#5b8fd0", "s") for row in by_seed.itertuples()]
-        lines += [("all sets", row, "#1b3a5c", "D") for row in whole.itertuples()]
-        for height, (_, row, colour, mark) in enumerate(reversed(lines)):
-            axis.plot([row.low, row.high], [height, height], color=colour, lw=3 if mark == "D" else 1.6)
-            axis.plot(row.difference, height, mark, color=colour, ms=8 if mark == "D" else 6)
-        axis.axvline(0, color="#333333", lw=1)
-        axis.set_yticks(range(len(lines)), [f"{name} ({row.n:,})" for name, row, *_ in reversed(lines)])
-        axis.set_title(f"{a}\n→ {b.replace(', two adapters', ',').replace(',,', ',')}", fontsize=11)
-        axis.set_xlabel("points of accuracy" if place == 0 else "points")
+        every = own[own.set == EVERY]
+        lines = [
+            (name_of(row.set), row, "#8a8a8a", "o") for row in own[own.seed == last].itertuples() if row.set != EVERY
+        ]
+        lines += [(f"all, seed {row.seed}", row, "#5b8fd0", "s") for row in every.itertuples() if row.seed != last]
+        lines += [("all questions", row, "#1b3a5c", "D") for row in every.itertuples() if row.seed == last]
+        lines.reverse()
+        for height, (_, row, colour, mark) in enumerate(lines):
+            axis.plot([row.low, row.high], [height, height], color=colour, lw=4 if mark == "D" else 2)
+            axis.plot(row.difference, height, mark, color=colour, ms=10 if mark == "D" else 7)
+        axis.axvline(0, color=pictures.DARK, lw=1)
+        axis.set_yticks(range(len(lines)), [f"{name} ({row.n:,})" for name, row, *_ in lines])
+        axis.set(title=f"{SHORT.get(b, b)}\nminus {SHORT.get(a, a)}", xlabel="points of accuracy")
+    figure.suptitle("What the second round is worth" + (f": {told}" if told else ""))
     return pictures.save_picture(figure, path)

@@ -5,13 +5,15 @@ first or the second search, with its likelihood, its verdict's expectations and 
 "Near" are held-out questions of the sets that were trained on, "far" are multi-hop questions of kinds that were not.
 """
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
 
 from covrag_lite import metrics
 from covrag_lite.runs.recorded import Recorded
-from covrag_lite.tables import Table
+from covrag_lite.tables import Table, claim
 
 FIRST = {"rag second": "rag first", "cov second": "cov first"}  # whose second answer it is; any other: "rag first"
 KEEPS = {  # the weights of likelihood and of expected correctness, and what the second answer has in advance
@@ -51,7 +53,25 @@ def build(rows: pd.DataFrame, run: Recorded) -> Table:
         "First answers and their judge": pd.DataFrame(judged),
         "Which answer counts and when to search again: points gained over the first answer": long,
     }
-    return Table("validation", long, parts, ["p is McNemar's, exact; the regressions are scored on other folds."])
+    compared = claim.compare_systems({"1": as_systems(groups["shared", "near"])})
+    parts["The comparisons of the claim, near questions, shared layout"] = claim.shown(compared)
+    notes = ["p is McNemar's, exact; the regressions are scored on other folds."]
+    facts = claim.facts_of(compared[compared.set == claim.EVERY])
+    return Table("validation", long, parts, notes, facts, partial(claim.plot, compared, "validation questions, seed 1"))
+
+
+def as_systems(own: pd.DataFrame) -> pd.DataFrame:
+    """The answers that systems would have given, as the frame that the claim is made from."""
+    answers = {name: one.set_index("id") for name, one in own.groupby("candidate")}
+    rag, cov, weighed = answers["rag first"], answers["cov first"], KEEPS["likelihood + 3 correctness"]
+    right = {
+        "RAG trained": rag.right,
+        "CoV-RAG-S": cov.right,
+        "CoV-RAG": keep(cov, answers["cov second"], *KEEPS["last"]),
+        claim.BEST: keep(rag, answers["rag second"], *weighed),
+    }
+    frames = [rag.assign(system=name, whole=values.astype(bool)).reset_index() for name, values in right.items()]
+    return pd.concat(frames)[["system", "dataset", "id", "whole"]]
 
 
 def judge(key: tuple[str, str], own: pd.DataFrame) -> list[dict]:
