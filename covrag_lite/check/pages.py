@@ -1,6 +1,6 @@
-"""The pages whose numbers come from recorded runs: README.md, results/README.md, and the notebooks' prose.
+"""The pages whose numbers come from recorded runs: README.md, those of results/, and the notebooks' prose.
 
-Each page has one template: README.template.md beside it, or the key "template" in a notebook cell's metadata. In it
+Each page has one template: <page>.template.md beside it, or the key "template" in a notebook cell's metadata. In it
 `{folder/table | name}` stands for a fact of that run, by its folder under results/.
 """
 
@@ -12,20 +12,19 @@ from pathlib import Path
 from covrag_lite.check.compare import compare_text
 
 FACT = re.compile(r"\{([^{}|]+) \| ([^{}]+)\}")
-PAGES = ("README.md", "results/README.md")
 Facts = Mapping[str, Mapping[str, str]]  # of every run, by its folder and table
 
 
 def check_pages(root: Path, facts: Facts, write: bool) -> list[str]:
     """Every difference between the pages and their templates filled in; to write puts the latter in place."""
     wrong: list[str] = []
-    for name in PAGES:
-        page, template = root / name, (root / name).with_suffix(".template.md")
-        if template.exists():
-            filled = fill(template.read_text(), facts, name, wrong)
-            if write:
-                page.write_text(filled)
-            wrong += [f"{name}, {line}" for line in compare_text(page.read_text() if page.exists() else "", filled)]
+    for template in [*root.glob("*.template.md"), *sorted(root.glob("results/*.template.md"))]:
+        page = template.with_name(template.name.replace(".template", ""))
+        name = str(page.relative_to(root))
+        filled = fill(template.read_text(), facts, name, wrong)
+        if write:
+            page.write_text(filled)
+        wrong += [f"{name}, {line}" for line in compare_text(page.read_text() if page.exists() else "", filled)]
     for path in sorted(root.glob("notebooks/*.ipynb")):
         name = str(path.relative_to(root))
         try:

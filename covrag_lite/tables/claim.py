@@ -233,7 +233,9 @@ def plot(rows: pd.DataFrame, told: str, path: Path) -> "Figure":
     """A forest plot: each set's difference with its interval, pooled over seeds, and every seed over all sets."""
     plt, _ = pictures.style(0.8)
     panels = [pair for pair in FOREST if ((rows["from"] == pair[0]) & (rows.to == pair[1])).any()]
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels), 5.6), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4.8 * len(panels), 5.6), sharex=True, sharey=True, layout="constrained"
+    )
     for axis, (a, b) in zip(np.atleast_1d(axes), panels):
         own = rows[(rows["from"] == a) & (rows.to == b)]
         last = own.seed.iloc[-1]
