@@ -1,10 +1,7 @@
 from dataclasses import replace
 
 import pandas as pd
-import pytest
 
-from covrag_lite import evaluate
-from covrag_lite.config import Config
 from covrag_lite.method import Tools, cov_rag
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
@@ -51,32 +48,11 @@ def test_a_deep_run_cut_to_two_rounds_is_a_run_of_two_rounds(passages, questions
     assert table5.cut(LEFT, 2) == LEFT
 
 
-def test_table_5_counts_what_it_says():
-    predictions = [HELPED, HURT, LEFT, MISSED, READER]
-    table = table5.chain_table(predictions).set_index("metric")
-    # helped, left and reader are judged rightly
-    assert (table.loc["judge", "n"], table.loc["judge", "value"]) == (5, 60.0)
-    # revised or called for: helped, hurt, missed, reader; only the first was called for, revised, and then found
-    assert (table.loc["revise", "n"], table.loc["revise", "value"]) == (4, 25.0)
-    assert table.loc[["single", "multi", "delta"], "value"].tolist() == [40.0, 40.0, 0.0]
-    assert "format" not in table.index
-    (line,) = table5.chain_notes(predictions)
-    assert "2 questions called for a revision, 3 were revised, 1 of them rightly; 1 then found" in line
-
-
 def test_the_papers_shares_stand_beside_its_two_sets_alone():
     other = replace(MISSED, question=replace(MISSED.question, id="other", dataset="webq"))
     both = table5.chain_table([LEFT, other]).set_index("metric")
     assert both.loc["judge", "paper"] == 60.0
     assert table5.chain_table([LEFT]).paper.isna().all()
-
-
-def test_the_format_rate_is_of_free_verdicts_and_an_unparsed_one_judges_nothing():
-    unparsed = (replace(LEFT.rounds[0], verdict=parse_verdict("well …")),)
-    free = [replace(LEFT, system="CoV-RAG free", rounds=unparsed), replace(MISSED, system="CoV-RAG free")]
-    table = table5.chain_table([LEFT, replace(LEFT, rounds=unparsed), *free]).set_index("metric")
-    assert (table.loc["format", "n"], table.loc["format", "value"]) == (2, 50.0)
-    assert table.loc["judge", "n"] == 1
 
 
 def test_every_rule_is_measured_against_the_first_answers():
@@ -104,13 +80,6 @@ def test_the_better_verified_answer_is_kept_and_of_equals_the_later():
     assert "keep the better verified of 3" not in rules
 
 
-def test_searching_only_where_the_papers_thresholds_are_crossed_spares_searches():
-    crossed = parse_verdict(render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.5), "false", "where?"))
-    sure = prediction("sure", (False, False, crossed), (True, True, None))
-    table = table5.policies([sure, HELPED, LEFT]).set_index("rule")
-    assert table.loc["replace where the paper's thresholds are crossed", ["helped", "searches"]].tolist() == [1, 1]
-
-
 def test_table_5_can_be_made_from_what_came_of_its_rounds_without_the_data(tmp_path):
     deep = prediction("deep", *[(False, False, verdict("false", "where?"))] * 2, (True, True, None))
     ways = [HELPED, HURT, LEFT, MISSED, READER, deep]
@@ -123,52 +92,3 @@ def test_table_5_can_be_made_from_what_came_of_its_rounds_without_the_data(tmp_p
         unnamed = [one.drop(columns="backbone", errors="ignore") for one in (table(told), table(made))]
         pd.testing.assert_frame_equal(*unnamed)
     assert table5.chain_notes(told) == table5.chain_notes(made)
-
-
-@pytest.fixture
-def asked(tmp_path, passages, questions, scripted):
-    """Runs a system on a model that notes which adapter and which decoding every prompt came with."""
-    seen = []
-
-    class Noting(type(scripted)):
-        def with_adapter(self, name):
-            view = Noting(self.settings)
-            view.adapter, view.fingerprint = tmp_path / name if name else None, f"scripted+{name}"
-            return view
-
-        def note(self, stage, prompts, decoding=""):
-            adapter = self.adapter.name if self.adapter else ""
-            seen.extend((stage, adapter, decoding) for _ in prompts)
-
-        def complete(self, prompts, max_tokens, sample=None):
-            self.note("rewrite" if "Rewritten:" in prompts[0] else "answer", prompts)
-            return super().complete(prompts, max_tokens, sample)
-
-        def fill(self, prompts, schema, max_tokens):
-            self.note("verify", prompts, "forced" if schema else "free")
-            return super().fill(prompts, schema, max_tokens)
-
-    config = Config().change(k=2, runs=str(tmp_path))
-    resources = evaluate.load_resources(config, passages, Noting())
-
-    def run(system):
-        seen.clear()
-        made = evaluate.run_system(system, config, resources, questions[:3])
-        return made, list(seen)
-
-    return run
-
-
-def test_start_revise_trained_rewrites_with_its_own_adapter_and_answers_with_the_chains(asked):
-    made, seen = asked("Start-Revise trained")
-    assert {(stage, adapter) for stage, adapter, _ in seen} == {("rewrite", "rewrite"), ("answer", "cov")}
-    assert {p.backbone for p in made} == {"smollm2-135m+cov"}
-
-
-def test_free_verdicts_are_free_for_their_system_alone(asked):
-    free, seen = asked("CoV-RAG free")
-    assert {decoding for stage, _, decoding in seen if stage == "verify"} == {"free"}
-    assert not any(p.revised for p in free)
-    made, seen = asked("CoV-RAG")
-    assert {decoding for stage, _, decoding in seen if stage == "verify"} == {"forced"}
-    assert any(p.revised for p in made)

@@ -63,23 +63,6 @@ def test_the_page_counts_as_the_tables_do(predictions):
     assert verifier.judge_table(frame).doubted[0] == f"{row['wrongly doubted']} of 3"
 
 
-def test_what_cannot_be_scored_is_of_no_kind(predictions):
-    unscored = [replace(p, question=replace(p.question, answers=("---",))) for p in predictions]
-    ways = browse.describe(unscored, to_frame(unscored), "toy")["ways"]
-    assert not any(way["outcomes"] for way in ways)
-    assert {one["right"] for way in ways for one in way["rounds"]} == {None}
-
-
-def test_a_way_holds_every_step_of_the_question(predictions):
-    way = browse.describe(predictions, to_frame(predictions), "toy")["ways"][0]
-    first, last = way["rounds"]
-    assert (first["query"], first["answer"], first["right"]) == ("where", WRONG, "wrong")
-    assert (first["passages"], first["holds"]) == (["p1", "p2"], [0])
-    assert (first["verdict"]["judgment"], first["verdict"]["revised"]) == ("false", "again")
-    assert first["verdict"]["scores"] == [0.5] * 6
-    assert (last["answer"], last["right"], "verdict" in last) == (RIGHT, "right", False)
-
-
 def test_no_text_can_become_markup():
     passage = Passage(HOSTILE, HOSTILE, HOSTILE)
     verdict = parse_verdict(render_verdict([0.5] * 6, "false", HOSTILE))

@@ -31,13 +31,6 @@ def test_no_question_is_judged_by_weights_that_were_fitted_on_it():
     assert leaky.mean() > 0.9 and honest.mean() < 0.7
 
 
-def test_two_scores_that_know_different_things_judge_better_than_either():
-    rows = make_rows(3000, 3, 1.5)
-    both = (fitted_judgments(rows) == rows.right).mean()
-    for name in SCORES:
-        assert both > (fitted_judgments(rows, [name]) == rows.right).mean() + 0.02
-
-
 def test_an_answer_without_scores_is_not_judged():
     rows = make_rows(100, 4, 1.0)
     rows.loc[3, "likelihood"] = np.nan

@@ -90,16 +90,6 @@ def test_only_the_default_parameters_write_to_figures_embedded():
     assert from_notebook({"n_questions": 4, "name": "mine"}).folder().name == "mine"
 
 
-def test_a_runs_journal_lies_in_its_own_folder(tmp_path):
-    assert Config().change(runs=str(tmp_path), name="mine").journal() == tmp_path / "mine" / "journal.jsonl"
-    assert Config().journal() == ROOT / "runs" / "embedded" / "journal.jsonl"
-
-
-def test_what_is_not_the_default_is_printed():
-    assert str(from_notebook({"n_questions": 4})).startswith("n_questions = 4   (default 2)\n")
-    assert "n_questions" not in str(Config())
-
-
 def test_parameters_of_earlier_versions_are_read():
     shares = {"misspelt": 0.2, "cut_off": 0.07, "stale": 0}
     old = {"n_questions": 3, "gone_since": 1, "n_test": 8, "n_train": 20, "n_validation": 9, "hub_id": "", **shares}

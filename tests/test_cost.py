@@ -11,8 +11,6 @@ from covrag_lite.prompts import SCHEMA
 from covrag_lite.runs import cost
 from covrag_lite.runs.journal import Journal
 
-FOUR = config.Config().change(systems=("CoV-RAG",))  # two answers, and a verdict that takes as long as two
-
 
 class Counting(ScriptedModel):
     """Counts a hundred tokens read and ten written for every answer."""
@@ -25,12 +23,6 @@ class Counting(ScriptedModel):
 @pytest.fixture
 def journal(tmp_path):
     return Journal(tmp_path / "journal.jsonl")
-
-
-def test_before_a_run_its_tokens_are_told_for_the_questions_that_are_left(journal):
-    said = cost.estimate(FOUR, ["a", "b", "c"], Counting(), journal)
-    assert said.startswith("3 of 3 questions to do: at most ")
-    assert "1,200 tokens read and 120 written; " in said  # four answers' worth each
 
 
 def test_after_a_run_what_it_used_is_told():

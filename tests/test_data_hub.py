@@ -15,10 +15,7 @@ from covrag_lite import data
 from covrag_lite.config import Config, from_notebook
 from covrag_lite.data import hub
 from covrag_lite.metrics import normalise
-from covrag_lite.retrieval import load_retriever
 from covrag_lite.sources import load_sources
-
-HASH = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(autouse=True)
@@ -147,18 +144,6 @@ def test_cited_answers_are_to_learn_from_only_and_find_their_own_references(publ
     assert counted in capsys.readouterr().out
 
 
-def test_a_test_question_among_the_training_questions_is_counted_and_refused(tmp_path, own_set):
-    write_jsonl(tmp_path / "set/train.jsonl", ask("lake", 20, answers=["north"]))
-    write_jsonl(tmp_path / "set/validation.jsonl", ask("pond", 2, answers=["north"]))
-    test = [*ask("river", 9, answers=["south"]), {"question": "where is LAKE 7", "answers": ["north"]}]
-    write_jsonl(tmp_path / "set/test.jsonl", test)
-    config = own_set(tmp_path / "set", sample=1)  # the whole split is looked at, not the sample alone
-    train = data.load_questions(config.change(split="train"))
-    sentence = "1 test questions are training questions too.*'set-test-9' is 'set-train-7'; take them out"
-    with pytest.raises(ValueError, match=sentence):
-        data.check_disjoint(train, config)
-
-
 def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
     write_jsonl(tmp_path / "set/test.jsonl", ask("river", 500, answers=["south"]))
     every = data.load_questions(own_set(tmp_path / "set", sample=0))
@@ -169,17 +154,6 @@ def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
     assert len(data.load_questions(own_set(tmp_path / "set", sample=501))) == 500
     with pytest.raises(ValueError, match="sample is -1 and must not be negative"):
         data.load_questions(own_set(tmp_path / "set", sample=-1))
-
-
-def test_a_nested_column_gives_all_its_texts():
-    row = {"answer": {"value": "Paris", "aliases": ["City of Light", None]}, "year": 1893, "none": None}
-    assert [hub.pick(row, path) for path in ("answer.value", "answer.aliases", "year", "none", "none.value")] == [
-        ["Paris"],
-        ["City of Light"],
-        ["1893"],
-        [],
-        [],
-    ]
 
 
 def test_gold_that_normalises_to_nothing_is_counted_in_one_warning(tmp_path, own_set):
@@ -201,16 +175,6 @@ def test_a_card_tells_source_size_hash_and_defects(public):
     assert data.describe(public.change(split="validation")).loc["questions"].tolist() == [3, 2, 3, 2]
 
 
-def test_a_card_of_any_data_counts_what_is_wrong_in_the_rows(tmp_path):
-    assert set(data.describe(Config()).loc["questions"]) == {150}
-    rows = [*ask("river", 2, answers=["south"]), *ask("River", 1, answers=["..."])]
-    write_jsonl(tmp_path / "nq.jsonl", [{"id": i, **row} for i, row in enumerate(rows)])
-    with pytest.warns(UserWarning, match="normalise to nothing"):
-        card = data.describe(Config().change(data=str(tmp_path), datasets=("nq",))).nq
-    assert card["questions"] == 3 and card["gold that normalises to nothing"] == 1
-    assert card["questions that stand twice"] == 1 and card["source"].endswith("nq.jsonl")
-
-
 def corpus_of(*names, **changes):
     return Config().change(data="hub", corpus=",".join(map(str, names)), **changes)
 
@@ -227,20 +191,6 @@ def test_a_corpus_comes_from_jsonl_parquet_or_the_hub_and_several_are_joined(tmp
     made = data.load_passages(corpus_of(plain, packed, f" {table}", f"hub:{tmp_path / 'wiki'}"))
     assert [p.id[0] for p in made] == [*"ppppqqqqrrrrssss"]
     assert {p.text for p in made} == {row["text"] for row in PASSAGES} and made[0].title == "T0"
-
-
-def test_only_so_many_passages_are_streamed_and_a_title_may_be_missing(tmp_path, monkeypatch):
-    write_jsonl(tmp_path / "wiki/train.jsonl", [{"id": i, "text": f"text {i}"} for i in range(4)])
-    monkeypatch.setattr(hub, "MOST_PASSAGES", 3)
-    made = data.load_passages(corpus_of(f"hub:{tmp_path / 'wiki'}"))
-    assert made == [data.Passage(str(i), "", f"text {i}") for i in range(3)]
-
-
-def test_a_corpus_may_stand_in_for_a_folders_own(tmp_path):
-    write_jsonl(tmp_path / "corpus.jsonl", PASSAGES)
-    other = write_jsonl(tmp_path / "other.jsonl", PASSAGES[:2])
-    folder = Config().change(data=str(tmp_path))
-    assert len(data.load_passages(folder)) == 4 and len(data.load_passages(folder.change(corpus=str(other)))) == 2
 
 
 @pytest.mark.parametrize(
@@ -267,12 +217,6 @@ def test_a_corpus_that_is_not_there_is_named(tmp_path):
     ):
         with pytest.raises(error, match=sentence):
             data.load_passages(config)
-
-
-def test_a_corpus_of_one_line_has_fewer_passages_than_are_asked_for(tmp_path):
-    one = data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", PASSAGES[:1])))
-    with pytest.raises(ValueError, match="has 1 passages, fewer than the k = 5 asked for; lower k"):
-        load_retriever(Config().retrieval, one)
 
 
 def answering(monkeypatch, error):

@@ -270,15 +270,6 @@ def test_a_server_without_schemas_is_asked_in_plain_text(server):
     assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
 
 
-def test_a_request_that_is_bad_anyway_leaves_schemas_on(server):
-    server.script = ["no_schema", "locked", "good"]
-    endpoint = connect()
-    with pytest.raises(EndpointError):
-        verify(endpoint, "is it?")
-    verify(endpoint, "is it?")
-    assert "response_format" in server.asked[-1][1]
-
-
 def test_tokens_are_counted_for_the_bill(server):
     endpoint = connect()
     ask(endpoint, "a", "b", "c")

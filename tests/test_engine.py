@@ -45,32 +45,10 @@ def test_of_equal_scores_the_first_passages_stand_first_however_many_there_are(s
     assert ids(search(["otter", "kite", "zebra", "the", ""])) == [["p1", "p2", "p3"], first, first, first, first]
 
 
-def test_more_hits_are_asked_for_while_the_last_equals_the_kth(monkeypatch):
-    every = [(-2.0, 999), *((-1.0, row) for row in range(900))]
-    asked = []
-
-    def ask(table, words, depth):
-        asked.append(depth)
-        return sorted(every[-depth:])  # of equal scores the last
-
-    monkeypatch.setattr(lance, "query_table", ask)
-    assert lance.find_rows(None, "otter", 3) == [999, 0, 1]
-    assert asked == [64, 512, 4096]
-
-
 def test_a_question_is_words_and_never_a_command(settings, passages):
     search = load_retriever(settings, passages)
     plain = search(["kite fair"])
     assert search(['kite AND NOT "fair']) != [] and search(["(kite) *fair* ^2 ~1 OR words:"])[0][0] == plain[0][0]
-
-
-def test_the_index_is_built_once_for_each_corpus(settings, passages, monkeypatch):
-    first = load_retriever(settings, passages)(["kite"])
-    folders = list((weights.CACHE / "engine").iterdir())
-    monkeypatch.setattr(lance.bm25, "tokenise", lambda texts: [["kite"]])  # nothing but the query is read again
-    assert load_retriever(settings, passages)(["kite"]) == first
-    assert list((weights.CACHE / "engine").iterdir()) == folders and len(folders) == 1
-    monkeypatch.undo()
 
 
 def test_a_killed_build_goes_on_and_ends_as_an_unbroken_one(settings, tmp_path, monkeypatch):

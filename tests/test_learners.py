@@ -59,16 +59,6 @@ def test_features_say_what_is_shared(tiny_encoder):
     assert pair.asked == "who wrote the coper lanterns Edith Marrow"
 
 
-def test_a_head_finds_the_feature_that_tells(tiny_encoder):
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(400, len(FEATURES))).astype(np.float32)
-    truth = 3 * features[:, 2] - features[:, 4] > 0.5
-    head = heads.fit(features, truth)
-    score = features @ np.array([head[name] for name in FEATURES]) + head["bias"]
-    assert ((score > 0) == truth).mean() > 0.97
-    assert max(FEATURES, key=lambda name: abs(head[name])) == FEATURES[2]
-
-
 def test_thresholds_decide_as_much_as_they_may():
     best = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
     found = [False, False, False, True, False, True, True, True]
@@ -150,14 +140,6 @@ def test_the_shipped_heads_are_those_of_the_embedded_data():
         assert about["validation"][0]["AUROC"] > 0.85
 
 
-@pytest.mark.parametrize(
-    "parameters, sentence", [({"tune": "half"}, "tune 'half' is not known"), ({}, "learner 'luck'")]
-)
-def test_unknown_names_are_named(config, parameters, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        learners.train(config.change(**parameters), "evaluator" if parameters else "luck")
-
-
 def build_classifier(folder, encoder, labels):
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -204,35 +186,6 @@ def test_the_whole_encoder_can_be_tuned_and_rare_pairs_weigh_as_much_as_frequent
     heads.tune(own, [(pair, i % 10 == 0) for i in range(160)], tmp_path / "rare", premise_first=False)
     (score,) = relevance.load_rate(tmp_path / "rare", False)([pair])
     assert score == pytest.approx(0.5, abs=0.15)  # nothing tells them apart
-
-
-def test_a_tuned_encoder_is_validated_and_fits_thresholds_like_a_head(config):
-    report = learners.train(config.change(tune="whole", device="cpu"), "evaluator")
-    folder = Path(config.training.adapters_out) / "evaluator"
-    about = relevance.read_about(folder)
-    assert (about["tune"], "head" in about, len(about["thresholds"])) == ("whole", False, 2)
-    assert report.score.iloc[0] == "evaluator"
-
-
-def test_a_classifier_scores_equal_pairs_once_and_a_pair_alike_in_any_batch(tiny_encoder, tmp_path, monkeypatch):
-    from transformers import BertForSequenceClassification
-
-    build_classifier(tmp_path / "whole", tiny_encoder, ["relevant"])
-    read, forward = [], BertForSequenceClassification.forward
-
-    def counted(self, input_ids, **rest):
-        read.append(len(input_ids))
-        return forward(self, input_ids, **rest)
-
-    monkeypatch.setattr(BertForSequenceClassification, "forward", counted)
-    monkeypatch.setattr(relevance, "BATCH", 2)
-    rate = relevance.load_classifier(tmp_path / "whole", False)
-    some = [Pair("who?", Passage("p", "", "a" * n)) for n in (9, 3, 3, 5, 9)]
-    scores = rate(some)
-    assert read == [2, 1]  # three different pairs, two a batch
-    assert scores[0] == scores[4] and scores[1] == scores[2] != scores[3]
-    assert scores[3] == pytest.approx(rate([some[3]])[0], abs=1e-6)
-    assert len(rate([])) == 0
 
 
 class Writer:

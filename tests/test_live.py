@@ -27,14 +27,6 @@ def change(prediction, number, **changes):
     return replace(prediction, rounds=tuple(rounds))
 
 
-def test_the_same_texts_are_the_recorded_ones(run, known):
-    table = table2.compare_texts(known[:5], known)
-    said = table2.tell_texts(table, run.manifest, run)
-    assert table[table2.SAME].sum() == table.questions.sum() == table[table2.ALIKE].sum() == 5
-    assert said.startswith("5 of 5 live predictions are the recorded ones, every text of them; 5 end alike")
-    assert said.endswith("Live on a CPU, recorded on a CPU.")
-
-
 def test_another_text_is_counted_and_its_outcome_beside_it(run, known):
     right = next(p for p in known if p.rounds[-1].answer == p.question.answers[0])
     longer = change(right, -1, answer=f"{right.answer}, surely")
@@ -75,10 +67,3 @@ def test_without_a_record_the_live_rows_stand_alone(known, run, tmp_path):
     assert texts.empty and "none of the live questions is recorded" in said
     assert table2.save_live(tmp_path / "deep" / "live.md", table, texts, said) == said
     assert "| CoV-RAG   | live" in (tmp_path / "deep" / "live.md").read_text()
-
-
-def test_the_record_of_a_configuration_is_loaded_and_told(project, run, capsys):
-    found, predictions = table2.load_record(run.config, project)
-    assert found.folder == run.folder and len(predictions) == 3 * run.n
-    assert capsys.readouterr().out.startswith("results/toy: ")
-    assert table2.load_record(run.config.change(record="none"), project)[1] == []

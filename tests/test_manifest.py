@@ -11,22 +11,3 @@ def test_a_manifest_names_code_data_and_machine(questions, passages, scripted, t
     assert made["parameters"]["seed"] == 1
     save_manifest(tmp_path / "manifest.json", made)
     assert json.loads((tmp_path / "manifest.json").read_text())["model_sha256"] == "scripted"
-
-
-def test_the_hash_of_the_data_tells_other_data(questions, passages, scripted):
-    one, other = (
-        build_manifest(Config(), scripted, 1, questions=rows)["data"] for rows in (questions, questions[::-1])
-    )
-    assert one["questions"]["sha256"] != other["questions"]["sha256"]
-
-
-def test_a_manifest_hashes_the_adapters_of_its_systems_alone(scripted):
-    class Trained(type(scripted)):
-        def with_adapter(self, name):
-            view = Trained(self.settings)
-            view.adapter, view.fingerprint = name, f"scripted+hash of {name}"
-            return view
-
-    config = Config().change(systems=("RAG", "Start-Revise trained"))
-    made = build_manifest(config, Trained(), 1)
-    assert made["adapters"] == {"cov": "hash of cov", "rewrite": "hash of rewrite"}

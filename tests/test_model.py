@@ -12,8 +12,7 @@ import torch
 import transformers
 
 from covrag_lite import config, prompts
-from covrag_lite.engine import forced, interface, network, slots
-from covrag_lite.engine.decoding import Dice, greedily
+from covrag_lite.engine import forced, interface, slots
 from covrag_lite.engine.forced import VerdictWriter
 from covrag_lite.engine.interface import Completion, load_engine
 
@@ -143,25 +142,6 @@ def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monke
     assert not list(coming)
 
 
-@pytest.mark.parametrize(
-    "text, ends", {'"': True, '?"': True, ' "': True, '""': False, '\\"': False, "?": False}.items()
-)
-def test_which_tokens_end_a_string(text, ends):
-    assert network.ends_string(text) == ends
-
-
-def test_expected_scores_are_means_over_what_is_allowed():
-    score, judgment, text = SLOTS[:3], SLOTS[-2], SLOTS[-1]
-    tenths = [0.0] * 9 + [1.0]
-    halves = [0.5] + [0.0] * 8 + [0.5]
-    made = slots.probabilities_of(
-        [*score, judgment, text], [[0.75, 0.25], tenths, halves, [0.5, 0.25, 0.25], [0.9, 0.1]]
-    )
-    assert made == {"reference_correctness": 0.25 + 0.75 * (0.9 + 0.045), "true": 0.5, "empty": 0.1}
-    certain = slots.probabilities_of(score, [[0.25, 0.75], [], []])  # of a 1 no decimals are asked
-    assert certain == {"reference_correctness": 0.75}
-
-
 def likest(paths, path):
     """Of all verdicts in the order they came, the one that begins most like `path`; of several the most frequent."""
 
@@ -227,32 +207,6 @@ def test_no_verdict_depends_on_how_far_the_first_pass_looks(tiny_folder, monkeyp
     assert written[0] == written[1] == written[2]
     revised = [json.loads(text)["4"] for text in written[0]]
     assert 0 < revised.count("") < 24
-
-
-def test_the_pieces_of_the_schema_are_tokenised_once(tiny_folder, monkeypatch):
-    engine, asked = tiny(tiny_folder), []
-    tokenise = engine.loaded.continue_ids
-    monkeypatch.setattr(engine.loaded, "continue_ids", lambda text: asked.append(text) or tokenise(text))
-    fill(engine, PROMPTS)
-    assert asked and len(asked) == len(set(asked))
-
-
-def test_a_draw_depends_on_prompt_and_number_and_on_no_other_row_and_follows_the_probabilities():
-    logits = torch.zeros(3, 40)
-    first = Dice(["a", "b", "a"], 1)(range(3), logits)[1]
-    assert torch.equal(first, Dice(["a", "b", "a"], 1)(range(3), logits)[1])  # again the same
-    assert first[0] == first[2]  # the same prompt
-    assert Dice(["a", "b"], 1)([1], logits[:1])[1][0] == first[1]
-    many = torch.cat([Dice(["a"], number)([0], logits[:1])[1] for number in range(50)])
-    assert len(many.unique()) > 20  # another number, another draw
-    logits = torch.tensor([[0.0, 2.0, 1.0, -50.0]])
-    dice = Dice(["a"], 0)
-    drawn = torch.cat([dice([0], logits)[1] for _ in range(3000)])
-    shares = torch.bincount(drawn, minlength=4) / len(drawn)
-    torch.testing.assert_close(shares, logits.softmax(1)[0], atol=0.04, rtol=0)
-    picked, token = dice([0], logits)
-    assert picked[0] == logits[0, token[0]]
-    assert greedily([0], logits)[1].tolist() == [1]
 
 
 def test_samples_are_the_same_again_and_otherwise_for_another_number(tiny_folder):

@@ -9,7 +9,7 @@ import transformers
 from peft import LoraConfig, get_peft_model
 
 from covrag_lite import config
-from covrag_lite.engine import decoding, elementwise, local, prefill, prepare
+from covrag_lite.engine import decoding, local, prefill, prepare
 from covrag_lite.engine import varlen_attention as attending
 from covrag_lite.engine import varlen_prefill as packed
 from covrag_lite.engine.interface import load_engine
@@ -115,26 +115,6 @@ def test_a_kernel_that_aligns_texts_otherwise_is_refused(monkeypatch):
         attending.check_kernel(torch.device("cpu"), torch.float32)
 
 
-@pytest.mark.parametrize("function", [elementwise.normed, elementwise.summed, elementwise.both_rotated])
-def test_a_function_is_compiled_once_for_all_numbers_of_tokens(function):
-    from torch._dynamo.testing import CompileCounter
-
-    torch._dynamo.reset()
-    counter = CompileCounter()
-    compiled = elementwise.compile_for_any_number(function, backend=counter)
-    for tokens in (24, 7, 300, 2):
-        x, more = torch.randn(tokens, 32), torch.randn(tokens, 32)
-        turned = torch.randn(tokens, 4, 8), torch.randn(tokens, 2, 8)
-        given = {
-            "normed": (x, torch.ones(32), 1e-6),
-            "summed": (x, more, torch.ones(32), 1e-6),
-            "both_rotated": (*turned, torch.randn(tokens, 1, 8), torch.randn(tokens, 1, 8)),
-        }[function.__name__]
-        with torch.inference_mode():
-            torch.testing.assert_close(compiled(*given), function(*given))
-    assert counter.frame_count == 1
-
-
 @pytest.fixture(scope="module")
 def model(tiny_folder):
     return load_engine(config.Model(model=str(tiny_folder), max_revised_tokens=12, device="cpu"), "eager")
@@ -233,19 +213,6 @@ def test_the_last_layer_computes_the_tokens_that_are_asked_for(places):
     reader.is_checked = True
     reader.read(IDS, torch.zeros(len(IDS), 0, dtype=torch.long), cache, places, [1, 2])
     assert computed == [2 + sum(map(len, IDS)), sum(min(len(row), -places[0]) for row in IDS)]
-
-
-def test_a_batch_that_does_not_fit_is_halved_and_goes_on_packed(model, reader, monkeypatch):
-    real = packed.lay_out
-
-    def full(ids, *others):
-        if len(ids) > 4:
-            raise RuntimeError("CUDA out of memory")
-        return real(ids, *others)
-
-    monkeypatch.setattr(packed, "lay_out", full)
-    assert len(model.complete(PROMPTS, 3)) == len(PROMPTS)
-    assert not reader.failure
 
 
 def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding(tiny_folder):

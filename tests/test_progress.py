@@ -37,15 +37,6 @@ def test_the_line_ends_with_where_things_stand(log):
     assert re.fullmatch(r"train: 4 steps in \d+ s, loss 3\n", log())
 
 
-def test_nothing_to_do_is_not_worth_a_line(log, monkeypatch):
-    assert list(track([], "answer", "batch", total=0)) == []
-    assert log() == ""
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    assert list(track([], "train", "step", total=5, done=5)) == []
-    assert terminal.getvalue() == ""
-
-
 def test_no_line_pretends_that_a_loop_ended(log):
     def failing():
         yield 1

@@ -60,13 +60,6 @@ def test_every_question_is_answered_by_the_seed_model_that_has_not_learnt_from_i
     assert {one.question.id for one in whole if one.kind == "retrieved"} == every
 
 
-def test_d2_has_as_many_right_as_wrong_verdicts_and_its_share_of_the_questions(source, seeds):
-    for share, n in ((1.0, 20), (0.5, 10)):
-        _, chosen = recipe.make_d2(CONFIG.change(verify_share=share), [source])
-        counts = synthesis.composition(chosen).groupby("judgment").n.sum()
-        assert counts.to_dict() == {"true": n // 2, "false": n // 2}
-
-
 def test_a_seed_model_that_is_never_right_is_named_as_what_is_missing(source, seeds):
     wrong = [question for question in source.questions if question.answers == ("Agnes",)]
     hopeless = Source(wrong, source.passages, source.search, source.deep)

@@ -54,9 +54,3 @@ def test_whatever_text_a_prediction_holds_is_escaped(prediction, place):
     text = as_html(PLACES[place](prediction, "<img src='x' onerror=alert(1)> & co"))
     assert "<img" not in text
     assert "&lt;img src=&#x27;x&#x27; onerror=alert(1)&gt; &amp; co" in text
-
-
-def test_the_last_answer_is_the_answer(prediction):
-    assert prediction.answer == "Nobody [2]"
-    assert prediction.revised
-    assert not replace(prediction, rounds=prediction.rounds[:1]).revised

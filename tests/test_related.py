@@ -109,10 +109,6 @@ def test_a_meter_counts_tokens_where_the_model_has_a_tokenizer(tiny_folder, conf
     assert row.seconds == float(f"{row.seconds:.4g}") > 0  # four digits, as they are recorded
 
 
-def test_the_wider_search_is_deeper(config, passages):
-    assert len(tools.load_wider(config, passages)(["Edith Marrow novel"])[0]) == 6  # three times k
-
-
 @pytest.fixture
 def frame(config, resources, questions, heads):
     predictions, costs = tools.run(config, resources, questions)

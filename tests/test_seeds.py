@@ -42,16 +42,6 @@ def row_of(table, what, seed):
     return row
 
 
-def test_each_seed_is_compared_by_itself_and_their_mean_question_by_question(two):
-    table = seeds.comparisons(two)
-    row = row_of(table, "RAG trained → CoV-RAG", "1")
-    assert (row["n"], row["value"], row["gained"], row["lost"]) == (4, 25.0, 1, 0)
-    assert row_of(table, "CoV-RAG-S → CoV-RAG", "2")["value"] == 0
-    mean = row_of(table, "CoV-RAG-S → CoV-RAG", seeds.MEAN)
-    assert (mean["n"], mean["value"]) == (4, 12.5)
-    assert mean["low"] <= 12.5 <= mean["high"]
-
-
 def test_questions_that_one_seed_lacks_are_left_out_of_the_mean_alone(two):
     short = [p for p in two.table2["2"] if p.question.id != "q1"]
     table = seeds.comparisons(seeds.Seeds({**two.table2, "2": short}, {}))
@@ -101,10 +91,3 @@ def test_prose_can_tell_every_number_of_the_seeds(two):
     assert (told["CoV-RAG seed 1"], told["CoV-RAG mean"], told["CoV-RAG-S spread"]) == ("50.0", "50.0", "25.0")
     assert told["answer right RAG trained → CoV-RAG mean points"] == "+25.0"
     assert (told["judge nq 1 caught"], told["judge nq 1 judge"][:4]) == ("0 of 2", "50.0")
-
-
-def test_the_table_is_written_with_a_row_a_seed(two, tmp_path):
-    text = seeds.build(two).save(tmp_path)
-    assert text == (tmp_path / "seeds.md").read_text()
-    assert text.count("answer right: RAG trained → CoV-RAG ") == 3
-    assert (tmp_path / "seeds.csv").read_text().count("\n") == len(seeds.comparisons(two)) + 1

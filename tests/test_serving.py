@@ -218,23 +218,6 @@ def test_a_step_copies_nothing_of_the_cache_that_is_there():
         assert all(torch.equal(*pair) for pair in zip(*step(width, 2)))
 
 
-def test_rows_that_leave_the_batch_leave_the_others_their_room():
-    layer = prefill.Roomy()
-    keys, values = torch.randn(2, 4, 2, 5, 3).unbind(0)  # each (rows, heads, tokens, size)
-    layer.update(keys, values)
-    before = layer.room
-    layer.batch_select_indices(torch.tensor([0, 2]))
-    assert torch.equal(layer.keys, keys[[0, 2]]) and torch.equal(layer.values, values[[0, 2]])
-    room = layer.room[0]
-    layer.update(keys[[0, 2], :, :1], values[[0, 2], :, :1])
-    assert layer.room[0] is room and room.shape[-2] == 5 + prefill.ROOM  # nothing is moved for the next token
-    assert torch.equal(layer.keys, torch.cat([keys[[0, 2]], keys[[0, 2], :, :1]], -2))
-    assert torch.equal(before[0][..., :5, :], keys)  # a snapshot from before stays good
-    layer.room = ()
-    layer.batch_select_indices(torch.tensor([1]))  # without room, as transformers does it
-    assert len(layer.keys) == 1
-
-
 @pytest.mark.parametrize("kind", ["none", "hidden", "added"])
 def test_one_tokens_attention_shares_keys_among_the_heads_of_a_group(kind):
     rng = torch.Generator().manual_seed(0)
@@ -248,20 +231,3 @@ def test_one_tokens_attention_shares_keys_among_the_heads_of_a_group(kind):
     expected = attention(query, keys, values, masks[kind], scale=0.4).transpose(1, 2)
     made, _ = prefill.attend(None, query, key, value, masks[kind], 0.4)
     torch.testing.assert_close(made, expected)
-
-
-def test_planned_prompts_are_tokenised_once_and_give_lists_of_their_own(tiny_folder, monkeypatch):
-    engine = tiny(tiny_folder)
-    loaded = engine.loaded
-    expected = loaded.encode(PROMPTS, 1)
-    engine.batches(PROMPTS, 4)
-    with monkeypatch.context() as patch:
-        patch.setattr(loaded, "tokenise", None)
-        first, second = engine.with_adapter("").loaded.encode([PROMPTS[1], PROMPTS[1]], 1)
-        assert first == second == expected[1]
-        first.append(0)
-        assert second == loaded.encode(PROMPTS, 1)[1] == expected[1]
-    engine.batches(["another"], 4)
-    assert list(loaded.planned) == ["another"]  # of the last plan alone
-    first, second = loaded.encode(["never planned"] * 2, 1)
-    assert first == second and first is not second

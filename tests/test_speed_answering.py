@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from benchmarks import continuous, inference, vllm_peer
-from benchmarks.rows import LATE, Rows
+from benchmarks.rows import Rows
 from covrag_lite import prompts
 from covrag_lite.config import Config, Model, Retrieval
 from covrag_lite.engine.interface import load_engine
@@ -53,21 +53,6 @@ def test_other_engines_write_our_answers_or_say_why_not(part, way, settings, mod
     assert frame.same[f"answers, {way}"] == len(questions) and (frame.ours_faster > 0).all()
 
 
-def test_no_engine_is_timed_on_prompts_that_it_has_read_before(model, monkeypatch):
-    peer = continuous.Continuous(model)
-    read, given = [], [f"prompt {n} of many" for n in range(40)]
-
-    def write(some, limit):
-        read.append(list(some))
-        assert peer.pages([[1] * 9] * len(some), limit).num_blocks >= 40 * 2  # laid out for all that are to come
-        return [[1]] * len(some)
-
-    monkeypatch.setattr(peer, "write", write)
-    row, texts = inference.time_texts(peer, "answers", given, 5)
-    assert [len(some) for some in read] == [32, 40] and row["n"] == len(texts) == 40
-    assert not set(read[0]) & set(given)
-
-
 def test_two_rounds_are_timed_in_both_layouts_and_rows_are_told_as_they_come(settings, questions, monkeypatch):
     own = settings.change(adapters="none", n_questions=1)
     seen = []
@@ -78,12 +63,6 @@ def test_two_rounds_are_timed_in_both_layouts_and_rows_are_told_as_they_come(set
     assert frame.seconds["CoV-RAG, shared layout"] > 0
     with pytest.raises(ValueError, match="part 'batches' is not known; use some of plain, rounds"):
         inference.benchmark(["batches"], own, 1)
-
-
-def test_no_row_is_begun_after_its_time():
-    rows = Rows(-1)
-    rows.take("first", lambda: {"seconds": 1.0})
-    assert rows.made == {"first": {"failure": LATE}}
 
 
 def test_the_schema_as_a_regular_expression_is_what_forced_verdicts_are(model):

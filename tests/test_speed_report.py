@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -20,18 +19,6 @@ def write(path, content):
     path.write_text(json.dumps(content))
 
 
-def test_the_best_way_to_train_is_the_quickest_within_the_memory():
-    rows = [
-        ("7b", "plain", 1.0, 1.0),
-        ("7b", "ours, small", 1.8, 0.4),
-        ("7b", "ours, middle", 2.0, 0.6),
-        ("7b", "ours, large", 2.2, 0.7),
-        ("tiny", "ours", 1.5, None),
-    ]
-    best = measurements.best(pd.DataFrame(rows, columns=["shape", "variant", "speed_ratio", "memory_ratio"]))
-    assert best.variant.tolist() == ["ours, middle", "ours"]
-
-
 def test_recorded_speed_can_be_told_in_prose(tmp_path):
     row = {"shape": "7b", "variant": "ours, 4k", "speed_ratio": 1.96, "memory_ratio": 0.455} | TRAINED
     rows = [row | {"tokens_per_second": 13645.3}, row | {"variant": "left out", "tokens_per_second": None}]
@@ -46,12 +33,6 @@ def test_recorded_speed_can_be_told_in_prose(tmp_path):
     assert not any("left out" in name for name in told)
     prose = "{bm25 ours, 10,000 passages faster}, {bm25 ours, 10,000 passages queries_per_second}"
     assert prose.format_map(told) == "152.4, 6,646"
-
-
-def test_a_table_of_ways_shows_what_came_of_them_and_not_where_their_time_went():
-    frame = pd.DataFrame({"faster": [1.5, None], "reads_s": [0.3, None], "reads": [2, None], "cache_ms": [None, 27.0]})
-    frame.index = ["answers", "profile"]
-    assert measurements.without_details(frame).to_dict("index") == {"answers": {"faster": 1.5}}
 
 
 def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
@@ -88,27 +69,6 @@ def test_beside_each_peer_stands_the_quickest_of_our_ways_that_takes_no_more_mem
     assert shown["7b", "our mix", "plain"] == "–" and shown["7b", "our mix", "trl"] == "ours away"
     shapes = shown.index.get_level_values("shape").tolist()
     assert sorted(shapes) == shapes or sorted(shapes, reverse=True) == shapes  # those on the same samples are together
-
-
-def test_what_cards_hold_is_told_with_dashes_and_reasons_where_nothing_was_measured():
-    rows = [
-        {"backbone": "7b", "card_gb": 24.0, "row": 8192, "training_peak_gb": 12.2, "batch": 32.0},
-        {"backbone": "13b", "card_gb": 12.0, "row": "does not fit", "answering_failure": "left out"},
-    ]
-    told = measurements.tell_holding(pd.DataFrame(rows).assign(answering_peak_gb=[17.55, None]))
-    assert told.loc["7b"].tolist() == ["24 GB", "8,192", "12.2 GB", "–", "–", "32", "17.6 GB", ""]
-    assert told.loc["13b"].tolist() == ["12 GB", "does not fit", "–", "–", "–", "–", "–", "left out"]
-    assert list(told)[-1] == "why no answering"
-    assert measurements.tell_holding(pd.DataFrame()).empty
-
-
-def test_what_a_larger_corpus_takes_lies_on_the_line_through_the_two_largest():
-    sizes = {"a, 10 passages": 99.0, "a, 100 passages": 200.0, "a, 1,000 passages": 1100.0, "b, 10 passages": 1.0}
-    frame = pd.DataFrame({column: sizes for column in measurements.GROWING})
-    frame["cpu_ms_in_a_batch"] = np.nan  # what was measured of some alone is no reason to leave out the others
-    paper = measurements.extrapolate(frame, 10_000)  # one more a passage
-    assert list(paper.index) == ["a"]  # one size makes no line
-    assert paper.disk_gb["a"] == pytest.approx(10.1) and paper.index_cpu_hours["a"] == pytest.approx(10_100 / 3600)
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import torch
 
 from benchmarks import folders, options, peer, peers, rows, sft
 from benchmarks.shapes import build_network, full_rows, length_mix
-from covrag_lite.config import Config, Model
-from covrag_lite.engine.interface import load_engine
+from covrag_lite.config import Config
 
 CASE = peer.Case("tiny", "our mix", 4096, 1)
 SHORT = replace(CASE, step_tokens=2048)
@@ -28,25 +27,6 @@ def test_a_folder_in_four_bits_gives_back_the_very_network(place):
     ids = torch.arange(40)[None]
     assert theirs.is_loaded_in_4bit
     assert torch.allclose(build_network("tiny", "cpu")(ids).logits, theirs(ids).logits, atol=1e-5)
-
-
-def test_a_models_own_weights_are_quantised_once_and_learn_from_a_text(tiny_folder, tmp_path):
-    place = folders.write_folder(str(tiny_folder), tmp_path, "cpu")
-    steps = peer.steps_of(peer.Case(str(tiny_folder), "our mix", 4096, 1), place, 4096)
-    network = load_engine(Model(model=str(tiny_folder), adapters="none", device="cpu"))
-    assert " the " in network.loaded.tokenizer.decode(steps[0][0][0].ids)  # of our passages
-    assert folders.write_folder(str(tiny_folder), tmp_path, "cuda") == place  # not once more
-    probe = torch.arange(40)[None]
-    assert torch.allclose(network.network(probe).logits, folders.load_four_bit(place, "cpu")(probe).logits, atol=1e-5)
-
-
-def test_shorter_rows_hold_a_steps_samples_and_no_others(place):
-    (step, *_) = peer.steps_of(CASE, place, 4096)
-    short = peer.shorten(step, 2048)
-    assert len(short) > len(step) and max(sum(len(one.ids) for one in row) for row in short) <= 2048
-    samples, again = (sorted(id(one) for row in rows for one in row) for rows in (step, short))
-    assert samples == again
-    assert peer.shorten(step, 4096) is step
 
 
 def test_a_row_tells_a_peer_where_samples_end_and_what_counts():
@@ -77,18 +57,6 @@ def test_what_is_not_installed_too_late_or_fails_is_told_in_a_sentence(monkeypat
     assert peers.run_way(task | {"way": "ours"}, 0, "", None) == {"failure": rows.LATE}
     broken = peer.measure(peer.Way("ours", given={"lora_rank": -1}), CASE, "cpu", place.parent)
     assert broken["failure"].startswith("ValueError: ")
-
-
-@pytest.mark.parametrize(
-    "error, told",
-    [
-        (ValueError("no such thing\nand a long reason"), "ValueError: no such thing"),
-        (RuntimeError("\n  late  "), "RuntimeError: late"),
-        (AssertionError(""), "AssertionError"),
-    ],
-)
-def test_the_first_line_is_told_and_an_error_without_words_by_its_kind(error, told):
-    assert rows.tell_failure(error) == told
 
 
 def test_a_process_tells_its_result_or_its_last_words_and_is_stopped_when_it_hangs(tmp_path, monkeypatch):
@@ -173,13 +141,3 @@ def test_a_notebooks_parameters_are_options_or_of_the_configuration(tmp_path):
     assert options.from_notebook({}) == options.Options() and Config().folder().name == "embedded"
     with pytest.raises(ValueError, match="did you mean 'speed_parts'"):
         options.from_notebook({"speed_part": "plain"})
-
-
-def test_a_broken_record_is_named_and_left_as_it_is(tmp_path):
-    out = tmp_path / "peers.json"
-    assert rows.known_rows(out) == rows.known_rows(None) == []
-    for content in ("{", "[]", "{}"):
-        out.write_text(content)
-        with pytest.raises(SystemExit, match="peers.json is no record of an earlier run"):
-            rows.known_rows(out)
-        assert out.read_text() == content

@@ -107,11 +107,6 @@ def test_a_writer_goes_on_after_fixed_steps_where_growing_ones_would(growing, fi
     assert 0 < len(made[0][1]) < 12
 
 
-def test_samples_are_drawn_as_before(growing, fixed):
-    assert fixed.complete(PROMPTS, LIMIT, 3) == growing.complete(PROMPTS, LIMIT, 3)
-    assert not steps_of(fixed).known
-
-
 def test_few_rows_that_are_left_move_to_a_smaller_shape(growing, fixed, thinning, monkeypatch):
     moved = []
     move = decode_session.DecodeSession.move

@@ -12,13 +12,10 @@ from covrag_lite.method import (
     by_fitted_thresholds,
     by_revision,
     by_thresholds,
-    closed_book,
     cov_rag,
-    keep_likelier,
     never,
     rag,
     shuffled,
-    start_revise,
     swap_answers,
     swap_references,
     verify_only,
@@ -99,18 +96,6 @@ def test_plain_rag_is_one_round_and_asks_for_no_verdict(two, script):
     assert all(prediction.rounds[0].verdict is None for prediction in predictions)
 
 
-def test_cov_rag_s_is_cov_rags_first_round(two, script):
-    single, double = rag(two, script.tools()), cov_rag(two, script.tools())
-    assert [p.rounds[0].answer for p in single] == [p.rounds[0].answer for p in double]
-
-
-def test_a_third_round_verifies_only_what_was_revised(two, script):
-    kept, revised = cov_rag(two, script.tools(max_rounds=3))
-    verified = [entry[1] for entry in script.log if entry[0] == "verify"]
-    assert verified == [[WRITER, BIRTHPLACE], [BIRTHPLACE]]
-    assert (len(kept.rounds), len(revised.rounds)) == (1, 3)
-
-
 def test_sigma_decides_which_questions_are_searched_again(two, script):
     assert not any(prediction.revised for prediction in cov_rag(two, script.tools(sigma=never)))
     assert script.stages() == ["search", "answer", "verify", "search", "answer"]
@@ -121,63 +106,11 @@ def verified(verdict, likelihood=None):
     return Round("asked", (), "answer", verdict, likelihood)
 
 
-def test_sigma_by_thresholds_wants_every_threshold_crossed():
-    sigma = by_thresholds()
-    assert sigma(verified(FALSE))  # the scores of the paper's Table 15, which were revised there
-    assert not sigma(verified(TRUE))
-    better = {"reference_correctness": 0.5, "correctness": 0.5, "bias": 0.5, "truthfulness": 0.95}
-    for name, score in better.items():
-        one = verified(replace(FALSE, **{name: score}))
-        assert by_revision(one), name
-        assert not sigma(one), name
-
-
-def test_sigma_by_fitted_thresholds_wants_every_expectation_and_the_likelihood_below_its_threshold():
-    told = replace(FALSE, probabilities={"reference_correctness": 0.4, "correctness": 0.3})
-    one = verified(told, likelihood=-0.5)
-    assert by_fitted_thresholds()(one)
-    assert by_fitted_thresholds(0.41, 0.31, -0.4)(one)
-    for strict in ({"reference": 0.4}, {"correctness": 0.3}, {"likelihood": -0.5}):
-        assert not by_fitted_thresholds(**strict)(one), strict
-    assert by_fitted_thresholds(likelihood=-9.0)(verified(told))  # a likelihood that is not known stops nothing
-    assert not by_fitted_thresholds()(verified(TRUE))
-
-
-def test_the_surer_answer_counts_and_the_rounds_stay_as_they_were(two, script):
-    chances = {REVISED: -0.9, BIRTHPLACE: -0.1}
-
-    def likelihoods(x, k):
-        again = [entry for entry in script.log if entry[0] == "search"][-1][1] == [REVISED]
-        return [chances[REVISED] if again else -0.2 for _ in x]
-
-    last = cov_rag(two, script.tools(likelihoods=likelihoods))
-    surer = cov_rag(two, script.tools(likelihoods=likelihoods, keep=keep_likelier))
-    assert [p.rounds for p in surer] == [p.rounds for p in last]
-    assert surer[1].answer == last[1].rounds[0].answer != last[1].answer
-    chances[REVISED] = -0.1
-    assert cov_rag(two, script.tools(likelihoods=likelihoods, keep=keep_likelier)) == last
-    assert keep_likelier([replace(one, likelihood=None) for one in last[1].rounds]) == -1
-
-
 def test_an_unparsed_verdict_revises_nothing():
     rubbish = parse_verdict("I think the answer is fine.")
     assert not by_revision(verified(rubbish))
     assert not by_thresholds()(verified(rubbish))
     assert not by_fitted_thresholds()(verified(rubbish))
-
-
-def test_start_revise_searches_with_the_rewrite_and_answers_the_first_question(two, script):
-    made = start_revise(two, script.tools())
-    assert script.stages() == ["rewrite", "search", "answer"]
-    assert script.log[1] == ("search", ["Who wrote it?", BIRTHPLACE])  # an empty rewrite searches as typed
-    assert script.log[2][1] == [WRITER, BIRTHPLACE]
-    assert [p.rounds[0].query for p in made] == ["Who wrote it?", BIRTHPLACE]
-
-
-def test_closed_book_sees_no_passage(two, script):
-    made = closed_book(two, script.tools())
-    assert script.stages() == ["recall"]
-    assert all(p.rounds[0].passages == () and p.rounds[0].query == "" for p in made)
 
 
 def test_the_shuffled_control_searches_as_often_as_cov_rag_but_for_another_question(questions, passages):

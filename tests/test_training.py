@@ -3,7 +3,6 @@
 import dataclasses
 import multiprocessing
 import os
-import random
 import socket
 
 import pandas as pd
@@ -19,7 +18,7 @@ from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
 from covrag_lite.engine.varlen_prefill import is_known
 from covrag_lite.prompts import SCHEMA
-from covrag_lite.qlora import Encoded, encode, lay_out, pack, shape_of
+from covrag_lite.qlora import Encoded, encode, lay_out, shape_of
 from covrag_lite.records import Sample
 
 RECORDED = [17.02075, 16.76861, 15.73309]  # of the first three steps, on CPU
@@ -100,17 +99,6 @@ def one_epoch(tiny_folder, tmp_path_factory):
         return run(tiny_folder, out, epochs=1), out
 
 
-def test_target_tokens_carry_the_loss_and_prompt_tokens_none(tiny):
-    sample = toy_samples()[1]
-    (one,) = encode([sample], tiny)
-    row = lay_out([one], (1.0, 1.0), "cpu")
-    assert tiny.loaded.tokenizer.decode(row["labels"]) == "".join(sample.target) + tiny.loaded.tokenizer.eos_token
-    following = row["input_ids"][0, row["where"] + 1]  # each is predicted from the token before it
-    assert row["labels"].tolist() == following.tolist()
-    assert tiny.loaded.tokenizer.decode(one.ids[: one.start]) == tiny.loaded.render(sample.prompt)
-    assert row["position_ids"][0].tolist() == list(range(len(one.ids)))
-
-
 def test_a_target_is_tokenised_by_its_parts_and_what_the_schema_fixes_counts_little(tiny, encoded):
     def target_ids(*parts):
         (one,) = encode([Sample("", "verify", "x", parts)], tiny)
@@ -175,33 +163,6 @@ def test_the_first_losses_are_as_recorded_and_those_of_the_plain_way_too(one_epo
     assert (tmp_path / "adapter_model.safetensors").exists()
 
 
-def test_the_losses_of_a_run_average_to_the_weighted_sum_of_both_tasks_means(tiny, trainee):
-    encoded = encode(toy_samples(6), tiny)
-    steps = qlora.plan(encoded, SETTINGS)
-    weights = qlora.token_weights(encoded, len(steps), SETTINGS.epochs)
-    losses = []  # of each sample, its target tokens' by their shares
-    for one in encoded:
-        (alone,) = losses_of(trainee, [one])
-        losses.append((alone * torch.tensor(one.shares)).sum())
-    means = []  # L_RAG and L_CoV
-    for task in (0, 1):
-        mine = [i for i, one in enumerate(encoded) if one.task == task]
-        means.append(sum(losses[i] for i in mine) / sum(sum(encoded[i].shares) for i in mine))
-    learn = qlora.learner(trainee, 4.0, "cpu")
-    rows = [lay_out([encoded[i] for i in chosen], weights, "cpu") for step in steps for chosen in step]
-    learnt = sum(learn(row) for row in rows)[0] / len(steps)
-    trainee.master.copy_grad.zero_()
-    assert len(steps) > 1
-    assert torch.allclose(learnt, torch.stack(means), rtol=1e-4)
-
-
-def test_the_gradient_is_that_of_l_rag_plus_w_times_l_cov(trainee, encoded):
-    qlora.learner(trainee, 4.0, "cpu")(lay_out(encoded, (0.25, 0.5), "cpu"))
-    grad = trainee.master.copy_grad.clone()
-    trainee.master.copy_grad.zero_()
-    assert torch.equal(grad, one_pass(trainee, lay_out(encoded, (0.25, 2.0), "cpu"))[1])
-
-
 @pytest.mark.parametrize("way", ["recompute", "offload"])
 def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, monkeypatch):
     monkeypatch.setattr(qlora, "SAVE_EVERY", 2)
@@ -226,32 +187,10 @@ def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, monkey
     assert weights[0] == weights[1]
 
 
-def test_another_runs_checkpoint_is_not_continued(tiny_folder, one_epoch):
-    _, folder = one_epoch
-    with pytest.raises(ValueError, match="other settings, samples or weights"):
-        run(tiny_folder, folder, epochs=1, learning_rate=0.02)
-
-
 def test_a_half_finished_run_of_an_earlier_version_keeps_its_key():
     from covrag_lite.engine.checkpoint import run_key
 
     assert run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
-
-
-def test_packs_are_full_hold_every_sample_once_and_mix_the_tasks():
-    generator = random.Random(0)
-    lengths = []
-    for _ in range(600):
-        low, high = generator.choice(((450, 550), (700, 800)))  # of an answer, of a verdict
-        lengths.append(generator.randint(low, high))
-    for pack_tokens in (2048, 4096, 8192):
-        packs = pack(lengths, pack_tokens)
-        assert sorted(i for chosen in packs for i in chosen) == list(range(600))
-        assert max(sum(lengths[i] for i in chosen) for chosen in packs) <= pack_tokens
-        assert sum(lengths) / (len(packs) * pack_tokens) >= 0.97
-    assert all({lengths[i] > 600 for i in chosen} == {True, False} for chosen in packs[:-1])
-    with pytest.raises(ValueError, match="raise pack_tokens"):
-        pack(lengths, 700)
 
 
 @pytest.fixture
@@ -382,15 +321,6 @@ def test_an_offloading_layer_keeps_nothing_and_evaluation_offloads_nothing(tiny,
 def test_a_wrong_setting_is_named(tiny_folder, tmp_path, changes, words):
     with pytest.raises(ValueError, match=words):
         run(tiny_folder, tmp_path, **changes)
-
-
-def test_the_rate_rises_and_then_falls_to_a_tenth(monkeypatch):
-    monkeypatch.setattr(qlora, "WARMUP", 0.1)
-    rates = [qlora.schedule(step, 100) for step in range(100)]
-    assert rates[0] == 0.1
-    assert rates[9] == rates[10] == 1.0
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert rates[-1] == pytest.approx(0.1, abs=0.01)
 
 
 @pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
