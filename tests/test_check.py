@@ -11,7 +11,7 @@ from toy_project import find
 
 from covrag_lite.check import check
 from covrag_lite.data import load_questions
-from covrag_lite.tables import TABLES, figure4, find_table
+from covrag_lite.tables import TABLES, find_table
 
 
 @pytest.fixture
@@ -83,29 +83,6 @@ def test_one_altered_csv_value_is_found_by_its_cell(alone):
     table.loc[row, "value"] = was
     pd.concat([table, table[:1]]).to_csv(file, index=False, float_format="%.2f")
     assert check(alone)[0] == ["results/toy/table2.csv, a cell is recorded twice"]
-
-
-def test_prose_tells_of_figure_4_and_one_altered_number_of_it_is_found(alone):
-    run = find(alone, "table2")
-    place = alone / "results" / "real" / "smollm2-135m" / "seed-1"
-    place.mkdir(parents=True)
-    shutil.copy(run.file("manifest.json"), place)
-    rows = read_rows(run.file("predictions.jsonl.gz"))
-    trained = [row | {"system": "RAG trained"} for row in rows if row["system"] == "RAG"]
-    write_rows(place / run.file("predictions.jsonl.gz").name, rows + trained)
-    figure = alone / "figures" / "embedded" / "figure4.csv"
-    figure4.build(figure4.load(alone)).save(figure.parent, draw=False)
-    second = alone / "results" / "README.template.md"
-    second.write_text("{figures/embedded/figure4 | 135M RAG trained accuracy n} questions\n")
-    assert [line for line in check(alone, write=True)[0] if "figure4" in line or "README" in line] == []
-    assert (alone / "results" / "README.md").read_text() == "8 questions\n"
-    table = pd.read_csv(figure, dtype=str)
-    row = table.index[(table.measure == "gain") & (table.seed == "mean")][0]
-    was, table.loc[row, "value"] = table.loc[row, "value"], "9.900"
-    table.to_csv(figure, index=False)
-    cell = "smollm2-135m / its first round / mean / gain, value"
-    said = f"figures/embedded/figure4.csv, {cell}: recorded 9.900, recomputed {was}"
-    assert [line for line in check(alone)[0] if "figure4" in line] == [said]
 
 
 # The rubric scores again; of a served judge only the table cannot follow.

@@ -258,7 +258,6 @@ def test_a_script_is_never_run(tmp_path, monkeypatch, own_set):
     [
         ([{"id": 1, "question": "who?", "answers": "E"}, {"id": 1, "question": "where?", "answers": "F"}], "id '1' is"),
         ([{"id": 1, "question": " ", "answers": "E"}], "row 0: 'question' holds no question"),
-        ([{"id": 1, "question": None, "answers": "E"}], "row 0: 'question' holds no question"),
         ([], "set' cannot be read: "),
     ],
 )
@@ -266,11 +265,3 @@ def test_rows_that_cannot_be_questions_are_named(tmp_path, rows, sentence, own_s
     write_jsonl(tmp_path / "set/test.jsonl", rows)
     with pytest.raises(ValueError, match=sentence):
         data.load_questions(own_set(tmp_path / "set", changes={"row_id": "id"}))
-
-
-def test_a_set_or_a_column_that_is_not_there_is_named(tmp_path, own_set):
-    with pytest.raises(ValueError, match="'squad' is not known: choose some of nq, .*; any other is one more table"):
-        data.load_questions(Config().change(data="hub", datasets=("squad",)))
-    write_jsonl(tmp_path / "set/test.jsonl", [{"q": "who?", "a": "Edith"}])
-    with pytest.raises(ValueError, match="not in the dataset. Current columns in the dataset: .'q', 'a'"):
-        data.load_questions(own_set(tmp_path / "set"))

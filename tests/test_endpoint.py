@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from covrag_lite import config, evaluate, prompts, synthesis, teacher
-from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema, price_of
+from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
@@ -270,13 +270,6 @@ def test_a_server_without_schemas_is_asked_in_plain_text(server):
     assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
 
 
-def test_tokens_are_counted_for_the_bill(server):
-    endpoint = connect()
-    ask(endpoint, "a", "b", "c")
-    assert endpoint.used == {"requests": 3, "prompt_tokens": 300, "completion_tokens": 21}
-    assert price_of(endpoint.used, prompt_price=1.0, completion_price=10.0) == pytest.approx((300 + 210) / 1e6)
-
-
 def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_path):
     path = tmp_path / "journal.jsonl"
     server.script = ["good", "good", "good", "broken_briefly", "good"]
@@ -380,17 +373,6 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
     assert made[0] == helps
     assert made[1].verdict.text == useless.verdict.text
     assert made[3].verdict.judgment == "true"
-
-
-def test_agreement_counts_the_judgments_that_are_the_same(examples):
-    def judged(one, judgment):
-        return replace(one, verdict=prompts.parse_verdict(prompts.render_verdict([0.5] * 6, judgment, "")))
-
-    more = [replace(examples[0], answer=f"answer {i}") for i in range(5)]
-    gold = [judged(*row) for row in zip(more, ["true", "false", "false", "false", "true"])]
-    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"])]  # the fifth is left out
-    assert "gold one in 2 of n = 4 examples: 50.0 %" in teacher.agreement(taught[::-1], gold)
-    assert teacher.agreement([], gold).endswith("0 of n = 0 examples")
 
 
 def test_another_sample_is_asked_for_by_a_seed(server):

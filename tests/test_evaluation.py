@@ -9,7 +9,6 @@ from covrag_lite.engine import prepare
 from covrag_lite.engine.local import LocalEngine
 from covrag_lite.method import by_thresholds
 from covrag_lite.records import Prediction, Round
-from covrag_lite.runs import cost
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import save_run
 from covrag_lite.systems import SYSTEMS, System
@@ -110,21 +109,6 @@ def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, res
     with pytest.raises(ValueError, match="sigma.json is broken or of an earlier version; fit σ again"):
         evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources)
     assert not sigma(one)  # its reference_correctness of 0.1 is not below 0.05
-
-
-@pytest.mark.parametrize(
-    "systems, rounds, answers",
-    [
-        (("RAG",), 2, 1),
-        (("RAG", "Start-Revise"), 2, 3),  # a rewritten question, and its answer
-        (("CoV-RAG",), 2, 4),  # two answers, and a verdict that takes as long as two
-        (("CoV-RAG-S", "CoV-RAG"), 2, 4),  # the first answers are the same
-        (("CoV-RAG-S", "RAG trained"), 2, 2),
-        (("CoV-RAG", "CoV-RAG"), 3, 14),  # as with two retrievers
-    ],
-)
-def test_the_estimate_counts_what_the_systems_write_at_worst(config, systems, rounds, answers):
-    assert cost.count_answers(config.change(systems=systems, max_rounds=rounds)) == answers
 
 
 def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources, questions, passages, tmp_path):

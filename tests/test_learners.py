@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from covrag_lite import prompts
-from covrag_lite.config import Config, Related
+from covrag_lite.config import Config
 from covrag_lite.records import Passage, Question
 from covrag_lite.related import heads, learners, relevance, tools
-from covrag_lite.related.relevance import FEATURES, Pair
+from covrag_lite.related.relevance import Pair
 from covrag_lite.sources import Source
 from covrag_lite.systems import find_system
 
@@ -42,21 +42,6 @@ def test_entailment_is_learnt_from_right_answers_and_from_wrong_ones_in_the_same
     wrong = [pair for pair, truth in rows if truth is False]
     assert any(pair.passage.id == "p0" and pair.said in pair.passage.text for pair in wrong)
     assert not any("Marrow" in pair.said for pair in wrong if pair.passage.id == "p0")
-
-
-def test_features_say_what_is_shared(tiny_encoder):
-    passage = Passage("p", "Copper Lanterns", "It is by Edith Marrow. It appeared in 1893.")
-    pair = Pair("who wrote the coper lanterns", passage, "Edith Marrow")
-    told = dict(zip(FEATURES, relevance.Features(str(tiny_encoder))([pair])[0]))
-    assert told["words of the title"] == pytest.approx(1 / 2)
-    assert 0.5 < told["letters of the title"] < 1  # the misspelt name is nearly there
-    assert told["answer"] == told["words of the answer"] == told["new words"] == 1
-    assert told["answer and cosine"] == pytest.approx(told["cosine"])
-    assert told["claim and sentence"] != 0
-    assert relevance.find_sentence(pair) == "It is by Edith Marrow."
-    without = dict(zip(FEATURES, relevance.Features(str(tiny_encoder))([Pair(pair.question, passage)])[0]))
-    assert all(without[name] == 0 for name in FEATURES[5:])
-    assert pair.asked == "who wrote the coper lanterns Edith Marrow"
 
 
 def test_thresholds_decide_as_much_as_they_may():
@@ -266,15 +251,3 @@ def test_all_sets_are_read_together_each_in_its_own_passages(source, passages):
     samples = learners.reward_samples([source, elsewhere], writer, reader)
     assert [one.id for one in samples] == ["q0", "q1"]  # the third question's own passages hold no answer
     assert calls == [18]
-
-
-def test_the_rewriter_learns_in_many_steps_from_a_fifth_of_the_questions(monkeypatch, source, scripted, tmp_path):
-    asked = []
-    monkeypatch.setattr(learners, "load_engine", lambda *settings: scripted)
-    monkeypatch.setattr(learners, "load_sources", lambda config: asked.append(config.synthesis) or [source])
-    monkeypatch.setattr(learners.recipe, "train_adapter", lambda config, *rest: asked.append((config.training, *rest)))
-    learners.train(Config().change(n_learnt=40, runs=str(tmp_path), epochs=1), "rewriter")
-    sources, (settings, name, samples) = asked
-    assert (sources.n_train_questions, name, len(samples)) == (8, "rewrite-reward", 2)
-    assert (settings.step_tokens, settings.pack_tokens, settings.epochs) == (2048, 2048, 2)
-    assert [Related(n_learnt=n).a_fifth for n in (0, 3, 80, 1000)] == [0, 1, 16, 200]  # 0 means all, a few are not all

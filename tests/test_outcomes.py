@@ -100,13 +100,9 @@ def test_no_question_is_recorded_where_another_one_was_searched_for(predictions,
 @pytest.mark.parametrize(
     "written",
     [
-        "Which novelist of Stonebridge wrote the Copper Lanterns in 1893",
         "who is it | which novelist of Stonebridge wrote the copper lan",  # cut off by a limit of tokens
         "which novelist of stonebridge wrote the copper | which novelist of stonebridge wrote the",
-        'a "Which novelist of Stonebridge wrote the copper"',
-        "support 0; feedback: which novelist of Stonebridge wrote the...",
         'Which novelist, of Stonebridge, wrote "The Copper Lanterns" in 1893?',  # the same words, other signs
-        "Which  novelist of Stonebridge – wrote 'the copper | who wrote it",
         "Which novelist ¦ of Stonebridge wrote The Copper Lanterns, in 1893",
     ],
 )

@@ -71,24 +71,6 @@ def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources,
     assert (spent.seconds >= 0).all()
 
 
-def test_no_question_waits_for_another_in_any_system(config, resources, questions, heads, monkeypatch):
-    from covrag_lite import task_model as author
-
-    calls = []
-    real = author.write_journaled
-    monkeypatch.setattr(author, "write_journaled", lambda stage, *rest: calls.append(stage) or real(stage, *rest))
-    every = ("RAG trained", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")
-    for name in every:
-        made = []
-        for n in (1, 7):
-            asked = [replace(questions[1], id=f"{name}{i}", question=f"{name} {n}{i} marow") for i in range(n)]
-            calls.clear()
-            _, costs = tools.run(config.change(systems=(name,)), resources, asked)
-            made.append((list(calls), costs.steps.item()))
-        assert made[0] == made[1], name  # as many calls for seven questions as for one
-        assert made[0][0], name
-
-
 def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions, heads):
     only = config.change(systems=("RAG trained",))
     _, alone = tools.run(only, resources, questions)
@@ -98,15 +80,6 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
     unmeasured = [replace(one, question=f"{one.question}, please") for one in questions]
     evaluate.run_system("RAG trained", config, resources, unmeasured)  # the journal does not know how long it took
     assert tools.run(only, resources, unmeasured)[1].seconds.isna().all()
-
-
-def test_a_meter_counts_tokens_where_the_model_has_a_tokenizer(tiny_folder, config, passages, questions):
-    own = config.change(model=str(tiny_folder), quantize="none", device="cpu", max_answer_tokens=3)
-    resources = tools.load_resources(own, passages)
-    _, costs = tools.run(own.change(systems=("RAG trained",)), resources, questions[:1])
-    row = costs.iloc[0]
-    assert row["tokens read"] > 30 and 0 < row["tokens written"] <= 9
-    assert row.seconds == float(f"{row.seconds:.4g}") > 0  # four digits, as they are recorded
 
 
 @pytest.fixture

@@ -208,13 +208,6 @@ def test_a_chain_of_queries_asks_on_from_its_answers(questions, passages):
     assert [one.query for one in made[0].rounds[:-1]] == ["who is it", "when was it"]
 
 
-def test_a_chain_that_repeats_itself_ends(questions, passages):
-    script = Script(passages, follow_ups={WRITER: ["who", "who", "who"]})
-    (made,) = chain_of_queries(questions[:1], script.tools())
-    assert [one.query for one in made.rounds] == ["who", "who"]  # asked once, then concluded from it
-    assert script.stages().count("follow up") <= 3
-
-
 @pytest.mark.parametrize("system", [crag, a2r, fave, chain_of_queries])
 def test_each_system_fits_on_one_screen(system):
     assert len(inspect.getsource(system).splitlines()) <= 40
@@ -260,23 +253,10 @@ def test_a_citation_counts_if_it_entails_alone_or_is_needed(passages, entailed, 
     assert quality(passages, "Edith[1][2]", entailed).precision == precision
 
 
-def test_an_empty_answer_has_no_quality(passages):
-    made = quality(passages, "", [{"p0"}])
-    assert (made.support, made.recall, made.precision) == (0, 0, None)
-
-
 def test_a_plan_is_its_numbered_lines():
     text = "Sure!\n[1] Who wrote it?\n2. When was it?\n- Who wrote it?\n[3] ...\n4) Where?\n5) Why?"
     assert prompts.parse_plan(text) == ["Who wrote it?", "When was it?", "Where?"]
     assert prompts.parse_plan("I cannot say.") == []
-
-
-def test_a_demonstration_that_comes_back_is_no_plan():
-    prompt = prompts.build_plan("who wrote it")
-    assert all(line in prompt for line in prompts.RIVERS)
-    assert prompts.parse_plan("\n".join(f"[{i}] {line}" for i, line in enumerate(prompts.RIVERS, 1))) == []
-    assert prompts.TOLSTOY[0] in prompts.build_follow_up("who wrote it", [])
-    assert prompts.parse_follow_up(prompts.TOLSTOY[0]) == ""
 
 
 @pytest.mark.parametrize(
@@ -284,19 +264,6 @@ def test_a_demonstration_that_comes_back_is_no_plan():
 )
 def test_a_follow_up_is_one_line_or_the_end(text, asked):
     assert prompts.parse_follow_up(text) == asked
-
-
-def test_a_prompt_holds_what_was_scored_answered_and_said_so_far(passages):
-    scores = {"support": 0.9, "citation recall": 0.0, "citation precision": 0.5}
-    prompt = prompts.build_feedback("who wrote it", passages[:1], "Edith", scores)
-    assert "support, score 90: say that it is satisfactory" in prompt
-    assert "citation recall, score 0: advise to put the mark" in prompt
-    assert "citation precision, score 50: say that it is satisfactory" in prompt
-    assert passages[0].text in prompt
-    chain = prompts.build_follow_up("who wrote it", [("what is it", "a novel")])
-    assert chain.endswith("Question: who wrote it\nSearch: what is it\nOutput: a novel\nSearch:")
-    refined = prompts.build_refine("who wrote it", passages[:1], "Edith", "cite it")
-    assert all(part in refined for part in (passages[0].text, "Answer: Edith", "Feedback: cite it"))
 
 
 @pytest.fixture

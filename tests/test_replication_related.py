@@ -5,7 +5,6 @@ import json
 import shutil
 from functools import partial
 
-import pandas as pd
 import pytest
 import toy_project
 
@@ -170,32 +169,3 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypa
     with pytest.raises(FileNotFoundError, match=f"need evaluator, rewrite-reward: {command} learners, with"):
         replication.replicate([plan], ["related"])
     assert not (plan.results / "related.md").exists()
-
-
-def test_a_learner_that_is_done_is_not_trained_again_unless_with_other_settings(given, monkeypatch):
-    plan, trained = load(given), []
-    plan.results.mkdir(parents=True)
-    monkeypatch.setattr(learners, "lacks", lambda system, config: [])
-
-    def pretend(config, name):
-        if name == killed:
-            raise KeyboardInterrupt
-        trained.append(name)
-        file = learners.manifest_of(config, name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("{}")
-        return pd.DataFrame({"loss": [1.0]})
-
-    monkeypatch.setattr(learners, "train", pretend)
-    killed = "rewriter"
-    with pytest.raises(KeyboardInterrupt):
-        replication.replicate([plan], ["learners"])
-    assert not plan.learnt.exists()
-    killed = ""
-    other = load(given, n_learnt=9)  # what was begun only may go on with other settings, and then all of it does
-    replication.replicate([other], ["learners"])
-    assert trained == ["evaluator", "entailment"] * 2 + ["rewriter"]
-    replication.replicate([other], ["learners"])
-    assert len(trained) == 5
-    with pytest.raises(ValueError, match="learners.json was made with other parameters: n_learnt was 9 and is 20"):
-        replication.replicate([plan], ["learners"])

@@ -162,18 +162,6 @@ def test_a_cached_index_gives_the_very_scores_and_passages_of_a_fresh_one(cache,
         assert one.dtype == other.dtype and (one == other).all()
 
 
-def test_another_corpus_bm25s_or_setting_has_another_index(corpus, monkeypatch):
-    first = {"id": "p0", "title": corpus[0].title, "text": corpus[0].text}
-    keys = [bm25.key_of([Passage(**first | {field: "zebra"}), *corpus[1:]]) for field in first]
-    keys.append(bm25.key_of(corpus))
-    with monkeypatch.context() as patch:
-        patch.setattr(bm25s, "__version__", "0.0")
-        keys.append(bm25.key_of(corpus))
-    monkeypatch.setattr(bm25, "LANGUAGE", "german")
-    keys.append(bm25.key_of(corpus))
-    assert len(set(keys)) == 6
-
-
 def test_an_index_that_was_not_written_to_the_end_is_not_there(cache, corpus, monkeypatch):
     def stop(self, folder, **_):
         folder.mkdir(parents=True)
@@ -186,18 +174,4 @@ def test_an_index_that_was_not_written_to_the_end_is_not_there(cache, corpus, mo
             bm25.load_index(corpus)
     assert not (cache / bm25.key_of(corpus)).exists()
     assert len(load_retriever(Retrieval(), corpus)(["otter"])[0]) == 5
-    assert [folder.name for folder in cache.iterdir()] == [bm25.key_of(corpus)]
-
-
-def test_of_two_processes_that_build_at_once_the_slower_one_uses_the_others_index(cache, corpus, monkeypatch):
-    build = bm25.build_index
-
-    def build_late(passages):
-        monkeypatch.setattr(bm25, "build_index", build)
-        monkeypatch.setattr(bm25.os, "getpid", lambda: 1)
-        bm25.load_index(passages)
-        return build(passages)
-
-    monkeypatch.setattr(bm25, "build_index", build_late)
-    bm25.load_index(corpus)
     assert [folder.name for folder in cache.iterdir()] == [bm25.key_of(corpus)]

@@ -84,10 +84,3 @@ def test_seeds_are_gathered_from_their_folders_where_there_are_two(two):
     places[Path("results/real/toy/first-recipe/table2")] = two.table2["1"]
     places[Path("results/real/lone/seed-1/table2")] = two.table2["1"]
     assert seeds.gather(places) == {Path("results/real/toy"): two}
-
-
-def test_prose_can_tell_every_number_of_the_seeds(two):
-    told = seeds.build(two).facts
-    assert (told["CoV-RAG seed 1"], told["CoV-RAG mean"], told["CoV-RAG-S spread"]) == ("50.0", "50.0", "25.0")
-    assert told["answer right RAG trained → CoV-RAG mean points"] == "+25.0"
-    assert (told["judge nq 1 caught"], told["judge nq 1 judge"][:4]) == ("0 of 2", "50.0")

@@ -1,12 +1,11 @@
 """What a card holds is found by processes that are held to its memory, and is not measured twice."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from benchmarks import card, folders, holding, rows
+from benchmarks import card, folders, holding
 
 
 def test_the_largest_size_that_fits_is_looked_for_upwards_and_from_above():
@@ -21,28 +20,6 @@ def test_the_largest_size_that_fits_is_looked_for_upwards_and_from_above():
     tried.clear()
     assert holding.largest(attempt, sizes, 4) == {40: 4.0} and tried == [160, 80, 40]
     assert holding.largest(lambda size: None, sizes) == {}
-
-
-def test_what_is_known_is_not_measured_again_unless_it_failed(tmp_path, monkeypatch):
-    tasks = []
-
-    def run_child(module, task, *_):
-        tasks.append((task.get("work"), task.get("card"), task.get("size")))
-        if task.get("work") == "answering":
-            raise rows.ChildFailed("CUDA error")
-        return {"peak": task.get("size", 0) / 1000 if task.get("size", 0) < 500 * task.get("card", 0) else None}
-
-    monkeypatch.setattr(holding, "run_child", run_child)
-    out = tmp_path / "holding.json"
-    known = {"backbone": "7b", "card_gb": 24.0, "row": 8192, "training_peak_gb": 8.0, "away_failure": "Killed"}
-    out.write_text(json.dumps({"rows": [known]}))
-    holding.measure(["7b"], [12.0, 24.0], "cpu", out=out)
-    assert tasks[:3] == [(None, None, None), ("training", 12.0, 8192), ("training", 12.0, 4096)]  # down from 8192
-    first, second = json.loads(out.read_text())["rows"]
-    assert (first["row"], first["away_row"], second["row"], second["training_peak_gb"]) == (8192, 8192, 4096, 4.096)
-    assert "away_failure" not in first and first["answering_failure"] == "CUDA error"
-    frame = holding.measure(["7b"], [12.0], "cpu", seconds=-1, out=out, works=["answering"])
-    assert frame.answering_failure.tolist() == ["CUDA error", rows.LATE]
 
 
 @pytest.mark.parametrize("work, size", [("training", 1024), ("away", 1024), ("answering", 2)])

@@ -57,20 +57,6 @@ def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
     assert report.load_peers(tmp_path / "nowhere").empty
 
 
-def test_beside_each_peer_stands_the_quickest_of_our_ways_that_takes_no_more_memory():
-    rows = [("7b", "ours", 10.0, 8.0), ("7b", "ours away", 9.0, 5.0), ("7b", "ours leanest", 6.0, 4.0)]
-    rows += [("7b", "trl", 5.0, 6.0), ("7b", "Unsloth", 3.0, 4.0), ("7b", "plain", 1.0, 3.0), ("13b", "trl", 1.0, 99.0)]
-    frame = pd.DataFrame(rows, columns=["shape", "way", "tokens_per_second", "peak_gb"])
-    made = measurements.with_as_lean(frame.assign(samples="our mix", steady=frame.tokens_per_second / 2))
-    told = made.set_index("way")
-    assert told.as_lean.tolist()[3:5] == ["ours away", "ours leanest"] and told.as_lean.notna().sum() == 2
-    assert told.as_lean_faster["Unsloth"] == told.as_lean_steady["Unsloth"] == 2.0
-    shown = measurements.tell_peers(made.sample(frac=1, random_state=0)).as_lean
-    assert shown["7b", "our mix", "plain"] == "–" and shown["7b", "our mix", "trl"] == "ours away"
-    shapes = shown.index.get_level_values("shape").tolist()
-    assert sorted(shapes) == shapes or sorted(shapes, reverse=True) == shapes  # those on the same samples are together
-
-
 @pytest.fixture
 def speed(tmp_path):
     """Ten questions' worth of work, and a GPU on which 7B answers one a second."""

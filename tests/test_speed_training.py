@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import sys
 from dataclasses import replace
 
 import pandas as pd
@@ -57,27 +56,6 @@ def test_what_is_not_installed_too_late_or_fails_is_told_in_a_sentence(monkeypat
     assert peers.run_way(task | {"way": "ours"}, 0, "", None) == {"failure": rows.LATE}
     broken = peer.measure(peer.Way("ours", given={"lora_rank": -1}), CASE, "cpu", place.parent)
     assert broken["failure"].startswith("ValueError: ")
-
-
-def test_a_process_tells_its_result_or_its_last_words_and_is_stopped_when_it_hangs(tmp_path, monkeypatch):
-    program = tmp_path / "python"
-    monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(rows, "GRACE", 0.2)
-    log, task = tmp_path / "log", {"folder": str(tmp_path)}
-
-    def run(script, until=float("inf")):
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        return rows.run_child("benchmarks.card", task, until, log)
-
-    assert run("echo noise; echo '{\"peak\": 1.5}'") == {"peak": 1.5}
-    with pytest.raises(rows.ChildFailed, match="^CUDA error: an illegal memory access$"):
-        run("echo loading >&2; echo 'CUDA error: an illegal memory access' >&2; kill -9 $$")
-    with pytest.raises(rows.ChildFailed, match="without a word"):
-        run("exit 1")
-    with pytest.raises(rows.ChildFailed, match="stopped after 0 seconds"):
-        run("exec sleep 60", until=0)
-    assert "illegal memory access" in log.read_text()
 
 
 @pytest.fixture

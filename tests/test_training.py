@@ -13,7 +13,6 @@ import transformers
 from covrag_lite import config, qlora
 from covrag_lite.engine import layers, lora, loss, memory
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.engine.offload import Offload
 from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
 from covrag_lite.engine.varlen_prefill import is_known
@@ -97,20 +96,6 @@ def one_epoch(tiny_folder, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qlora, "WARMUP", 0.2)
         return run(tiny_folder, out, epochs=1), out
-
-
-def test_a_target_is_tokenised_by_its_parts_and_what_the_schema_fixes_counts_little(tiny, encoded):
-    def target_ids(*parts):
-        (one,) = encode([Sample("", "verify", "x", parts)], tiny)
-        return list(one.ids[one.start : -1])
-
-    in_parts = target_ids("true", "ness")
-    assert in_parts == target_ids("true") + target_ids("ness")
-    assert tiny.loaded.tokenizer.decode(in_parts) == tiny.loaded.tokenizer.decode(target_ids("trueness"))
-    sample, one = toy_samples()[1], encoded[1]
-    free = 1 + sum(len(target_ids(part)) for part in sample.target if part not in SCHEMA)  # 1 for end-of-text
-    assert one.shares.count(1.0) == free and one.shares.count(0.1) == len(one.ids) - one.start - free >= free
-    assert lay_out([one], (1.0, 5.0), "cpu")["weights"].tolist() == pytest.approx([5 * share for share in one.shares])
 
 
 @pytest.mark.parametrize("changes", [*({"activations": way} for way in WAYS), {"unpack": True}])
@@ -227,59 +212,6 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(deep, monkeypatch
         check(deep, monkeypatch, "keep", 0.0)
 
 
-def test_what_the_cpu_has_no_room_for_stays_on_the_gpu(deep, monkeypatch):
-    away = dataclasses.replace(SETTINGS, activations="offload")
-    aside = memory.offloaded_bytes(deep, away, SHAPE)
-    assert aside > 16 * memory.layer_bytes(deep, 4096, "recompute")
-    assert memory.offloaded_bytes(deep, SETTINGS, SHAPE) == 0
-    check(deep, monkeypatch, "offload", 1e9, 1.1 * aside)
-    with pytest.raises(MemoryError, match=r"puts about .* GB into the CPU's memory, .* set activations = 'recompute'"):
-        check(deep, monkeypatch, "offload", 1e9, 0.9 * aside)
-    with pytest.raises(MemoryError, match="set pack_tokens = 2048$"):
-        check(deep, monkeypatch, "recompute", 0.7 * memory.estimate(deep, SETTINGS, SHAPE), 0.9 * aside)
-
-
-@pytest.mark.parametrize("way", ["keep", "recompute"])
-def test_the_estimate_counts_what_a_layer_keeps(tiny, way):
-    network = adapt(tiny, activations=way).network
-    hidden = torch.randn(1, 512, network.config.hidden_size, requires_grad=True)
-    places = network.model.rotary_emb(hidden, torch.arange(512)[None])  # the same for all layers
-    kept = {}
-
-    def save(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-        ends = torch.tensor([0, 512])
-        network.model.layers[0](hidden, position_embeddings=places, cu_seq_lens_q=ends, max_length_q=512)
-    counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-    counted -= sum(tensor.untyped_storage().nbytes() for tensor in places)
-    assert counted == pytest.approx(memory.layer_bytes(network, 512, way), rel=0.01)
-
-
-def test_what_layers_offload_comes_back_whatever_happened_to_it_meanwhile():
-    offload = Offload()
-
-    def kept_by(number, n_tokens):
-        return [torch.full((n_tokens, width), float(number)) for width in (3, 4)]
-
-    for n_tokens in (5, 5, 7):  # the third pass has another shape
-        kept = [kept_by(number, n_tokens) for number in range(6)]
-        for number, tensors in enumerate(kept):
-            offload.put(number, tensors)
-            if number > 0:
-                torch._foreach_zero_(kept[number - 1])  # its memory is used for something else
-        for number in reversed(range(6)):
-            back = offload.take(number)
-            assert all(map(torch.equal, back, kept_by(number, n_tokens))) and len(back) == 2
-    assert len(offload.places) == 2  # that many layers' come back to the GPU at once
-    for number in (0, 1, 0):  # a pass that was broken off is forgotten
-        offload.put(number, kept[number])
-    with pytest.raises(RuntimeError, match="layer 1 keeps is not what was put away last"):
-        offload.take(1)
-
-
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
 def test_weights_that_are_offloaded_are_updated_as_if_they_lay_on_the_gpu(tiny, clip, monkeypatch):
     monkeypatch.setattr(lora, "PART", 1000)
@@ -296,18 +228,6 @@ def test_weights_that_are_offloaded_are_updated_as_if_they_lay_on_the_gpu(tiny, 
         made.append([master.weights.detach(), master.copy, state["exp_avg"], state["exp_avg_sq"], state["step"]])
     assert type(trainee.optimizer) is lora.Streamed and made[0][0].abs().max() > 0 and length > 10
     assert all(map(torch.equal, *made))
-
-
-def test_an_offloading_layer_keeps_nothing_and_evaluation_offloads_nothing(tiny, encoded):
-    trainee = adapt(tiny, activations="offload")
-    row = lay_out(encoded, (1.0, 1.0), "cpu")
-    one_pass(trainee, row)
-    block = trainee.network.model.layers[0].forward.args[0]
-    assert sorted(block.offload.slots) == [0, 1] and not block.offload.order
-    block.offload.slots.clear()
-    with torch.no_grad():
-        trainee.token_losses(row)
-    assert not block.offload.slots and not block.offload.order
 
 
 @pytest.mark.parametrize(

@@ -74,16 +74,6 @@ def test_a_larger_world_begins_with_the_smaller_one_and_has_the_size_asked_for()
     assert len({p.id for p in larger}) == len({p.title for p in larger}) == 3501
 
 
-def test_passages_read_like_sentences():
-    words = [len(passage.text.split()) for passage in CORPUS]
-    assert sum(35 <= n <= 75 for n in words) / len(words) > 0.95
-    assert min(words) >= 25 and max(words) <= 100
-    for passage in CORPUS:
-        assert not re.search(r"[{}]|  |\ba [aeiou]|\ban [^aeiou]|\.\.|\s[.,]|\b(\w+) \1\b", passage.text, re.I), passage
-        assert passage.text[0] in "“" or passage.text[0].isupper()
-        assert passage.text[-1] in ".”"
-
-
 def test_questions_read_like_questions_and_their_gold_passages_state_the_answer():
     for question in EVERY:
         assert not re.search(r"[{}]|  |\bthe the\b|\ba [aeiou]", f"{question.question} {question.clean_question}", re.I)
@@ -202,11 +192,9 @@ def test_traps_come_in_the_share_asked_for_and_hurt(trap, share):
     [
         ({"traps": ("misspelt 1.5",)}, "misspelt of traps is a share"),
         ({"n_passages": 999}, "n_passages must lie between 1,000"),
-        ({"traps": ("namesakes 0.3",)}, "lower one"),
         ({"traps": ("stale 0.25", "contradicting 0.25")}, "lower one"),
         ({"traps": ("vague 0.6",)}, "at most one defect"),
         ({"n_world": (150, 9000, 200)}, r"passages give \d+: raise n_passages"),
-        ({"n_world": (-1, 1200, 200)}, "n_world is .* three numbers of 0 or more"),
         ({"n_world": (150, 1200)}, "n_world is .* three numbers of 0 or more"),
     ],
 )

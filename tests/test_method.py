@@ -14,7 +14,6 @@ from covrag_lite.method import (
     by_thresholds,
     cov_rag,
     never,
-    rag,
     shuffled,
     swap_answers,
     swap_references,
@@ -87,13 +86,6 @@ def test_algorithm_1_line_by_line(two, script):
     assert len(kept.rounds) == 1
     assert [kept.question, revised.question] == two
     assert {kept.system, revised.system} == {"toy"}
-
-
-def test_plain_rag_is_one_round_and_asks_for_no_verdict(two, script):
-    predictions = rag(two, script.tools())
-    assert script.stages() == ["search", "answer"]
-    assert predictions == cov_rag(two, script.tools(max_rounds=1))
-    assert all(prediction.rounds[0].verdict is None for prediction in predictions)
 
 
 def test_sigma_decides_which_questions_are_searched_again(two, script):

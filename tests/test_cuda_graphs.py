@@ -94,32 +94,6 @@ def test_fixed_steps_write_the_verdicts_of_growing_ones(growing, fixed, name):
     assert steps_of(view).known
 
 
-def test_a_writer_goes_on_after_fixed_steps_where_growing_ones_would(growing, fixed):
-    spread_ends(growing)
-    ends = {growing.loaded.end_id}
-    made = []
-    for model in (growing, fixed):
-        writer = writer_of(model, 40)
-        first = writer.write_free(range(12), ends, 10)
-        left = list(writer.rows)
-        made.append((first, left, writer.write_free(left, ends, 10)))
-    assert made[0] == made[1]
-    assert 0 < len(made[0][1]) < 12
-
-
-def test_few_rows_that_are_left_move_to_a_smaller_shape(growing, fixed, thinning, monkeypatch):
-    moved = []
-    move = decode_session.DecodeSession.move
-
-    def noted(self, new):
-        moved.append((self.step.shape.rows, new.shape.rows, len(self.places)))
-        move(self, new)
-
-    monkeypatch.setattr(decode_session.DecodeSession, "move", noted)
-    assert fixed.complete(thinning, LIMIT) == growing.complete(thinning, LIMIT)
-    assert moved and all(before >= 2 * left and after < before for before, after, left in moved)
-
-
 def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter(growing, fixed):
     fixed.complete(PROMPTS, LIMIT)
     known = dict(steps_of(fixed).known)
@@ -132,12 +106,6 @@ def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter(growing, fixed)
         assert made == growing.with_adapter(name).complete(PROMPTS, LIMIT)
     known = steps_of(fixed.with_adapter("rag")).known  # all others were of weights that an adapter moved
     assert {owner.name for owner, _ in known} == {"rag", "cov"}
-
-
-def test_shapes_are_rounded_up_by_a_quarter_at_most():
-    assert [cuda_graphs.rounded(n, 1) for n in (1, 5, 9, 300, 372, 512, 513)] == [1, 5, 10, 320, 384, 512, 640]
-    assert [cuda_graphs.rounded(n, 64) for n in (1, 100, 650, 768, 1025)] == [64, 128, 768, 768, 1280]
-    assert all(n <= cuda_graphs.rounded(n, 1) <= 1.25 * n for n in range(1, 3000))
 
 
 class Noted(TorchDispatchMode):
@@ -181,32 +149,6 @@ def test_a_batch_too_large_for_the_memory_takes_growing_steps(growing, fixed, mo
     monkeypatch.setattr(decode_session, "free_memory", lambda device: 1000)
     assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
     assert not steps_of(fixed).known and not steps_of(fixed).is_given_up
-
-
-def test_the_next_step_begins_before_anybody_looks_at_the_last_and_none_after_the_limit(
-    growing, fixed, thinning, monkeypatch
-):
-    steps_of(fixed).recorder = SimpleNamespace(record=lambda step, rows: step.compute)
-    done, moves = [], []
-    for owner, name in (
-        (cuda_graphs.Step, "launch"),
-        (cuda_graphs.Step, "collect"),
-        (decode_session.DecodeSession, "move"),
-    ):
-        real = getattr(owner, name)
-
-        def noted(self, *given, name=name, real=real):
-            (moves if name == "move" else done).append(name)
-            return real(self, *given)
-
-        monkeypatch.setattr(owner, name, noted)
-    assert fixed.complete(thinning, LIMIT) == growing.complete(thinning, LIMIT)
-    assert moves and done[:4] == ["launch", "collect", "launch", "collect"]
-    before = len(done)
-    end, growing.loaded.end_id, fixed.loaded.end_id = fixed.loaded.end_id, -1, -1  # nothing ends
-    assert fixed.complete(thinning, LIMIT) == growing.complete(thinning, LIMIT)
-    assert done[before:].count("launch") == done[before:].count("collect") == LIMIT - 1
-    growing.loaded.end_id = fixed.loaded.end_id = end
 
 
 def refusing(after):
@@ -329,17 +271,3 @@ def test_a_replay_that_writes_something_else_is_refused(growing, fixed, recorder
     with pytest.warns(UserWarning, match=said):
         assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
     assert steps_of(fixed).is_given_up
-
-
-def test_a_replay_may_break_a_tie_but_not_lose_a_number():
-    expected = torch.tensor([[5.0, 6.0, 7.0], [-1.0, -2.0, -0.5]])
-    cuda_graphs.compare(expected, expected)
-    tie = torch.tensor([[5.0, 6.0, 8.0], [-1.0, -2.0, -0.5]])
-    cuda_graphs.compare(expected, tie)
-    rounded_otherwise = expected + torch.tensor([[0.0], [0.1]])
-    cuda_graphs.compare(expected, rounded_otherwise, cuda_graphs.OWN)
-    with pytest.raises(RuntimeError, match="0 of 3 rows .* off by 0.1"):
-        cuda_graphs.compare(expected, rounded_otherwise)
-    lost = torch.tensor([[5.0, 6.0, 7.0], [-1.0, float("nan"), -0.5]])
-    with pytest.raises(RuntimeError, match="0 of 3 rows .* off by nan"):
-        cuda_graphs.compare(expected, lost)

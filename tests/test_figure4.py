@@ -68,12 +68,6 @@ def value(long, backbone, measure, what, seed=seeds.MEAN):
     return row
 
 
-def test_the_figure_is_made_from_table_2_of_every_seed_the_smallest_backbone_first(bases):
-    found = sizes.gather(bases)
-    assert {name: list(by_seed) for name, by_seed in found.frames.items()} == {SMALL: ["1"], LARGE: ["1", "2"]}
-    assert list(found.frames) == [SMALL, LARGE]
-
-
 def test_a_gain_is_the_difference_of_two_accuracies_on_the_same_questions_and_means_are_over_seeds(bases):
     long = sizes.size_table(sizes.gather(bases))
     assert value(long, LARGE, "accuracy", "CoV-RAG", "1")["value"] == 37.5

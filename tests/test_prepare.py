@@ -1,15 +1,17 @@
-"""Answering is quick, and no answer changes by it."""
+"""Answering is quick, and no answer changes by it: fused layers, unpacked weights, planned batches."""
 
 import random
+from collections import Counter
 
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
-from transformers import DynamicCache, LlamaConfig
+from peft import LoraConfig, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from covrag_lite import config
 from covrag_lite.engine import prefill, prepare
-from covrag_lite.engine.decoding import Writer
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import SCHEMA
 
@@ -183,41 +185,6 @@ def test_what_all_prompts_begin_with_is_read_once(watched):
     assert fed[2][1] > shared  # alone, a prompt is read whole
 
 
-def test_rows_that_are_done_leave_the_batch(watched):
-    engine, fed = watched
-    loaded = engine.loaded
-    first = Writer(loaded, None, loaded.encode(PROMPTS, 1)).logits().argmax(1).tolist()
-    loaded.end_id = first[0]  # so that the first prompt is answered at once
-    going = sum(token != first[0] for token in first)
-    fed.clear()
-    texts = write(engine, PROMPTS, 4)
-    assert texts[0] == "" and 0 < going < 6
-    assert [rows for rows, _ in fed][:2] == [6, going]
-    assert texts == [write(engine, [prompt], 4)[0] for prompt in PROMPTS]
-
-
-def test_a_step_copies_nothing_of_the_cache_that_is_there():
-    shape = LlamaConfig(num_hidden_layers=1)
-    rng = torch.Generator().manual_seed(0)
-    ours = prefill.roomy_cache(shape)
-    plain = DynamicCache(config=shape)
-
-    def step(width, rows=3):
-        new = [torch.randn(rows, 2, width, 4, generator=rng) for _ in range(2)]
-        return [cache.update(*new, 0) for cache in (ours, plain)]
-
-    step(7)
-    place = ours.layers[0].keys.data_ptr()
-    for _ in range(5):
-        (keys, values), (same_keys, same_values) = step(1)
-        assert torch.equal(keys, same_keys) and torch.equal(values, same_values)
-        assert keys.data_ptr() == place
-    for cache in (ours, plain):
-        cache.batch_select_indices(torch.tensor([0, 2]))
-    for width in (1, prefill.ROOM + 1):  # rows have left; then more than there is room for
-        assert all(torch.equal(*pair) for pair in zip(*step(width, 2)))
-
-
 @pytest.mark.parametrize("kind", ["none", "hidden", "added"])
 def test_one_tokens_attention_shares_keys_among_the_heads_of_a_group(kind):
     rng = torch.Generator().manual_seed(0)
@@ -231,3 +198,93 @@ def test_one_tokens_attention_shares_keys_among_the_heads_of_a_group(kind):
     expected = attention(query, keys, values, masks[kind], scale=0.4).transpose(1, 2)
     made, _ = prefill.attend(None, query, key, value, masks[kind], 0.4)
     torch.testing.assert_close(made, expected)
+
+
+X = torch.randn(3, 5, 32, generator=torch.Generator().manual_seed(2))
+IDS = torch.arange(12).view(2, 6)
+
+
+def network():
+    """A Qwen2 of two layers, whose queries, keys and values have biases."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    made = Qwen2ForCausalLM(Qwen2Config(vocab_size=50, num_hidden_layers=2, initializer_range=0.3, **shape)).eval()
+    for name, weight in made.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight)
+    return made
+
+
+def with_adapters(made, **settings):
+    torch.manual_seed(1)
+    lora = {"r": 4, "target_modules": "all-linear", "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    return get_peft_model(made, LoraConfig(**lora | settings))
+
+
+class Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.n = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name.removeprefix("aten::")
+        self.n[name] += name in ("linear", "addmm", "mm", "addmm_", "matmul")
+        return function(*args, **(kwargs or {}))
+
+
+def products(made):
+    with torch.inference_mode(), Products() as counted:
+        made(IDS)
+    return counted.n.total() - 1  # but for the logits
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"target_modules": ["k_proj", "up_proj", "down_proj"]},
+        {"rank_pattern": {"k_proj": 2, "up_proj": 3}},  # with the same alpha, so with other scales
+        {"use_dora": True},
+        {"lora_bias": True},
+    ],
+)
+def test_joined_layers_compute_what_pefts_do(settings):
+    made = with_adapters(network(), **settings)
+    with torch.inference_mode():
+        expected = made(IDS).logits
+        prepare.fuse_linears(made.base_model.model)
+        torch.testing.assert_close(made(IDS).logits, expected)
+        with made.disable_adapter():
+            torch.testing.assert_close(made(IDS).logits, network()(IDS).logits)
+
+
+def test_a_layer_takes_twelve_products_where_it_took_twenty_one():
+    made = with_adapters(network())
+    assert products(made) == 2 * 21
+    prepare.fuse_linears(made.base_model.model)
+    assert products(made) == 2 * 12  # W, A and B of q, k and v together, of o, of gate and up together, of down
+
+
+def test_joined_layers_answer_in_any_order_and_for_any_input():
+    made = network()
+    attention = made.model.layers[0].self_attn
+    other = X + 1
+    expected = [(attention.k_proj(x), attention.v_proj(x), attention.q_proj(x)) for x in (X, other)]
+    prepare.fuse_linears(made)
+    for x, outs in zip((X, other), expected):
+        for name, out in zip(("k_proj", "v_proj", "q_proj"), outs):
+            torch.testing.assert_close(getattr(attention, name)(x), out)
+    first = attention.q_proj(X)
+    torch.testing.assert_close(attention.k_proj(other), expected[1][0])
+    torch.testing.assert_close(first, expected[0][2])
+
+
+def test_joined_weights_are_held_once():
+    made = network()
+    prepare.fuse_linears(made)
+    mlp = made.model.layers[1].mlp
+    gate, up = mlp.gate_proj.weight, mlp.up_proj.weight
+    assert gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()
+    assert gate.untyped_storage().nbytes() == 2 * gate.nbytes
