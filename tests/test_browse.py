@@ -96,12 +96,3 @@ def test_a_recorded_run_is_shown_with_the_texts_that_are_at_hand(project):
     assert all(p.question.question and p.rounds[0].passages[0].text for p in predictions)
     with pytest.raises(ValueError, match="set record to a folder of results/"):
         browse.load_ways(None, Config())
-
-
-def test_texts_that_are_not_those_of_the_record_are_refused(project, tmp_path):
-    run = find(project, "table2")
-    for name in ("search", "entity", "complex", "quiz", "corpus"):
-        row = {"id": "1", "question": "?", "answers": ["a"], "title": "", "text": "a"}
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ValueError, match="no longer those of the run"):
-        browse.load_ways(run, Config().change(data=str(tmp_path)))

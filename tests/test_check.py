@@ -96,21 +96,6 @@ def test_a_score_that_no_judge_gave_is_found(copy, judge, ends):
     assert {line.split(",")[0] for line in check(copy)[0]} == {f"results/toy/table3.{end}" for end in ends}
 
 
-def test_a_passage_that_was_not_found_is_found_missing_in_both_parts_of_table_6(copy):
-    run = find(copy, "table6")
-    file = run.file("bm25.predictions.jsonl.gz")
-    rows = read_rows(file)
-    assert {row["system"] for row in rows} == {"CoV-RAG", "clean wording"}
-    text = json.dumps(rows)
-    assert not any(question.clean_question in text for question in load_questions(run.config))
-    for row in rows:
-        row["rounds"][0]["passages"] = []
-    write_rows(file, rows)
-    lines = [line for line in check(copy)[0] if line.startswith("results/toy/table6.csv")]
-    assert {line.split(", ")[1].split(" / ")[0] for line in lines} == {"CoV-RAG", "clean wording"}
-    assert all("/ bm25 /" in line for line in lines)
-
-
 @pytest.mark.parametrize(
     "file, table",
     [

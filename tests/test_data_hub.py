@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import datasets
-import httpx
 import pytest
-from huggingface_hub import HfApi
-from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
 from covrag_lite import data
 from covrag_lite.config import Config, from_notebook
@@ -163,18 +160,6 @@ def test_gold_that_normalises_to_nothing_is_counted_in_one_warning(tmp_path, own
         assert len(data.load_questions(own_set(tmp_path / "set"))) == 5
 
 
-def test_a_card_tells_source_size_hash_and_defects(public):
-    card = data.describe(public.change(sample=3))
-    assert list(card) == ["nq", "webq", "mintaka", "triviaqa"]
-    assert card.loc["rows"].tolist() == [9, 5, 4, 8] and card.loc["questions"].tolist() == [3, 3, 3, 3]
-    assert card.loc["rows that repeat an id"].tolist() == [0, 0, 0, 2]
-    assert card.loc["revision", "nq"] == "5dd9790a83002ad084ddeb7c420dc716852c6f28"
-    asked = data.load_questions(public.change(sample=3, datasets=("nq",)))
-    assert card.loc["sha256", "nq"] == data.digest(asked)
-    assert card.loc["example 3", "nq"] == asked[2].question
-    assert data.describe(public.change(split="validation")).loc["questions"].tolist() == [3, 2, 3, 2]
-
-
 def corpus_of(*names, **changes):
     return Config().change(data="hub", corpus=",".join(map(str, names)), **changes)
 
@@ -217,24 +202,6 @@ def test_a_corpus_that_is_not_there_is_named(tmp_path):
     ):
         with pytest.raises(error, match=sentence):
             data.load_passages(config)
-
-
-def answering(monkeypatch, error):
-    """A hub that answers every request with this error."""
-    response = httpx.Response(404, request=httpx.Request("HEAD", "https://hub.test"))
-
-    def fail(*_, **__):
-        raise error("not found", response=response)
-
-    monkeypatch.setattr(HfApi, "hf_hub_download", fail)
-
-
-@pytest.mark.parametrize("error", [RepositoryNotFoundError, RevisionNotFoundError])
-def test_an_id_or_a_revision_that_does_not_exist_is_named(monkeypatch, own_set, error):
-    answering(monkeypatch, error)
-    for load, config in ((data.load_questions, own_set("someone/sett")), (data.load_passages, corpus_of("hub:some/x"))):
-        with pytest.raises(FileNotFoundError, match="'some(one/sett|/x)' cannot be read: "):
-            load(config)
 
 
 def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):

@@ -334,20 +334,6 @@ def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
     assert KEY not in shown and KEY[:6] not in shown and KEY[-4:] not in shown
 
 
-def test_what_is_journaled_is_not_asked_again_after_a_failure(server, examples, passages, tmp_path):
-    examples = [replace(one, answer=f"{one.answer} {i}") for one in examples for i in range(2)]
-    search = load_retriever(config.Retrieval(k=2), passages)
-    server.script = ["good"] * 4 + ["broken_briefly"]
-    with pytest.raises(EndpointError, match="status 503"):
-        teacher.annotate_with_teacher(examples, connect(retries=1), Journal(tmp_path / "journal.jsonl"), search)
-    server.script = ["good"]
-    server.asked = []
-    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
-    assert len(made) == 6 and len(server.asked) == 2
-    again = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
-    assert again == made and len(server.asked) == 2
-
-
 def test_rubbish_is_left_out_and_counted(server, examples, passages, tmp_path, capsys):
     server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
     search = load_retriever(config.Retrieval(k=2), passages)

@@ -73,51 +73,6 @@ def test_the_plain_engine_runs_other_architectures(tiny_folder, tmp_path):
     assert texts(fill(tiny(tmp_path / "neox", quantize="none"), PROMPTS)) == texts(fill(engine, PROMPTS))
 
 
-def masked_greedy(engine, prompt):
-    """The verdict by the book: every token by its own full forward pass, the schema only as a mask; and the passes."""
-    loaded = engine.loaded
-    (ids,) = loaded.encode([prompt], 0)
-    forwards = 0
-
-    def best(allowed):
-        nonlocal forwards
-        forwards += 1
-        with torch.inference_mode():
-            logits = engine.network(torch.tensor([ids])).logits[0, -1]
-        ids.append(max(allowed, key=lambda i: logits[i].item()))
-        return ids[-1]
-
-    def write(slot, path):
-        only = slots.fixed(slot, path)
-        first = {loaded.piece(choice)[0]: choice for choice in ([only] if only else slot.choices[::-1])}
-        for token in loaded.piece(slot.before):
-            best([token])
-        choice = first[best(list(first))]
-        for token in loaded.piece(choice)[1:]:
-            best([token])
-        return choice
-
-    path, written = [], []
-    for slot in SLOTS:
-        path.append(write(slot, path))
-    allowed = (~loaded.quoted.forbidden).nonzero().flatten().tolist()
-    while path[-1] == slots.QUOTES[0] and len(written) < 6 and not (written and written[-1] in loaded.quoted.ends):
-        written.append(best(allowed))
-    text = "".join(slot.before + choice for slot, choice in zip(SLOTS, path))
-    return text + loaded.tokenizer.decode(written).removesuffix('"') + '"' + " }", forwards
-
-
-def test_a_forced_verdict_is_what_masked_greedy_decoding_writes_in_fewer_passes(fast, monkeypatch):
-    passes = []
-    forward = fast.network.forward
-    monkeypatch.setattr(fast.network, "forward", lambda *given, **named: passes.append(1) or forward(*given, **named))
-    (made,) = fill(fast, PROMPTS[:1])
-    forced_passes = len(passes)
-    expected, forwards = masked_greedy(fast, PROMPTS[0])
-    assert made.text == expected and prompts.parse_verdict(made.text).parsed
-    assert forwards > 2.5 * forced_passes
-
-
 def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monkeypatch):
     """Left to itself a model writes `?"` as one token: where that is forbidden, it has no end that it knows."""
     tokenizer = fast.loaded.tokenizer

@@ -5,8 +5,6 @@ import pytest
 
 from covrag_lite import evaluate
 from covrag_lite.config import Config
-from covrag_lite.engine import prepare
-from covrag_lite.engine.local import LocalEngine
 from covrag_lite.method import by_thresholds
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.outcomes import to_frame
@@ -38,42 +36,6 @@ def test_a_second_run_asks_the_model_nothing(config, passages, resources, questi
     again = evaluate.run(config, evaluate.load_resources(config, passages, scripted), questions)
     assert len(scripted.asked) == asked
     assert again == first
-
-
-def test_a_run_that_is_stopped_goes_on_and_ends_with_what_an_unbroken_one_has(
-    tiny_folder, passages, questions, tmp_path, monkeypatch
-):
-    shared = Config().change(
-        model=str(tiny_folder),
-        layout="shared",
-        max_answer_tokens=4,
-        max_revised_tokens=4,
-        k=2,
-        runs=str(tmp_path),
-        systems=("CoV-RAG-S", "CoV-RAG"),
-    )
-    monkeypatch.setattr(prepare, "CPU_TOKENS", 1)  # batches of one prompt
-
-    def run(name):
-        own = shared.change(name=name)
-        return evaluate.run(own, evaluate.load_resources(own, passages), questions)
-
-    fill, calls = LocalEngine.fill, []
-
-    def stop_at_the_second(*given):
-        if calls:
-            raise KeyboardInterrupt
-        calls.append(given)
-        return fill(*given)
-
-    whole = run("whole")
-    assert all(prediction.rounds[0].likelihood is not None for prediction in whole)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(LocalEngine, "fill", stop_at_the_second)
-        run("stopped")
-    assert run("stopped") == whole
-    whole, stopped = (tmp_path / name / "journal.jsonl" for name in ("whole", "stopped"))
-    assert len(calls) == 1 and stopped.read_bytes() == whole.read_bytes()
 
 
 def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):

@@ -125,26 +125,6 @@ def test_the_shipped_heads_are_those_of_the_embedded_data():
         assert about["validation"][0]["AUROC"] > 0.85
 
 
-def build_classifier(folder, encoder, labels):
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-
-    about = AutoConfig.from_pretrained(encoder, id2label=dict(enumerate(labels)), num_labels=len(labels))
-    AutoModelForSequenceClassification.from_config(about).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(encoder).save_pretrained(folder)
-
-
-def test_an_entailment_model_is_asked_for_its_own_label(tiny_encoder, tmp_path, passages):
-    build_classifier(tmp_path / "nli", tiny_encoder, ["contradiction", "Entailment", "neutral"])
-    config = Config().change(entailment=str(tmp_path / "nli"))
-    entail = tools.load_entail(tools.find_trained(config, "entailment"))
-    scores = entail(["who?", "when?"], [passages[:2], passages[:1]], ["Edith", "1893"])
-    assert len(scores) == 2
-    assert all(0 < score < 1 for score in scores)
-    build_classifier(tmp_path / "mood", tiny_encoder, ["glad", "sad"])
-    with pytest.raises(ValueError, match="has the labels glad, sad, and none of entailment"):
-        relevance.load_classifier(tmp_path / "mood", True)
-
-
 def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages):
     seen = []
 
@@ -157,20 +137,6 @@ def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages)
     assert relevance.as_entail(rate, False)(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert passages[0].text in seen[-1].passage.text
     assert relevance.as_entail(rate, True)(["when?"], [()], ["1861"]) == [0.0]
-
-
-def test_the_whole_encoder_can_be_tuned_and_rare_pairs_weigh_as_much_as_frequent_ones(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(heads, "LEARNING_RATE", 3e-3)  # for a network of a few thousand weights
-    monkeypatch.setattr(heads, "EPOCHS", 8)
-    own = config.change(device="cpu")
-    rows = [(Pair(f"who {i}", Passage("p", "", 9 * "az"[i % 2])), bool(i % 2)) for i in range(64)]
-    heads.tune(own, rows, tmp_path / "whole", premise_first=False)
-    scores = relevance.load_rate(tmp_path / "whole", False)([pair for pair, _ in rows])
-    assert ((scores > 0.5) == [right for _, right in rows]).all()
-    pair = Pair("who", Passage("p", "", "az"))
-    heads.tune(own, [(pair, i % 10 == 0) for i in range(160)], tmp_path / "rare", premise_first=False)
-    (score,) = relevance.load_rate(tmp_path / "rare", False)([pair])
-    assert score == pytest.approx(0.5, abs=0.15)  # nothing tells them apart
 
 
 class Writer:
@@ -238,16 +204,3 @@ def test_a_reader_that_is_never_right_is_named(source, passages):
     hopeless = Source([Question("q", "nq", "what?", ("Nothing",), ("p9",))], passages, source.search, source.deep)
     with pytest.raises(ValueError, match="no rewrite was rewarded"):
         learners.reward_samples([hopeless], Writer(), Writer())
-
-
-def test_all_sets_are_read_together_each_in_its_own_passages(source, passages):
-    def barren(queries):
-        return [[passages[2]] for _ in queries]
-
-    writer, calls = Writer(), []
-    reader = Writer()
-    reader.answer = lambda x, k: calls.append(len(x)) or writer.answer(x, k)
-    elsewhere = Source([Question("q9", "webq", "kite author of sheep", ("Edith Marrow",))], passages, barren, barren)
-    samples = learners.reward_samples([source, elsewhere], writer, reader)
-    assert [one.id for one in samples] == ["q0", "q1"]  # the third question's own passages hold no answer
-    assert calls == [18]

@@ -1,13 +1,11 @@
 """Answering is quick, and no answer changes by it: fused layers, unpacked weights, planned batches."""
 
 import random
-from collections import Counter
 
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
 from peft import LoraConfig, get_peft_model
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from covrag_lite import config
@@ -185,21 +183,6 @@ def test_what_all_prompts_begin_with_is_read_once(watched):
     assert fed[2][1] > shared  # alone, a prompt is read whole
 
 
-@pytest.mark.parametrize("kind", ["none", "hidden", "added"])
-def test_one_tokens_attention_shares_keys_among_the_heads_of_a_group(kind):
-    rng = torch.Generator().manual_seed(0)
-    query = torch.randn(3, 6, 1, 8, generator=rng)
-    key, value = torch.randn(2, 3, 2, 9, 8, generator=rng)
-    mask = torch.rand(3, 1, 1, 9, generator=rng) > 0.3
-    mask[..., -1] = True
-    masks = {"none": None, "hidden": mask, "added": torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))}
-    keys, values = (part.repeat_interleave(3, 1) for part in (key, value))  # by the book: each head has its own
-    attention = torch.nn.functional.scaled_dot_product_attention
-    expected = attention(query, keys, values, masks[kind], scale=0.4).transpose(1, 2)
-    made, _ = prefill.attend(None, query, key, value, masks[kind], 0.4)
-    torch.testing.assert_close(made, expected)
-
-
 X = torch.randn(3, 5, 32, generator=torch.Generator().manual_seed(2))
 IDS = torch.arange(12).view(2, 6)
 
@@ -221,25 +204,6 @@ def with_adapters(made, **settings):
     return get_peft_model(made, LoraConfig(**lora | settings))
 
 
-class Products(TorchDispatchMode):
-    """Counts matrix products."""
-
-    def __init__(self):
-        super().__init__()
-        self.n = Counter()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function._schema.name.removeprefix("aten::")
-        self.n[name] += name in ("linear", "addmm", "mm", "addmm_", "matmul")
-        return function(*args, **(kwargs or {}))
-
-
-def products(made):
-    with torch.inference_mode(), Products() as counted:
-        made(IDS)
-    return counted.n.total() - 1  # but for the logits
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -258,13 +222,6 @@ def test_joined_layers_compute_what_pefts_do(settings):
         torch.testing.assert_close(made(IDS).logits, expected)
         with made.disable_adapter():
             torch.testing.assert_close(made(IDS).logits, network()(IDS).logits)
-
-
-def test_a_layer_takes_twelve_products_where_it_took_twenty_one():
-    made = with_adapters(network())
-    assert products(made) == 2 * 21
-    prepare.fuse_linears(made.base_model.model)
-    assert products(made) == 2 * 12  # W, A and B of q, k and v together, of o, of gate and up together, of down
 
 
 def test_joined_layers_answer_in_any_order_and_for_any_input():

@@ -47,17 +47,6 @@ def resources(config, passages, scripted):
     return tools.load_resources(config, passages, scripted)
 
 
-@pytest.mark.parametrize("system, learner", [("RRR", "rewriter"), ("CRAG", "evaluator"), ("A²R", "entailment")])
-def test_what_a_system_lacks_is_named_with_the_command_that_trains_it_before_anything_runs(
-    system, learner, config, resources, scripted, questions, tmp_path
-):
-    empty = config.change(adapters=str(tmp_path), data="mine", systems=("RAG trained", system))
-    told = f"was trained on 'mine'; train it with: papermill .* -p learners {learner} -p data mine .*{tmp_path}"
-    with pytest.raises(FileNotFoundError, match=told):
-        tools.run(empty, resources, questions)
-    assert scripted.asked == []
-
-
 def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources, questions, heads):
     predictions, costs = tools.run(config, resources, questions)
     assert [p.system for p in predictions[::4]] == list(config.chain.systems) == costs.system.tolist()
@@ -114,15 +103,6 @@ def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_qua
     assert frame.citation_recall.isna().all()
     assert "citation recall" not in set(related.long_table(frame).metric)
     assert frame[["words", "citations"]].iloc[0].tolist() == [1, 1]
-
-
-def test_a_related_system_runs_in_any_table(config, passages, questions, scripted, heads):
-    own = config.change(systems=("RAG trained", "CRAG"))
-    resources = evaluate.load_resources(own, passages, scripted)
-    predictions = evaluate.run(own, resources, questions)
-    assert [p.system for p in predictions] == ["RAG trained"] * 4 + ["CRAG"] * 4
-    bare = config.change(systems=("RAG trained",))
-    assert evaluate.load_resources(bare, passages, scripted).wider is None  # who needs none loads none
 
 
 def test_the_table_of_real_questions_is_made_anew_without_a_model_and_without_the_data(tmp_path, scripted, heads):

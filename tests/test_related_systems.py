@@ -10,7 +10,7 @@ from covrag_lite.method import Tools
 from covrag_lite.records import Passage
 from covrag_lite.related import prompts
 from covrag_lite.related.a2r import a2r, assess, read_statements
-from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, choose_action, crag, recompose, refine, split
+from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, crag, recompose, refine, split
 from covrag_lite.related.fave import chain_of_queries, fave, rate
 from covrag_lite.related.tools import RelatedTools
 from covrag_lite.runs.journal import Journal
@@ -97,12 +97,6 @@ def test_crag_line_by_line(questions, passages):
     assert len(script.log) == 7
     assert [p.rounds[0].query for p in made] == [WRITER, f"terms of {BORN}", LONG]
     assert [p.answer for p in made] == [f"answer to {one}" for one in asked]
-
-
-def test_crags_action_follows_from_its_best_passage():
-    assert choose_action([0.1, 0.8], 0.2, 0.8) == CORRECT
-    assert choose_action([0.1, 0.79], 0.2, 0.8) == AMBIGUOUS
-    assert choose_action([0.1, 0.19], 0.2, 0.8) == INCORRECT
 
 
 def test_crag_decomposes_filters_and_recomposes():
@@ -269,16 +263,6 @@ def test_a_follow_up_is_one_line_or_the_end(text, asked):
 @pytest.fixture
 def author(scripted, tmp_path):
     return TaskModel(Model(), scripted, Journal(tmp_path / "journal.jsonl"))
-
-
-def test_several_sessions_are_samples_and_one_is_the_likeliest(author, scripted):
-    sessions = prompts.plan(author, ["who wrote it", "when"], 3)
-    assert [len(many) for many in sessions] == [3, 3]
-    assert [session[0][:8] for session in sessions[0]] == ["sample 0", "sample 1", "sample 2"]
-    assert prompts.plan(author, ["when"], 1) == [[["when"]]]  # what the scripted model writes greedily is no plan
-    asked = len(scripted.asked)
-    assert prompts.plan(author, ["who wrote it", "when"], 3) == sessions
-    assert len(scripted.asked) == asked  # samples are journaled too, each under its number
 
 
 def test_only_a_yes_is_a_yes(author, scripted):

@@ -117,14 +117,6 @@ def test_a_plan_of_an_earlier_version_goes_on_and_one_with_another_constant_is_n
             hold_to(plans[0])
 
 
-def test_a_command_that_failed_before_anything_was_made_has_begun_nothing(tmp_path, log, plans):
-    wrong = replication.load_plans("smollm2-135m", {"data": "nowhere", "runs": str(tmp_path / "runs")}, (1,))
-    hold_to(wrong[0])
-    replication.replicate(plans[:1], ["data"])
-    with pytest.raises(ValueError, match="begun with other parameters: data was"):
-        hold_to(wrong[0])
-
-
 def test_training_without_data_names_the_stage(plans):
     with pytest.raises(FileNotFoundError, match="rag.samples.jsonl.gz is not there: run the stage data first"):
         replication.replicate(plans[:1], ["rag"])

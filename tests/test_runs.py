@@ -1,12 +1,10 @@
 """What a run says of itself: manifest, cost, progress, and a prediction as a page."""
 
-import io
 import json
 import re
 import sys
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from conftest import ScriptedModel
@@ -16,7 +14,7 @@ from covrag_lite.config import Config
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import SCHEMA, parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.runs import cost, progress
+from covrag_lite.runs import cost
 from covrag_lite.runs.display import as_html, show
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest, save_manifest
@@ -62,11 +60,6 @@ def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(
     assert (model.used["requests"], model.used["prompt_tokens"]) == (4, 2 * read)
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 @pytest.fixture
 def log(monkeypatch, capsys):
     """A function that reads what was written to a stderr that is not a terminal, outside of any notebook."""
@@ -94,27 +87,6 @@ def test_no_line_pretends_that_a_loop_ended(log):
         for _ in track(range(10), "answer", "batch", total=10):
             raise KeyboardInterrupt
     assert log() == ""
-
-
-def test_a_terminal_gets_a_bar(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    seen = []
-    for number in track(range(3), "train", "step", total=3, state=lambda: f"loss {seen[-1]}"):
-        seen.append(number)
-    shown = terminal.getvalue()
-    assert "train: 100%" in shown and "3/3" in shown and "loss 2" in shown
-    assert "3 steps in" not in shown
-
-
-@pytest.mark.parametrize(
-    "shell, widgets, watched", [("ZMQ", True, True), ("ZMQ", False, False), ("Plain", True, False)]
-)
-def test_a_notebook_is_watched_if_it_can_show_widgets(log, monkeypatch, shell, widgets, watched):
-    running = type(f"{shell}InteractiveShell", (), {})()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: running))
-    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: name if widgets else None)
-    assert progress.is_watched() is watched
 
 
 VERDICT = parse_verdict(render_verdict((0.21, 0.5, 0.81, 0.91, 0.82, 1), "false", "Who wrote it?"))

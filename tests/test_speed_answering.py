@@ -53,18 +53,6 @@ def test_other_engines_write_our_answers_or_say_why_not(part, way, settings, mod
     assert frame.same[f"answers, {way}"] == len(questions) and (frame.ours_faster > 0).all()
 
 
-def test_two_rounds_are_timed_in_both_layouts_and_rows_are_told_as_they_come(settings, questions, monkeypatch):
-    own = settings.change(adapters="none", n_questions=1)
-    seen = []
-    monkeypatch.setattr(inference, "write_json", lambda out, content: seen.append(len(content["rounds"])))
-    (frame,) = inference.benchmark(["rounds"], own, 1).values()
-    assert seen == [1, 2, 3]
-    assert frame.times_rag[inference.ONE_ROUND] == 1 < frame.times_rag["CoV-RAG, paper layout"]
-    assert frame.seconds["CoV-RAG, shared layout"] > 0
-    with pytest.raises(ValueError, match="part 'batches' is not known; use some of plain, rounds"):
-        inference.benchmark(["batches"], own, 1)
-
-
 def test_the_schema_as_a_regular_expression_is_what_forced_verdicts_are(model):
     expression = vllm_peer.regex_of(prompts.SCHEMA, 6)
     forced = [one.text for one in model.fill(["one", "why?"], prompts.SCHEMA, 6)]

@@ -1,7 +1,6 @@
 """Peers get the same weights, rows and steps as we do; what is not installed, late or fails says so in a sentence."""
 
 import importlib.util
-import json
 from dataclasses import replace
 
 import pandas as pd
@@ -56,45 +55,6 @@ def test_what_is_not_installed_too_late_or_fails_is_told_in_a_sentence(monkeypat
     assert peers.run_way(task | {"way": "ours"}, 0, "", None) == {"failure": rows.LATE}
     broken = peer.measure(peer.Way("ours", given={"lora_rank": -1}), CASE, "cpu", place.parent)
     assert broken["failure"].startswith("ValueError: ")
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """What ways are asked, which answer at once; the shape "slow" is always too late."""
-    done = []
-
-    def run_way(task, until, library, log):
-        case = peer.Case(**task["case"])
-        done.append((task["way"], case.shape))
-        measured = {"tokens_per_second": 10.0 * len(done), "losses": [1.0] * (peer.WARM_UP + case.n_steps)}
-        return {"failure": rows.LATE} if case.shape == "slow" else measured
-
-    monkeypatch.setattr(peers, "write_folders", lambda *_: None)
-    monkeypatch.setattr(peers, "run_way", run_way)
-    return done
-
-
-def test_what_was_left_out_is_measured_when_asked_again_and_what_was_measured_is_not(asked, tmp_path):
-    out = tmp_path / "peers.json"
-    late = {"shape": "7b", "samples": "our mix", "way": "trl", "failure": rows.LATE}
-    known = {"shape": "7b", "samples": "our mix", "way": "ours", "tokens_per_second": 9.0, "losses": [2.0] * 5}
-    other = known | {"shape": "13b", "losses": [2.0] * 4}  # of fewer steps
-    slow = known | {"shape": "slow", "losses": [2.0]}
-    out.write_text(json.dumps({"rows": [late, known, other, slow]}))
-
-    def ask(*shapes, **given):
-        return peers.benchmark(["ours", "trl"], shapes, "cpu", n_steps=3, kinds=["our mix"], out=out, **given)
-
-    frame = ask("7b", "13b")
-    assert asked == [("trl", "7b"), ("ours", "13b"), ("trl", "13b")]
-    assert frame[frame.way == "ours"].tokens_per_second.tolist() == [9.0, 20.0, 9.0] and frame.failure.isna().all()
-    ask("7b", "13b")
-    assert len(asked) == 3
-    ask("7b", again=True)
-    assert asked[3:] == [("ours", "7b"), ("trl", "7b")]
-    frame = ask("slow")  # what was measured does not give way to what came too late
-    assert frame[frame["shape"] == "slow"].tokens_per_second.dropna().tolist() == [9.0]
-    assert len(json.loads(out.read_text())["rows"]) == 6
 
 
 def test_our_speed_is_told_over_each_peers():

@@ -8,7 +8,6 @@ import pytest
 from test_endpoint import KEY, connect, server  # noqa: F401  the server that fails in every way a server can
 
 from covrag_lite.config import ROOT, Config, from_notebook
-from covrag_lite.engine.endpoint import EndpointError
 from covrag_lite.judging import judges
 from covrag_lite.judging.judges import Answers, RecordedModel, load_answers
 from covrag_lite.judging.rubric import PROXY
@@ -110,18 +109,6 @@ def test_rubbish_is_counted_and_never_scored(server, answers, tmp_path):  # noqa
     long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
     assert long.loc[("rank", "correctness", "CoV-RAG")].n == long.loc[("high quality", "bias", "CoV-RAG")].n == 1
     assert "endpoint:toy: 19 of 38 scores are missing" in "\n".join(table3.notes(scores))
-
-
-def test_resumed_judging_asks_nothing_again(server, answers, tmp_path):  # noqa: F811
-    server.write = lambda prompt: written(prompt, lambda text: len(text) / 100)
-    server.script = ["good", "broken_briefly"]
-    with pytest.raises(EndpointError, match="status 503") as caught:
-        ask(answers, tmp_path / "journal.jsonl", retries=0)
-    server.script, server.asked = ["good"], []
-    scores = ask(answers, tmp_path / "journal.jsonl")
-    assert len(server.asked) == 1 and KEY not in str(caught.value)
-    pd.testing.assert_frame_equal(ask(answers, tmp_path / "journal.jsonl"), scores)
-    assert len(server.asked) == 1
 
 
 def test_saved_verdicts_hold_scores_and_no_text(answers):

@@ -172,6 +172,9 @@ def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
     assert asked == {"seed-2": first, "seed-1": second}
     judged = [one.verdict.judgment for one in chosen]
     assert judged.count("true") == judged.count("false") == 2
+    monkeypatch.setattr(Seed, "answer", lambda self, x, k: ["Mere[1]"] * len(x))
+    with pytest.raises(ValueError, match="D2' is empty: 0 of the seed models' .* answers are right"):
+        synthesis.make_d2(Config(), [source], Seed)
 
 
 # A verdict's probabilities, from the chances at each slot.

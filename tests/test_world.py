@@ -14,9 +14,7 @@ from covrag_lite.data import world
 from covrag_lite.data.world.passages import TRAPS
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.retrieval.bm25 import tokenise
 from covrag_lite.runs.outcomes import failure_of, form_of
-from covrag_lite.synthesis import clean_wording, supporting
 from covrag_lite.tables.world import gold_found
 
 
@@ -111,20 +109,6 @@ def read_with_errors(questions, found):
     return right
 
 
-def read_titles(questions, found):
-    """Does a reader find the gold passage who takes the first whose title has a word of the question?
-
-    It stands for a model's first answer where none is at hand, and has no chance with two hops.
-    """
-    right = []
-    for question, passages in zip(questions, found):
-        asked = set(tokenise([question.question])[0])
-        titles = tokenise(passage.title for passage in passages)
-        read = next((p for p, title in zip(passages, titles) if asked & set(title)), passages[0])
-        right.append(read.id in question.gold_passages)
-    return right
-
-
 def majority(right):
     """How often the more frequent of the two outcomes is guessed rightly."""
     return max(sum(right), len(right) - sum(right)) / len(right)
@@ -142,7 +126,7 @@ def form_rule(questions, right):
 def test_the_wording_tells_nothing_not_even_of_a_reader_who_trips_over_it(config, split):
     questions, found = searched(config, split)
     assert {form_of(q.kind) for q in questions} == ERRS.keys()
-    for judge in (gold_found, read_titles, read_with_errors):
+    for judge in (gold_found, read_with_errors):
         right = judge(questions, found)
         assert form_rule(questions, right) <= majority(right) + 0.05
     assert 0.3 < sum(right) / len(right) < sum(gold_found(questions, found)) / len(right) - 0.05
@@ -157,15 +141,6 @@ def test_well_put_questions_fail_broken_ones_succeed_and_a_known_question_mends_
         assert hit_rate(config, lambda q, trap=trap: failure_of(q.kind) == trap) < 0.5
     for failure in FAILURES:
         assert hit_rate(config, lambda q, one=failure: failure_of(q.kind) == one, clean=True) >= 0.9
-
-
-@pytest.mark.parametrize("failure", sorted(FAILURES - {"none"}))
-def test_a_careful_reader_could_write_the_question_that_mends(failure):
-    questions, found = searched(DEFAULT, "train")
-    pairs = [(q, passages) for q, passages in zip(questions, found) if failure_of(q.kind) == failure]
-    missed = [(q, passages) for q, passages in pairs if not supporting(q, passages)]
-    could = [q for q, passages in missed if clean_wording(q, passages)]
-    assert len(missed) > 20 and len(could) >= 0.8 * len(missed)
 
 
 @pytest.mark.parametrize("share", ["misspelt", "cut_off", "vague"])
