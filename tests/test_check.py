@@ -109,12 +109,6 @@ def test_what_a_table_was_made_from_cannot_be_left_out(copy, file, table):
     assert f"results/toy/{table}.manifest.json: not checked, {file} is missing" in check(copy)[0]
 
 
-def test_what_nothing_can_make_anew_is_said(alone):
-    (alone / "results" / "toy" / "losses.csv").write_text("step,loss\n1,2.0\n")
-    said = "results/toy/losses.csv: not checked, as it cannot be made from what is recorded"
-    assert check(alone) == ([], [said])
-
-
 def test_one_altered_fact_is_found_and_written_anew(alone):
     file = find(alone, "table2").file("facts.json")
     facts = json.loads(file.read_text())

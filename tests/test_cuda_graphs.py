@@ -145,12 +145,6 @@ def test_nothing_in_a_step_moves_grows_or_waits(fixed):
     assert not waiting & {name for name, _ in noted[0]}
 
 
-def test_a_batch_too_large_for_the_memory_takes_growing_steps(growing, fixed, monkeypatch):
-    monkeypatch.setattr(decode_session, "free_memory", lambda device: 1000)
-    assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
-    assert not steps_of(fixed).known and not steps_of(fixed).is_given_up
-
-
 def refusing(after):
     """A recorder that records a number of steps, and then refuses."""
 

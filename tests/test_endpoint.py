@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(server.pause)
         with server.lock:
             server.under_way -= 1
-        getattr(self, way)(body)
+        WAYS[way](self, body)
 
     def reply(self, status, content, headers=(), cut=0):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -48,68 +48,43 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) - cut])
 
     def message(self, content, refusal=None, finish="stop"):
-        return {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "toy",
-            "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
-            "choices": [
-                {
-                    "index": 0,
-                    "finish_reason": finish,
-                    "message": {"role": "assistant", "content": content, "refusal": refusal},
-                }
-            ],
-        }
-
-    def good(self, body):
-        self.reply(200, self.message(self.server.write(body["messages"][0]["content"])))
-
-    def slow(self, body):
-        time.sleep(0.8)
-
-    def busy(self, body):
-        self.reply(429, {"error": {"message": "too many requests"}}, [("Retry-After", "0.4")])
-
-    def broken(self, body):
-        self.reply(500, {"error": {"message": f"no luck with {self.headers['Authorization']}"}})
-
-    def broken_briefly(self, body):
-        self.reply(503, b"", [("Retry-After-Ms", "10")])
-
-    def half(self, body):
-        self.reply(200, self.message(TRUE[: len(TRUE) // 2], finish="length"))
-
-    def cut(self, body):
-        self.reply(200, self.message("never whole"), cut=20)
-
-    def wrong(self, body):
-        self.reply(200, self.message('{"1": {"reference_correctness": 7}, "3": "perhaps"}'))
-
-    def refusal(self, body):
-        self.reply(200, self.message(None, refusal="I cannot judge this."))
-
-    def dropped(self, body):
-        self.connection.close()
-
-    def page(self, body):
-        self.reply(200, b"<html>welcome</html>")
-
-    def strange(self, body):
-        self.reply(200, {"choices": []})
-
-    def no_schema(self, body):
-        if "response_format" in body:
-            self.reply(400, {"error": {"message": "response_format is not supported"}})
-        else:
-            self.good(body)
-
-    def locked(self, body):
-        self.reply(401, {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}})
+        said = {"role": "assistant", "content": content, "refusal": refusal}
+        about = {"id": "1", "object": "chat.completion", "created": 1, "model": "toy"}
+        used = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+        return about | {"usage": used, "choices": [{"index": 0, "finish_reason": finish, "message": said}]}
 
     def log_message(self, *words):
         pass
+
+
+def good(one, body):
+    one.reply(200, one.message(one.server.write(body["messages"][0]["content"])))
+
+
+def no_schema(one, body):
+    refused = (400, {"error": {"message": "response_format is not supported"}})
+    one.reply(*refused) if "response_format" in body else good(one, body)
+
+
+WRONG = '{"1": {"reference_correctness": 7}, "3": "perhaps"}'
+BUSY = {"error": {"message": "too many requests"}}
+LOCKED = {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}}
+WAYS = {
+    "good": good,
+    "no_schema": no_schema,
+    "slow": lambda one, body: time.sleep(0.8),
+    "busy": lambda one, body: one.reply(429, BUSY, [("Retry-After", "0.4")]),
+    "broken": lambda one, body: one.reply(500, {"error": {"message": f"no luck with {one.headers['Authorization']}"}}),
+    "broken_briefly": lambda one, body: one.reply(503, b"", [("Retry-After-Ms", "10")]),
+    "half": lambda one, body: one.reply(200, one.message(TRUE[: len(TRUE) // 2], finish="length")),
+    "cut": lambda one, body: one.reply(200, one.message("never whole"), cut=20),
+    "wrong": lambda one, body: one.reply(200, one.message(WRONG)),
+    "refusal": lambda one, body: one.reply(200, one.message(None, refusal="I cannot judge this.")),
+    "dropped": lambda one, body: one.connection.close(),
+    "page": lambda one, body: one.reply(200, b"<html>welcome</html>"),
+    "strange": lambda one, body: one.reply(200, {"choices": []}),
+    "locked": lambda one, body: one.reply(401, LOCKED),
+}
 
 
 def write_by_task(prompt):
@@ -250,11 +225,7 @@ def test_texts_come_in_the_order_of_their_prompts_with_no_more_requests_under_wa
 
 @pytest.mark.parametrize(
     "way, text",
-    [
-        ("half", TRUE[: len(TRUE) // 2]),
-        ("wrong", '{"1": {"reference_correctness": 7}, "3": "perhaps"}'),
-        ("refusal", "I cannot judge this."),
-    ],
+    [("half", TRUE[: len(TRUE) // 2]), ("wrong", WRONG), ("refusal", "I cannot judge this.")],
 )
 def test_a_verdict_that_is_none_is_data(server, way, text):
     server.script = [way]

@@ -170,12 +170,6 @@ def source(passages):
     return Source([lost, found], passages, search, search)
 
 
-def test_candidates_are_the_question_itself_and_what_the_rewriter_writes(source):
-    (made, _) = learners.propose([one.question for one in source.questions], Writer())
-    asked = source.questions[0].question
-    assert made == [asked, "the same thing", "copper lanterns author", "sheep", "the terms", f"{asked}?"]
-
-
 def test_the_reward_is_the_readers_answer_and_half_as_much_for_a_passage(source):
     question = source.questions[0]
     values = learners.rewards([question], [["copper lanterns author", "sheep"]], [source.search], Writer())
@@ -198,9 +192,3 @@ def test_the_rewriter_learns_the_best_rewrite_of_each_question(source):
         ("q1", ("kite author of lanterns",)),
     ]
     assert samples[0].prompt == prompts.build_alone("rewrite", "who wrot teh copper lantern")
-
-
-def test_a_reader_that_is_never_right_is_named(source, passages):
-    hopeless = Source([Question("q", "nq", "what?", ("Nothing",), ("p9",))], passages, source.search, source.deep)
-    with pytest.raises(ValueError, match="no rewrite was rewarded"):
-        learners.reward_samples([hopeless], Writer(), Writer())

@@ -41,11 +41,6 @@ def test_values_on_no_grid_are_resampled_at_random_and_alike_each_time():
     assert low < mean < high and metrics.mean_bootstrap(values) == (mean, low, high)
 
 
-def test_more_questions_show_less_and_five_that_differ_show_nothing():
-    assert metrics.smallest_visible(60, 60, 400) > metrics.smallest_visible(240, 240, 1600)
-    assert np.isnan(metrics.smallest_visible(5, 0, 400)) and not np.isnan(metrics.smallest_visible(6, 0, 400))
-
-
 def test_the_mean_auroc_of_a_judge_and_its_copy_is_no_surer_than_the_judge_alone():
     draw = np.random.default_rng(3)
     scores, right = draw.random(80), draw.random(80) < 0.4

@@ -253,13 +253,6 @@ def test_a_plan_is_its_numbered_lines():
     assert prompts.parse_plan("I cannot say.") == []
 
 
-@pytest.mark.parametrize(
-    "text, asked", [(" Who is she?\nOutput: x", "Who is she?"), ("[END]", ""), ("[end] of it", ""), ("…", ""), ("", "")]
-)
-def test_a_follow_up_is_one_line_or_the_end(text, asked):
-    assert prompts.parse_follow_up(text) == asked
-
-
 @pytest.fixture
 def author(scripted, tmp_path):
     return TaskModel(Model(), scripted, Journal(tmp_path / "journal.jsonl"))

@@ -117,23 +117,12 @@ def test_a_plan_of_an_earlier_version_goes_on_and_one_with_another_constant_is_n
             hold_to(plans[0])
 
 
-def test_training_without_data_names_the_stage(plans):
-    with pytest.raises(FileNotFoundError, match="rag.samples.jsonl.gz is not there: run the stage data first"):
-        replication.replicate(plans[:1], ["rag"])
-
-
 def test_the_command_ends_with_a_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit, match="replication: data .* does not exist"):
         replication.main(["smollm2-135m", "-p", "data", str(tmp_path / "none"), "-p", "runs", str(tmp_path)])
     with pytest.raises(SystemExit):
         replication.main(["smollm2-135m", "--seeds", "one"])
     assert "seeds 'one' are not whole numbers" in capsys.readouterr().err
-
-
-def test_an_unknown_stage_is_named(capsys):
-    with pytest.raises(SystemExit):
-        replication.main(["smollm2-135m", "--stages", "tabel2"])
-    assert "stages tabel2 are not known; use some of data" in capsys.readouterr().err
 
 
 def test_damaged_samples_say_what_to_do(tmp_path):

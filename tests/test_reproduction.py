@@ -7,7 +7,7 @@ import pytest
 from toy_project import find
 
 from covrag_lite.runs import recorded
-from covrag_lite.runs.choice import choose, tell
+from covrag_lite.runs.choice import choose
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.tables import accuracy
 from covrag_lite.tables.reproduction import changed, reproduction
@@ -102,8 +102,3 @@ def test_a_run_can_be_named_and_none_can_be_wanted(project, asked):
     assert choose(asked.change(record="none"), project) is None
     with pytest.raises(ValueError, match="record is 'toys', but must be 'auto', 'none' or one of toy"):
         choose(asked.change(record="toys"), project)
-
-
-def test_what_is_shown_is_told_with_its_size_and_machine(project, asked):
-    assert tell(choose(asked, project), project).startswith("results/toy: smollm2-135m on 8 questions of the embedded")
-    assert "no recorded run" in tell(None)

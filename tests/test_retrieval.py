@@ -47,16 +47,6 @@ def ids(found):
     return [[passage.id for passage in row] for row in found]
 
 
-def test_bm25_finds_by_stem_and_by_title(passages):
-    search = load_retriever(Retrieval(k=2), passages)
-    found = ids(search(["novels by marrow", "the harrow hill", "kite"]))
-    assert [len(row) for row in found] == [2, 2, 2]
-    assert "p1" in found[0]
-    assert (found[1][0], found[2][0]) == ("p5", "p4")
-    assert search([]) == []
-    assert len(search([""])[0]) == 2  # a query without a known word still gets k passages
-
-
 @pytest.mark.parametrize("name", ["dense", "fused"])
 def test_a_passage_is_the_nearest_to_itself(name, dense, passages):
     search = load_retriever(Retrieval(retriever=name, encoder=dense.encoder, k=2), passages)

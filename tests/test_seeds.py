@@ -1,7 +1,6 @@
 """Several training seeds beside each other."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -77,10 +76,3 @@ def test_judges_with_and_without_scores_are_ordered_by_the_one_chance_that_both_
     assert seeds.build(both).facts["CoV-RAG 1 unrevised AUROC"].startswith("1.00")
     assert "by the chance that no question is revised" in seeds.build(both).text
     assert seeds.unrevised(two).empty
-
-
-def test_seeds_are_gathered_from_their_folders_where_there_are_two(two):
-    places = {Path(f"results/real/toy/seed-{seed}/table2"): made for seed, made in two.table2.items()}
-    places[Path("results/real/toy/first-recipe/table2")] = two.table2["1"]
-    places[Path("results/real/lone/seed-1/table2")] = two.table2["1"]
-    assert seeds.gather(places) == {Path("results/real/toy"): two}

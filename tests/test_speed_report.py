@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from benchmarks import measurements, report
+from benchmarks import report
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import save_predictions
@@ -33,28 +33,6 @@ def test_recorded_speed_can_be_told_in_prose(tmp_path):
     assert not any("left out" in name for name in told)
     prose = "{bm25 ours, 10,000 passages faster}, {bm25 ours, 10,000 passages queries_per_second}"
     assert prose.format_map(told) == "152.4, 6,646"
-
-
-def test_recorded_peers_and_cards_can_be_told_and_drawn(tmp_path):
-    row = {"shape": "7b", "samples": "our mix", "way": "trl", "ours_faster": 1.24, "ours_memory": 0.5}
-    row |= {"tokens_per_second": 9.0, "peak_gb": 5.0, "losses": [2.0, 1.0], "step_seconds": [9.0, 3.0]}
-    failed = {"shape": "7b", "samples": "our mix", "way": "Unsloth", "failure": "ImportError: no"}
-    held = {"backbone": "7b", "card_gb": 24.0, "row": 4096, "training_peak_gb": 8.4, "batch": "does not fit"}
-    write(tmp_path / "peers.json", {"rows": [row, failed]})
-    write(tmp_path / "holding.json", {"rows": [held, held | {"card_gb": 12.0, "row": None}]})
-    told = report.facts(tmp_path)
-    assert told["7b, our mix, trl ours_faster"] == "1.2" and told["7b, our mix, trl ours_memory"] == "0.50"
-    assert told["7b in 24 GB row"] == "4,096" and "7b in 24 GB batch" not in told
-    assert not any("Unsloth" in name or name == "7b in 12 GB row" for name in told)
-    frame = report.load_peers(tmp_path)
-    shown = measurements.tell_peers(frame)
-    assert not {"losses", "step_seconds"} & set(shown)
-    assert shown.loc[("7b", "our mix", "Unsloth"), ["peak", "failure"]].tolist() == ["–", "ImportError: no"]
-    assert shown.loc[("7b", "our mix", "trl"), ["peak", "ours_faster", "failure"]].tolist() == ["5.00 GB", "1.24", ""]
-    figure = report.plot_losses(frame, tmp_path / "losses.png")
-    (panel,) = figure.axes
-    assert [line.get_ydata().tolist() for line in panel.lines] == [[2.0, 1.0]]
-    assert report.load_peers(tmp_path / "nowhere").empty
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-import torch
 
 from benchmarks import folders, options, peer, peers, rows, sft
-from benchmarks.shapes import build_network, full_rows, length_mix
+from benchmarks.shapes import full_rows, length_mix
 from covrag_lite.config import Config
 
 CASE = peer.Case("tiny", "our mix", 4096, 1)
@@ -18,13 +17,6 @@ SHORT = replace(CASE, step_tokens=2048)
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return folders.write_folder("tiny", tmp_path_factory.mktemp("folders"), "cpu")
-
-
-def test_a_folder_in_four_bits_gives_back_the_very_network(place):
-    theirs = folders.load_four_bit(place, "cpu")
-    ids = torch.arange(40)[None]
-    assert theirs.is_loaded_in_4bit
-    assert torch.allclose(build_network("tiny", "cpu")(ids).logits, theirs(ids).logits, atol=1e-5)
 
 
 def test_a_row_tells_a_peer_where_samples_end_and_what_counts():

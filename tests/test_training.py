@@ -230,19 +230,6 @@ def test_weights_that_are_offloaded_are_updated_as_if_they_lay_on_the_gpu(tiny, 
     assert all(map(torch.equal, *made))
 
 
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"execution": "fast"}, "execution 'fast' is not known"),
-        ({"execution": "graph"}, "needs CUDA"),
-        ({"activations": "away"}, "activations 'away' is not known; use one of keep, recompute, offload"),
-    ],
-)
-def test_a_wrong_setting_is_named(tiny_folder, tmp_path, changes, words):
-    with pytest.raises(ValueError, match=words):
-        run(tiny_folder, tmp_path, **changes)
-
-
 @pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
 @pytest.mark.parametrize("way", WAYS)
 def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, known, way, monkeypatch):

@@ -350,13 +350,6 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
 # How it goes with the rest
 
 
-def test_a_wrong_setting_is_said_before_anything_is_searched(settings):
-    with pytest.raises(ValueError, match="live is 'true'; use 'yes' or 'no'"):
-        load_retriever(replace(settings, live="true"), [])
-    with pytest.raises(ValueError, match="retriever 'web-bing' is not known; use web or one of web-ddgs, web-brave, "):
-        load_retriever(replace(settings, retriever="web-bing"), [])
-
-
 def test_the_web_needs_no_corpus_and_has_no_gold_passages():
     assert web.open_snapshot(Retrieval(retriever="web")) == web.open_snapshot(Retrieval(retriever="web-ddgs"))
     config = Config().change(retriever="web", data="hub")
