@@ -5,9 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from toy_project import find
 
-from covrag_lite.config import Config
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
@@ -87,12 +85,3 @@ def test_without_the_data_there_are_ids_and_our_own_outputs(predictions, tmp_pat
     assert first["verdict"]["revised"] == "⟨the question⟩? Marrow was born in"
     assert (first["passages"], first["right"], last["right"]) == (["p1", "p2"], "wrong", "right")
     assert data["ways"][0]["outcomes"] == ["helped"]
-
-
-def test_a_recorded_run_is_shown_with_the_texts_that_are_at_hand(project):
-    run = find(project, "table2")
-    predictions, frame = browse.load_ways(run, Config())
-    assert len(predictions) == len(frame) == 3 * run.n
-    assert all(p.question.question and p.rounds[0].passages[0].text for p in predictions)
-    with pytest.raises(ValueError, match="set record to a folder of results/"):
-        browse.load_ways(None, Config())

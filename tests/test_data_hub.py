@@ -192,18 +192,6 @@ def test_a_corpus_that_cannot_be_one_is_named(tmp_path, rows, sentence):
             data.load_passages(corpus_of(name))
 
 
-def test_a_corpus_that_is_not_there_is_named(tmp_path):
-    (tmp_path / "c.txt").write_text("text")
-    for config, error, sentence in (
-        (Config().change(data="hub"), ValueError, "'hub' has questions only; set corpus to a JSONL or Parquet file"),
-        (corpus_of("gone.jsonl"), FileNotFoundError, "corpus 'gone.jsonl' is no file .*; a public set is hub:<id>"),
-        (corpus_of(tmp_path / "c.txt"), ValueError, "c.txt' is of no known kind; use a file .jsonl, .jsonl.gz or .par"),
-        (Config().change(corpus="c.jsonl"), ValueError, "corpus is 'c.jsonl', but the world has its own"),
-    ):
-        with pytest.raises(error, match=sentence):
-            data.load_passages(config)
-
-
 def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for config in (own_set("someone/set"), Config().change(data="hub")):

@@ -1,7 +1,6 @@
 """What a run says of itself: manifest, cost, progress, and a prediction as a page."""
 
 import json
-import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -65,13 +64,6 @@ def log(monkeypatch, capsys):
     """A function that reads what was written to a stderr that is not a terminal, outside of any notebook."""
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     return lambda: capsys.readouterr().err
-
-
-def test_a_log_gets_one_line_for_many_steps(log):
-    assert list(track(range(500), "answer", "batch", total=500)) == list(range(500))
-    assert re.fullmatch(r"answer: 500 batches in \d+ s\n", log())
-    list(track(["a"], "answer", "prompt", total=1))
-    assert log().startswith("answer: 1 prompt in ")
 
 
 def test_no_line_pretends_that_a_loop_ended(log):

@@ -130,16 +130,3 @@ def test_recorded_answers_are_judged_without_a_model():
     assert [p.system for p in answers.predictions] == [system for system in SYSTEMS for _ in range(8)]
     manifest = json.loads((ROOT / "results" / Config().judging.predictions / "table2.manifest.json").read_text())
     assert answers.model.weights_hash == manifest["model_sha256"]
-
-
-@pytest.mark.parametrize(
-    "parameters, sentence",
-    [
-        ({"n_questions": 4}, "n_questions is 4, but recorded answers"),
-        ({"predictions": "nowhere"}, "name a folder of results/ that holds a recorded Table 2"),
-        ({"predictions": "judge-smollm2-135m-cpu"}, "at least two of RAG, RAG trained, CoV-RAG-S, CoV-RAG are needed"),
-    ],
-)
-def test_a_parameter_without_effect_on_recorded_answers_is_named(parameters, sentence):
-    with pytest.raises((ValueError, FileNotFoundError), match=sentence):
-        load_answers(from_notebook(parameters))
