@@ -35,6 +35,12 @@ def test_the_share_before_and_after_has_n_intervals_and_what_was_gained_and_lost
     assert long.loc[("gold passage", "well put", "one"), "n"] == 2
 
 
+def test_of_a_page_of_the_web_nobody_knows_whether_it_is_gold(passages, questions):
+    made = search_twice(questions, lambda queries: [passages[:2] for _ in queries])
+    frame = join_retrievers({"bm25": made, "web-ddgs": made}).groupby("retriever").gold_first.count()
+    assert frame.to_dict() == {"bm25": 3, "web-ddgs": 0}
+
+
 def test_the_papers_engines_stand_beside_its_own_sets_and_measure_alone(frame):
     paper = retrieval_table(frame).query("n.isna()")
     assert set(paper.measure) == {"answer"}
