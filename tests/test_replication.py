@@ -185,7 +185,7 @@ def test_every_stage_of_the_world_runs_and_what_it_records_can_be_read_again(pla
     assert tuple(table.stage) == replication.STAGES
     results = plan.results.rename(tmp_path / "results")
     runs = find(tmp_path)
-    assert [run.table for run in runs] == ["sigma", "table2", "table4", "table5", "table6"]
+    assert [run.table for run in runs] == ["claim", "sigma", "table2", "table4", "table5", "table6"]
     assert all(len(find_table(run.table).load(run)) for run in runs)
     names = {path.name for path in results.iterdir() if path.is_file()}
     for table in ("table2", "table4", "table5"):
