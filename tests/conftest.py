@@ -117,32 +117,15 @@ def tiny_folder(tmp_path_factory):
     )
     raw.decoder = decoders.ByteLevel()
     corpus = [prompts.CRITERIA, prompts.STEPS, prompts.render_verdict([0.5] * 6, "unclear", "Who was it?")] * 3
-    raw.train_from_iterator(
-        corpus,
-        trainers.BpeTrainer(
-            vocab_size=500,
-            special_tokens=["<eos>"],
-            show_progress=False,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        ),
-    )
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    special = {"special_tokens": ["<eos>"], "show_progress": False, "initial_alphabet": letters}
+    raw.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=500, **special))
     PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<eos>", pad_token="<eos>").save_pretrained(folder)
     torch.manual_seed(0)
-    LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=raw.get_vocab_size(),
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=4096,
-            eos_token_id=0,
-            bos_token_id=0,
-            pad_token_id=0,
-            initializer_range=0.3,
-        )
-    ).save_pretrained(folder)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
+    tokens = {"vocab_size": raw.get_vocab_size(), "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
+    LlamaForCausalLM(LlamaConfig(**sizes, **heads, **tokens)).save_pretrained(folder)
     return folder
 
 
@@ -177,14 +160,6 @@ def tiny_encoder(tmp_path_factory):
         tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", model_max_length=128
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    BertModel(
-        BertConfig(
-            vocab_size=len(letters),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            max_position_embeddings=128,
-        )
-    ).save_pretrained(folder)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BertModel(BertConfig(vocab_size=len(letters), max_position_embeddings=128, **sizes)).save_pretrained(folder)
     return folder

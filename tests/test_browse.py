@@ -5,13 +5,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from toy_project import find
 
-from covrag_lite.config import Config
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
-from covrag_lite.tables import accuracy, browse, verifier
+from covrag_lite.tables import browse
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'><!--"
 RIGHT, WRONG = "Stonebridge[1]", "Aldermere[1]"
@@ -55,31 +53,6 @@ def test_each_question_is_filed_under_what_came_of_its_verdict(predictions):
     }
 
 
-def test_the_page_counts_as_the_tables_do(predictions):
-    frame = to_frame(predictions)
-    row = browse.count_outcomes(frame).loc["CoV-RAG"]
-    assert (row.questions, row.judged) == (6, 6)
-    assert accuracy.count_changes(frame)[1:] == (row.helped, row.hurt) == (1, 1)
-    assert verifier.judge_table(frame).doubted[0] == f"{row['wrongly doubted']} of 3"
-
-
-def test_what_cannot_be_scored_is_of_no_kind(predictions):
-    unscored = [replace(p, question=replace(p.question, answers=("---",))) for p in predictions]
-    ways = browse.describe(unscored, to_frame(unscored), "toy")["ways"]
-    assert not any(way["outcomes"] for way in ways)
-    assert {one["right"] for way in ways for one in way["rounds"]} == {None}
-
-
-def test_a_way_holds_every_step_of_the_question(predictions):
-    way = browse.describe(predictions, to_frame(predictions), "toy")["ways"][0]
-    first, last = way["rounds"]
-    assert (first["query"], first["answer"], first["right"]) == ("where", WRONG, "wrong")
-    assert (first["passages"], first["holds"]) == (["p1", "p2"], [0])
-    assert (first["verdict"]["judgment"], first["verdict"]["revised"]) == ("false", "again")
-    assert first["verdict"]["scores"] == [0.5] * 6
-    assert (last["answer"], last["right"], "verdict" in last) == (RIGHT, "right", False)
-
-
 def test_no_text_can_become_markup():
     passage = Passage(HOSTILE, HOSTILE, HOSTILE)
     verdict = parse_verdict(render_verdict([0.5] * 6, "false", HOSTILE))
@@ -112,21 +85,3 @@ def test_without_the_data_there_are_ids_and_our_own_outputs(predictions, tmp_pat
     assert first["verdict"]["revised"] == "⟨the question⟩? Marrow was born in"
     assert (first["passages"], first["right"], last["right"]) == (["p1", "p2"], "wrong", "right")
     assert data["ways"][0]["outcomes"] == ["helped"]
-
-
-def test_a_recorded_run_is_shown_with_the_texts_that_are_at_hand(project):
-    run = find(project, "table2")
-    predictions, frame = browse.load_ways(run, Config())
-    assert len(predictions) == len(frame) == 3 * run.n
-    assert all(p.question.question and p.rounds[0].passages[0].text for p in predictions)
-    with pytest.raises(ValueError, match="set record to a folder of results/"):
-        browse.load_ways(None, Config())
-
-
-def test_texts_that_are_not_those_of_the_record_are_refused(project, tmp_path):
-    run = find(project, "table2")
-    for name in ("search", "entity", "complex", "quiz", "corpus"):
-        row = {"id": "1", "question": "?", "answers": ["a"], "title": "", "text": "a"}
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ValueError, match="no longer those of the run"):
-        browse.load_ways(run, Config().change(data=str(tmp_path)))

@@ -4,7 +4,6 @@ import gzip
 import json
 import re
 import shutil
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -12,9 +11,7 @@ from toy_project import find
 
 from covrag_lite.check import check
 from covrag_lite.data import load_questions
-from covrag_lite.runs import recorded
-from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import TABLES, figure4, find_table, table2, table4
+from covrag_lite.tables import TABLES, find_table
 
 
 @pytest.fixture
@@ -88,29 +85,6 @@ def test_one_altered_csv_value_is_found_by_its_cell(alone):
     assert check(alone)[0] == ["results/toy/table2.csv, a cell is recorded twice"]
 
 
-def test_prose_tells_of_figure_4_and_one_altered_number_of_it_is_found(alone):
-    run = find(alone, "table2")
-    place = alone / "results" / "real" / "smollm2-135m" / "seed-1"
-    place.mkdir(parents=True)
-    shutil.copy(run.file("manifest.json"), place)
-    rows = read_rows(run.file("predictions.jsonl.gz"))
-    trained = [row | {"system": "RAG trained"} for row in rows if row["system"] == "RAG"]
-    write_rows(place / run.file("predictions.jsonl.gz").name, rows + trained)
-    figure = alone / "figures" / "embedded" / "figure4.csv"
-    figure4.build(figure4.load(alone)).save(figure.parent, draw=False)
-    second = alone / "results" / "README.template.md"
-    second.write_text("{figures/embedded/figure4 | 135M RAG trained accuracy n} questions\n")
-    assert [line for line in check(alone, write=True)[0] if "figure4" in line or "README" in line] == []
-    assert (alone / "results" / "README.md").read_text() == "8 questions\n"
-    table = pd.read_csv(figure, dtype=str)
-    row = table.index[(table.measure == "gain") & (table.seed == "mean")][0]
-    was, table.loc[row, "value"] = table.loc[row, "value"], "9.900"
-    table.to_csv(figure, index=False)
-    cell = "smollm2-135m / its first round / mean / gain, value"
-    said = f"figures/embedded/figure4.csv, {cell}: recorded 9.900, recomputed {was}"
-    assert [line for line in check(alone)[0] if "figure4" in line] == [said]
-
-
 # The rubric scores again; of a served judge only the table cannot follow.
 @pytest.mark.parametrize("judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md"})])
 def test_a_score_that_no_judge_gave_is_found(copy, judge, ends):
@@ -120,21 +94,6 @@ def test_a_score_that_no_judge_gave_is_found(copy, judge, ends):
     altered["scores"]["conciseness"]["CoV-RAG"] = 0.0
     write_rows(file, rows)
     assert {line.split(",")[0] for line in check(copy)[0]} == {f"results/toy/table3.{end}" for end in ends}
-
-
-def test_a_passage_that_was_not_found_is_found_missing_in_both_parts_of_table_6(copy):
-    run = find(copy, "table6")
-    file = run.file("bm25.predictions.jsonl.gz")
-    rows = read_rows(file)
-    assert {row["system"] for row in rows} == {"CoV-RAG", "clean wording"}
-    text = json.dumps(rows)
-    assert not any(question.clean_question in text for question in load_questions(run.config))
-    for row in rows:
-        row["rounds"][0]["passages"] = []
-    write_rows(file, rows)
-    lines = [line for line in check(copy)[0] if line.startswith("results/toy/table6.csv")]
-    assert {line.split(", ")[1].split(" / ")[0] for line in lines} == {"CoV-RAG", "clean wording"}
-    assert all("/ bm25 /" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -148,25 +107,6 @@ def test_a_passage_that_was_not_found_is_found_missing_in_both_parts_of_table_6(
 def test_what_a_table_was_made_from_cannot_be_left_out(copy, file, table):
     (copy / "results" / "toy" / file).unlink()
     assert f"results/toy/{table}.manifest.json: not checked, {file} is missing" in check(copy)[0]
-
-
-def test_what_nothing_can_make_anew_is_said(alone):
-    (alone / "results" / "toy" / "losses.csv").write_text("step,loss\n1,2.0\n")
-    said = "results/toy/losses.csv: not checked, as it cannot be made from what is recorded"
-    assert check(alone) == ([], [said])
-
-
-def test_facts_tell_what_was_judged_what_was_found_and_what_was_rewritten(alone):
-    run = find(alone, "table2")
-    predictions = recorded.load(run)
-    made = table2.build(predictions, run).facts
-    assert made == json.loads(run.file("facts.json").read_text())
-    frame = to_frame(predictions).query("system == 'CoV-RAG'")
-    assert made["CoV-RAG all judged n"] == str(frame.first_normalised.notna().sum())
-    assert made["CoV-RAG gold"] == f"{100 * frame.gold_last.mean():.1f}"
-    one = predictions[0]
-    rewritten = replace(one, system="Start-Revise", rounds=(replace(one.rounds[0], query="anew"),))
-    assert table4.facts([rewritten])["Start-Revise rewritten"] == "1"
 
 
 def test_one_altered_fact_is_found_and_written_anew(alone):
@@ -214,14 +154,6 @@ def test_other_data_than_the_recorded_is_no_basis_for_a_score(alone):
     file = find(alone, "table2").file("manifest.json")
     file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
     assert "the questions of this configuration are no longer those of the run" in check(alone)[0][0]
-
-
-def test_ranks_follow_also_where_a_default_that_had_no_effect_has_changed_since(copy):
-    file = find(copy, "table3").file("manifest.json")
-    manifest = json.loads(file.read_text())
-    manifest["parameters"]["n_questions"] += 1
-    file.write_text(json.dumps(manifest))
-    assert [line for line in check(copy)[0] if "table3" in line] == []
 
 
 def test_a_table_is_one_file_and_one_entry(alone, tmp_path, monkeypatch):

@@ -55,27 +55,15 @@ def test_a_share_that_is_not_named_keeps_its_default():
     "name, value, sentence",
     [
         ("n_question", 4, "'n_question' is not a parameter; did you mean 'n_questions'?"),
-        (
-            "misspelt",
-            0.3,
-            "'misspelt' is not a parameter any more; it is in 'traps' now, such as .'misspelt 0.12', 'cut_off",
-        ),
+        ("misspelt", 0.3, "'misspelt' is not a parameter any more; it is in 'traps' now, such as .'misspelt 0.12'"),
         ("warmup", 0.1, "'warmup' is not a parameter any more; it is always 0.05"),
         ("n_questions", "four", "'n_questions' is .*a whole number"),
-        ("n_questions", 4.5, "'n_questions' is .*a whole number"),
         ("n_questions", True, "'n_questions' is .*a whole number"),
         ("model", 135, "'model' is .*text"),
         ("learning_rate", "high", "'learning_rate' is .*a number"),
-        ("datasets", [], "'datasets' is .*names"),
         ("datasets", [1], "'datasets' is .*names"),
-        ("k", None, "'k' is .*whole"),
-        ("n_world", "four,5,6", "'n_world' is .*a list of whole numbers"),
         ("n_world", [True, 5, 6], "'n_world' is .*a list of whole numbers"),
-        (
-            "traps",
-            "mispelt 0.3",
-            "'mispelt' of .*'traps' is not known; use some of misspelt, cut_off, vague, namesakes",
-        ),
+        ("traps", "mispelt 0.3", "'mispelt' of .*'traps' is not known; use some of misspelt, cut_off, vague"),
         ("traps", ["stale much"], "'stale much' of the parameter 'traps' must be a name and a share"),
     ],
 )
@@ -88,16 +76,6 @@ def test_only_the_default_parameters_write_to_figures_embedded():
     assert Config().folder().name == "embedded"
     assert from_notebook({"n_questions": 4}).folder().name == "custom"
     assert from_notebook({"n_questions": 4, "name": "mine"}).folder().name == "mine"
-
-
-def test_a_runs_journal_lies_in_its_own_folder(tmp_path):
-    assert Config().change(runs=str(tmp_path), name="mine").journal() == tmp_path / "mine" / "journal.jsonl"
-    assert Config().journal() == ROOT / "runs" / "embedded" / "journal.jsonl"
-
-
-def test_what_is_not_the_default_is_printed():
-    assert str(from_notebook({"n_questions": 4})).startswith("n_questions = 4   (default 2)\n")
-    assert "n_questions" not in str(Config())
 
 
 def test_parameters_of_earlier_versions_are_read():

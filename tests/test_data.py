@@ -9,12 +9,10 @@ import pytest
 
 from covrag_lite import data
 from covrag_lite.config import Config
-from covrag_lite.data import check_disjoint, digest, load_passages, load_questions, pick_question
+from covrag_lite.data import check_disjoint, load_passages, load_questions, pick_question
 from covrag_lite.metrics import normalise
-from covrag_lite.records import Passage
 
 ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"}
-TWENTY = [{**ROW, "id": str(i), "question": f"Who wrote book {i}?"} for i in range(20)]
 
 
 def write(path, rows):
@@ -34,15 +32,6 @@ def folder(tmp_path, rows, corpus=None):
 def texts(config, split):
     """The normalised questions of a split, of all sets."""
     return [normalise(q.question) for q in load_questions(config.change(split=split, datasets=("all",), n_questions=0))]
-
-
-def test_a_folder_gives_questions_and_passages(tmp_path):
-    config = folder(tmp_path, [ROW, {**ROW, "id": "b"}], [{"id": "p1", "title": "T", "text": "Edith."}])
-    questions = load_questions(config)
-    assert [q.id for q in questions] == ["a", "b"]
-    assert (questions[0].dataset, questions[0].gold_passages, questions[0].answers) == ("nq", ("p1",), ("Edith",))
-    assert load_passages(config) == [Passage("p1", "T", "Edith.")]
-    assert digest(questions) == digest(load_questions(config)) != digest(questions[:1])
 
 
 def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
@@ -104,47 +93,6 @@ def test_one_question_of_a_set_or_ones_own_can_be_picked():
         pick_question(config.change(question="entity 150"))
     with pytest.raises(ValueError, match="'entitty'"):
         pick_question(config.change(question="entitty 2"))
-
-
-AGAIN = [{**row, "id": f"again {row['id']}", "question": row["question"].upper()} for row in TWENTY]
-
-
-@pytest.mark.parametrize(
-    "train, validation, n_train, n_validation",
-    [
-        (TWENTY, [], 18, 2),  # a tenth is held out
-        (TWENTY + AGAIN, [], 36, 4),  # a question that stands twice is held out twice or not at all
-        (TWENTY[:15], TWENTY[15:], 15, 5),  # a file of its own
-        ([], [], 1200, 200),  # the world
-    ],
-)
-def test_what_is_validated_on_is_never_learnt_and_nothing_is_lost(tmp_path, train, validation, n_train, n_validation):
-    for name, rows in {"train_nq": train, "validation_nq": validation}.items():
-        if rows:
-            write(tmp_path / f"{name}.jsonl", rows)
-    config = Config().change(data=str(tmp_path)) if train else Config()
-    learnt, validated = texts(config, "train"), texts(config, "validation")
-    assert not set(learnt) & set(validated)
-    assert (len(learnt), len(validated)) == (n_train, n_validation)
-
-
-def test_what_is_held_out_does_not_depend_on_the_order_of_the_file(tmp_path):
-    config = Config().change(data=str(tmp_path))
-    write(tmp_path / "train_nq.jsonl", TWENTY)
-    held_out = set(texts(config, "validation"))
-    write(tmp_path / "train_nq.jsonl", TWENTY[::-1])
-    assert set(texts(config, "validation")) == held_out
-
-
-def test_a_validation_question_in_a_training_file_is_refused(tmp_path):
-    write(tmp_path / "train_nq.jsonl", TWENTY)
-    config = Config().change(data=str(tmp_path))
-    for name in ("validation_nq", "validation_mine"):  # of the same set, and of one that is not learnt from
-        file = tmp_path / f"{name}.jsonl"
-        write(file, [{**ROW, "question": "who wrote book 4"}, {**ROW, "id": "b", "question": "Who wrote book 5?!"}])
-        with pytest.raises(ValueError, match="2 validation questions are training questions too, .*'a' is '4'"):
-            check_disjoint(load_questions(config.change(split="train", n_questions=0)), config)
-        file.unlink()
 
 
 NUMBERS = """

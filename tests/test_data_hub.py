@@ -6,19 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import datasets
-import httpx
 import pytest
-from huggingface_hub import HfApi
-from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
 from covrag_lite import data
 from covrag_lite.config import Config, from_notebook
 from covrag_lite.data import hub
 from covrag_lite.metrics import normalise
-from covrag_lite.retrieval import load_retriever
 from covrag_lite.sources import load_sources
-
-HASH = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(autouse=True)
@@ -147,18 +141,6 @@ def test_cited_answers_are_to_learn_from_only_and_find_their_own_references(publ
     assert counted in capsys.readouterr().out
 
 
-def test_a_test_question_among_the_training_questions_is_counted_and_refused(tmp_path, own_set):
-    write_jsonl(tmp_path / "set/train.jsonl", ask("lake", 20, answers=["north"]))
-    write_jsonl(tmp_path / "set/validation.jsonl", ask("pond", 2, answers=["north"]))
-    test = [*ask("river", 9, answers=["south"]), {"question": "where is LAKE 7", "answers": ["north"]}]
-    write_jsonl(tmp_path / "set/test.jsonl", test)
-    config = own_set(tmp_path / "set", sample=1)  # the whole split is looked at, not the sample alone
-    train = data.load_questions(config.change(split="train"))
-    sentence = "1 test questions are training questions too.*'set-test-9' is 'set-train-7'; take them out"
-    with pytest.raises(ValueError, match=sentence):
-        data.check_disjoint(train, config)
-
-
 def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
     write_jsonl(tmp_path / "set/test.jsonl", ask("river", 500, answers=["south"]))
     every = data.load_questions(own_set(tmp_path / "set", sample=0))
@@ -171,44 +153,11 @@ def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
         data.load_questions(own_set(tmp_path / "set", sample=-1))
 
 
-def test_a_nested_column_gives_all_its_texts():
-    row = {"answer": {"value": "Paris", "aliases": ["City of Light", None]}, "year": 1893, "none": None}
-    assert [hub.pick(row, path) for path in ("answer.value", "answer.aliases", "year", "none", "none.value")] == [
-        ["Paris"],
-        ["City of Light"],
-        ["1893"],
-        [],
-        [],
-    ]
-
-
 def test_gold_that_normalises_to_nothing_is_counted_in_one_warning(tmp_path, own_set):
     rows = [*ask("river", 2, answers=["south"]), *ask("lake", 2, answers=["---"]), *ask("sea", 1, answers=None)]
     write_jsonl(tmp_path / "set/test.jsonl", rows)
     with pytest.warns(UserWarning, match="set, test: the answers of 3 of 5 questions normalise to nothing"):
         assert len(data.load_questions(own_set(tmp_path / "set"))) == 5
-
-
-def test_a_card_tells_source_size_hash_and_defects(public):
-    card = data.describe(public.change(sample=3))
-    assert list(card) == ["nq", "webq", "mintaka", "triviaqa"]
-    assert card.loc["rows"].tolist() == [9, 5, 4, 8] and card.loc["questions"].tolist() == [3, 3, 3, 3]
-    assert card.loc["rows that repeat an id"].tolist() == [0, 0, 0, 2]
-    assert card.loc["revision", "nq"] == "5dd9790a83002ad084ddeb7c420dc716852c6f28"
-    asked = data.load_questions(public.change(sample=3, datasets=("nq",)))
-    assert card.loc["sha256", "nq"] == data.digest(asked)
-    assert card.loc["example 3", "nq"] == asked[2].question
-    assert data.describe(public.change(split="validation")).loc["questions"].tolist() == [3, 2, 3, 2]
-
-
-def test_a_card_of_any_data_counts_what_is_wrong_in_the_rows(tmp_path):
-    assert set(data.describe(Config()).loc["questions"]) == {150}
-    rows = [*ask("river", 2, answers=["south"]), *ask("River", 1, answers=["..."])]
-    write_jsonl(tmp_path / "nq.jsonl", [{"id": i, **row} for i, row in enumerate(rows)])
-    with pytest.warns(UserWarning, match="normalise to nothing"):
-        card = data.describe(Config().change(data=str(tmp_path), datasets=("nq",))).nq
-    assert card["questions"] == 3 and card["gold that normalises to nothing"] == 1
-    assert card["questions that stand twice"] == 1 and card["source"].endswith("nq.jsonl")
 
 
 def corpus_of(*names, **changes):
@@ -229,20 +178,6 @@ def test_a_corpus_comes_from_jsonl_parquet_or_the_hub_and_several_are_joined(tmp
     assert {p.text for p in made} == {row["text"] for row in PASSAGES} and made[0].title == "T0"
 
 
-def test_only_so_many_passages_are_streamed_and_a_title_may_be_missing(tmp_path, monkeypatch):
-    write_jsonl(tmp_path / "wiki/train.jsonl", [{"id": i, "text": f"text {i}"} for i in range(4)])
-    monkeypatch.setattr(hub, "MOST_PASSAGES", 3)
-    made = data.load_passages(corpus_of(f"hub:{tmp_path / 'wiki'}"))
-    assert made == [data.Passage(str(i), "", f"text {i}") for i in range(3)]
-
-
-def test_a_corpus_may_stand_in_for_a_folders_own(tmp_path):
-    write_jsonl(tmp_path / "corpus.jsonl", PASSAGES)
-    other = write_jsonl(tmp_path / "other.jsonl", PASSAGES[:2])
-    folder = Config().change(data=str(tmp_path))
-    assert len(data.load_passages(folder)) == 4 and len(data.load_passages(folder.change(corpus=str(other)))) == 2
-
-
 @pytest.mark.parametrize(
     "rows, sentence",
     [
@@ -255,42 +190,6 @@ def test_a_corpus_that_cannot_be_one_is_named(tmp_path, rows, sentence):
     for name in (write_jsonl(tmp_path / "c.jsonl", rows), f"hub:{write_jsonl(tmp_path / 'c/t.jsonl', rows).parent}"):
         with pytest.raises(ValueError, match=sentence):
             data.load_passages(corpus_of(name))
-
-
-def test_a_corpus_that_is_not_there_is_named(tmp_path):
-    (tmp_path / "c.txt").write_text("text")
-    for config, error, sentence in (
-        (Config().change(data="hub"), ValueError, "'hub' has questions only; set corpus to a JSONL or Parquet file"),
-        (corpus_of("gone.jsonl"), FileNotFoundError, "corpus 'gone.jsonl' is no file .*; a public set is hub:<id>"),
-        (corpus_of(tmp_path / "c.txt"), ValueError, "c.txt' is of no known kind; use a file .jsonl, .jsonl.gz or .par"),
-        (Config().change(corpus="c.jsonl"), ValueError, "corpus is 'c.jsonl', but the world has its own"),
-    ):
-        with pytest.raises(error, match=sentence):
-            data.load_passages(config)
-
-
-def test_a_corpus_of_one_line_has_fewer_passages_than_are_asked_for(tmp_path):
-    one = data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", PASSAGES[:1])))
-    with pytest.raises(ValueError, match="has 1 passages, fewer than the k = 5 asked for; lower k"):
-        load_retriever(Config().retrieval, one)
-
-
-def answering(monkeypatch, error):
-    """A hub that answers every request with this error."""
-    response = httpx.Response(404, request=httpx.Request("HEAD", "https://hub.test"))
-
-    def fail(*_, **__):
-        raise error("not found", response=response)
-
-    monkeypatch.setattr(HfApi, "hf_hub_download", fail)
-
-
-@pytest.mark.parametrize("error", [RepositoryNotFoundError, RevisionNotFoundError])
-def test_an_id_or_a_revision_that_does_not_exist_is_named(monkeypatch, own_set, error):
-    answering(monkeypatch, error)
-    for load, config in ((data.load_questions, own_set("someone/sett")), (data.load_passages, corpus_of("hub:some/x"))):
-        with pytest.raises(FileNotFoundError, match="'some(one/sett|/x)' cannot be read: "):
-            load(config)
 
 
 def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):
@@ -314,7 +213,6 @@ def test_a_script_is_never_run(tmp_path, monkeypatch, own_set):
     [
         ([{"id": 1, "question": "who?", "answers": "E"}, {"id": 1, "question": "where?", "answers": "F"}], "id '1' is"),
         ([{"id": 1, "question": " ", "answers": "E"}], "row 0: 'question' holds no question"),
-        ([{"id": 1, "question": None, "answers": "E"}], "row 0: 'question' holds no question"),
         ([], "set' cannot be read: "),
     ],
 )
@@ -322,11 +220,3 @@ def test_rows_that_cannot_be_questions_are_named(tmp_path, rows, sentence, own_s
     write_jsonl(tmp_path / "set/test.jsonl", rows)
     with pytest.raises(ValueError, match=sentence):
         data.load_questions(own_set(tmp_path / "set", changes={"row_id": "id"}))
-
-
-def test_a_set_or_a_column_that_is_not_there_is_named(tmp_path, own_set):
-    with pytest.raises(ValueError, match="'squad' is not known: choose some of nq, .*; any other is one more table"):
-        data.load_questions(Config().change(data="hub", datasets=("squad",)))
-    write_jsonl(tmp_path / "set/test.jsonl", [{"q": "who?", "a": "Edith"}])
-    with pytest.raises(ValueError, match="not in the dataset. Current columns in the dataset: .'q', 'a'"):
-        data.load_questions(own_set(tmp_path / "set"))

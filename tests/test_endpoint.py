@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from covrag_lite import config, evaluate, prompts, synthesis, teacher
-from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema, price_of
+from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(server.pause)
         with server.lock:
             server.under_way -= 1
-        getattr(self, way)(body)
+        WAYS[way](self, body)
 
     def reply(self, status, content, headers=(), cut=0):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -48,68 +48,43 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) - cut])
 
     def message(self, content, refusal=None, finish="stop"):
-        return {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "toy",
-            "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
-            "choices": [
-                {
-                    "index": 0,
-                    "finish_reason": finish,
-                    "message": {"role": "assistant", "content": content, "refusal": refusal},
-                }
-            ],
-        }
-
-    def good(self, body):
-        self.reply(200, self.message(self.server.write(body["messages"][0]["content"])))
-
-    def slow(self, body):
-        time.sleep(0.8)
-
-    def busy(self, body):
-        self.reply(429, {"error": {"message": "too many requests"}}, [("Retry-After", "0.4")])
-
-    def broken(self, body):
-        self.reply(500, {"error": {"message": f"no luck with {self.headers['Authorization']}"}})
-
-    def broken_briefly(self, body):
-        self.reply(503, b"", [("Retry-After-Ms", "10")])
-
-    def half(self, body):
-        self.reply(200, self.message(TRUE[: len(TRUE) // 2], finish="length"))
-
-    def cut(self, body):
-        self.reply(200, self.message("never whole"), cut=20)
-
-    def wrong(self, body):
-        self.reply(200, self.message('{"1": {"reference_correctness": 7}, "3": "perhaps"}'))
-
-    def refusal(self, body):
-        self.reply(200, self.message(None, refusal="I cannot judge this."))
-
-    def dropped(self, body):
-        self.connection.close()
-
-    def page(self, body):
-        self.reply(200, b"<html>welcome</html>")
-
-    def strange(self, body):
-        self.reply(200, {"choices": []})
-
-    def no_schema(self, body):
-        if "response_format" in body:
-            self.reply(400, {"error": {"message": "response_format is not supported"}})
-        else:
-            self.good(body)
-
-    def locked(self, body):
-        self.reply(401, {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}})
+        said = {"role": "assistant", "content": content, "refusal": refusal}
+        about = {"id": "1", "object": "chat.completion", "created": 1, "model": "toy"}
+        used = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+        return about | {"usage": used, "choices": [{"index": 0, "finish_reason": finish, "message": said}]}
 
     def log_message(self, *words):
         pass
+
+
+def good(one, body):
+    one.reply(200, one.message(one.server.write(body["messages"][0]["content"])))
+
+
+def no_schema(one, body):
+    refused = (400, {"error": {"message": "response_format is not supported"}})
+    one.reply(*refused) if "response_format" in body else good(one, body)
+
+
+WRONG = '{"1": {"reference_correctness": 7}, "3": "perhaps"}'
+BUSY = {"error": {"message": "too many requests"}}
+LOCKED = {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}}
+WAYS = {
+    "good": good,
+    "no_schema": no_schema,
+    "slow": lambda one, body: time.sleep(0.8),
+    "busy": lambda one, body: one.reply(429, BUSY, [("Retry-After", "0.4")]),
+    "broken": lambda one, body: one.reply(500, {"error": {"message": f"no luck with {one.headers['Authorization']}"}}),
+    "broken_briefly": lambda one, body: one.reply(503, b"", [("Retry-After-Ms", "10")]),
+    "half": lambda one, body: one.reply(200, one.message(TRUE[: len(TRUE) // 2], finish="length")),
+    "cut": lambda one, body: one.reply(200, one.message("never whole"), cut=20),
+    "wrong": lambda one, body: one.reply(200, one.message(WRONG)),
+    "refusal": lambda one, body: one.reply(200, one.message(None, refusal="I cannot judge this.")),
+    "dropped": lambda one, body: one.connection.close(),
+    "page": lambda one, body: one.reply(200, b"<html>welcome</html>"),
+    "strange": lambda one, body: one.reply(200, {"choices": []}),
+    "locked": lambda one, body: one.reply(401, LOCKED),
+}
 
 
 def write_by_task(prompt):
@@ -250,11 +225,7 @@ def test_texts_come_in_the_order_of_their_prompts_with_no_more_requests_under_wa
 
 @pytest.mark.parametrize(
     "way, text",
-    [
-        ("half", TRUE[: len(TRUE) // 2]),
-        ("wrong", '{"1": {"reference_correctness": 7}, "3": "perhaps"}'),
-        ("refusal", "I cannot judge this."),
-    ],
+    [("half", TRUE[: len(TRUE) // 2]), ("wrong", WRONG), ("refusal", "I cannot judge this.")],
 )
 def test_a_verdict_that_is_none_is_data(server, way, text):
     server.script = [way]
@@ -268,22 +239,6 @@ def test_a_server_without_schemas_is_asked_in_plain_text(server):
     assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 2
     verify(endpoint.with_adapter("cov"), "is it?", "and this?")
     assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
-
-
-def test_a_request_that_is_bad_anyway_leaves_schemas_on(server):
-    server.script = ["no_schema", "locked", "good"]
-    endpoint = connect()
-    with pytest.raises(EndpointError):
-        verify(endpoint, "is it?")
-    verify(endpoint, "is it?")
-    assert "response_format" in server.asked[-1][1]
-
-
-def test_tokens_are_counted_for_the_bill(server):
-    endpoint = connect()
-    ask(endpoint, "a", "b", "c")
-    assert endpoint.used == {"requests": 3, "prompt_tokens": 300, "completion_tokens": 21}
-    assert price_of(endpoint.used, prompt_price=1.0, completion_price=10.0) == pytest.approx((300 + 210) / 1e6)
 
 
 def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_path):
@@ -350,20 +305,6 @@ def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
     assert KEY not in shown and KEY[:6] not in shown and KEY[-4:] not in shown
 
 
-def test_what_is_journaled_is_not_asked_again_after_a_failure(server, examples, passages, tmp_path):
-    examples = [replace(one, answer=f"{one.answer} {i}") for one in examples for i in range(2)]
-    search = load_retriever(config.Retrieval(k=2), passages)
-    server.script = ["good"] * 4 + ["broken_briefly"]
-    with pytest.raises(EndpointError, match="status 503"):
-        teacher.annotate_with_teacher(examples, connect(retries=1), Journal(tmp_path / "journal.jsonl"), search)
-    server.script = ["good"]
-    server.asked = []
-    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
-    assert len(made) == 6 and len(server.asked) == 2
-    again = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
-    assert again == made and len(server.asked) == 2
-
-
 def test_rubbish_is_left_out_and_counted(server, examples, passages, tmp_path, capsys):
     server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
     search = load_retriever(config.Retrieval(k=2), passages)
@@ -389,17 +330,6 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
     assert made[0] == helps
     assert made[1].verdict.text == useless.verdict.text
     assert made[3].verdict.judgment == "true"
-
-
-def test_agreement_counts_the_judgments_that_are_the_same(examples):
-    def judged(one, judgment):
-        return replace(one, verdict=prompts.parse_verdict(prompts.render_verdict([0.5] * 6, judgment, "")))
-
-    more = [replace(examples[0], answer=f"answer {i}") for i in range(5)]
-    gold = [judged(*row) for row in zip(more, ["true", "false", "false", "false", "true"])]
-    taught = [judged(*row) for row in zip(more, ["true", "true", "false", "unclear"])]  # the fifth is left out
-    assert "gold one in 2 of n = 4 examples: 50.0 %" in teacher.agreement(taught[::-1], gold)
-    assert teacher.agreement([], gold).endswith("0 of n = 0 examples")
 
 
 def test_another_sample_is_asked_for_by_a_seed(server):

@@ -1,128 +1,185 @@
-"""LanceDB finds what BM25 finds, and its index is completed after a kill."""
+"""Every engine writes the same texts, on a tiny Llama made from nothing; the embedded SmolLM2 once."""
 
-from concurrent.futures import ThreadPoolExecutor
+import json
+import random
+import shutil
+import sys
+from types import SimpleNamespace
 
-import lancedb
+import bitsandbytes
 import pytest
+import torch
+import transformers
 
-from covrag_lite.config import Retrieval
-from covrag_lite.engine import weights
-from covrag_lite.records import Passage
-from covrag_lite.retrieval import lance, load_retriever
+from covrag_lite import config, prompts
+from covrag_lite.engine import forced, interface, slots
+from covrag_lite.engine.forced import VerdictWriter
+from covrag_lite.engine.interface import Completion, load_engine
 
-OTTERS = [Passage(f"p{i}", "", f"otter {i} of {'Ambleford' if i % 2 else 'Brinkwell'}") for i in range(60)]
-
-
-@pytest.fixture
-def settings(tmp_path, monkeypatch):
-    """A LanceDB with a cache of its own."""
-    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
-    return Retrieval(retriever="engine", k=3)
+WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
+PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
+SLOTS, _ = slots.slots_of(prompts.SCHEMA)
 
 
-def ids(found):
-    return [[passage.id for passage in row] for row in found]
+def tiny(folder, **settings):
+    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings))
 
 
-def at(settings, address):
-    return Retrieval(retriever=f"engine:{address}", k=settings.k)
+def texts(made):
+    return [one.text for one in made]
 
 
-def test_it_finds_what_bm25_finds(settings, passages):
-    queries = ["novels by marrow", "the harrow hill", "kite"]
-    search = load_retriever(settings, passages)
-    found = search(queries)
-    by_words = load_retriever(Retrieval(k=3), passages)(queries)
-    assert [row[0] for row in found] == [row[0] for row in by_words]
-    assert search([]) == []
+@pytest.fixture(scope="module", params=["nf4", "none"])
+def fast(request, tiny_folder):
+    return tiny(tiny_folder, quantize=request.param)
 
 
-def test_of_equal_scores_the_first_passages_stand_first_however_many_there_are(settings):
-    passages = [Passage("p0", "", "an otter of Ambleford and a kite")]
-    passages += [Passage(f"p{i}", "", "the otter of Brinkwell") for i in range(1, 3 * lance.DEPTH)]
-    search = load_retriever(settings, passages)
-    first = ["p0", "p1", "p2"]
-    assert ids(search(["otter", "kite", "zebra", "the", ""])) == [["p1", "p2", "p3"], first, first, first, first]
+@pytest.fixture(scope="module")
+def plain(tiny_folder, tiny_adapters):
+    return tiny(f"plain:{tiny_folder}", adapters=str(tiny_adapters), quantize="none")
 
 
-def test_more_hits_are_asked_for_while_the_last_equals_the_kth(monkeypatch):
-    every = [(-2.0, 999), *((-1.0, row) for row in range(900))]
-    asked = []
-
-    def ask(table, words, depth):
-        asked.append(depth)
-        return sorted(every[-depth:])  # of equal scores the last
-
-    monkeypatch.setattr(lance, "query_table", ask)
-    assert lance.find_rows(None, "otter", 3) == [999, 0, 1]
-    assert asked == [64, 512, 4096]
+def fill(engine, asked, schema=prompts.SCHEMA):
+    return engine.fill(asked, schema, 6)
 
 
-def test_a_question_is_words_and_never_a_command(settings, passages):
-    search = load_retriever(settings, passages)
-    plain = search(["kite fair"])
-    assert search(['kite AND NOT "fair']) != [] and search(["(kite) *fair* ^2 ~1 OR words:"])[0][0] == plain[0][0]
+@pytest.mark.parametrize("name", ["", "rag", "cov"])
+def test_the_fast_engine_writes_what_the_plain_one_does(tiny_folder, tiny_adapters, plain, name):
+    fast = tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none").with_adapter(name)
+    slow = plain.with_adapter(name)
+    asked = [f"Here is a question that begins as the others do: {word}?" for word in ("who", "why and where")]
+    for schema in (prompts.SCHEMA, prompts.DIRECT):
+        for made, expected in zip(fill(fast, asked, schema), fill(slow, asked, schema)):
+            assert made.text == expected.text
+            assert made.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
+    for made, expected in zip(fast.complete(asked, 9), slow.complete(asked, 9)):
+        assert made.text == expected.text
+        assert made.probabilities == pytest.approx(expected.probabilities, rel=1e-4)
+    assert texts(fast.complete(asked, 5, 3)) == texts(slow.complete(asked, 5, 3))
+    assert fast.fingerprint != slow.fingerprint
+    assert fast.count_tokens(asked, asked) == slow.count_tokens(asked, asked)
 
 
-def test_the_index_is_built_once_for_each_corpus(settings, passages, monkeypatch):
-    first = load_retriever(settings, passages)(["kite"])
-    folders = list((weights.CACHE / "engine").iterdir())
-    monkeypatch.setattr(lance.bm25, "tokenise", lambda texts: [["kite"]])  # nothing but the query is read again
-    assert load_retriever(settings, passages)(["kite"]) == first
-    assert list((weights.CACHE / "engine").iterdir()) == folders and len(folders) == 1
-    monkeypatch.undo()
+def test_the_plain_engine_runs_other_architectures(tiny_folder, tmp_path):
+    shutil.copytree(tiny_folder, tmp_path / "neox", ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    settings = transformers.GPTNeoXConfig(vocab_size=500, max_position_embeddings=512, initializer_range=0.3, **sizes)
+    transformers.GPTNeoXForCausalLM(settings).save_pretrained(tmp_path / "neox")
+    engine = tiny(f"plain:{tmp_path / 'neox'}", quantize="none")
+    assert len(texts(engine.complete(PROMPTS, 5))) == 3
+    for one in fill(engine, PROMPTS):
+        assert prompts.parse_verdict(one.text).parsed
+    assert texts(fill(tiny(tmp_path / "neox", quantize="none"), PROMPTS)) == texts(fill(engine, PROMPTS))
 
 
-def test_a_killed_build_goes_on_and_ends_as_an_unbroken_one(settings, tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
+def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monkeypatch):
+    """Left to itself a model writes `?"` as one token: where that is forbidden, it has no end that it knows."""
+    tokenizer = fast.loaded.tokenizer
+    wanted = tokenizer("Who was it", add_special_tokens=False).input_ids
+    wanted += tokenizer('?"', add_special_tokens=False).input_ids
+    assert tokenizer.decode(wanted[-1:]) == '?"'
+    coming = iter(wanted)
 
-    here, tokenise, tokenised = at(settings, tmp_path / "index"), lance.bm25.tokenise, []
+    def logits(writer):
+        return torch.nn.functional.one_hot(torch.tensor([next(coming)]), len(tokenizer)).float()
 
-    def tokenise_three(texts):
-        tokenised.append(texts := list(texts))
-        return tokenise(texts) if len(tokenised) <= 3 else stop()
-
-    monkeypatch.setattr(lance, "BATCH", 10)
-    with monkeypatch.context() as patch:
-        patch.setattr(lance.bm25, "tokenise", tokenise_three)
-        with pytest.raises(KeyboardInterrupt):
-            load_retriever(here, OTTERS)
-        tokenised.clear()
-        patch.setattr(lance, "index_words", stop)
-        with pytest.raises(KeyboardInterrupt):
-            load_retriever(here, OTTERS)
-        assert len(tokenised) == 3  # of six batches the three that were committed are kept
-    with monkeypatch.context() as patch:
-        patch.setattr(lance.bm25, "tokenise", stop)
-        resumed = load_retriever(here, OTTERS)  # only the index was missing
-    queries = ["otter", "brinkwell", "ambleford 31", "17"]
-    assert resumed(queries) == load_retriever(settings, OTTERS)(queries)
-    assert resumed(["otter 17"])[0][0].id == "p17"
+    filled = slots.Filled(list(slots.TYPICAL[1]), [])
+    monkeypatch.setattr(VerdictWriter, "write_slots", lambda writer, _: {0: filled})
+    monkeypatch.setattr(VerdictWriter, "logits", logits)
+    (made,) = fill(fast, PROMPTS[:1])
+    assert prompts.parse_verdict(made.text).revised_question == "Who was it?"
+    assert not list(coming)
 
 
-def test_two_that_build_at_once_build_one_index_between_them(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr(lance, "BATCH", 10)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: load_retriever(at(settings, tmp_path / "index"), OTTERS), range(2)))
-    table = lancedb.connect(tmp_path / "index").open_table("passages")
-    assert sorted(table.to_arrow()["row"].to_pylist()) == list(range(60))
+def test_a_wrong_guess_changes_no_verdict_and_right_ones_fill_all_slots_in_a_pass(fast, monkeypatch):
+    written = fill(fast, PROMPTS)
+    filled = VerdictWriter(fast.loaded, None, fast.loaded.encode(PROMPTS, 0)).write_slots(SLOTS)
+    right = tuple(tuple(path) for path, _ in filled.values())
+    wrong = ("9",) * 18 + ("unclear", ' "')
+    for typical in ((wrong,), right[:1], right):
+        monkeypatch.setattr(slots, "TYPICAL", typical)
+        for again, before in zip(fill(fast, PROMPTS), written):
+            assert again.text == before.text
+            assert again.probabilities == pytest.approx(before.probabilities, abs=1e-4)
+    read, passes = VerdictWriter.read, []
+
+    def counted(writer, ids, mask, places):
+        passes.append(len(places))
+        return read(writer, ids, mask, places)
+
+    monkeypatch.setattr(VerdictWriter, "read", counted)
+    monkeypatch.setattr(slots, "TYPICAL", right[:1])
+    VerdictWriter(fast.loaded, None, fast.loaded.encode(PROMPTS[:1], 0)).write_slots(SLOTS)
+    assert passes == [slots.TELLING, len(SLOTS) - slots.TELLING]
 
 
-def test_the_index_of_another_corpus_is_refused_and_left_alone(settings, passages, tmp_path, monkeypatch):
-    here = at(settings, tmp_path / "index")
-    search = load_retriever(here, passages)
-    before = search(["kite"])
-    with pytest.raises(lance.EngineError, match="is of another corpus or of other stems .corpus '[0-9a-f]{16}', here"):
-        load_retriever(here, OTTERS)
-    monkeypatch.setattr(lance.bm25, "LANGUAGE", "porter")
-    with pytest.raises(lance.EngineError, match="another corpus or of other stems .stems '.*', here '.* porter en'"):
-        load_retriever(here, passages)
-    monkeypatch.undo()
-    assert search(["kite"]) == before == load_retriever(here, passages)(["kite"])
+@pytest.mark.parametrize("schema", [prompts.SCHEMA, prompts.DIRECT])
+def test_no_verdict_depends_on_how_far_the_first_pass_looks(tiny_folder, monkeypatch, schema):
+    engine = tiny(tiny_folder)
+    engine.loaded.pieces[slots.QUOTES[1]] = [60]  # an empty revision has a token of its own, as in most tokenizers
+    draw = random.Random(0)
+    asked = [" ".join(draw.choices(WORDS, k=1 + i % 7)) for i in range(24)]
+    written = []
+    for telling in (1, 2, 20):
+        monkeypatch.setattr(forced, "TELLING", telling)
+        written.append(texts(fill(engine, asked, schema)))
+    assert written[0] == written[1] == written[2]
+    revised = [json.loads(text)["4"] for text in written[0]]
+    assert 0 < revised.count("") < 24
 
 
-def test_an_address_elsewhere_is_refused_and_not_shown(settings, passages):
-    with pytest.raises(ValueError, match="must hold no key") as raised:
-        load_retriever(at(settings, "s3://me:secret-word@host/x"), passages)
-    assert "secret-word" not in str(raised.value)
+def test_nf4_is_really_four_bits(tiny_folder):
+    layer = tiny(tiny_folder, quantize="nf4").network.model.layers[0].mlp.up_proj
+    assert isinstance(layer, bitsandbytes.nn.Linear4bit)
+    assert layer.weight.dtype == torch.uint8
+    assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
+
+
+def test_the_fingerprint_is_of_the_weights_not_of_their_place(tiny_folder, tmp_path):
+    shutil.copytree(tiny_folder, tmp_path / "copy")
+    assert tiny(tiny_folder).fingerprint == tiny(tmp_path / "copy").fingerprint
+    with open(tmp_path / "copy" / "model.safetensors", "ab") as file:
+        file.write(b"x")
+    assert tiny(tiny_folder).fingerprint != tiny(tmp_path / "copy").fingerprint
+
+
+def test_what_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="has no weights"):
+        tiny(tmp_path / "empty")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(FileNotFoundError, match="'no-such/model' is no alias .smollm2-135m., no local folder"):
+        load_engine(config.Model(model="no-such/model"))
+    for name, value in {"quantize": "nf3", "verdicts": "loud", "layout": "square", "device": "tpu"}.items():
+        with pytest.raises(ValueError, match=f"{name} '{value}' is not known"):
+            load_engine(config.Model(**{"model": str(tiny_folder), name: value}))
+    with pytest.raises(ValueError, match="execution 'graph' needs CUDA"):
+        load_engine(config.Model(model=str(tiny_folder), device="cpu"), "graph")
+    with pytest.raises(ValueError, match="execution 'fast' is not known"):
+        load_engine(config.Model(model=str(tiny_folder)), "fast")
+
+
+def test_an_engine_is_one_module_and_one_entry(monkeypatch, scripted):
+    monkeypatch.setitem(interface.ENGINES, "toy:", "toy_engine")
+    monkeypatch.setitem(sys.modules, "toy_engine", SimpleNamespace(load=lambda settings, execution: scripted))
+    assert load_engine(config.Model(model="toy:any")).complete(["why"], 9) == scripted.complete(["why"], 9)
+
+
+def test_free_verdicts_are_as_the_model_writes_them(fast):
+    (made,) = fast.fill(PROMPTS[2:], None, -84)  # of 96 tokens and these
+    assert made == Completion(fast.complete(PROMPTS[2:], 12)[0].text)
+    assert not prompts.parse_verdict(made.text).parsed  # random weights write no JSON
+
+
+def test_the_embedded_model_reads_an_answer_out_of_a_passage(passages):
+    embedded = load_engine(config.Model())
+    (answer,) = embedded.complete([prompts.build_answer("Who wrote the Copper Lanterns?", passages[:1])], 12)
+    assert "Edith Marrow" in answer.text
+
+
+def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
+    assert tiny(tiny_folder).loaded.end_id == tiny(tiny_folder).loaded.tokenizer.eos_token_id
+    chatty = tiny(tiny_folder).loaded
+    chatty.tokenizer.chat_template = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
+    assert chatty.tokenizer.decode([chatty.end_id]) == "[" != chatty.tokenizer.eos_token

@@ -100,8 +100,3 @@ def test_the_readme_tells_how_long_each_file_of_the_core_is():
     for name, n in lines.items():
         assert abs(n - int(told[name])) <= 0.1 * n, f"README.md says that {name} has {told[name]} lines; write {n}"
     assert sum(lines.values()) <= 1500, "the core is to be read in half an hour"
-
-
-def test_licence_and_citation_are_there():
-    assert "Apache License" in (ROOT / "LICENSE").read_text()
-    assert (ROOT / "CITATION.cff").exists()

@@ -1,16 +1,12 @@
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from covrag_lite import evaluate
 from covrag_lite.config import Config
-from covrag_lite.engine import prepare
-from covrag_lite.engine.local import LocalEngine
-from covrag_lite.method import by_revision, by_thresholds
+from covrag_lite.method import by_thresholds
 from covrag_lite.records import Prediction, Round
-from covrag_lite.runs import cost
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import save_run
 from covrag_lite.systems import SYSTEMS, System
@@ -42,50 +38,6 @@ def test_a_second_run_asks_the_model_nothing(config, passages, resources, questi
     assert again == first
 
 
-def texts_of(predictions):
-    """What was searched for and written, round by round."""
-    made = []
-    for prediction in predictions:
-        made.append([(one.query, one.answer, one.verdict and one.verdict.text) for one in prediction.rounds])
-    return made
-
-
-def test_a_run_that_is_stopped_goes_on_and_ends_with_what_an_unbroken_one_has(
-    tiny_folder, passages, questions, tmp_path, monkeypatch
-):
-    shared = Config().change(
-        model=str(tiny_folder),
-        layout="shared",
-        max_answer_tokens=4,
-        max_revised_tokens=4,
-        k=2,
-        runs=str(tmp_path),
-        systems=("CoV-RAG-S", "CoV-RAG"),
-    )
-    monkeypatch.setattr(prepare, "CPU_TOKENS", 1)  # batches of one prompt
-
-    def run(name):
-        own = shared.change(name=name)
-        return evaluate.run(own, evaluate.load_resources(own, passages), questions)
-
-    fill, calls = LocalEngine.fill, []
-
-    def stop_at_the_second(*given):
-        if calls:
-            raise KeyboardInterrupt
-        calls.append(given)
-        return fill(*given)
-
-    whole = run("whole")
-    assert all(prediction.rounds[0].likelihood is not None for prediction in whole)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(LocalEngine, "fill", stop_at_the_second)
-        run("stopped")
-    assert run("stopped") == whole
-    whole, stopped = (tmp_path / name / "journal.jsonl" for name in ("whole", "stopped"))
-    assert len(calls) == 1 and stopped.read_bytes() == whole.read_bytes()
-
-
 def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
     texts = [f"prompt {'x' * i}" for i in range(5)]
     author = TaskModel(scripted.settings, scripted, resources.journal)
@@ -106,15 +58,6 @@ def test_unknown_names_are_named(config, resources, questions):
         evaluate.run(config.change(keep="mine"), resources, questions)
 
 
-def test_a_systems_own_settings_stand_above_those_of_the_run(config, resources):
-    free = evaluate.bind(SYSTEMS["CoV-RAG free"], config, resources)
-    assert free.verify.__self__.settings.verdicts == "free"
-    assert config.model.verdicts == "forced"
-    plain = evaluate.bind(SYSTEMS["CoV-RAG"], config, resources)
-    assert plain.sigma is by_revision
-    assert evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma is not by_revision
-
-
 def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):
     verdict = scripted.fill(["wher was edit marow born"], (), 9)[0].text
     one = Round("", (), "", evaluate.prompts.parse_verdict(verdict))
@@ -128,27 +71,6 @@ def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, res
     with pytest.raises(ValueError, match="sigma.json is broken or of an earlier version; fit σ again"):
         evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources)
     assert not sigma(one)  # its reference_correctness of 0.1 is not below 0.05
-
-
-def test_the_estimate_speaks_of_what_is_left(config, resources, questions):
-    assert "4 of 4 questions to do: at most" in evaluate.estimate(config, resources, questions)
-    evaluate.run(config, resources, questions)
-    assert "are journaled" in evaluate.estimate(config, resources, questions)
-
-
-@pytest.mark.parametrize(
-    "systems, rounds, answers",
-    [
-        (("RAG",), 2, 1),
-        (("RAG", "Start-Revise"), 2, 3),  # a rewritten question, and its answer
-        (("CoV-RAG",), 2, 4),  # two answers, and a verdict that takes as long as two
-        (("CoV-RAG-S", "CoV-RAG"), 2, 4),  # the first answers are the same
-        (("CoV-RAG-S", "RAG trained"), 2, 2),
-        (("CoV-RAG", "CoV-RAG"), 3, 14),  # as with two retrievers
-    ],
-)
-def test_the_estimate_counts_what_the_systems_write_at_worst(config, systems, rounds, answers):
-    assert cost.count_answers(config.change(systems=systems, max_rounds=rounds)) == answers
 
 
 def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources, questions, passages, tmp_path):
@@ -183,24 +105,3 @@ def test_a_further_system_is_one_entry(config, resources, questions, monkeypatch
 def test_no_system_is_known_by_its_name_where_systems_are_run():
     text = Path(evaluate.__file__).read_text()
     assert [name for name in SYSTEMS if f'"{name}"' in text or f"'{name}'" in text] == []
-
-
-def test_tables_know_systems_by_name_only_where_two_are_compared():
-    text = Path(tables.__file__).read_text()
-    before, _, after = text.partition("PAIRS = (\n")
-    outside = before + after.partition("\n)\n")[2]
-    assert outside != before
-    assert [name for name in SYSTEMS if f'"{name}"' in outside or f"'{name}'" in outside] == []
-
-
-def test_the_frame_of_a_run_tells_what_revision_did(config, resources, questions):
-    frame = to_frame(evaluate.run(config, resources, questions))
-    cov = frame[frame.system == "CoV-RAG"].set_index("id")
-    assert list(frame.groupby("system", sort=False).size()) == [4] * len(config.chain.systems)
-    assert cov.revised.to_dict() == {"q1": False, "q2": True, "q3": False, "q4": False}
-    assert cov.loc["q2", "query"] == "Where was Edith Marrow born?"
-    assert cov.loc["q2", "judgment"] == "false"
-    assert bool(cov.loc["q1", "normalised"])
-    assert pd.isna(cov.loc["q4", "normalised"])  # q4's gold is defective
-    assert cov.loc["q2", "gold_last"]
-    assert (cov.verdicts.sum(), cov.unparsed.sum()) == (4, 0)

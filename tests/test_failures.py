@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pandas as pd
-import pytest
 
 from covrag_lite import evaluate
 from covrag_lite.config import Config
@@ -11,19 +10,9 @@ from covrag_lite.runs.outcomes import failure_of, load_outcomes, load_outputs, s
 from covrag_lite.tables.failures import failure_table
 
 
-@pytest.mark.parametrize(
-    ("kind", "failure"),
-    [
-        ("", "none"),
-        ("author", "none"),
-        ("author/namesake", "namesake"),
-        ("count/stale", "stale"),
-        ("author+misspelt", "broken wording"),
-        ("two-hop", "two-hop"),
-    ],
-)
-def test_a_kind_tells_what_may_make_a_question_fail(kind, failure):
-    assert failure_of(kind) == failure
+def test_a_kind_tells_what_may_make_a_question_fail():
+    kinds = ("", "author", "author/namesake", "author+misspelt", "two-hop")
+    assert [failure_of(kind) for kind in kinds] == ["none", "none", "namesake", "broken wording", "two-hop"]
 
 
 def make_frame(rows):

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from covrag_lite.config import Config, Data, Model, Run
-from covrag_lite.runs.journal import Journal, key_of
+from covrag_lite.runs.journal import Journal
 
 
 def test_what_was_added_is_there_after_reopening(tmp_path):
@@ -23,13 +23,6 @@ def test_what_was_added_is_there_after_reopening(tmp_path):
     assert again["a"] == "one\ntwo"
     assert again["b"] == "ü"
     assert "a" in again and "c" not in again
-
-
-def test_the_first_text_of_a_key_stays(tmp_path):
-    journal = Journal(tmp_path / "j")
-    journal.add("answer", {"a": "first"})
-    journal.add("answer", {"a": "second"})
-    assert journal["a"] == Journal(tmp_path / "j")["a"] == "first"
 
 
 def test_a_torn_last_line_is_cut_off_and_the_rest_stays(tmp_path):
@@ -66,13 +59,6 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path):
     assert path.read_bytes() == before and "b" not in journal
     journal.add("answer", {"b": "two"})
     assert Journal(path)["b"] == "two"
-
-
-def test_a_key_depends_on_everything_it_is_made_of():
-    key = key_of(prompt="x", stage="answer")
-    assert key == key_of(stage="answer", prompt="x")
-    assert key != key_of(prompt="x", stage="verify")
-    assert key != key_of(prompt="y", stage="answer")
 
 
 def slowly(write):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from covrag_lite import prompts
-from covrag_lite.config import Config, Related
+from covrag_lite.config import Config
 from covrag_lite.records import Passage, Question
 from covrag_lite.related import heads, learners, relevance, tools
-from covrag_lite.related.relevance import FEATURES, Pair
+from covrag_lite.related.relevance import Pair
 from covrag_lite.sources import Source
 from covrag_lite.systems import find_system
 
@@ -42,31 +42,6 @@ def test_entailment_is_learnt_from_right_answers_and_from_wrong_ones_in_the_same
     wrong = [pair for pair, truth in rows if truth is False]
     assert any(pair.passage.id == "p0" and pair.said in pair.passage.text for pair in wrong)
     assert not any("Marrow" in pair.said for pair in wrong if pair.passage.id == "p0")
-
-
-def test_features_say_what_is_shared(tiny_encoder):
-    passage = Passage("p", "Copper Lanterns", "It is by Edith Marrow. It appeared in 1893.")
-    pair = Pair("who wrote the coper lanterns", passage, "Edith Marrow")
-    told = dict(zip(FEATURES, relevance.Features(str(tiny_encoder))([pair])[0]))
-    assert told["words of the title"] == pytest.approx(1 / 2)
-    assert 0.5 < told["letters of the title"] < 1  # the misspelt name is nearly there
-    assert told["answer"] == told["words of the answer"] == told["new words"] == 1
-    assert told["answer and cosine"] == pytest.approx(told["cosine"])
-    assert told["claim and sentence"] != 0
-    assert relevance.find_sentence(pair) == "It is by Edith Marrow."
-    without = dict(zip(FEATURES, relevance.Features(str(tiny_encoder))([Pair(pair.question, passage)])[0]))
-    assert all(without[name] == 0 for name in FEATURES[5:])
-    assert pair.asked == "who wrote the coper lanterns Edith Marrow"
-
-
-def test_a_head_finds_the_feature_that_tells(tiny_encoder):
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(400, len(FEATURES))).astype(np.float32)
-    truth = 3 * features[:, 2] - features[:, 4] > 0.5
-    head = heads.fit(features, truth)
-    score = features @ np.array([head[name] for name in FEATURES]) + head["bias"]
-    assert ((score > 0) == truth).mean() > 0.97
-    assert max(FEATURES, key=lambda name: abs(head[name])) == FEATURES[2]
 
 
 def test_thresholds_decide_as_much_as_they_may():
@@ -150,34 +125,6 @@ def test_the_shipped_heads_are_those_of_the_embedded_data():
         assert about["validation"][0]["AUROC"] > 0.85
 
 
-@pytest.mark.parametrize(
-    "parameters, sentence", [({"tune": "half"}, "tune 'half' is not known"), ({}, "learner 'luck'")]
-)
-def test_unknown_names_are_named(config, parameters, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        learners.train(config.change(**parameters), "evaluator" if parameters else "luck")
-
-
-def build_classifier(folder, encoder, labels):
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-
-    about = AutoConfig.from_pretrained(encoder, id2label=dict(enumerate(labels)), num_labels=len(labels))
-    AutoModelForSequenceClassification.from_config(about).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(encoder).save_pretrained(folder)
-
-
-def test_an_entailment_model_is_asked_for_its_own_label(tiny_encoder, tmp_path, passages):
-    build_classifier(tmp_path / "nli", tiny_encoder, ["contradiction", "Entailment", "neutral"])
-    config = Config().change(entailment=str(tmp_path / "nli"))
-    entail = tools.load_entail(tools.find_trained(config, "entailment"))
-    scores = entail(["who?", "when?"], [passages[:2], passages[:1]], ["Edith", "1893"])
-    assert len(scores) == 2
-    assert all(0 < score < 1 for score in scores)
-    build_classifier(tmp_path / "mood", tiny_encoder, ["glad", "sad"])
-    with pytest.raises(ValueError, match="has the labels glad, sad, and none of entailment"):
-        relevance.load_classifier(tmp_path / "mood", True)
-
-
 def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages):
     seen = []
 
@@ -190,49 +137,6 @@ def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages)
     assert relevance.as_entail(rate, False)(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert passages[0].text in seen[-1].passage.text
     assert relevance.as_entail(rate, True)(["when?"], [()], ["1861"]) == [0.0]
-
-
-def test_the_whole_encoder_can_be_tuned_and_rare_pairs_weigh_as_much_as_frequent_ones(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(heads, "LEARNING_RATE", 3e-3)  # for a network of a few thousand weights
-    monkeypatch.setattr(heads, "EPOCHS", 8)
-    own = config.change(device="cpu")
-    rows = [(Pair(f"who {i}", Passage("p", "", 9 * "az"[i % 2])), bool(i % 2)) for i in range(64)]
-    heads.tune(own, rows, tmp_path / "whole", premise_first=False)
-    scores = relevance.load_rate(tmp_path / "whole", False)([pair for pair, _ in rows])
-    assert ((scores > 0.5) == [right for _, right in rows]).all()
-    pair = Pair("who", Passage("p", "", "az"))
-    heads.tune(own, [(pair, i % 10 == 0) for i in range(160)], tmp_path / "rare", premise_first=False)
-    (score,) = relevance.load_rate(tmp_path / "rare", False)([pair])
-    assert score == pytest.approx(0.5, abs=0.15)  # nothing tells them apart
-
-
-def test_a_tuned_encoder_is_validated_and_fits_thresholds_like_a_head(config):
-    report = learners.train(config.change(tune="whole", device="cpu"), "evaluator")
-    folder = Path(config.training.adapters_out) / "evaluator"
-    about = relevance.read_about(folder)
-    assert (about["tune"], "head" in about, len(about["thresholds"])) == ("whole", False, 2)
-    assert report.score.iloc[0] == "evaluator"
-
-
-def test_a_classifier_scores_equal_pairs_once_and_a_pair_alike_in_any_batch(tiny_encoder, tmp_path, monkeypatch):
-    from transformers import BertForSequenceClassification
-
-    build_classifier(tmp_path / "whole", tiny_encoder, ["relevant"])
-    read, forward = [], BertForSequenceClassification.forward
-
-    def counted(self, input_ids, **rest):
-        read.append(len(input_ids))
-        return forward(self, input_ids, **rest)
-
-    monkeypatch.setattr(BertForSequenceClassification, "forward", counted)
-    monkeypatch.setattr(relevance, "BATCH", 2)
-    rate = relevance.load_classifier(tmp_path / "whole", False)
-    some = [Pair("who?", Passage("p", "", "a" * n)) for n in (9, 3, 3, 5, 9)]
-    scores = rate(some)
-    assert read == [2, 1]  # three different pairs, two a batch
-    assert scores[0] == scores[4] and scores[1] == scores[2] != scores[3]
-    assert scores[3] == pytest.approx(rate([some[3]])[0], abs=1e-6)
-    assert len(rate([])) == 0
 
 
 class Writer:
@@ -266,12 +170,6 @@ def source(passages):
     return Source([lost, found], passages, search, search)
 
 
-def test_candidates_are_the_question_itself_and_what_the_rewriter_writes(source):
-    (made, _) = learners.propose([one.question for one in source.questions], Writer())
-    asked = source.questions[0].question
-    assert made == [asked, "the same thing", "copper lanterns author", "sheep", "the terms", f"{asked}?"]
-
-
 def test_the_reward_is_the_readers_answer_and_half_as_much_for_a_passage(source):
     question = source.questions[0]
     values = learners.rewards([question], [["copper lanterns author", "sheep"]], [source.search], Writer())
@@ -294,34 +192,3 @@ def test_the_rewriter_learns_the_best_rewrite_of_each_question(source):
         ("q1", ("kite author of lanterns",)),
     ]
     assert samples[0].prompt == prompts.build_alone("rewrite", "who wrot teh copper lantern")
-
-
-def test_a_reader_that_is_never_right_is_named(source, passages):
-    hopeless = Source([Question("q", "nq", "what?", ("Nothing",), ("p9",))], passages, source.search, source.deep)
-    with pytest.raises(ValueError, match="no rewrite was rewarded"):
-        learners.reward_samples([hopeless], Writer(), Writer())
-
-
-def test_all_sets_are_read_together_each_in_its_own_passages(source, passages):
-    def barren(queries):
-        return [[passages[2]] for _ in queries]
-
-    writer, calls = Writer(), []
-    reader = Writer()
-    reader.answer = lambda x, k: calls.append(len(x)) or writer.answer(x, k)
-    elsewhere = Source([Question("q9", "webq", "kite author of sheep", ("Edith Marrow",))], passages, barren, barren)
-    samples = learners.reward_samples([source, elsewhere], writer, reader)
-    assert [one.id for one in samples] == ["q0", "q1"]  # the third question's own passages hold no answer
-    assert calls == [18]
-
-
-def test_the_rewriter_learns_in_many_steps_from_a_fifth_of_the_questions(monkeypatch, source, scripted, tmp_path):
-    asked = []
-    monkeypatch.setattr(learners, "load_engine", lambda *settings: scripted)
-    monkeypatch.setattr(learners, "load_sources", lambda config: asked.append(config.synthesis) or [source])
-    monkeypatch.setattr(learners.recipe, "train_adapter", lambda config, *rest: asked.append((config.training, *rest)))
-    learners.train(Config().change(n_learnt=40, runs=str(tmp_path), epochs=1), "rewriter")
-    sources, (settings, name, samples) = asked
-    assert (sources.n_train_questions, name, len(samples)) == (8, "rewrite-reward", 2)
-    assert (settings.step_tokens, settings.pack_tokens, settings.epochs) == (2048, 2048, 2)
-    assert [Related(n_learnt=n).a_fifth for n in (0, 3, 80, 1000)] == [0, 1, 16, 200]  # 0 means all, a few are not all

@@ -11,7 +11,6 @@ from covrag_lite.config import Config
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import (
-    check_frame,
     load_outcomes,
     load_outputs,
     load_predictions,
@@ -36,11 +35,6 @@ def read(file):
     return gzip.decompress(file.read_bytes()).decode()
 
 
-def chances_of(predictions):
-    """The probabilities behind each verdict, prediction by prediction."""
-    return [[one.verdict and one.verdict.probabilities for one in p.rounds] for p in predictions]
-
-
 def test_saved_predictions_hold_ids_and_outputs_but_no_question(predictions, questions, tmp_path):
     file = tmp_path / "p.jsonl.gz"
     save_predictions(file, predictions)
@@ -51,59 +45,11 @@ def test_saved_predictions_hold_ids_and_outputs_but_no_question(predictions, que
     assert not any(question.question in read(file) for question in questions)
 
 
-def test_a_question_that_is_repeated_in_what_was_written_is_not_recorded_and_comes_back(predictions, tmp_path):
-    one = predictions[-3]
-    echo = f"{one.question.question}? Marrow was born"
-    verdict = parse_verdict(render_verdict([0.5] * 6, "false", echo))
-    rounds = (replace(one.rounds[0], verdict=verdict), replace(one.rounds[1], query=echo, answer=echo))
-    echoing = replace(one, rounds=rounds)
-    save_predictions(tmp_path / "p.jsonl.gz", [echoing])
-    assert one.question.question not in read(tmp_path / "p.jsonl.gz")
-    passages = [passage for part in rounds for passage in part.passages]
-    (loaded,) = load_predictions(tmp_path / "p.jsonl.gz", [one.question], passages)
-    assert loaded.rounds == rounds
-
-
 def test_the_same_predictions_are_the_same_bytes(predictions, tmp_path):
     for name in ("a", "b"):
         save_predictions(tmp_path / name, predictions)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert (tmp_path / "a").read_bytes()[4:8] == bytes(4)  # gzip's header holds no time
-
-
-def test_recorded_predictions_score_as_they_did(config, predictions, questions, passages, tmp_path):
-    save_predictions(tmp_path / "p.jsonl.gz", predictions)
-    again = load_predictions(tmp_path / "p.jsonl.gz", questions, passages, config.model.model)
-    before, after = to_frame(predictions), to_frame(again)
-    pd.testing.assert_frame_equal(before.drop(columns="backbone"), after.drop(columns="backbone"))
-
-
-def test_probabilities_survive_the_journal_and_the_predictions_file(config, passages, questions, scripted, tmp_path):
-    real = scripted.fill
-
-    def fill(*given):
-        return [one._replace(probabilities={"true": 0.25, "bias": 0.8}) for one in real(*given)]
-
-    def run():
-        resources = evaluate.load_resources(config, passages, scripted)
-        return evaluate.run_system("CoV-RAG", config, resources, questions)
-
-    scripted.fill = fill
-    first, again = run(), run()
-    assert len(scripted.asked) == len(set(scripted.asked))
-    assert first[0].rounds[0].verdict.probabilities == {"true": 0.25, "bias": 0.8}
-    save_predictions(tmp_path / "p.jsonl.gz", first)
-    loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, passages)
-    assert chances_of(again) == chances_of(loaded) == chances_of(first)
-
-
-def test_records_without_probabilities_still_load(predictions, questions, passages, tmp_path):
-    save_predictions(tmp_path / "p.jsonl.gz", predictions)
-    assert "probabilities" not in read(tmp_path / "p.jsonl.gz")
-    loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, passages)
-    verdicts = [one.verdict for p in loaded for one in p.rounds if one.verdict]
-    assert len(verdicts) == 4
-    assert all(verdict.probabilities is None for verdict in verdicts)
 
 
 def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predictions, questions, tmp_path):
@@ -154,13 +100,9 @@ def test_no_question_is_recorded_where_another_one_was_searched_for(predictions,
 @pytest.mark.parametrize(
     "written",
     [
-        "Which novelist of Stonebridge wrote the Copper Lanterns in 1893",
         "who is it | which novelist of Stonebridge wrote the copper lan",  # cut off by a limit of tokens
         "which novelist of stonebridge wrote the copper | which novelist of stonebridge wrote the",
-        'a "Which novelist of Stonebridge wrote the copper"',
-        "support 0; feedback: which novelist of Stonebridge wrote the...",
         'Which novelist, of Stonebridge, wrote "The Copper Lanterns" in 1893?',  # the same words, other signs
-        "Which  novelist of Stonebridge – wrote 'the copper | who wrote it",
         "Which novelist ¦ of Stonebridge wrote The Copper Lanterns, in 1893",
     ],
 )
@@ -195,16 +137,3 @@ def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(pre
     assert load_outputs(tmp_path / "p.jsonl.gz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
     (told,) = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
     assert not told.rounds[0].verdict.parsed
-
-
-def test_a_frame_that_lost_or_doubled_a_question_or_holds_an_unparsed_verdict_is_refused(predictions):
-    frame = to_frame(predictions)
-    check_frame(frame, 4)
-    with pytest.raises(AssertionError, match="missing or counted twice"):
-        check_frame(frame[1:], 4)
-    with pytest.raises(AssertionError, match="stands twice"):
-        check_frame(frame.assign(id=frame.id.replace("q2", "q1")), 4)
-    broken = frame.assign(unparsed=1)
-    check_frame(broken, 4, "free")
-    with pytest.raises(AssertionError, match="did not parse"):
-        check_frame(broken, 4)

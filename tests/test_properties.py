@@ -12,7 +12,6 @@ from sklearn.metrics import roc_auc_score
 
 from covrag_lite import metrics, prompts, synthesis
 from covrag_lite.data.folder import hold_out
-from covrag_lite.judging import agreement
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import SCORES, Passage, Question, Verdict
 from covrag_lite.runs.redaction import core, index_questions, redact, restore
@@ -247,21 +246,6 @@ def test_the_smallest_visible_difference_is_seen_four_times_in_five():
     wins = np.random.default_rng(0).binomial(40, share, 20_000)
     seen = {won: binomtest(won, 40).pvalue < 0.05 for won in set(wins.tolist())}
     assert np.mean([seen[won] for won in wins.tolist()]) == pytest.approx(0.8, abs=0.015)
-
-
-def test_kappa_is_sklearns():
-    from sklearn.metrics import cohen_kappa_score
-
-    for rng in map(np.random.default_rng, range(10)):
-        a, b = rng.integers(-1, 2, (30, 3)), rng.integers(-1, 2, (30, 3))
-        b = np.where(rng.random(b.shape) < 0.4, a, b)
-        value, low, high = agreement.kappa(a, b, resamples=300)
-        assert value == pytest.approx(cohen_kappa_score(a.ravel(), b.ravel(), weights="linear"))
-        assert low < value < high
-    places = agreement.ranks(agreement.preferences(np.array([[[0.9, 0.5, 0.5]], [[0.1, 0.2, 0.3]]])), "average")
-    assert places.tolist() == [[1, 2.5, 2.5], [3, 2, 1]]
-    split = agreement.preferences(np.array([[[0.9, 0.5], [0.4, 0.5]]]))  # the two orders disagree: a tie
-    assert agreement.ranks(split, "best").tolist() == [[1, 1]]
 
 
 def test_corrupted_answers_say_the_same_and_are_noticed():

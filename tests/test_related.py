@@ -47,17 +47,6 @@ def resources(config, passages, scripted):
     return tools.load_resources(config, passages, scripted)
 
 
-@pytest.mark.parametrize("system, learner", [("RRR", "rewriter"), ("CRAG", "evaluator"), ("A²R", "entailment")])
-def test_what_a_system_lacks_is_named_with_the_command_that_trains_it_before_anything_runs(
-    system, learner, config, resources, scripted, questions, tmp_path
-):
-    empty = config.change(adapters=str(tmp_path), data="mine", systems=("RAG trained", system))
-    told = f"was trained on 'mine'; train it with: papermill .* -p learners {learner} -p data mine .*{tmp_path}"
-    with pytest.raises(FileNotFoundError, match=told):
-        tools.run(empty, resources, questions)
-    assert scripted.asked == []
-
-
 def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources, questions, heads):
     predictions, costs = tools.run(config, resources, questions)
     assert [p.system for p in predictions[::4]] == list(config.chain.systems) == costs.system.tolist()
@@ -71,24 +60,6 @@ def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources,
     assert (spent.seconds >= 0).all()
 
 
-def test_no_question_waits_for_another_in_any_system(config, resources, questions, heads, monkeypatch):
-    from covrag_lite import task_model as author
-
-    calls = []
-    real = author.write_journaled
-    monkeypatch.setattr(author, "write_journaled", lambda stage, *rest: calls.append(stage) or real(stage, *rest))
-    every = ("RAG trained", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")
-    for name in every:
-        made = []
-        for n in (1, 7):
-            asked = [replace(questions[1], id=f"{name}{i}", question=f"{name} {n}{i} marow") for i in range(n)]
-            calls.clear()
-            _, costs = tools.run(config.change(systems=(name,)), resources, asked)
-            made.append((list(calls), costs.steps.item()))
-        assert made[0] == made[1], name  # as many calls for seven questions as for one
-        assert made[0][0], name
-
-
 def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions, heads):
     only = config.change(systems=("RAG trained",))
     _, alone = tools.run(only, resources, questions)
@@ -98,19 +69,6 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
     unmeasured = [replace(one, question=f"{one.question}, please") for one in questions]
     evaluate.run_system("RAG trained", config, resources, unmeasured)  # the journal does not know how long it took
     assert tools.run(only, resources, unmeasured)[1].seconds.isna().all()
-
-
-def test_a_meter_counts_tokens_where_the_model_has_a_tokenizer(tiny_folder, config, passages, questions):
-    own = config.change(model=str(tiny_folder), quantize="none", device="cpu", max_answer_tokens=3)
-    resources = tools.load_resources(own, passages)
-    _, costs = tools.run(own.change(systems=("RAG trained",)), resources, questions[:1])
-    row = costs.iloc[0]
-    assert row["tokens read"] > 30 and 0 < row["tokens written"] <= 9
-    assert row.seconds == float(f"{row.seconds:.4g}") > 0  # four digits, as they are recorded
-
-
-def test_the_wider_search_is_deeper(config, passages):
-    assert len(tools.load_wider(config, passages)(["Edith Marrow novel"])[0]) == 6  # three times k
 
 
 @pytest.fixture
@@ -145,15 +103,6 @@ def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_qua
     assert frame.citation_recall.isna().all()
     assert "citation recall" not in set(related.long_table(frame).metric)
     assert frame[["words", "citations"]].iloc[0].tolist() == [1, 1]
-
-
-def test_a_related_system_runs_in_any_table(config, passages, questions, scripted, heads):
-    own = config.change(systems=("RAG trained", "CRAG"))
-    resources = evaluate.load_resources(own, passages, scripted)
-    predictions = evaluate.run(own, resources, questions)
-    assert [p.system for p in predictions] == ["RAG trained"] * 4 + ["CRAG"] * 4
-    bare = config.change(systems=("RAG trained",))
-    assert evaluate.load_resources(bare, passages, scripted).wider is None  # who needs none loads none
 
 
 def test_the_table_of_real_questions_is_made_anew_without_a_model_and_without_the_data(tmp_path, scripted, heads):

@@ -1,12 +1,19 @@
-"""One command for everything: what is done is not done again, and what it ran with is said."""
+"""One command for everything: what is done is not done again, what it ran with is said, and every stage runs."""
 
 import json
 
 import pytest
+import toy_project
 
 from covrag_lite import config, recipe, replication
+from covrag_lite.config import Config
+from covrag_lite.data import load_questions
 from covrag_lite.plan import hold_to
 from covrag_lite.records import Sample
+from covrag_lite.runs.choice import OTHERWISE_ALIKE, changed_parameters
+from covrag_lite.runs.recorded import find
+from covrag_lite.tables import find_table
+from covrag_lite.task_model import TaskModel
 
 
 @pytest.fixture
@@ -74,13 +81,6 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
         replication.load_plans("gpt", {})
 
 
-def test_the_command_also_chooses_what_the_plan_has():
-    given = {"table2": "RAG trained, CoV-RAG", "seeds": "4,5", "validation": 7}
-    plans = replication.load_plans("qwen2.5-coder-1.5b", given)
-    assert [plan.seed for plan in plans] == [4, 5]
-    assert plans[0].settings["table2"] == ["RAG trained", "CoV-RAG"] and plans[0].settings["validation"] == 7
-
-
 @pytest.mark.parametrize(
     "given, said",
     [({"table2": "RAG traned"}, "system 'RAG traned' is not known"), ({"seeds": "1,x"}, "seeds is '1,x'"),
@@ -89,13 +89,6 @@ def test_the_command_also_chooses_what_the_plan_has():
 def test_a_slip_in_the_plan_is_named_before_anything_runs(given, said):
     with pytest.raises(ValueError, match=said):
         replication.load_plans("qwen2.5-coder-1.5b", given)
-
-
-def test_data_without_any_of_the_sets_is_named(tmp_path):
-    (tmp_path / "mine.jsonl").write_text('{"id": "1", "question": "who?", "answers": ["a"]}\n')
-    plan = replication.load_plans("smollm2-135m", {"data": str(tmp_path)})[0]
-    with pytest.raises(ValueError, match="the data has none of the test sets nq"):
-        plan.choose("test")
 
 
 def test_other_parameters_than_it_was_begun_with_are_refused_and_what_is_done_stays(plans, log, tmp_path):
@@ -124,38 +117,12 @@ def test_a_plan_of_an_earlier_version_goes_on_and_one_with_another_constant_is_n
             hold_to(plans[0])
 
 
-def test_a_command_that_failed_before_anything_was_made_has_begun_nothing(tmp_path, log, plans):
-    wrong = replication.load_plans("smollm2-135m", {"data": "nowhere", "runs": str(tmp_path / "runs")}, (1,))
-    hold_to(wrong[0])
-    replication.replicate(plans[:1], ["data"])
-    with pytest.raises(ValueError, match="begun with other parameters: data was"):
-        hold_to(wrong[0])
-
-
-def test_training_without_data_names_the_stage(plans):
-    with pytest.raises(FileNotFoundError, match="rag.samples.jsonl.gz is not there: run the stage data first"):
-        replication.replicate(plans[:1], ["rag"])
-
-
 def test_the_command_ends_with_a_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit, match="replication: data .* does not exist"):
         replication.main(["smollm2-135m", "-p", "data", str(tmp_path / "none"), "-p", "runs", str(tmp_path)])
     with pytest.raises(SystemExit):
         replication.main(["smollm2-135m", "--seeds", "one"])
     assert "seeds 'one' are not whole numbers" in capsys.readouterr().err
-
-
-def test_an_unknown_stage_is_named(capsys):
-    with pytest.raises(SystemExit):
-        replication.main(["smollm2-135m", "--stages", "tabel2"])
-    assert "stages tabel2 are not known; use some of data" in capsys.readouterr().err
-
-
-def test_samples_come_back_as_they_were(tmp_path):
-    samples = [Sample("1", "answer", "a?", ("b",)), Sample("2", "verify", "c", (" {", "0.5"), True)]
-    recipe.save_samples(tmp_path / "one.samples.jsonl.gz", samples)
-    assert recipe.load_samples(tmp_path / "one.samples.jsonl.gz") == samples
-    assert [file.name for file in tmp_path.iterdir()] == ["one.samples.jsonl.gz"]
 
 
 def test_damaged_samples_say_what_to_do(tmp_path):
@@ -175,3 +142,59 @@ def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_t
     assert first.systems == ("CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled", *free) and first.max_rounds == 3
     assert free == ("CoV-RAG w/o chain free", "CoV-RAG free")
     assert second.systems == ("CoV-RAG w/o chain", "CoV-RAG") and second.max_rounds == 2 and not none
+
+
+WORLD = {"n_passages": 1000, "n_world": (8, 20, 8)}
+SMALL = {
+    "n_worlds": 1,
+    "k": 2,
+    "epochs": 1,
+    "lora_rank": 2,
+    "max_answer_tokens": 4,
+    "max_revised_tokens": 4,
+    "n_questions": 1,
+    "retrievers": "bm25",
+}
+
+
+class Knowing(TaskModel):
+    """A seed model that is right about every other question, as no random one is."""
+
+    def answer(self, x, k):
+        learnt = Config().change(**WORLD, split="train", n_questions=0)
+        known = {one.question: one.answers[0] for one in load_questions(learnt)}
+        return [known.get(text, "nobody") if i % 2 else "nobody[1]" for i, text in enumerate(x)]
+
+
+@pytest.fixture
+def plan(tiny_folder, tmp_path, monkeypatch):
+    load = recipe.load_trained
+
+    def load_knowing(config, adapter):
+        author = load(config, adapter)
+        return Knowing(author.settings, author.model, author.journal)
+
+    monkeypatch.setattr(recipe, "load_trained", load_knowing)
+    toy_project.undraw(monkeypatch)
+    given = WORLD | SMALL | {"model": str(tiny_folder), "runs": str(tmp_path / "runs")}
+    return replication.load_plans("smollm2-135m-world", given)[0]
+
+
+def test_every_stage_of_the_world_runs_and_what_it_records_can_be_read_again(plan, tmp_path):
+    table = replication.replicate([plan], replication.STAGES)
+    assert tuple(table.stage) == replication.STAGES
+    results = plan.results.rename(tmp_path / "results")
+    runs = find(tmp_path)
+    assert [run.table for run in runs] == ["claim", "sigma", "table2", "table4", "table5", "table6"]
+    assert all(len(find_table(run.table).load(run)) for run in runs)
+    names = {path.name for path in results.iterdir() if path.is_file()}
+    for table in ("table2", "table4", "table5"):
+        ends = ("csv", "manifest.json", "md", "predictions.jsonl.gz")
+        assert {f"{table}.{end}" for end in ends} <= names
+    assert {"table6.bm25.predictions.jsonl.gz", "table6.csv"} <= names
+    assert {f"train.{method}.json" for method in replication.METHODS} <= names
+
+
+def test_the_worlds_run_differs_from_the_defaults_in_nothing_that_its_notebooks_compare():
+    config = replication.load_plans("smollm2-135m-world", {})[0].testing()
+    assert changed_parameters(Config(), config, OTHERWISE_ALIKE) == []

@@ -5,18 +5,15 @@ import json
 import shutil
 from functools import partial
 
-import pandas as pd
 import pytest
 import toy_project
 
-from covrag_lite import plan as plan_file
 from covrag_lite import recipe, replication, task_model
 from covrag_lite.check import check
 from covrag_lite.engine.interface import Completion
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Sample
 from covrag_lite.related import a2r, fave, learners
-from covrag_lite.related import table as related
 from covrag_lite.runs.recorded import find
 
 TOWNS = ("Aldermere", "Stonebridge", "Harrow", "Stell", "Marrow", "Kettering", "Ostwick", "Penfold", "Ravens", "Sallow")
@@ -160,13 +157,6 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
     assert chain["rounds"][0]["query"].startswith("⟨question")
 
 
-def test_the_settings_choose_how_many_questions_the_comparison_asks_and_the_command_before_them(given, settings):
-    assert load(given).comparing().data.n_questions == 0  # as the settings say: all
-    settings("[related]\nn_questions = 0", "[related]\nn_questions = 7")
-    assert (load(given).comparing().data.n_questions, load(given).testing().data.n_questions) == (7, 0)
-    assert load(given, n_questions=1).comparing().data.n_questions == 1
-
-
 def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypatch):
     plan = load(given, related_systems="RAG trained,RRR,CRAG")
     command = "run python -m covrag_lite.replication smollm2-135m --stages"
@@ -179,68 +169,3 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypa
     with pytest.raises(FileNotFoundError, match=f"need evaluator, rewrite-reward: {command} learners, with"):
         replication.replicate([plan], ["related"])
     assert not (plan.results / "related.md").exists()
-
-
-def test_a_learner_that_is_done_is_not_trained_again_unless_with_other_settings(given, monkeypatch):
-    plan, trained = load(given), []
-    plan.results.mkdir(parents=True)
-    monkeypatch.setattr(learners, "lacks", lambda system, config: [])
-
-    def pretend(config, name):
-        if name == killed:
-            raise KeyboardInterrupt
-        trained.append(name)
-        file = learners.manifest_of(config, name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("{}")
-        return pd.DataFrame({"loss": [1.0]})
-
-    monkeypatch.setattr(learners, "train", pretend)
-    killed = "rewriter"
-    with pytest.raises(KeyboardInterrupt):
-        replication.replicate([plan], ["learners"])
-    assert not plan.learnt.exists()
-    killed = ""
-    other = load(given, n_learnt=9)  # what was begun only may go on with other settings, and then all of it does
-    replication.replicate([other], ["learners"])
-    assert trained == ["evaluator", "entailment"] * 2 + ["rewriter"]
-    replication.replicate([other], ["learners"])
-    assert len(trained) == 5
-    with pytest.raises(ValueError, match="learners.json was made with other parameters: n_learnt was 9 and is 20"):
-        replication.replicate([plan], ["learners"])
-
-
-def test_a_table_that_is_done_is_not_taken_for_one_of_other_questions(given, monkeypatch):
-    monkeypatch.setattr(related, "lacks", lambda system, config: [])
-
-    def make(config, folder):
-        parameters = config.flat() | {"neighbours": config.flat()["related_systems"]}
-        del parameters["related_systems"]  # as earlier versions wrote it
-        (folder / "related.md").write_text("")
-        (folder / "related.manifest.json").write_text(json.dumps({"parameters": parameters | {"n_related": 0}}))
-
-    monkeypatch.setattr(related, "make", make)
-    replication.replicate([load(given)], ["related"])
-    replication.replicate([load(given)], ["related"])
-    with pytest.raises(ValueError, match="related.md was made with other parameters: n_questions was 0 and is 3; take"):
-        replication.replicate([load(given, n_questions=3)], ["related"])
-    replication.replicate([load(given, n_questions=3)], [])  # no other stage minds
-
-
-@pytest.fixture
-def settings(monkeypatch, tmp_path):
-    """Changes the settings of the replication."""
-
-    def change(before, after):
-        file = tmp_path / "replication.toml"
-        file.write_text(plan_file.SETTINGS.read_text().replace(before, after))
-        monkeypatch.setattr(plan_file, "SETTINGS", file)
-
-    return change
-
-
-def test_settings_of_related_systems_that_are_of_other_stages_too_are_refused(settings):
-    settings("[related]\n", "[related]\nepochs = 9\n")
-    with pytest.raises(ValueError, match="replication.toml, related: epochs would change other stages too"):
-        replication.load_plans("smollm2-135m", {})
-    assert not set(replication.STAGES) & set(replication.RELATED)

@@ -1,4 +1,4 @@
-"""A new table beside the recorded one of its configuration, cell by cell."""
+"""Which recorded run is shown for a configuration, and a new table beside it, cell by cell."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import pytest
 from toy_project import find
 
 from covrag_lite.runs import recorded
+from covrag_lite.runs.choice import choose
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.tables import accuracy
 from covrag_lite.tables.reproduction import changed, reproduction
@@ -32,11 +33,6 @@ def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(proje
     assert set(reproduction(near, run.manifest, project).verdict) == {"within noise"}
     far = long.assign(value=long.value + 90, low=long.low + 90, high=long.high + 90)
     assert "DIFFERS" in set(reproduction(far, run.manifest, project).verdict)
-
-
-def test_what_changes_no_number_is_no_other_configuration(project, run, long):
-    faster = with_parameters(run.manifest, device="cuda", name="mine", systems=["RAG"])
-    assert len(reproduction(long, faster, project)) == len(long)
 
 
 def test_of_another_configuration_the_nearest_record_is_named(project, run, long, capsys):
@@ -87,3 +83,22 @@ def test_a_backbone_is_told_by_its_weights_and_its_layout(run):
         "smollm2-135m, unquantised",
         "smollm2-135m, shared layout",
     ]
+
+
+@pytest.fixture
+def asked(project):
+    return find(project, "table2").config
+
+
+def test_the_run_of_the_same_model_and_data_is_found_however_many_questions_are_asked(project, asked):
+    assert choose(asked, project).folder == project / "results" / "toy"
+    assert choose(asked.change(n_questions=1, systems=("RAG",), device="cpu"), project) is not None
+    for other in ({"model": "other"}, {"seed": 2}, {"k": 3}, {"quantize": "none"}, {"data": "elsewhere"}):
+        assert choose(asked.change(**other), project) is None
+
+
+def test_a_run_can_be_named_and_none_can_be_wanted(project, asked):
+    assert choose(asked.change(model="other", record="toy"), project).table == "table2"
+    assert choose(asked.change(record="none"), project) is None
+    with pytest.raises(ValueError, match="record is 'toys', but must be 'auto', 'none' or one of toy"):
+        choose(asked.change(record="toys"), project)

@@ -1,7 +1,6 @@
 """Several training seeds beside each other."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -42,16 +41,6 @@ def row_of(table, what, seed):
     return row
 
 
-def test_each_seed_is_compared_by_itself_and_their_mean_question_by_question(two):
-    table = seeds.comparisons(two)
-    row = row_of(table, "RAG trained → CoV-RAG", "1")
-    assert (row["n"], row["value"], row["gained"], row["lost"]) == (4, 25.0, 1, 0)
-    assert row_of(table, "CoV-RAG-S → CoV-RAG", "2")["value"] == 0
-    mean = row_of(table, "CoV-RAG-S → CoV-RAG", seeds.MEAN)
-    assert (mean["n"], mean["value"]) == (4, 12.5)
-    assert mean["low"] <= 12.5 <= mean["high"]
-
-
 def test_questions_that_one_seed_lacks_are_left_out_of_the_mean_alone(two):
     short = [p for p in two.table2["2"] if p.question.id != "q1"]
     table = seeds.comparisons(seeds.Seeds({**two.table2, "2": short}, {}))
@@ -87,24 +76,3 @@ def test_judges_with_and_without_scores_are_ordered_by_the_one_chance_that_both_
     assert seeds.build(both).facts["CoV-RAG 1 unrevised AUROC"].startswith("1.00")
     assert "by the chance that no question is revised" in seeds.build(both).text
     assert seeds.unrevised(two).empty
-
-
-def test_seeds_are_gathered_from_their_folders_where_there_are_two(two):
-    places = {Path(f"results/real/toy/seed-{seed}/table2"): made for seed, made in two.table2.items()}
-    places[Path("results/real/toy/first-recipe/table2")] = two.table2["1"]
-    places[Path("results/real/lone/seed-1/table2")] = two.table2["1"]
-    assert seeds.gather(places) == {Path("results/real/toy"): two}
-
-
-def test_prose_can_tell_every_number_of_the_seeds(two):
-    told = seeds.build(two).facts
-    assert (told["CoV-RAG seed 1"], told["CoV-RAG mean"], told["CoV-RAG-S spread"]) == ("50.0", "50.0", "25.0")
-    assert told["answer right RAG trained → CoV-RAG mean points"] == "+25.0"
-    assert (told["judge nq 1 caught"], told["judge nq 1 judge"][:4]) == ("0 of 2", "50.0")
-
-
-def test_the_table_is_written_with_a_row_a_seed(two, tmp_path):
-    text = seeds.build(two).save(tmp_path)
-    assert text == (tmp_path / "seeds.md").read_text()
-    assert text.count("answer right: RAG trained → CoV-RAG ") == 3
-    assert (tmp_path / "seeds.csv").read_text().count("\n") == len(seeds.comparisons(two)) + 1

@@ -7,7 +7,7 @@ import pytest
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.metrics import normalise
-from covrag_lite.sources import load_searches, load_sources
+from covrag_lite.sources import load_sources
 from covrag_lite.synthesis import answer_samples
 
 CITED = {"question": "who?", "answer": "Edith wrote it [1].", "references": ["Edith wrote it.", "Nobody knows."]}
@@ -42,21 +42,6 @@ def test_every_shape_of_data_becomes_a_source(folder):
     assert samples[0].target[0].startswith("Edith[")
 
 
-def test_the_deeper_search_begins_with_what_a_system_sees(passages):
-    search, deep = load_searches(Config().change(k=1), passages)
-    queries = ["novels by marrow", "kite"]
-    assert [len(found) for found in search(queries) + deep(queries)] == [1, 1, 4, 4]
-    assert search(queries) == [found[:1] for found in deep(queries)]
-    with pytest.raises(ValueError, match="has 6 passages, fewer than the k = 7"):
-        load_searches(Config().change(k=7), passages)
-
-
-def test_several_worlds_are_as_many_sources():
-    worlds = load_sources(Config().change(n_worlds=2, n_train_questions=3))
-    assert [source.questions[0].id.split("-")[0] for source in worlds] == ["world1", "world2"]
-    assert [len(source.questions) for source in worlds] == [3, 3]
-
-
 def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_from():
     config = Config().change(n_train_questions=0, seed=7)
     asked = load_questions(config.change(split="test", n_questions=0))
@@ -66,14 +51,6 @@ def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_
     (source,) = load_sources(config)
     assert not {normalise(q.question) for q in source.questions} & alike
     assert len(source.questions) == len(learnt) - 1
-
-
-@pytest.mark.parametrize("asked, n", [([f"WHO WROTE BOOK {i}" for i in range(10)], 9), (["Who 3"], 1)])
-def test_a_test_question_in_a_training_file_is_refused_whatever_its_capitals(folder, asked, n):
-    write(folder / "train_cited.jsonl", [{**CITED, "question": f"who {i}?"} for i in range(5)])
-    write(folder / "quiz.jsonl", [{**PLAIN, "id": f"t{i}", "question": one} for i, one in enumerate(asked)])
-    with pytest.raises(ValueError, match=f"{n} test questions are training questions too, but for capitals"):
-        load_sources(learning_from(folder))  # a tenth of the first is held out, so not learnt from
 
 
 def test_the_splits_are_told_in_a_sentence(folder, capsys):

@@ -1,7 +1,6 @@
 """D and D2′: natural errors first, every corrupted answer wrong in its own way, an oracle that follows its rules,
 and revised questions that the retriever rewards."""
 
-import random
 from collections import Counter
 from dataclasses import replace
 
@@ -10,8 +9,7 @@ import pytest
 from covrag_lite import synthesis
 from covrag_lite.config import Config
 from covrag_lite.metrics import holds_answer
-from covrag_lite.prompts import parse_verdict
-from covrag_lite.records import CITATION, Passage, Question
+from covrag_lite.records import Passage, Question
 from covrag_lite.sources import Source, load_searches
 from covrag_lite.synthesis import Example, annotate, judge
 
@@ -38,23 +36,6 @@ def bad(passages):
     return Example(MISSPELT, (passages[2], passages[3]), "Aldermere[1]", "broken wording")
 
 
-def test_the_halves_share_no_question_and_lose_none():
-    questions = [Question(str(i), "nq", "?", ("a",)) for i in range(11)]
-    one, two = synthesis.halve(questions, 1)
-    assert len(one) == 5
-    assert sorted(one + two, key=lambda q: int(q.id)) == questions
-    assert synthesis.halve(questions) == (one, two) != synthesis.halve(questions, 2)
-
-
-def test_an_answer_sample_shows_a_reference_that_answers_it_where_the_corpus_has_one(source):
-    samples = synthesis.answer_samples(source, source.questions, CONFIG)
-    assert samples[0].target[0].startswith("Edith Marrow[")
-    for sample, question in zip(samples, source.questions):
-        cited = int(CITATION.findall(sample.target[0])[0])
-        shown = sample.prompt.split(f"Reference [{cited}]: ")[1].split("\\")[0]
-        assert question.answers[0] in shown  # q2's misspelt query finds nothing: its gold passage was put in
-
-
 @pytest.mark.parametrize("share, n_unknown", [(0.25, 2), (0.5, 6), (0.0, 0)])
 def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(source, monkeypatch, share, n_unknown):
     monkeypatch.setattr(synthesis, "UNSUPPORTED", share)
@@ -65,37 +46,6 @@ def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(source
     assert len(targets) == 6 + n_unknown
 
 
-def test_a_right_answer_is_true_and_needs_no_revision(good):
-    verdict = judge(good, "a better question")
-    assert (verdict.judgment, verdict.revised_question) == ("true", "")
-    for name in ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "conciseness"):
-        assert getattr(verdict, name) > 0.9
-    assert verdict.bias < 0.1
-
-
-def test_an_answer_is_right_in_whole_words_alone(good):
-    year = replace(good, question=replace(ASKED, answers=("2",), gold_passages=()))
-    assert judge(replace(year, answer="in 1829"), "").judgment == "false"
-    assert judge(replace(year, answer="in 2 days"), "").judgment == "true"
-
-
-def test_a_repetition_is_wrong_in_conciseness_alone_of_the_two_forms(good):
-    for seed in range(6):
-        corrupted = synthesis.repeat_words(good.answer, random.Random(seed))
-        assert synthesis.is_repetitive(corrupted)
-        verdict = judge(replace(good, answer=corrupted), "")
-        assert verdict.judgment == "false"
-        assert verdict.conciseness < 0.1 < 0.9 < min(verdict.correctness, verdict.citation_accuracy)
-
-
-def test_a_moved_citation_is_wrong_in_citation_accuracy_and_the_answer_stays_right(good):
-    moved = synthesis.move_citations(good.answer, [2], 2, random.Random(0))
-    assert moved == "Edith Marrow[1]"
-    verdict = judge(replace(good, answer=moved), "")
-    assert verdict.citation_accuracy < 0.1 < 0.9 < min(verdict.correctness, verdict.conciseness)
-    assert verdict.judgment == "true"  # which is about the answer alone
-
-
 def test_a_search_that_failed_is_wrong_in_its_references_and_gets_the_better_question(good, bad):
     verdict = judge(bad, CLEAN)
     assert (verdict.judgment, verdict.revised_question) == ("false", CLEAN)
@@ -104,19 +54,6 @@ def test_a_search_that_failed_is_wrong_in_its_references_and_gets_the_better_que
     assert [one.verdict.revised_question for one in known] == [CLEAN, ""]
     assert [one.lacks_revision for one in known] == [False, False]
     assert [one.lacks_revision for one in unknown] == [True, False]
-
-
-def test_where_the_references_were_good_searching_again_is_not_taught(good):
-    (one,) = annotate([replace(good, answer="Aldermere[1]")], {ASKED.question: "a better question"})
-    assert (one.verdict.judgment, one.verdict.revised_question) == ("false", "")
-    assert not one.lacks_revision
-
-
-def test_broken_questions_differ_from_the_first_and_keep_it_as_their_clean_form():
-    made = {synthesis.break_question(ASKED, random.Random(seed)) for seed in range(20)}
-    assert len(made) > 5
-    assert all(q.question != ASKED.question for q in made)
-    assert {q.clean_question for q in made} == {CLEAN}
 
 
 def answer_rightly(x, k):
@@ -143,48 +80,6 @@ def test_examples_are_natural_first_and_corrupted_by_hand_in_a_minority(monkeypa
 def test_only_what_its_own_search_missed_is_a_failure(good, bad):
     without = replace(good, passages=bad.passages, kind="deeper passages")  # it was found, and taken away
     assert synthesis.find_failures([good, bad, without]) == {MISSPELT.question: bad}
-
-
-def test_as_many_right_as_wrong_answers_are_kept_in_every_set_and_wording(good, bad):
-    wrong = replace(good, answer="Aldermere[1]")
-    other = replace(ASKED, dataset="webq")
-    examples = [good] * 30 + [wrong] * 90  # of one set, well put
-    examples += [replace(good, question=other)] * 20 + [replace(wrong, question=other)] * 10
-    examples += [bad] * 10  # of broken wording there is no right answer
-    chosen = synthesis.balance(annotate(examples, {}), 80)
-    counts = {}
-    for one in chosen:
-        place = (one.question.dataset, one.kind, one.verdict.judgment)
-        counts[place] = counts.get(place, 0) + 1
-    assert counts == {
-        ("nq", "retrieved", "true"): 30,
-        ("nq", "retrieved", "false"): 30,
-        ("webq", "retrieved", "true"): 7,
-        ("webq", "retrieved", "false"): 7,
-    }
-    assert len(chosen) == 74
-
-
-@pytest.mark.parametrize("known, revised", [(30, 10), (4, 4)])
-def test_of_the_wrong_answers_half_have_a_better_question_as_far_as_there_are_any(bad, known, revised):
-    right = replace(bad, answer="Edith Marrow[1]")
-    hopeless = replace(bad, question=replace(MISSPELT, question="hoo?"))
-    examples = annotate([right] * 40 + [bad] * known + [hopeless] * 30, {MISSPELT.question: CLEAN})
-    wrong = [one for one in synthesis.balance(examples, 40) if one.verdict.judgment == "false"]
-    assert len(wrong) >= revised == sum(bool(one.verdict.revised_question) for one in wrong)
-
-
-def test_a_verify_sample_is_taught_by_its_parts_and_ends_where_no_better_question_is_known(good, bad):
-    one, unknown = annotate([good, bad], {})
-    chained, cut = synthesis.verify_samples([one, unknown])
-    direct, begun = synthesis.verify_samples([one, unknown], with_chain=False)
-    assert parse_verdict("".join(chained.target)) == one.verdict
-    assert "".join(direct.target) == '{ "4": "" }'
-    assert chained.prompt == direct.prompt
-    assert [sample.unfinished for sample in (chained, direct, cut, begun)] == [False, False, True, True]
-    # An empty question would say that the answer may stay.
-    assert "".join(cut.target).endswith('"3": "false')
-    assert "".join(begun.target) == '{ "4": "'
 
 
 def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, bad, passages):

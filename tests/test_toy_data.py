@@ -17,7 +17,7 @@ import toy
 from toy import BORN, PASSAGES, QUESTIONS
 
 from covrag_lite import data, metrics, prompts, synthesis
-from covrag_lite.check.compare import compare_csv, compare_facts
+from covrag_lite.check.compare import compare_csv, compare_values
 from covrag_lite.config import Config
 from covrag_lite.engine import slots, weights
 from covrag_lite.method import by_fitted_thresholds, by_thresholds, expect, keep_likelier
@@ -26,12 +26,12 @@ from covrag_lite.retrieval import bm25, dense, fused
 from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.pages import Crawler
 from covrag_lite.runs import choice, manifest
-from covrag_lite.runs.journal import Journal
+from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import Source, load_sources
 from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer, judge, verify_samples, with_gold
 from covrag_lite.tables import verifier
 from covrag_lite.tables.reproduction import verdict
-from covrag_lite.task_model import TaskModel, keys_of
+from covrag_lite.task_model import TaskModel
 
 Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
 A, B, C, D, E, F = PASSAGES.values()
@@ -172,6 +172,9 @@ def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
     assert asked == {"seed-2": first, "seed-1": second}
     judged = [one.verdict.judgment for one in chosen]
     assert judged.count("true") == judged.count("false") == 2
+    monkeypatch.setattr(Seed, "answer", lambda self, x, k: ["Mere[1]"] * len(x))
+    with pytest.raises(ValueError, match="D2' is empty: 0 of the seed models' .* answers are right"):
+        synthesis.make_d2(Config(), [source], Seed)
 
 
 # A verdict's probabilities, from the chances at each slot.
@@ -420,10 +423,13 @@ def test_a_recorded_row_that_is_made_no_more_is_a_difference(tmp_path):
     now.write_text("system,metric,n,value\nRAG,raw,5,1.00\n")
     assert list(compare_csv(was, now)) == [
         "RAG / raw, n: recorded 4, recomputed 5",
-        "CoV-RAG / raw: recorded, but not recomputed",
+        "CoV-RAG / raw, system: recorded CoV-RAG, recomputed nothing",
+        "CoV-RAG / raw, metric: recorded raw, recomputed nothing",
+        "CoV-RAG / raw, n: recorded 4, recomputed nothing",
+        "CoV-RAG / raw, value: recorded 2.00, recomputed nothing",
     ]
-    assert list(compare_csv(now, was))[1] == "CoV-RAG / raw: not recorded, but recomputed"
-    assert list(compare_facts({"a": "1", "b": "2"}, {"a": "1", "c": "3"})) == [
+    assert list(compare_csv(now, was))[-1] == "CoV-RAG / raw, value: recorded nothing, recomputed 2.00"
+    assert list(compare_values({"a": "1", "b": "2"}, {"a": "1", "c": "3"})) == [
         "b: recorded 2, recomputed nothing",
         "c: recorded nothing, recomputed 3",
     ]

@@ -3,7 +3,6 @@
 import dataclasses
 import multiprocessing
 import os
-import random
 import socket
 
 import pandas as pd
@@ -14,12 +13,11 @@ import transformers
 from covrag_lite import config, qlora
 from covrag_lite.engine import layers, lora, loss, memory
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.engine.offload import Offload
 from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
 from covrag_lite.engine.varlen_prefill import is_known
 from covrag_lite.prompts import SCHEMA
-from covrag_lite.qlora import Encoded, encode, lay_out, pack, shape_of
+from covrag_lite.qlora import Encoded, encode, lay_out, shape_of
 from covrag_lite.records import Sample
 
 RECORDED = [17.02075, 16.76861, 15.73309]  # of the first three steps, on CPU
@@ -100,31 +98,6 @@ def one_epoch(tiny_folder, tmp_path_factory):
         return run(tiny_folder, out, epochs=1), out
 
 
-def test_target_tokens_carry_the_loss_and_prompt_tokens_none(tiny):
-    sample = toy_samples()[1]
-    (one,) = encode([sample], tiny)
-    row = lay_out([one], (1.0, 1.0), "cpu")
-    assert tiny.loaded.tokenizer.decode(row["labels"]) == "".join(sample.target) + tiny.loaded.tokenizer.eos_token
-    following = row["input_ids"][0, row["where"] + 1]  # each is predicted from the token before it
-    assert row["labels"].tolist() == following.tolist()
-    assert tiny.loaded.tokenizer.decode(one.ids[: one.start]) == tiny.loaded.render(sample.prompt)
-    assert row["position_ids"][0].tolist() == list(range(len(one.ids)))
-
-
-def test_a_target_is_tokenised_by_its_parts_and_what_the_schema_fixes_counts_little(tiny, encoded):
-    def target_ids(*parts):
-        (one,) = encode([Sample("", "verify", "x", parts)], tiny)
-        return list(one.ids[one.start : -1])
-
-    in_parts = target_ids("true", "ness")
-    assert in_parts == target_ids("true") + target_ids("ness")
-    assert tiny.loaded.tokenizer.decode(in_parts) == tiny.loaded.tokenizer.decode(target_ids("trueness"))
-    sample, one = toy_samples()[1], encoded[1]
-    free = 1 + sum(len(target_ids(part)) for part in sample.target if part not in SCHEMA)  # 1 for end-of-text
-    assert one.shares.count(1.0) == free and one.shares.count(0.1) == len(one.ids) - one.start - free >= free
-    assert lay_out([one], (1.0, 5.0), "cpu")["weights"].tolist() == pytest.approx([5 * share for share in one.shares])
-
-
 @pytest.mark.parametrize("changes", [*({"activations": way} for way in WAYS), {"unpack": True}])
 def test_a_packed_sample_has_the_loss_it_has_alone(tiny, encoded, changes):
     trainee = adapt(tiny, **changes)
@@ -175,33 +148,6 @@ def test_the_first_losses_are_as_recorded_and_those_of_the_plain_way_too(one_epo
     assert (tmp_path / "adapter_model.safetensors").exists()
 
 
-def test_the_losses_of_a_run_average_to_the_weighted_sum_of_both_tasks_means(tiny, trainee):
-    encoded = encode(toy_samples(6), tiny)
-    steps = qlora.plan(encoded, SETTINGS)
-    weights = qlora.token_weights(encoded, len(steps), SETTINGS.epochs)
-    losses = []  # of each sample, its target tokens' by their shares
-    for one in encoded:
-        (alone,) = losses_of(trainee, [one])
-        losses.append((alone * torch.tensor(one.shares)).sum())
-    means = []  # L_RAG and L_CoV
-    for task in (0, 1):
-        mine = [i for i, one in enumerate(encoded) if one.task == task]
-        means.append(sum(losses[i] for i in mine) / sum(sum(encoded[i].shares) for i in mine))
-    learn = qlora.learner(trainee, 4.0, "cpu")
-    rows = [lay_out([encoded[i] for i in chosen], weights, "cpu") for step in steps for chosen in step]
-    learnt = sum(learn(row) for row in rows)[0] / len(steps)
-    trainee.master.copy_grad.zero_()
-    assert len(steps) > 1
-    assert torch.allclose(learnt, torch.stack(means), rtol=1e-4)
-
-
-def test_the_gradient_is_that_of_l_rag_plus_w_times_l_cov(trainee, encoded):
-    qlora.learner(trainee, 4.0, "cpu")(lay_out(encoded, (0.25, 0.5), "cpu"))
-    grad = trainee.master.copy_grad.clone()
-    trainee.master.copy_grad.zero_()
-    assert torch.equal(grad, one_pass(trainee, lay_out(encoded, (0.25, 2.0), "cpu"))[1])
-
-
 @pytest.mark.parametrize("way", ["recompute", "offload"])
 def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, monkeypatch):
     monkeypatch.setattr(qlora, "SAVE_EVERY", 2)
@@ -226,32 +172,10 @@ def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, monkey
     assert weights[0] == weights[1]
 
 
-def test_another_runs_checkpoint_is_not_continued(tiny_folder, one_epoch):
-    _, folder = one_epoch
-    with pytest.raises(ValueError, match="other settings, samples or weights"):
-        run(tiny_folder, folder, epochs=1, learning_rate=0.02)
-
-
 def test_a_half_finished_run_of_an_earlier_version_keeps_its_key():
     from covrag_lite.engine.checkpoint import run_key
 
     assert run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
-
-
-def test_packs_are_full_hold_every_sample_once_and_mix_the_tasks():
-    generator = random.Random(0)
-    lengths = []
-    for _ in range(600):
-        low, high = generator.choice(((450, 550), (700, 800)))  # of an answer, of a verdict
-        lengths.append(generator.randint(low, high))
-    for pack_tokens in (2048, 4096, 8192):
-        packs = pack(lengths, pack_tokens)
-        assert sorted(i for chosen in packs for i in chosen) == list(range(600))
-        assert max(sum(lengths[i] for i in chosen) for chosen in packs) <= pack_tokens
-        assert sum(lengths) / (len(packs) * pack_tokens) >= 0.97
-    assert all({lengths[i] > 600 for i in chosen} == {True, False} for chosen in packs[:-1])
-    with pytest.raises(ValueError, match="raise pack_tokens"):
-        pack(lengths, 700)
 
 
 @pytest.fixture
@@ -288,59 +212,6 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(deep, monkeypatch
         check(deep, monkeypatch, "keep", 0.0)
 
 
-def test_what_the_cpu_has_no_room_for_stays_on_the_gpu(deep, monkeypatch):
-    away = dataclasses.replace(SETTINGS, activations="offload")
-    aside = memory.offloaded_bytes(deep, away, SHAPE)
-    assert aside > 16 * memory.layer_bytes(deep, 4096, "recompute")
-    assert memory.offloaded_bytes(deep, SETTINGS, SHAPE) == 0
-    check(deep, monkeypatch, "offload", 1e9, 1.1 * aside)
-    with pytest.raises(MemoryError, match=r"puts about .* GB into the CPU's memory, .* set activations = 'recompute'"):
-        check(deep, monkeypatch, "offload", 1e9, 0.9 * aside)
-    with pytest.raises(MemoryError, match="set pack_tokens = 2048$"):
-        check(deep, monkeypatch, "recompute", 0.7 * memory.estimate(deep, SETTINGS, SHAPE), 0.9 * aside)
-
-
-@pytest.mark.parametrize("way", ["keep", "recompute"])
-def test_the_estimate_counts_what_a_layer_keeps(tiny, way):
-    network = adapt(tiny, activations=way).network
-    hidden = torch.randn(1, 512, network.config.hidden_size, requires_grad=True)
-    places = network.model.rotary_emb(hidden, torch.arange(512)[None])  # the same for all layers
-    kept = {}
-
-    def save(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-        ends = torch.tensor([0, 512])
-        network.model.layers[0](hidden, position_embeddings=places, cu_seq_lens_q=ends, max_length_q=512)
-    counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-    counted -= sum(tensor.untyped_storage().nbytes() for tensor in places)
-    assert counted == pytest.approx(memory.layer_bytes(network, 512, way), rel=0.01)
-
-
-def test_what_layers_offload_comes_back_whatever_happened_to_it_meanwhile():
-    offload = Offload()
-
-    def kept_by(number, n_tokens):
-        return [torch.full((n_tokens, width), float(number)) for width in (3, 4)]
-
-    for n_tokens in (5, 5, 7):  # the third pass has another shape
-        kept = [kept_by(number, n_tokens) for number in range(6)]
-        for number, tensors in enumerate(kept):
-            offload.put(number, tensors)
-            if number > 0:
-                torch._foreach_zero_(kept[number - 1])  # its memory is used for something else
-        for number in reversed(range(6)):
-            back = offload.take(number)
-            assert all(map(torch.equal, back, kept_by(number, n_tokens))) and len(back) == 2
-    assert len(offload.places) == 2  # that many layers' come back to the GPU at once
-    for number in (0, 1, 0):  # a pass that was broken off is forgotten
-        offload.put(number, kept[number])
-    with pytest.raises(RuntimeError, match="layer 1 keeps is not what was put away last"):
-        offload.take(1)
-
-
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
 def test_weights_that_are_offloaded_are_updated_as_if_they_lay_on_the_gpu(tiny, clip, monkeypatch):
     monkeypatch.setattr(lora, "PART", 1000)
@@ -357,40 +228,6 @@ def test_weights_that_are_offloaded_are_updated_as_if_they_lay_on_the_gpu(tiny, 
         made.append([master.weights.detach(), master.copy, state["exp_avg"], state["exp_avg_sq"], state["step"]])
     assert type(trainee.optimizer) is lora.Streamed and made[0][0].abs().max() > 0 and length > 10
     assert all(map(torch.equal, *made))
-
-
-def test_an_offloading_layer_keeps_nothing_and_evaluation_offloads_nothing(tiny, encoded):
-    trainee = adapt(tiny, activations="offload")
-    row = lay_out(encoded, (1.0, 1.0), "cpu")
-    one_pass(trainee, row)
-    block = trainee.network.model.layers[0].forward.args[0]
-    assert sorted(block.offload.slots) == [0, 1] and not block.offload.order
-    block.offload.slots.clear()
-    with torch.no_grad():
-        trainee.token_losses(row)
-    assert not block.offload.slots and not block.offload.order
-
-
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"execution": "fast"}, "execution 'fast' is not known"),
-        ({"execution": "graph"}, "needs CUDA"),
-        ({"activations": "away"}, "activations 'away' is not known; use one of keep, recompute, offload"),
-    ],
-)
-def test_a_wrong_setting_is_named(tiny_folder, tmp_path, changes, words):
-    with pytest.raises(ValueError, match=words):
-        run(tiny_folder, tmp_path, **changes)
-
-
-def test_the_rate_rises_and_then_falls_to_a_tenth(monkeypatch):
-    monkeypatch.setattr(qlora, "WARMUP", 0.1)
-    rates = [qlora.schedule(step, 100) for step in range(100)]
-    assert rates[0] == 0.1
-    assert rates[9] == rates[10] == 1.0
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert rates[-1] == pytest.approx(0.1, abs=0.01)
 
 
 @pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])

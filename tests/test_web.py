@@ -19,7 +19,6 @@ from covrag_lite.retrieval.web import fetch, pages, providers, snapshot
 from covrag_lite.retrieval.web.providers import Hit
 from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError
 from covrag_lite.runs import recorded
-from covrag_lite.tables import table6 as retrieval
 from covrag_lite.tables.reproduction import changed
 
 FACTS = {
@@ -351,13 +350,6 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
 # How it goes with the rest
 
 
-def test_a_wrong_setting_is_said_before_anything_is_searched(settings):
-    with pytest.raises(ValueError, match="live is 'true'; use 'yes' or 'no'"):
-        load_retriever(replace(settings, live="true"), [])
-    with pytest.raises(ValueError, match="retriever 'web-bing' is not known; use web or one of web-ddgs, web-brave, "):
-        load_retriever(replace(settings, retriever="web-bing"), [])
-
-
 def test_the_web_needs_no_corpus_and_has_no_gold_passages():
     assert web.open_snapshot(Retrieval(retriever="web")) == web.open_snapshot(Retrieval(retriever="web-ddgs"))
     config = Config().change(retriever="web", data="hub")
@@ -366,23 +358,6 @@ def test_the_web_needs_no_corpus_and_has_no_gold_passages():
         Config().change(retriever="web-brave", n_passages=1000, n_world=(4, 1200, 200), n_questions=2)
     )
     assert asked and not any(question.gold_passages for question in asked)
-
-
-def test_two_providers_give_table_6_two_rows(settings, site, questions, passages, monkeypatch):
-    monkeypatch.setitem(
-        providers.PROVIDERS, "ddgs", lambda *_: [Hit(site.url(path), "") for path in ("/marrow", "/river")]
-    )
-    monkeypatch.setitem(providers.PROVIDERS, "brave", lambda *_: [Hit(site.url("/novel"), "")])
-    rows = {}
-    for name in ("bm25", "web-ddgs", "web-brave"):
-        search = load_retriever(replace(settings, retriever=name, live="yes"), passages)
-        rows[name] = retrieval.search_twice(questions, search)
-    long = retrieval.retrieval_table(retrieval.join_retrievers(rows))
-    long = long.set_index(["measure", "questions", "retriever"]).sort_index()
-    found = long.loc[("answer", "all")]["first"]
-    assert round(found["web-ddgs"]) == 100 and round(found["web-brave"]) == 33
-    assert list(long.loc[("gold passage", "all")].index) == ["bm25"]  # of a page nobody knows whether it is gold
-    assert {file.parent.name for file in web.open_snapshot(settings).folder.rglob("*.json")} == {"ddgs", "brave"}
 
 
 def test_a_recorded_run_is_read_back_over_its_snapshot_and_no_other(

@@ -134,8 +134,8 @@ class Actor(ScriptedModel):
         for one, text in TEXTS.items():
             for ids in set(FOUND.values()):
                 self.parts[answer_prompt(text, ids, settings.layout)] = (one, ids)
-                said = self.say(one, ids)[0]
-                self.parts[verify_prompt(text, ids, said, settings.layout)] = (one, ids)
+                said = {self.say(one, ids)[0]} | ({OTHERS["rag"].get(one, "Mere[2]")} if name == "cov" else set())
+                self.parts |= {verify_prompt(text, ids, own, settings.layout): (one, ids) for own in said}
 
     def with_adapter(self, name):
         return Actor(self.settings, name, self.log, self.used)

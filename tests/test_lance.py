@@ -1,0 +1,106 @@
+"""LanceDB finds what BM25 finds, and its index is completed after a kill."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import lancedb
+import pytest
+
+from covrag_lite.config import Retrieval
+from covrag_lite.engine import weights
+from covrag_lite.records import Passage
+from covrag_lite.retrieval import lance, load_retriever
+
+OTTERS = [Passage(f"p{i}", "", f"otter {i} of {'Ambleford' if i % 2 else 'Brinkwell'}") for i in range(60)]
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """A LanceDB with a cache of its own."""
+    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
+    return Retrieval(retriever="engine", k=3)
+
+
+def ids(found):
+    return [[passage.id for passage in row] for row in found]
+
+
+def at(settings, address):
+    return Retrieval(retriever=f"engine:{address}", k=settings.k)
+
+
+def test_it_finds_what_bm25_finds(settings, passages):
+    queries = ["novels by marrow", "the harrow hill", "kite"]
+    search = load_retriever(settings, passages)
+    found = search(queries)
+    by_words = load_retriever(Retrieval(k=3), passages)(queries)
+    assert [row[0] for row in found] == [row[0] for row in by_words]
+    assert search([]) == []
+
+
+def test_of_equal_scores_the_first_passages_stand_first_however_many_there_are(settings):
+    passages = [Passage("p0", "", "an otter of Ambleford and a kite")]
+    passages += [Passage(f"p{i}", "", "the otter of Brinkwell") for i in range(1, 3 * lance.DEPTH)]
+    search = load_retriever(settings, passages)
+    first = ["p0", "p1", "p2"]
+    assert ids(search(["otter", "kite", "zebra", "the", ""])) == [["p1", "p2", "p3"], first, first, first, first]
+
+
+def test_a_question_is_words_and_never_a_command(settings, passages):
+    search = load_retriever(settings, passages)
+    plain = search(["kite fair"])
+    assert search(['kite AND NOT "fair']) != [] and search(["(kite) *fair* ^2 ~1 OR words:"])[0][0] == plain[0][0]
+
+
+def test_a_killed_build_goes_on_and_ends_as_an_unbroken_one(settings, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    here, tokenise, tokenised = at(settings, tmp_path / "index"), lance.bm25.tokenise, []
+
+    def tokenise_three(texts):
+        tokenised.append(texts := list(texts))
+        return tokenise(texts) if len(tokenised) <= 3 else stop()
+
+    monkeypatch.setattr(lance, "BATCH", 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(lance.bm25, "tokenise", tokenise_three)
+        with pytest.raises(KeyboardInterrupt):
+            load_retriever(here, OTTERS)
+        tokenised.clear()
+        patch.setattr(lance, "index_words", stop)
+        with pytest.raises(KeyboardInterrupt):
+            load_retriever(here, OTTERS)
+        assert len(tokenised) == 3  # of six batches the three that were committed are kept
+    with monkeypatch.context() as patch:
+        patch.setattr(lance.bm25, "tokenise", stop)
+        resumed = load_retriever(here, OTTERS)  # only the index was missing
+    queries = ["otter", "brinkwell", "ambleford 31", "17"]
+    assert resumed(queries) == load_retriever(settings, OTTERS)(queries)
+    assert resumed(["otter 17"])[0][0].id == "p17"
+
+
+def test_two_that_build_at_once_build_one_index_between_them(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(lance, "BATCH", 10)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: load_retriever(at(settings, tmp_path / "index"), OTTERS), range(2)))
+    table = lancedb.connect(tmp_path / "index").open_table("passages")
+    assert sorted(table.to_arrow()["row"].to_pylist()) == list(range(60))
+
+
+def test_the_index_of_another_corpus_is_refused_and_left_alone(settings, passages, tmp_path, monkeypatch):
+    here = at(settings, tmp_path / "index")
+    search = load_retriever(here, passages)
+    before = search(["kite"])
+    with pytest.raises(lance.EngineError, match="is of another corpus or of other stems .corpus '[0-9a-f]{16}', here"):
+        load_retriever(here, OTTERS)
+    monkeypatch.setattr(lance.bm25, "LANGUAGE", "porter")
+    with pytest.raises(lance.EngineError, match="another corpus or of other stems .stems '.*', here '.* porter en'"):
+        load_retriever(here, passages)
+    monkeypatch.undo()
+    assert search(["kite"]) == before == load_retriever(here, passages)(["kite"])
+
+
+def test_an_address_elsewhere_is_refused_and_not_shown(settings, passages):
+    with pytest.raises(ValueError, match="must hold no key") as raised:
+        load_retriever(at(settings, "s3://me:secret-word@host/x"), passages)
+    assert "secret-word" not in str(raised.value)

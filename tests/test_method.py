@@ -1,0 +1,176 @@
+"""Algorithm 1, line by line, and the systems beside it, with everything scripted."""
+
+import inspect
+from dataclasses import replace
+
+import pytest
+
+from covrag_lite import systems
+from covrag_lite.config import Config, from_manifest, from_notebook
+from covrag_lite.method import (
+    Tools,
+    by_fitted_thresholds,
+    by_revision,
+    by_thresholds,
+    cov_rag,
+    never,
+    shuffled,
+    swap_answers,
+    swap_references,
+    verify_only,
+)
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Round
+
+WRITER, BIRTHPLACE = "who wrote the copper lanterns", "wher was edit marow born"
+REVISED = "Where was Edith Marrow born?"
+TRUE = parse_verdict(render_verdict([0.9] * 6, "true", ""))
+FALSE = parse_verdict(render_verdict((0.21, 0.21, 0.81, 0.91, 0.82, 0.89), "false", REVISED))
+
+
+class Script:
+    """Functions for a system that keep a log of what they were handed."""
+
+    def __init__(self, passages, verdicts):
+        self.passages, self.verdicts, self.log = passages, verdicts, []
+
+    def search(self, queries):
+        self.log.append(("search", list(queries)))
+        return [[self.passages[len(query) % 3], self.passages[3]] for query in queries]
+
+    def answer(self, x, k):
+        self.log.append(("answer", list(x), [[p.id for p in ps] for ps in k]))
+        return [f"answer to {question} from {ps[0].id}" for question, ps in zip(x, k)]
+
+    def verify(self, x, k, y):
+        self.log.append(("verify", list(x), list(y)))
+        return [self.verdicts[question] for question in x]
+
+    def rewrite(self, x):
+        self.log.append(("rewrite", list(x)))
+        return ["Who wrote it?" if question == WRITER else "" for question in x]
+
+    def recall(self, x):
+        self.log.append(("recall", list(x)))
+        return ["?"] * len(x)
+
+    def tools(self, **settings):
+        return Tools("toy", self.search, self.answer, self.verify, self.rewrite, self.recall, **settings)
+
+    def stages(self):
+        return [entry[0] for entry in self.log]
+
+
+@pytest.fixture
+def script(passages):
+    return Script(passages, {WRITER: TRUE, BIRTHPLACE: FALSE})
+
+
+@pytest.fixture
+def two(questions):
+    return questions[:2]
+
+
+def test_algorithm_1_line_by_line(two, script):
+    kept, revised = cov_rag(two, script.tools())
+    assert script.log[0] == ("search", [WRITER, BIRTHPLACE])  # line 2: R(x)
+    assert script.log[1][:2] == ("answer", [WRITER, BIRTHPLACE])  # line 3: M(x, k)
+    first_answers = [kept.rounds[0].answer, revised.rounds[0].answer]
+    assert script.log[2] == ("verify", [WRITER, BIRTHPLACE], first_answers)  # line 4
+    assert script.log[3] == ("search", [REVISED])  # lines 5 to 7: σ, R(x′)
+    assert script.log[4][:2] == ("answer", [BIRTHPLACE])  # line 8: the initial question with k′
+    assert script.log[4][2] == [[p.id for p in revised.rounds[1].passages]]
+    assert len(script.log) == 5  # and nothing after that
+    assert revised.answer == revised.rounds[1].answer != revised.rounds[0].answer  # line 9: ŷ = ŷ′
+    assert kept.answer == kept.rounds[0].answer  # line 11
+    assert len(kept.rounds) == 1
+    assert [kept.question, revised.question] == two
+    assert {kept.system, revised.system} == {"toy"}
+
+
+def test_sigma_decides_which_questions_are_searched_again(two, script):
+    assert not any(prediction.revised for prediction in cov_rag(two, script.tools(sigma=never)))
+    assert script.stages() == ["search", "answer", "verify", "search", "answer"]
+    assert script.log[3:] == [("search", []), ("answer", [], [])]
+
+
+def verified(verdict, likelihood=None):
+    return Round("asked", (), "answer", verdict, likelihood)
+
+
+def test_an_unparsed_verdict_revises_nothing():
+    rubbish = parse_verdict("I think the answer is fine.")
+    assert not by_revision(verified(rubbish))
+    assert not by_thresholds()(verified(rubbish))
+    assert not by_fitted_thresholds()(verified(rubbish))
+
+
+def test_the_shuffled_control_searches_as_often_as_cov_rag_but_for_another_question(questions, passages):
+    three = questions[:3]
+    said = {WRITER: TRUE, BIRTHPLACE: FALSE, three[2].question: replace(FALSE, revised_question="How long is it?")}
+    plain, mixed = Script(passages, said), Script(passages, said)
+    cov_rag(three, plain.tools())
+    made = shuffled(three, mixed.tools(max_rounds=3))  # the control has two rounds, whatever the run says
+    assert plain.log[3] == ("search", [REVISED, "How long is it?"])
+    assert mixed.log[3] == ("search", ["How long is it?", REVISED])
+    assert [len(p.rounds) for p in made] == [1, 2, 2]
+
+
+def test_to_verify_only_is_to_search_once(two, script):
+    made = verify_only(two, script.tools(max_rounds=3))
+    assert script.stages().count("verify") == 1
+    assert [len(p.rounds) for p in made] == [1, 1]
+    assert [p.rounds[0].verdict for p in made] == [TRUE, FALSE]
+
+
+def test_swapped_references_are_the_next_questions_passages_beside_ones_own_answer(two, script):
+    seen = []
+
+    def verify(x, k, y):
+        seen.append(k)
+        return script.verify(x, k, y)
+
+    tools = replace(script.tools(), verify=verify)
+    first, second = swap_references(two, tools)
+    assert seen == [[second.rounds[0].passages, first.rounds[0].passages]]
+    assert script.log[2] == ("verify", [WRITER, BIRTHPLACE], [first.answer, second.answer])
+    assert [first.answer, second.answer] == script.answer([WRITER, BIRTHPLACE], seen[0][::-1])
+    assert len(first.rounds) == len(second.rounds) == 1
+
+
+def test_a_swapped_answer_is_the_next_other_one_of_the_same_set(questions, script):
+    asked = [replace(questions[0], dataset=name) for name in ("one", "one", "one", "two")]
+    tools = replace(
+        script.tools(), answer=lambda x, k: ["a", "a", "b", "x"][: len(x)], likelihoods=lambda x, k: [-1.0] * len(x)
+    )
+    made = swap_answers(asked, tools)
+    assert [p.answer for p in made] == ["b", "b", "a", "x"]
+    assert script.log[1][2] == ["b", "b", "a", "x"]  # what the judge was shown
+    assert {p.rounds[0].likelihood for p in made} == {None}  # the model has not written it here
+
+
+def test_algorithm_1_fits_on_one_screen():
+    assert len(inspect.getsource(cov_rag).splitlines()) <= 40
+
+
+def test_every_entry_is_found_by_its_name_and_drawn_in_a_colour_of_its_own():
+    for name, system in systems.SYSTEMS.items():
+        assert systems.find_system(name) is system
+        assert system.name == name
+    colours = list(systems.palette().values())
+    assert len(colours) == len(set(colours)) > 5
+    assert systems.find_system("Start-Revise trained").adapters == {"cov", "rewrite"}
+    assert systems.adapter_of("clean wording") == ""  # no system
+    with pytest.raises(ValueError, match="system 'GPT-9' is not known; use some of closed-book, RAG"):
+        systems.find_system("GPT-9")
+
+
+def test_a_system_is_still_found_by_the_name_under_which_it_was_recorded():
+    assert set(systems.ALIASES.values()) <= set(systems.SYSTEMS) and not set(systems.ALIASES) & set(systems.SYSTEMS)
+    assert systems.find_system("CoV-RAG surer").name == "CoV-RAG, likelier answer"
+    assert systems.adapter_of("CoV-RAG surer") == "cov"
+    assert Config().change(systems=("RAG",)).chain == from_manifest({"systems": ["RAG"]}).chain
+    assert from_manifest({"systems": ["CoV-RAG surer"]}).chain.systems == ("CoV-RAG, likelier answer",)
+    # On the command line semicolons part names that hold a comma.
+    given = from_notebook({"systems": "RAG; CoV-RAG, likelier answer"})
+    assert given.chain.systems == ("RAG", "CoV-RAG, likelier answer")

@@ -1,0 +1,226 @@
+"""Answering is quick, and no answer changes by it: fused layers, unpacked weights, planned batches."""
+
+import random
+
+import pytest
+import torch
+from bitsandbytes.nn import Linear4bit
+from peft import LoraConfig, get_peft_model
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from covrag_lite import config
+from covrag_lite.engine import prefill, prepare
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.prompts import SCHEMA
+
+PROMPTS = [
+    "who wrote it?",
+    "where was the author of the copper lanterns born, and when?",
+    "why",
+    "who was it and when",
+    "is it " * 30,
+    "what",
+]
+
+
+def tiny(folder, **settings):
+    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings))
+
+
+def packed(network):
+    return [layer for layer in network.modules() if isinstance(layer, Linear4bit)]
+
+
+def logits(network, view):
+    with torch.inference_mode():
+        return network(torch.tensor(view.loaded.encode(PROMPTS[:1], 1))).logits[0, -1]
+
+
+def test_answering_unpacks_small_weights_once_and_computes_the_same(tiny_folder):
+    loaded = tiny(tiny_folder)
+    before = logits(loaded.network, loaded)
+    assert packed(loaded.network) and not packed(loaded.loaded.prepare(None))
+    assert torch.equal(logits(loaded.loaded.prepare(None), loaded), before)
+
+
+def test_training_gets_the_packed_network_after_answers(tiny_folder, tiny_adapters):
+    loaded = tiny(tiny_folder, adapters=str(tiny_adapters))
+    before = loaded.with_adapter("rag").complete(PROMPTS, 6)
+    assert packed(loaded.read_anew())
+    assert not hasattr(loaded.network.model.layers[0].mlp.up_proj, "lora_A")
+    # Afterwards it answers with the adapter in the new network.
+    assert loaded.with_adapter("rag").complete(PROMPTS, 6) == before
+
+
+@pytest.mark.parametrize("quantize", ["nf4", "none"])
+def test_lean_adapters_compute_what_pefts_do(tiny_folder, tiny_adapters, quantize):
+    peft, lean = (tiny(tiny_folder, adapters=str(tiny_adapters), quantize=quantize) for _ in range(2))
+    for name in ("rag", "cov", "", "rag"):
+        plain_view = peft.with_adapter(name)
+        lean_view = lean.with_adapter(name)
+        expected = logits(plain_view.network, plain_view)
+        torch.testing.assert_close(logits(lean_view.loaded.prepare(lean_view.adapter), lean_view), expected)
+
+
+def test_attention_in_blocks_is_attention(tiny_folder):
+    plain, quick = (tiny(tiny_folder, quantize="none") for _ in range(2))
+    ids = torch.randint(3, 400, (3, 2 * prefill.BLOCK + 7), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[0, :70] = mask[1, :3] = 0
+    with torch.inference_mode():
+        expected = plain.network(input_ids=ids, attention_mask=mask).logits[mask.bool()]
+        made = quick.loaded.prepare(None)(input_ids=ids, attention_mask=mask).logits[mask.bool()]
+    assert quick.network.config._attn_implementation == prefill.GROUPED
+    torch.testing.assert_close(made, expected)
+
+
+def test_texts_are_the_same_whatever_the_budget_and_the_order(tiny_folder, tiny_adapters, monkeypatch):
+    def write(prompts, tokens):
+        """Each prompt's answer and verdict, and the sizes of the batches they were written in."""
+        monkeypatch.setattr(prepare, "CPU_TOKENS", tokens)
+        cov = tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none").with_adapter("cov")
+        texts, sizes = {}, []
+        for batch in cov.batches(prompts, 12):
+            sizes.append(len(batch))
+            made = zip(cov.complete(batch, 6), cov.fill(batch, SCHEMA, 3))
+            texts |= zip(batch, [(answer.text, verdict.text) for answer, verdict in made])
+        return texts, sizes
+
+    longest = max(map(len, tiny(tiny_folder).loaded.encode(PROMPTS, 0))) + 12
+    alone, sizes = write(PROMPTS, 1)
+    assert sizes == [1] * 6
+    by_three, sizes = write(PROMPTS[::-1], 3 * longest)
+    assert by_three == alone and sizes[0] == 3
+    together, sizes = write(PROMPTS, 16384)
+    assert together == alone and sizes == [6]
+
+
+def test_a_batch_is_planned_longest_first_and_within_its_tokens():
+    draw = random.Random(1)
+    lengths = {f"{i}": draw.randint(1, 900) for i in range(200)}
+    batches = prepare.plan(lengths, 40, 4096)
+    flat = [prompt for batch in batches for prompt in batch]
+    assert sorted(flat) == sorted(lengths)
+    assert [lengths[one] for one in flat] == sorted(lengths.values(), reverse=True)
+    assert all(len(batch) * (lengths[batch[0]] + 40) <= 4096 for batch in batches)
+    assert prepare.plan({"long": 9000}, 40, 4096) == [["long"]]
+    assert prepare.plan({}, 40, 4096) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(error):
+    tried = []
+
+    def write(prompts):
+        tried.append(len(prompts))
+        if len(prompts) > 2:
+            raise error
+        return [prompt.upper() for prompt in prompts]
+
+    def never_fits(prompts):
+        raise error
+
+    def is_wrong(prompts):
+        raise RuntimeError("shapes do not match")
+
+    assert prepare.fit(write, list("abcde")) == list("ABCDE")
+    assert tried == [5, 2, 3, 1, 2]
+    with pytest.raises(MemoryError, match="one prompt of 3 letters does not fit into memory"):
+        prepare.fit(never_fits, ["abc"])
+    with pytest.raises(RuntimeError, match="shapes"):  # any other failure is not a matter of size
+        prepare.fit(is_wrong, list("ab"))
+
+
+def test_a_gpus_free_memory_decides_how_many_tokens_fit(tiny_folder, monkeypatch):
+    network = tiny(tiny_folder).network
+    assert prepare.fitting_tokens(network, "cpu") == prepare.CPU_TOKENS
+    kept = 2 * 2 * 2 * 16  # keys and values of two layers with two heads of 16
+    passing = 3 * 128 + 8 * 64  # one layer's tensors
+    per_token = (kept + passing) * 4
+    monkeypatch.setattr(prepare, "free_memory", lambda device: 2 * 1500 * per_token)
+    assert prepare.fitting_tokens(network, "cuda") == 1024
+    monkeypatch.setattr(prepare, "free_memory", lambda device: 10**15)
+    assert prepare.fitting_tokens(network, "cuda") == prepare.CUDA_TOKENS
+
+
+@pytest.fixture
+def watched(tiny_folder, monkeypatch):
+    """A model, and the (rows, tokens) of everything that is fed to it."""
+    engine = tiny(tiny_folder, quantize="none")
+    network, fed = engine.loaded.prepare(None), []
+    forward = network.forward
+    monkeypatch.setattr(
+        network, "forward", lambda **given: fed.append(tuple(given["input_ids"].shape)) or forward(**given)
+    )
+    return engine, fed
+
+
+def write(engine, prompts, limit):
+    return [one.text for one in engine.complete(prompts, limit)]
+
+
+def test_what_all_prompts_begin_with_is_read_once(watched):
+    engine, fed = watched
+    beginning = "the same words for all of them " * 4
+    prompts = [beginning + end for end in ("who", "where and when", "why")]
+    together = write(engine, prompts, 1)
+    (rows, shared), (_, rest) = fed
+    assert rows == 1 and rest < 12
+    assert shared + rest == max(map(len, engine.loaded.encode(prompts, 0)))
+    assert together == [write(engine, [prompt], 1)[0] for prompt in prompts]
+    assert fed[2][1] > shared  # alone, a prompt is read whole
+
+
+IDS = torch.arange(12).view(2, 6)
+
+
+def network():
+    """A Qwen2 of two layers, whose queries, keys and values have biases."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    made = Qwen2ForCausalLM(Qwen2Config(vocab_size=50, num_hidden_layers=2, initializer_range=0.3, **shape)).eval()
+    for name, weight in made.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight)
+    return made
+
+
+def with_adapters(made, **settings):
+    torch.manual_seed(1)
+    lora = {"r": 4, "target_modules": "all-linear", "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    return get_peft_model(made, LoraConfig(**lora | settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"target_modules": ["k_proj", "up_proj", "down_proj"]},
+        {"rank_pattern": {"k_proj": 2, "up_proj": 3}},  # with the same alpha, so with other scales
+        {"use_dora": True},
+        {"lora_bias": True},
+    ],
+)
+def test_joined_layers_compute_what_pefts_do(settings):
+    made = with_adapters(network(), **settings)
+    with torch.inference_mode():
+        expected = made(IDS).logits
+        prepare.fuse_linears(made.base_model.model)
+        torch.testing.assert_close(made(IDS).logits, expected)
+        with made.disable_adapter():
+            torch.testing.assert_close(made(IDS).logits, network()(IDS).logits)
+
+
+def test_joined_weights_are_held_once():
+    made = network()
+    prepare.fuse_linears(made)
+    mlp = made.model.layers[1].mlp
+    gate, up = mlp.gate_proj.weight, mlp.up_proj.weight
+    assert gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()
+    assert gate.untyped_storage().nbytes() == 2 * gate.nbytes

@@ -1,0 +1,132 @@
+"""The served judge against the loopback server, recorded answers, and what the judges' scores say."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+from test_endpoint import KEY, connect, server  # noqa: F401  the server that fails in every way a server can
+
+from covrag_lite.config import ROOT, Config, from_notebook
+from covrag_lite.judging import judges
+from covrag_lite.judging.judges import Answers, RecordedModel, load_answers
+from covrag_lite.judging.rubric import PROXY
+from covrag_lite.records import Prediction, Round
+from covrag_lite.runs.journal import Journal
+from covrag_lite.tables import table3
+
+SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")
+TASTE = {"Edith Marrow[1]": 1.0, "Stonebridge[1]": 1.0, "Stonebridge[2]": 0.6, "Aldermere[1]": 0.5}
+
+
+def made_of(questions, passages, texts):
+    """Answers of the four systems, one text a system and question; CoV-RAG alone saw other references."""
+    predictions = []
+    for system in SYSTEMS:
+        references = tuple(passages[3:5] if system == "CoV-RAG" else passages[:2])
+        for question, text in zip(questions, texts[system]):
+            only_round = Round(question.question, references, text)
+            predictions.append(Prediction(question, system, (only_round,)))
+    return Answers(predictions, list(questions), list(passages), RecordedModel("none"))
+
+
+@pytest.fixture
+def answers(questions, passages):
+    return made_of(
+        questions[:2],
+        passages,
+        {
+            "RAG": ["I know it not", "maybe"],
+            "RAG trained": ["Aldermere[1]", "Stonebridge[2]"],
+            "CoV-RAG-S": ["Aldermere[1]", "Harrow[1]"],
+            "CoV-RAG": ["Edith Marrow[1]", "Stonebridge[1]"],
+        },
+    )
+
+
+def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(answers):
+    scores = table3.judge(Config(), answers)
+    assert answers.cited_together == SYSTEMS[:3]
+    assert set(scores.judge) == {PROXY}
+    long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
+    assert ("rank", "citation_accuracy", "CoV-RAG") not in long.index
+    assert ("high quality", "citation_accuracy", "CoV-RAG") in long.index
+    ranks = long.loc["rank"].loc["correctness"].value
+    assert ranks.to_dict() == {"RAG": 2.5, "RAG trained": 1.5, "CoV-RAG-S": 2.5, "CoV-RAG": 1.0}
+    assert long.loc["average rank"].loc["correctness"].value.sum() == 1 + 2 + 3 + 4
+    quality = long.loc["high quality"].loc["correctness"].value
+    assert quality.to_dict() == {"RAG": 0, "RAG trained": 50, "CoV-RAG-S": 0, "CoV-RAG": 100}
+    bias = long.loc["rank"].loc["bias"].value
+    assert bias["CoV-RAG"] < bias["RAG"]  # low bias is the better one
+    assert long.n.eq(2).all()
+
+
+def written(prompt, score):
+    """A judge's reply: every answer scored by its text, in the form the prompt ends with."""
+    form = json.loads(prompt.splitlines()[-1])
+    texts = dict(re.findall(r"^(answer\d+): (.*)$", prompt, re.MULTILINE))
+    return json.dumps({criterion: {name: score(texts[name]) for name in names} for criterion, names in form.items()})
+
+
+def ask(answers, path, **settings):
+    rows = judges.by_endpoint(connect(**settings), answers, Journal(path))
+    return pd.DataFrame(rows, columns=table3.SCORES)
+
+
+def test_a_served_judge_is_followed_in_one_request_a_question(server, answers, tmp_path):  # noqa: F811
+    server.write = lambda prompt: written(prompt, lambda text: TASTE.get(text, 0.1))
+    scores = ask(answers, tmp_path / "journal.jsonl")
+    correct = table3.ranked_scores(scores, "endpoint:toy", "correctness")
+    assert (correct["CoV-RAG"] > correct["RAG"]).tolist() == [True, True]
+    assert (correct["RAG trained"] == correct["CoV-RAG-S"]).tolist() == [True, False]  # equal answers are shown once
+    biased = table3.ranked_scores(scores, "endpoint:toy", "bias")
+    assert (biased["CoV-RAG"] < biased["RAG"]).tolist() == [True, True]
+    assert list(table3.ranked_scores(scores, "endpoint:toy", "citation_accuracy")) == list(SYSTEMS[:3])
+    assert len(server.asked) == 2
+    for _, body in server.asked:
+        prompt = body["messages"][0]["content"]
+        assert "Reference [1]" in prompt and "Gold answer" in prompt
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["I would rather not.", "{", '{"correctness": 1}', '[{"answer1": 1}]', "", {"answer1": 2}, {"answer1": True}, {}],
+)
+def test_a_reply_that_is_none_gives_no_score(given):
+    text = given if isinstance(given, str) else json.dumps(dict.fromkeys(judges.CRITERIA, given))
+    assert judges.parse_scores(text, 1) is None
+    good = dict.fromkeys(judges.CRITERIA, {"answer1": 1})
+    assert judges.parse_scores(f"so: {json.dumps(good)}", 1) == dict.fromkeys(judges.CRITERIA, [1])
+    assert judges.parse_scores(json.dumps(good), 2) is None
+
+
+def test_rubbish_is_counted_and_never_scored(server, answers, tmp_path):  # noqa: F811
+    server.write = lambda prompt: "Hm." if "wher was" in prompt else written(prompt, lambda text: 0.5)
+    scores = ask(answers, tmp_path / "journal.jsonl")
+    lost = scores[scores.id == "q2"]
+    assert lost.score.isna().all() and len(lost) == 4 * 4 + 3
+    assert scores.drop(lost.index).score.notna().all()
+    long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
+    assert long.loc[("rank", "correctness", "CoV-RAG")].n == long.loc[("high quality", "bias", "CoV-RAG")].n == 1
+    assert "endpoint:toy: 19 of 38 scores are missing" in "\n".join(table3.notes(scores))
+
+
+def test_saved_verdicts_hold_scores_and_no_text(answers):
+    text = table3.write_verdicts(table3.judge(Config(), answers))
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert [row["id"] for row in rows] == ["q1", "q2"]
+    assert rows[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
+    assert not any(words in text for words in ("copper", "Marrow", "Aldermere", "Stonebridge"))
+
+
+def test_an_unknown_judge_is_named(answers):
+    with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
+        table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
+
+
+def test_recorded_answers_are_judged_without_a_model():
+    answers = load_answers(from_notebook({"n_judged": 2}))
+    assert len(answers.questions) == 8
+    assert [p.system for p in answers.predictions] == [system for system in SYSTEMS for _ in range(8)]
+    manifest = json.loads((ROOT / "results" / Config().judging.predictions / "table2.manifest.json").read_text())
+    assert answers.model.weights_hash == manifest["model_sha256"]

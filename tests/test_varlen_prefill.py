@@ -1,0 +1,214 @@
+"""Prompts that are read packed leave the logits and the cache that padded ones do, and texts stay the same."""
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model
+
+from covrag_lite import config
+from covrag_lite.engine import local, prefill, prepare
+from covrag_lite.engine import varlen_attention as attending
+from covrag_lite.engine import varlen_prefill as packed
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.network import LoadedNetwork
+from covrag_lite.prompts import SCHEMA
+
+IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
+MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others
+WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
+PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 9)]
+SHARED = ["Here is a question, and what was found on it: " + prompt for prompt in PROMPTS]
+
+
+def tiny_network(family, with_adapter=False):
+    """Two layers with grouped keys; those of Qwen2 have biases."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    settings = getattr(transformers, f"{family}Config")(vocab_size=80, num_hidden_layers=2, **sizes)
+    network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    if with_adapter:
+        lora = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+        get_peft_model(network, lora)
+    prepare.quicken(network, "cpu")
+    return network
+
+
+class Both:
+    """The same passes over two caches: padded, and packed."""
+
+    def __init__(self, network, rows):
+        self.reader = packed.Reader(network, compiled=False)
+        self.other = prefill.roomy_cache(network.config)
+        self.cache = prefill.roomy_cache(network.config)
+        self.mask = torch.zeros(rows, 0, dtype=torch.long)
+
+    def read(self, ids, places=(-1,), beginning=()):
+        """One pass in both ways, compared wherever a row has that place."""
+        past = prefill.begin(self.reader.network, beginning, self.mask, self.other) if beginning else self.mask
+        expected, mask = prefill.read(self.reader.network, ids, past, self.other, places)
+        made, self.mask = self.reader.read(ids, self.mask, self.cache, places, beginning)
+        torch.testing.assert_close(self.mask, mask)
+        has_place = torch.tensor([[len(row) + place >= 0 for place in places] for row in ids])
+        torch.testing.assert_close(made[has_place], expected[has_place])
+        for layer, other in zip(self.cache.layers, self.other.layers):
+            for part in ("keys", "values"):
+                ours, theirs = (getattr(one, part).transpose(1, 2) for one in (layer, other))
+                assert ours.shape == theirs.shape and ours.isfinite().all()
+                torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()])
+
+    def repeat(self, rows):
+        """Give every row a copy of the first."""
+        for cache in (self.cache, self.other):
+            cache.batch_repeat_interleave(rows)
+        self.mask = self.mask.repeat(rows, 1)
+
+
+@pytest.mark.parametrize("with_adapter", [False, True])
+@pytest.mark.parametrize("family", ["Llama", "Qwen2"])
+def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_adapter, monkeypatch):
+    monkeypatch.setattr(packed, "MLP_TOKENS", 7)  # an MLP takes them in parts
+    both = Both(tiny_network(family, with_adapter), len(IDS))
+    both.read(IDS)
+    both.read(MORE, (-12, -3, -2, -1))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out(at_once):
+    both = Both(tiny_network("Qwen2", True), len(IDS) if at_once else 1)
+    if at_once:
+        both.read([[], *IDS[1:]], (-2, -1), beginning=list(range(20)))  # one row has nothing else yet
+    else:
+        both.read([list(range(20))])
+        both.repeat(len(IDS))
+        both.read(IDS)
+    both.mask = both.mask.clone()
+    both.mask[0, -4:] = 0  # guessed wrong, and read again otherwise
+    both.mask[2, -1:] = 0
+    both.read(MORE)
+    both.read([[1], [2, 3], [4], [5]])
+
+
+def test_a_text_attends_to_its_own_keys_and_to_none_that_come_later():
+    torch.manual_seed(0)
+    query, key, value = torch.randn(5, 4, 8), torch.randn(9, 2, 8), torch.randn(9, 2, 8)
+    ends, key_ends = torch.tensor([0, 2, 5]), torch.tensor([0, 4, 9])
+    made, *_ = attending.attend_packed(query, key, value, ends, 3, 0.3, key_ends, 5)
+    for token, keys in enumerate([range(3), range(4), range(4, 7), range(4, 8), range(4, 9)]):
+        for head in range(4):
+            shares = (0.3 * key[list(keys), head // 2] @ query[token, head]).softmax(0)
+            torch.testing.assert_close(made[token, head], shares @ value[list(keys), head // 2])
+
+
+def test_a_kernel_that_aligns_texts_otherwise_is_refused(monkeypatch):
+    attending.check_kernel(torch.device("cpu"), torch.float32)
+
+    def first_tokens(query, key, value, ends, longest, scaling, key_ends, longest_key):
+        return (attending.attend_each(query, key[:5], value[:5], ends, scaling, ends),)
+
+    monkeypatch.setattr(attending, "attend_packed", first_tokens)
+    with pytest.raises(RuntimeError, match="off by"):
+        attending.check_kernel(torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder):
+    return load_engine(config.Model(model=str(tiny_folder), max_revised_tokens=12, device="cpu"), "eager")
+
+
+@pytest.fixture
+def reader(model, monkeypatch):
+    """Lets the model read packed, uncompiled, as it would on CUDA."""
+    made = packed.Reader(model.loaded.prepare(None), compiled=False)
+    monkeypatch.setattr(model.loaded, "reader", made)
+    return made
+
+
+def write_everything(model):
+    """Answers and verdicts, of prompts that begin alike and of others."""
+    return [model.complete(PROMPTS[:4], 6), model.fill(SHARED[:4], SCHEMA, 6)]
+
+
+def test_texts_are_those_of_prompts_read_with_padding(model, reader, monkeypatch):
+    made = write_everything(model)
+    assert not reader.failure
+    assert all("forward" not in layer.__dict__ for layer in model.network.model.layers)
+    monkeypatch.setattr(model.loaded, "reader", None)
+    assert texts_of(made) == texts_of(write_everything(model))
+
+
+def texts_of(everything):
+    return [one.text for some in everything for one in some]
+
+
+def test_whatever_fails_is_said_once_and_read_with_padding(model, reader, monkeypatch):
+    monkeypatch.setattr(model.loaded, "reader", None)
+    expected = write_everything(model)
+    monkeypatch.setattr(model.loaded, "reader", reader)
+    reader.is_checked = True
+    calls = []
+
+    def fail_in_the_second_layer(*given, attend=packed.attend_packed):
+        calls.append(given)
+        if len(calls) > 3:
+            raise RuntimeError("no kernel image\nis available")
+        return attend(*given)
+
+    monkeypatch.setattr(packed, "attend_packed", fail_in_the_second_layer)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert texts_of(write_everything(model)) == texts_of(expected)
+    assert len(calls) == 4
+    assert [str(one.message).split(";")[0] for one in said if "packed" in str(one.message)] == [
+        "prompts are not read packed, because no kernel image"
+    ]
+
+
+def wrong_gate(functions):
+    return {"gated": lambda gate, up: gate + up}
+
+
+def wrong_positions(functions):
+    return {"both_rotated": lambda query, key, cos, sin: functions.both_rotated(query, key, cos.flip(0), sin)}
+
+
+@pytest.mark.parametrize("wrong", [wrong_gate, wrong_positions])
+def test_layers_that_compute_something_else_are_found_out_before_they_read(model, reader, wrong, monkeypatch):
+    reader.functions = SimpleNamespace(**vars(reader.functions) | wrong(reader.functions))
+    with pytest.warns(UserWarning, match="because tokens are more or less likely by .* than with padding"):
+        made = write_everything(model)
+    monkeypatch.setattr(model.loaded, "reader", None)
+    assert texts_of(made) == texts_of(write_everything(model))
+
+
+def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding(tiny_folder):
+    from bitsandbytes.nn import Linear4bit
+
+    assert packed.is_readable(tiny_network("Llama", True))
+    assert not packed.is_readable(tiny_network("Gemma"))
+    network = tiny_network("Llama")
+    network.model.layers[1].mlp.up_proj = Linear4bit(32, 48, bias=False)
+    assert not packed.is_readable(network)
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "compiler", "chosen"),
+    [
+        ("auto", "cpu", "triton", "eager"),
+        ("auto", "cuda", "triton", "compiled+graph"),
+        ("auto", "cuda", None, "packed+graph"),
+        ("graph", "cuda", None, "graph"),
+    ],
+)
+def test_auto_reads_packed_on_cuda_and_all_else_as_it_is_called(
+    asked, device, compiler, chosen, tiny_folder, monkeypatch
+):
+    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: compiler)
+    engine = local.LocalEngine(config.Model(model=str(tiny_folder), device=device), tiny_folder, asked)
+    assert engine.execution == chosen
+    loaded = LoadedNetwork(tiny_folder, engine.settings, "cpu", chosen)
+    assert (loaded.layers == "") == (chosen in ("graph", "eager"))
