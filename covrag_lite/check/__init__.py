@@ -15,7 +15,7 @@ from covrag_lite.check.compare import compare_file
 from covrag_lite.check.pages import check_pages
 from covrag_lite.config import ROOT, Config
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, seeds
+from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, seeds
 
 EMBEDDED = Path("figures", "embedded")
 
@@ -72,6 +72,9 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
             wrong.append(f"{EMBEDDED / 'figure4'}: {error}")
     if (root / EMBEDDED / "world.csv").exists():
         yield EMBEDDED / "world", find_table("world").build(Config())
+    shown = bases.get(Path("results", lesson.RECORD, "table2"))
+    if (root / EMBEDDED / "method.md").exists() and shown:
+        yield EMBEDDED / "method", find_table("method").build(shown)
     for folder in sorted((root / "results").glob("speed-*")):
         table = find_table("speed").build(folder)
         yield folder.relative_to(root) / "speed", replace(table, other_plots={})

@@ -28,6 +28,7 @@ FIGURES = {  # made from several records, or from none: build(basis)
     "seeds": "covrag_lite.tables.seeds",
     "figure4": "covrag_lite.tables.figure4",
     "world": "covrag_lite.tables.world",
+    "method": "covrag_lite.tables.method_picture",
     "speed": "benchmarks.report",
 }
 Plot = Callable[[Path], "Figure"]  # draws into a file
