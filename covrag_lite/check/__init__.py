@@ -1,7 +1,8 @@
 """Whether everything recorded follows from what it was made from: `make check`.
 
-Every recorded table is built anew, without a model, and compared number by number; so are the numbers in README.md, in
-on the pages of results/ and in the notebooks' prose. A served judge's recorded verdicts are ranked again; trainings are named.
+Every recorded table is built anew, without a model, and compared number by number; so are the numbers in README.md, on
+the pages of results/ and in the notebooks' prose. A served judge's recorded verdicts are ranked again; trainings are
+named.
 """
 
 import tempfile
