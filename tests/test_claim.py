@@ -57,6 +57,16 @@ def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside
     (row,) = claim.judge_rows(made, "1")
     assert (row["right"], row["majority"], row["wrong ones beside an answer trusted"]) == ("40.0", "60.0", "100.0")
     assert row["AUROC"].startswith("1.000") and row["AUROC of the likelihood"].startswith("0.500")
+    made.loc[2, "judgment"] = "false"  # a wrong answer: two of three are trusted, both right ones are
+    found = [True, True, True, True, None]  # which leaves one of two beside an answer
+    (row,) = claim.judge_rows(made.assign(words_first=found), "1")
+    assert (row["right ones trusted"], row["wrong ones trusted"], row["right"]) == ("100.0", "66.7", "60.0")
+    assert row["wrong ones beside an answer trusted"] == "50.0"
+
+
+def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():
+    # 80 % power at p < 0.05: (1.96 + 0.8416) · √(1/3) / √4
+    assert claim.visible(np.array([0.5, -0.5, 0.5, -0.5])) == pytest.approx(80.88, abs=0.01)
 
 
 def verdict(correctness: float, revised: str = ""):

@@ -61,6 +61,14 @@ def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(a
     assert long.n.eq(2).all()
 
 
+def test_an_answer_is_of_high_quality_by_the_papers_bounds():
+    bounds = {"bias": (0.29, 0.3), "conciseness": (0.51, 0.5), "correctness": (1.0, 0.99)}
+    rows = [("x", "nq", f"q{i}", "RAG", name, pair[i], True) for name, pair in bounds.items() for i in (0, 1)]
+    for some, share in ((rows, 50), (rows[::2], 100)):  # the first of each pair is, the second is not
+        long = table3.rank_table(pd.DataFrame(some, columns=table3.SCORES)).query("measure == 'high quality'")
+        assert long.set_index("criterion").value.to_dict() == dict.fromkeys(bounds, share)
+
+
 def written(prompt, score):
     """A judge's reply: every answer scored by its text, in the form the prompt ends with."""
     form = json.loads(prompt.splitlines()[-1])

@@ -12,7 +12,8 @@ def test_a_rewrite_that_loses_the_gold_passage_is_shown(passages, questions):
     kept = Prediction(asked, "CoV-RAG-S", (Round(asked.question, (passages[1],), ""),))
     lost = Prediction(asked, "Start-Revise trained", (Round("hills of the long river", (passages[5],), ""),))
     assert table4.drift([kept, lost]).values.tolist() == [[asked.question, "hills of the long river"]]
-    assert table4.drift([kept]).empty
+    same = Prediction(asked, "Start-Revise trained", (Round("Where was Edith Marrow born?", (passages[1],), ""),))
+    assert table4.drift([kept]).empty and table4.drift([kept, same]).empty
 
 
 def test_a_rewrite_that_repeats_the_instruction_is_counted(questions):
