@@ -64,9 +64,11 @@ def test_a_verdict_is_read_in_the_papers_order():
     assert table.written.tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, "false", "where is it?"]
 
 
-def test_a_question_that_a_run_did_not_ask_is_named():
-    with pytest.raises(ValueError, match="RAG was not asked 'q' in this run"):
-        lesson.pick([predict("", "")], "q", "RAG")
+def test_the_slider_draws_another_picture_where_it_is_moved():
+    slider, picture = lesson.slide_sigma(FRAME, 0.1).children
+    before = picture.value
+    slider.value = 0.25
+    assert before and picture.value != before
 
 
 def code_cells(name):

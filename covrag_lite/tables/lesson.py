@@ -1,5 +1,6 @@
 """What notebooks/lesson.ipynb shows a class from recorded predictions: a verdict, σ, the judge, helped and hurt."""
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,10 @@ from covrag_lite.records import SCORES, Prediction, Verdict
 from covrag_lite.runs.choice import choose, tell
 from covrag_lite.systems import palette
 from covrag_lite.tables import browse, pictures
-from covrag_lite.tables.failures import FAILURES
 from covrag_lite.tables.verifier import judged_rows
 
 if TYPE_CHECKING:
+    from ipywidgets import VBox
     from matplotlib.figure import Figure
 
 RECORD = "shared-smollm2-135m-h200"  # what "auto" means here: the recorded run of the world whose judge can judge
@@ -26,7 +27,7 @@ ASKED = {  # what each score answers (the paper's Table 1), in our words
     "correctness": "is the question answered rightly?",
     "citation_accuracy": "do the marks [1] point to the right passages?",
     "truthfulness": "is the text free of contradictions and nonsense?",
-    "bias": "how far is it from what the judge would say? (0 is best)",
+    "bias": "how far from the judge's own answer? (0 is best)",
     "conciseness": "does it come to the point?",
 }
 THRESHOLDS = tuple(np.linspace(0, 1, 101).round(2).tolist())
@@ -39,14 +40,6 @@ def load(config: Config, table: str = "table2") -> tuple[list[Prediction], pd.Da
     run = choose(config.change(record=RECORD) if config.run.record == "auto" else config, table=table)
     print(tell(run))
     return browse.load_ways(run, config)
-
-
-def pick(predictions: Sequence[Prediction], question: str, system: str = "CoV-RAG") -> Prediction:
-    """One question's way through one system."""
-    made = {(p.question.id, p.system): p for p in predictions}
-    if (question, system) not in made:
-        raise ValueError(f"{system} was not asked {question!r} in this run; set record to one in which it was")
-    return made[question, system]
 
 
 def read_verdict(verdict: Verdict) -> pd.DataFrame:
@@ -88,6 +81,21 @@ def draw_sigma(frame: pd.DataFrame, threshold: float) -> "Figure":
     return axes.figure
 
 
+def slide_sigma(frame: pd.DataFrame, threshold: float = 0.12) -> "VBox":
+    """A slider that draws it anew; not by `interact`, whose output papermill may wait for without end."""
+    from ipywidgets import FloatSlider, Image, VBox
+
+    def draw(change: dict) -> None:
+        file = io.BytesIO()
+        draw_sigma(frame, change["new"]).savefig(file, format="png", dpi=90)
+        picture.value = file.getvalue()
+
+    picture, slider = Image(), FloatSlider(threshold, min=0, max=1, step=0.01, description="threshold")
+    slider.observe(draw, "value")
+    draw({"new": threshold})
+    return VBox([slider, picture])
+
+
 def reliability(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     """How often first answers are right, by the correctness that the verifier expects of them: a row a bin, in %."""
     rows, made = judged_rows(frame, system), []
@@ -110,10 +118,3 @@ def draw_reliability(curve: pd.DataFrame, guesses: Sequence[float] = ()) -> "Fig
     axes.set(xlabel="expected correctness (%)", ylabel="answers that are right (%)", xlim=(0, 101), ylim=(0, 101))
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.22), frameon=False)
     return axes.figure
-
-
-def count_by_failure(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of CoV-RAG's questions by kind of failure: how many were revised, how many that helped and hurt."""
-    rows = browse.mark_outcomes(frame[frame.system == "CoV-RAG"])
-    table = rows.groupby("failure")[["revised", "helped", "hurt"]].sum().assign(n=rows.groupby("failure").size())
-    return table.loc[[name for name in FAILURES if name in table.index], ["n", "revised", "helped", "hurt"]]
