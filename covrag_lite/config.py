@@ -36,6 +36,7 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
     "checkpointing": lambda x: {"activations": "keep" if x == 0 else "recompute" if x <= 2 else "offload"},
     "systems": lambda names: {"systems": [current_name(name) for name in names]},
     "question": lambda asked: {"question": asked or "complex 1"},  # of explore.ipynb alone
+    "traps": lambda traps: {"traps": tuple(one for one in traps if one != "unanswerable 0.0")},
 }
 
 
