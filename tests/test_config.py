@@ -54,7 +54,11 @@ def test_a_share_that_is_not_named_keeps_its_default():
 @pytest.mark.parametrize(
     "name, value, sentence",
     [
-        ("n_question", 4, "'n_question' is not a parameter; did you mean 'n_questions'?"),
+        (
+            "n_question",
+            4,
+            r"'n_question' is not a parameter; did you mean 'n_questions', '\w+' or '\w+'\? All are told in",
+        ),
         (
             "misspelt",
             0.3,
