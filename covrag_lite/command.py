@@ -1,22 +1,53 @@
-"""The `papermill` command of this environment: papermill's own, except that the output path may be left out.
+"""The commands of this environment: `covrag`, and `papermill` without the need of an output path.
 
 Papermill refuses a missing output path on a terminal, and without one takes the notebook for an output and waits for
 standard input. Here `papermill notebooks/table2.ipynb` writes the executed copy to runs/executed/table2.ipynb.
 """
 
+import difflib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from covrag_lite.config import ROOT
+from covrag_lite.config import ROOT, ParameterError
+
+USAGE = """usage: covrag <notebook> [-p <parameter> <value> ...]   run it; the executed copy goes to runs/executed/
+       covrag replicate <backbone> [...]              everything on one backbone (--help tells more)
+       covrag check [--write]                         whether every recorded number follows from what was recorded
+notebooks: """
 
 
-def papermill() -> None:
+def covrag() -> None:
+    """Run a notebook or a module by its name; an unknown word ends in a sentence and status 2."""
+    notebooks = {file.stem: file for file in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+    word, words = next(iter(sys.argv[1:]), "--help"), sys.argv[2:]
+    if word in notebooks:
+        papermill([str(notebooks[word]), *words])
+    elif word == "replicate":
+        from covrag_lite.replication import main
+
+        main(words)
+    elif word == "check":
+        from covrag_lite.check.__main__ import main
+
+        sys.argv = ["covrag check", *words]
+        main()
+    elif word in ("-h", "--help"):
+        print(USAGE + (", ".join(notebooks) or "none here; install from a clone with pip install --editable ."))
+    else:
+        near = difflib.get_close_matches(word, ["replicate", "check", *notebooks], n=1, cutoff=0) or ["--help"]
+        print(f"covrag: {word!r} is not known; did you mean {near[0]!r}? (covrag --help tells all)", file=sys.stderr)
+        sys.exit(2)
+
+
+def papermill(words: Sequence[str] | None = None) -> None:
     """Run papermill, with an output path put in where only a notebook was given."""
     # jsonschema would load a grammar of web addresses, which takes 3 seconds of a slow core and checks nothing here.
     sys.modules.setdefault("rfc3987_syntax", None)
     from papermill.cli import papermill as command
+    from papermill.exceptions import PapermillExecutionError
 
-    words = sys.argv[1:]
+    words = list(sys.argv[1:] if words is None else words)
     given = command.make_context("papermill", list(words), resilient_parsing=True).params
     notebook = given.get("notebook_path")
     if notebook and not given.get("output_path") and not given.get("help_notebook") and Path(notebook).is_file():
@@ -24,4 +55,9 @@ def papermill() -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         words.insert(words.index(notebook) + 1, str(output))
         print(f"executed copy: {output}", file=sys.stderr)
-    command.main(args=words, prog_name="papermill")
+    try:
+        command.main(args=words, prog_name="papermill")
+    except PapermillExecutionError as error:
+        if error.ename != ParameterError.__name__:
+            raise
+        sys.exit(f"papermill: {error.evalue}")

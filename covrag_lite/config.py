@@ -40,6 +40,13 @@ RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
 }
 
 
+class ParameterError(ValueError):
+    """A parameter that cannot be; in a notebook the sentence is shown without the way that led to it."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython's
+        return [f"ParameterError: {self}"]
+
+
 @dataclass(frozen=True)
 class World:
     """The embedded fictional world (data/world/)."""
@@ -76,11 +83,11 @@ def _shares(traps: tuple[str, ...]) -> dict[str, float]:
     for one in traps:
         name, _, share = one.partition(" ")
         if name not in made:
-            raise ValueError(f"{name!r} of the parameter 'traps' is not known; use some of {', '.join(made)}")
+            raise ParameterError(f"{name!r} of the parameter 'traps' is not known; use some of {', '.join(made)}")
         try:
             made[name] = float(share)
         except ValueError:
-            raise ValueError(f"{one!r} of the parameter 'traps' must be a name and a share: 'vague 0.07'") from None
+            raise ParameterError(f"{one!r} of the parameter 'traps' must be a name and a share: 'vague 0.07'") from None
     return made
 
 
@@ -294,7 +301,7 @@ def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) ->
         if name.startswith("_") or name in ("In", "Out") or not plain:
             continue
         if name not in known:
-            raise ValueError(f"{name!r} is not a parameter{_advice(name, value, known)}")
+            raise ParameterError(f"{name!r} is not a parameter{_advice(name, value, known)}")
         given[name] = _typed(name, value, known[name])
     return given
 
@@ -306,10 +313,10 @@ def _advice(name: str, value: object, known: Mapping[str, object]) -> str:
         return " any more" + "".join(now)
     if name in CONSTANTS:
         return f" any more; it is always {CONSTANTS[name]!r} (see CONSTANTS of covrag_lite/config.py)"
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = [repr(one) for one in difflib.get_close_matches(name, known, n=3, cutoff=0)]
     return (
-        f"{f'; did you mean {near[0]!r}?' if near else ''} "
-        f"Parameters: {', '.join(known)}. (A variable of your own: start its name with an underscore.)"
+        f"; did you mean {', '.join(near[:-1])} or {near[-1]}? All are told in covrag_lite/config.py. "
+        "(A variable of your own: start its name with an underscore.)"
     )
 
 
@@ -356,4 +363,4 @@ def _typed(name: str, value: object, default: object) -> object:
         return float(value)
     elif type(value) is type(default):
         return value
-    raise ValueError(f"parameter {name!r} is {value!r}, but must be {wanted}, such as {default!r}")
+    raise ParameterError(f"parameter {name!r} is {value!r}, but must be {wanted}, such as {default!r}")

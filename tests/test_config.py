@@ -54,8 +54,16 @@ def test_a_share_that_is_not_named_keeps_its_default():
 @pytest.mark.parametrize(
     "name, value, sentence",
     [
-        ("n_question", 4, "'n_question' is not a parameter; did you mean 'n_questions'?"),
-        ("misspelt", 0.3, "'misspelt' is not a parameter any more; it is in 'traps' now, such as .'misspelt 0.12'"),
+        (
+            "n_question",
+            4,
+            r"'n_question' is not a parameter; did you mean 'n_questions', '\w+' or '\w+'\? All are told in",
+        ),
+        (
+            "misspelt",
+            0.3,
+            "'misspelt' is not a parameter any more; it is in 'traps' now, such as .'misspelt 0.12', 'cut_off",
+        ),
         ("warmup", 0.1, "'warmup' is not a parameter any more; it is always 0.05"),
         ("n_questions", "four", "'n_questions' is .*a whole number"),
         ("n_questions", True, "'n_questions' is .*a whole number"),
