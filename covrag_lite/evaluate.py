@@ -105,8 +105,7 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
     function = resolve_name(system.run) if isinstance(system.run, str) else system.run
     made = function(questions, bind(system, config, resources))
     has_adapter = bool(system.adapter and resources.model.with_adapter(system.adapter).adapter)
-    adapters = dict.fromkeys((system.adapter, system.verifier or system.adapter))
-    backbone = "+".join([config.model.model, *adapters]) if has_adapter else config.model.model
+    backbone = f"{config.model.model}+{system.adapter}" if has_adapter else config.model.model
     return [replace(prediction, backbone=backbone) for prediction in made]
 
 

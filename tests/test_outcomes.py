@@ -137,3 +137,17 @@ def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(pre
     assert load_outputs(tmp_path / "p.jsonl.gz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
     (told,) = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
     assert not told.rounds[0].verdict.parsed
+
+
+def test_predictions_come_back_system_by_system_though_a_questions_lines_stand_together(tmp_path):
+    questions = [Question(f"q{i}", "nq", f"who is number {i}?", ("nobody",)) for i in range(3)]
+    systems = ("RAG", "CoV-RAG")
+    made = [Prediction(one, system, (Round("", (), f"{system} {one.id}"),)) for system in systems for one in questions]
+    save_predictions(tmp_path / "p.jsonl.gz", made)
+    lines = gzip.decompress((tmp_path / "p.jsonl.gz").read_bytes()).decode().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["q0", "q0", "q1", "q1", "q2", "q2"]
+    loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, [])
+    assert [(p.system, p.question.id) for p in loaded] == [(p.system, p.question.id) for p in made]
+    save_predictions(tmp_path / "p.jsonl.gz", [*made[1:3], *made[3:]])  # the first system has not the first question
+    loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, [])
+    assert [(p.system, p.question.id) for p in loaded] == [(p.system, p.question.id) for p in made[1:]]

@@ -138,16 +138,28 @@ def failure_of(kind: str) -> str:
 
 
 def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Write predictions as gzipped JSONL, one line a question and system; the same predictions give the same bytes."""
+    """Write predictions as gzipped JSONL, one line a question and system; the same predictions give the same bytes.
+
+    The systems' lines on one question stand together, where their order can be told again: they are much alike, and
+    gzip sees no further than 32 kB.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines, others = [], index_questions({p.question.id: p.question for p in predictions}.values())
+    questions = {p.question.id: p.question for p in predictions}
+    places, others = {identity: i for i, identity in enumerate(questions)}, index_questions(questions.values())
+    rows = []
     for p in predictions:
         rounds = [_to_json(one, p.question, others) for one in p.rounds]
         row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
-        if p.kept != -1:
-            row["kept"] = p.kept
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        rows.append(row | ({"kept": p.kept} if p.kept != -1 else {}))
+    together = sorted(rows, key=lambda row: places[row["id"]])
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (together if by_system(together) == rows else rows)]
     path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+
+
+def by_system(rows: Sequence[dict]) -> list[dict]:
+    """Recorded predictions, system by system."""
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    return sorted(rows, key=lambda row: systems.index(row["system"]))
 
 
 def _to_json(one: Round, question: Question, others: Index) -> dict:
@@ -189,8 +201,8 @@ def read_gzip(path: Path) -> str:
 
 
 def read_rows(path: Path) -> list[dict]:
-    """Recorded predictions as they were written."""
-    return [json.loads(line) for line in read_gzip(path).splitlines()]
+    """Recorded predictions in the order in which they were made."""
+    return by_system([json.loads(line) for line in read_gzip(path).splitlines()])
 
 
 def load_predictions(
