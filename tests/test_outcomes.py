@@ -14,6 +14,7 @@ from covrag_lite.runs.outcomes import (
     load_outcomes,
     load_outputs,
     load_predictions,
+    read_rows,
     save_outcomes,
     save_predictions,
     to_frame,
@@ -38,7 +39,7 @@ def read(file):
 def test_saved_predictions_hold_ids_and_outputs_but_no_question(predictions, questions, tmp_path):
     file = tmp_path / "p.jsonl.gz"
     save_predictions(file, predictions)
-    rows = [json.loads(line) for line in read(file).splitlines()]
+    rows = read_rows(file)
     assert len(rows) == len(predictions)
     assert rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
     assert rows[-3]["rounds"][0]["query"] is None  # the question itself

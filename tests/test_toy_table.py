@@ -90,7 +90,7 @@ def test_rewriting_first_asks_the_rewriter_and_then_the_reader(tmp_path):
 def test_of_two_adapters_one_answers_and_the_other_verifies(tmp_path):
     made, log = run_one("CoV-RAG, two adapters", tmp_path)
     assert {entry[:2] for entry in log} == {("rag", "answer"), ("cov", "verify")}
-    assert {p.backbone for p in made} == {"smollm2-135m+rag+cov"}
+    assert {p.backbone for p in made} == {"smollm2-135m+rag"}
 
 
 def test_the_shared_layout_has_prompts_of_its_own_and_the_same_rounds(tmp_path, cov):
