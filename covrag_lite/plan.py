@@ -108,7 +108,7 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
         raise ValueError(f"{SETTINGS.name}, related: {', '.join(strange)} would change other stages too; move it up")
     chosen = {name: value for name, value in given.items() if name not in RELATED and name not in plan}
     plan |= {name: like(name, plan[name], value) for name, value in given.items() if name in plan}
-    for system in plan["table2"]:
+    for system in (*plan["table2"], *plan["claim"]):
         find_system(system)  # a slip of the pen is named before hours of training, and not after
     config = from_notebook(settings["parameters"] | own | chosen)
     own = from_notebook(related)
@@ -136,7 +136,9 @@ def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
     if not path.exists() or not made:
         plan.folder.mkdir(parents=True, exist_ok=True)
         save_manifest(path, now)
-    told = tell_changes(*map(as_today, (json.loads(path.read_text()), now)), but={*RELATED, *but})
+    begun = json.loads(path.read_text())
+    unknown = set(now["plan"]) - set(begun["plan"])  # to the version that began it
+    told = tell_changes(*map(as_today, (begun, now)), but={*RELATED, *but, *unknown})
     if told:
         raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
 

@@ -63,7 +63,7 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         "The same by set": shown(rows[(rows.set != EVERY) & (rows.seed == rows.seed.iloc[-1])]),
         "The judge of first answers": judged,
     }
-    listed = whole.drop(columns="set").to_dict("records")
+    listed = whole.drop(columns="set").astype(object).where(whole.notna(), None).to_dict("records")  # JSON has no NaN
     return Table(
         "claim",
         rows,
@@ -145,7 +145,7 @@ def sign_flip(differences: np.ndarray) -> float:
     transform = np.prod([np.cos(size * turns) ** count for size, count in zip(sizes, counts)], axis=0)
     chances = np.fft.irfft(transform, length)  # of every sum, negative ones at the end
     inside = chances[: max(0, observed)].sum() + chances[length - observed + 1 :].sum() if observed else 0.0
-    return float(min(1.0, max(1 - inside, 2.0 ** -len(steps[steps != 0]))))
+    return float(min(1.0, max(1 - inside, 1e-12)))  # what is smaller is lost in rounding
 
 
 def _whole_steps(differences: np.ndarray) -> np.ndarray:
