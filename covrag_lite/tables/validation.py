@@ -57,6 +57,8 @@ def build(rows: pd.DataFrame, run: Recorded) -> Table:
     parts["The comparisons of the claim, near questions, shared layout"] = claim.shown(compared)
     notes = ["p is McNemar's, exact; the regressions are scored on other folds."]
     facts = claim.facts_of(compared[compared.set == claim.EVERY])
+    for row in judged:
+        facts |= {f"{row['layout']}, {row['kind']}, {row['answers']}, {name}": row[name] for name in list(row)[4:]}
     return Table("validation", long, parts, notes, facts, partial(claim.plot, compared, "validation questions, seed 1"))
 
 
