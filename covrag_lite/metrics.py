@@ -38,18 +38,20 @@ def score(answer: str, answers: Sequence[str], metric: str) -> bool | None:
         raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
     if metric == "raw":
         return any(gold in answer for gold in answers if gold)
+    return _holds(normalise(answer), answers, metric)
+
+
+def _holds(said: str, answers: Sequence[str], metric: str) -> bool | None:
     if is_defective(answers):
         return None
-    said, known = normalise(answer), [gold for gold in map(normalise, answers) if gold]
-    if metric == "whole":
-        said, known = f" {said} ", [f" {gold} " for gold in known]
-    return any(gold in said for gold in known)
+    edge = " " if metric == "whole" else ""
+    return any(f"{edge}{gold}{edge}" in f"{edge}{said}{edge}" for gold in map(normalise, answers) if gold)
 
 
 def holds_answer(passages: Sequence[Passage], answers: Sequence[str], metric: str = "normalised") -> bool | None:
     """Whether a gold answer stands in one of the passages: the paper's retrieval accuracy (Table 6)."""
-    text = " ".join(f"{passage.title} {passage.text}" for passage in passages)
-    return score(text, answers, metric)
+    parts = [normalise(f"{passage.title} {passage.text}") for passage in passages]
+    return _holds(" ".join(filter(None, parts)), answers, metric)
 
 
 def holds_gold(passages: Sequence[Passage], gold_passages: Sequence[str]) -> bool | None:

@@ -189,6 +189,8 @@ def test_a_question_in_capitals_is_redacted():
         assert "lanterns" not in hidden.lower() and restore(hidden, asked) == written
     assert restore(redact("Ada Voss", asked), asked) == "Ada Voss"
     assert redact("COPPER LANTERNS", "copper lanterns").startswith("⟨")  # two words alone
+    others = index_questions([Question("q-1", "a", "who wrote lant", ("Ada",))])  # another one, cut off in a word
+    assert redact("Who wrote lanterns", asked, others) == "⟨question 1 q-1⟩erns"
     for written in ("WHO WROTE: THE COPPER LANTERNS", "who, wrote the “copper” lanterns"):
         hidden = redact(written, asked)
         assert hidden.startswith("⟨") and restore(hidden, asked) == written

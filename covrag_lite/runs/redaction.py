@@ -14,16 +14,17 @@ WORD = re.compile(r"\w+")
 COPIED = 6  # words from which on the beginning of a question is a copy of it that was cut off
 CUT_OFF = re.compile(r'\s*(?:$|[|"\n…]|\.\.)')  # where what was written ends; several queries stand between bars
 
-Index = Mapping[tuple[str, ...], list[tuple[str, str]]]  # two words -> those that begin with them, and their ids
+INDEXED = 5  # words of a question, at most, by which it is found
+Index = Mapping[tuple[str, ...], list[tuple[str, str, list[str]]]]  # first words -> questions, their ids and all words
 
 
 def index_questions(questions: Iterable[Question]) -> Index:
-    """Questions of at least three words by their first two, so that a text need not be searched for each of them."""
+    """Questions of at least three words by their first ones, so that a text need not be searched for each of them."""
     made = {}
     for one in questions:
         words = WORD.findall(one.question.lower())
-        if len(words) > 2:
-            made.setdefault(tuple(words[:2]), []).append((core(one.question), one.id))
+        if len(words) > 2:  # the last one may be the beginning of a word of the text
+            made.setdefault(tuple(words[: min(len(words) - 1, INDEXED)]), []).append((core(one.question), one.id, words))
     return made
 
 
@@ -41,9 +42,12 @@ def redact(text: str, asked: str, others: Index | None = None) -> str:
     words = list(WORD.finditer(text))
     lower = [one[0].lower() for one in words]
     made, done = [], 0
+    known, own = others or {}, WORD.findall(asked.lower())
     for i, first in enumerate(words):
-        for question, identity in [(asked, ""), *(others or {}).get(tuple(lower[i : i + 2]), ())]:
-            end = _end_of_copy(text, words[i:], lower[i:], WORD.findall(question.lower()), bool(identity))
+        here = [(asked, "", own)] if own[:1] == lower[i : i + 1] else []
+        here += [one for n in range(INDEXED, 1, -1) for one in known.get(tuple(lower[i : i + n]), ())]
+        for question, identity, own_words in here:
+            end = _end_of_copy(text, words[i:], lower[i:], own_words, bool(identity))
             mark = _mark(text[first.start() : end], question, identity) if end and first.start() >= done else None
             if mark:
                 made += [text[done : first.start()], mark]
