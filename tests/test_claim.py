@@ -35,7 +35,7 @@ def frame(right: dict[str, list[int]], sets: list[str]) -> pd.DataFrame:
         for number, (value, name) in enumerate(zip(values, sets)):
             row = dict(system=system, dataset=name, id=f"{name}-{number}", whole=bool(value), first_whole=bool(value))
             row |= dict(judgment="true", expected_correctness=0.9 if value else 0.2, likelihood=-0.1, words_first=True)
-            rows.append(row)
+            rows.append(row | dict(words_last=True, revised=False))
     return pd.DataFrame(rows)
 
 
@@ -62,6 +62,15 @@ def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside
     (row,) = claim.judge_rows(made.assign(words_first=found), "1")
     assert (row["right ones trusted"], row["wrong ones trusted"], row["right"]) == ("100.0", "66.7", "60.0")
     assert row["wrong ones beside an answer trusted"] == "50.0"
+
+
+def test_the_second_search_stands_beside_a_perfect_choice_between_both_answers():
+    made = frame({"CoV-RAG": [1, 0, 0, 0]}, ["nq"] * 4)
+    made = made.assign(whole=[False, True, False, False], revised=[True, True, False, False])
+    (row,) = claim.search_rows(made.assign(words_first=[True, False, False, None]), "1")
+    found = row["an answer in the first passages"], row["in the last"]
+    assert (row["searched again"], *found) == ("50.0", "33.3", "100.0")  # of three that are known
+    assert (row["first answer right"], row["last"], row["the better of both"]) == ("25.0", "25.0", "50.0")
 
 
 def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():

@@ -6,7 +6,7 @@ its mean: seeds repeat the training, not the question.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,12 +56,14 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
 def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     """The claim with every training seed that was run, and pooled where these are several."""
     rows = compare_systems(frames)
-    whole = rows[rows.set == EVERY]
+    whole, by_set = rows[rows.set == EVERY], rows[(rows.set != EVERY) & (rows.seed == rows.seed.iloc[-1])]
     judged = pd.DataFrame([row for seed, frame in frames.items() for row in judge_rows(frame, seed)])
+    searched = pd.DataFrame([row for seed, frame in frames.items() for row in search_rows(frame, seed)])
     parts = {
         "Paired differences over all questions, in points": shown(whole),
-        "The same by set": shown(rows[(rows.set != EVERY) & (rows.seed == rows.seed.iloc[-1])]),
+        "The same by set": shown(by_set),
         "The judge of first answers": judged,
+        "The second search, by the paper's rule that its answer counts": searched,
     }
     listed = whole.drop(columns="set").astype(object).where(whole.notna(), None).to_dict("records")  # JSON has no NaN
     return Table(
@@ -69,7 +71,7 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         rows,
         parts,
         [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."],
-        facts_of(whole) | facts_of_judge(judged),
+        facts_of(whole) | facts_of(by_set) | facts_of_rows("judge of", judged) | facts_of_rows("search of", searched),
         partial(plot, rows, ""),
         other_files={"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"},
         digits=4,
@@ -166,28 +168,49 @@ def visible(means: np.ndarray) -> float:
 def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
     """How well verdicts on first answers tell right from wrong, beside the answer's likelihood and the majority."""
     made = []
+    for system, name, own in first_answers(frame):
+        for dataset in (EVERY, *own.dataset.unique()) if system == JUDGED[0] else (EVERY,):
+            some = own if dataset == EVERY else own[own.dataset == dataset]
+            right, trusted = some.first_whole.astype(bool), some.judgment == "true"
+            beside_gold = some[~right & (some.words_first == True)]  # noqa: E712 (it may be None)
+            told = {
+                "right": (trusted == right).mean(),
+                "majority": max(right.mean(), 1 - right.mean()),
+                "right ones trusted": trusted[right].mean(),
+                "wrong ones trusted": trusted[~right].mean(),
+                "wrong ones beside an answer trusted": (beside_gold.judgment == "true").mean(),
+            }
+            areas = {"AUROC": some.expected_correctness, "AUROC of the likelihood": some.likelihood}
+            row = {"answers of": name, "set": name_of(dataset), "seed": seed, "n": len(some)}
+            row |= {key: _area(scores, right) for key, scores in areas.items()}
+            made.append(row | {key: f"{100 * share:.1f}" for key, share in told.items()})
+    return made
+
+
+def search_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
+    """What the second search finds, what comes of it, and what a perfect choice between both answers would give."""
+    made = []
+    for _, name, own in first_answers(frame):
+        first, last = own.first_whole.astype(bool), own.whole.astype(bool)
+        told = {
+            "searched again": own.revised,
+            "an answer in the first passages": own.words_first,
+            "in the last": own.words_last,
+            "first answer right": first,
+            "last": last,
+            "the better of both": first | last,
+        }
+        row = {"answers of": name, "set": EVERY, "seed": seed, "n": len(own)}
+        made.append(row | {key: f"{100 * values.astype(float).mean():.1f}" for key, values in told.items()})
+    return made
+
+
+def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Each system whose first answers were verified, whose answers these are, and its rows."""
     for system in JUDGED:
         own = frame[(frame.system == system) & frame.first_whole.notna() & frame.expected_correctness.notna()]
-        if own.empty:
-            continue
-        right = own.first_whole.astype(bool)
-        trusted = own.judgment == "true"
-        beside_gold = own[~right & (own.words_first == True)]  # noqa: E712 (it may be None)
-        made.append(
-            {
-                "answers of": "RAG trained" if "two" in system else "CoV-RAG-S",
-                "seed": seed,
-                "n": len(own),
-                "AUROC": _area(own.expected_correctness, right),
-                "AUROC of the likelihood": _area(own.likelihood, right),
-                "right": f"{100 * (trusted == right).mean():.1f}",
-                "majority": f"{100 * max(right.mean(), 1 - right.mean()):.1f}",
-                "right ones trusted": f"{100 * trusted[right].mean():.1f}",
-                "wrong ones trusted": f"{100 * trusted[~right].mean():.1f}",
-                "wrong ones beside an answer trusted": f"{100 * (beside_gold.judgment == 'true').mean():.1f}",
-            }
-        )
-    return made
+        if not own.empty:
+            yield system, "RAG trained" if "two" in system else "CoV-RAG-S", own
 
 
 def _area(scores: pd.Series, right: pd.Series) -> str:
@@ -209,23 +232,27 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def facts_of(whole: pd.DataFrame) -> dict[str, str]:
-    """Every comparison over all questions."""
+def facts_of(rows: pd.DataFrame) -> dict[str, str]:
+    """Every comparison, those by set with the set's name."""
     made = {}
-    for row, text in zip(whole.to_dict("records"), shown(whole).to_dict("records")):
-        name = f"{row['from']} → {row['to']} {row['seed']}"
+    for row, text in zip(rows.to_dict("records"), shown(rows).to_dict("records")):
+        where = "" if row["set"] == EVERY else f"{name_of(row['set'])} "
+        name = f"{row['from']} → {row['to']} {where}{row['seed']}"
         made |= {name: minus(text["difference"]), f"{name} interval": minus(text["95 % interval"])}
-        made |= {f"{name} p": text["p"], f"{name} visible": text["smallest visible"], f"{name} n": str(row["n"])}
+        if where:
+            continue
+        made |= {f"{name} p": text["p"], f"{name} visible": text["smallest visible"], f"{name} n": f"{row['n']:,}"}
         made |= {f"{name} gained": str(row["gained"]), f"{name} lost": str(row["lost"])}
     return made
 
 
-def facts_of_judge(judged: pd.DataFrame) -> dict[str, str]:
-    """How well verdicts on first answers tell right from wrong."""
+def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
+    """Every number of the judge's or the search's rows."""
     made = {}
-    for row in judged.to_dict("records"):
-        for column in list(row)[2:]:
-            made[f"judge of {row['answers of']} {row['seed']} {column}"] = str(row[column])
+    for row in rows.to_dict("records"):
+        where = "" if row["set"] == EVERY else f"{row['set']} "
+        for column in list(row)[3:]:
+            made[f"{head} {row['answers of']} {where}{row['seed']} {column}"] = str(row[column])
     return made
 
 

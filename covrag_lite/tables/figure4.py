@@ -74,8 +74,9 @@ def load(root: Path = config.ROOT) -> Sizes:
 
 
 def kind_of(place: Path) -> str:
-    """Of results/real/<backbone>/<kind>-<number>/table2 the kind; else nothing."""
-    return place.parent.name.partition("-")[0] if place.match(str(REAL / "*" / "*-*" / "table2")) else ""
+    """Of results/real/<backbone>/<kind>-<number>/table2, or one of the former recipe, the kind; else nothing."""
+    known = any(place.match(str(REAL / middle / "*-*" / "table2")) for middle in ("*", "former/*"))
+    return place.parent.name.partition("-")[0] if known else ""
 
 
 def gather(bases: Mapping[Path, object]) -> Sizes:
