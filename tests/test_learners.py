@@ -114,7 +114,7 @@ def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights
 
 
 def test_what_the_commands_train_is_what_the_systems_need():
-    for name in ("RRR", "CRAG", "A²R", "CoQ", "FaVe"):
+    for name in ("RRR", "CRAG", "A²R", "FaVe"):
         assert set(find_system(name).needs) <= set(tools.LEARNERS)
 
 
