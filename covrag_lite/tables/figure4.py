@@ -137,9 +137,8 @@ def _controls(frames: Mapping[str, pd.DataFrame], longer: Mapping[str, pd.DataFr
     for epochs, frame in sorted(longer.items()):
         rag = _right(frame)["RAG trained"]
         name = f"RAG trained for {epochs} epochs"
-        yield "control", name, MEAN, len(rag), *(100 * value for value in metrics.mean_bootstrap(rag))
-        gained = (cov - rag).dropna()
-        yield "gain over control", name, MEAN, len(gained), *(100 * v for v in metrics.mean_bootstrap(gained))
+        yield from _by_seed("control", name, {MEAN: rag})
+        yield from _by_seed("gain over control", name, {MEAN: (cov - rag).dropna()})
 
 
 def _by_seed(measure: str, what: str, values: Mapping[str, pd.Series]) -> Iterator[tuple]:

@@ -52,14 +52,14 @@ def load_record(asked: Config, root: Path = ROOT) -> tuple[Recorded | None, list
     return run, recorded.load(run) if run else []
 
 
-def beside(known: pd.DataFrame, new: pd.DataFrame | None = None, metric: str = "normalised") -> pd.DataFrame:
+def beside(known: pd.DataFrame, new: pd.DataFrame | None = None) -> pd.DataFrame:
     """One table of the recorded and the live rows, system by system; with live rows, only their systems are shown."""
     if new is not None and len(known):
         known = known[known.system.isin(new.system)]
     parts = []
     for word, frame in ((RECORDED, known), (LIVE, new)):
         if frame is not None and len(frame):
-            wide = accuracy.wide(accuracy.accuracy_table(frame, "table2"), metric)
+            wide = accuracy.wide(accuracy.accuracy_table(frame, "table2"))
             wide.insert(0, "n", frame.groupby("system").id.nunique())
             parts.append(wide.assign(answered=word).set_index("answered", append=True))
     if not parts:

@@ -39,13 +39,13 @@ def load(run: Recorded) -> Searches:
 
     Where the data is not at hand, they have what came of them instead of the data's texts.
     """
-    parts = {name: f"{name}." for name in run.config.retrieval.retrievers}
+    retrievers = run.config.retrieval.retrievers
     try:
         return score_searches(run)
     except FileNotFoundError as error:
-        if error.filename or not all(run.file(f"{part}outcomes.csv.gz").exists() for part in parts.values()):
+        if error.filename or not all(run.file(f"{name}.outcomes.csv.gz").exists() for name in retrievers):
             raise
-    return {name: load_part(run, part) for name, part in parts.items()}
+    return {name: load_part(run, f"{name}.") for name in retrievers}
 
 
 def score_searches(run: Recorded) -> Searches:
@@ -86,9 +86,7 @@ def build(searches: Searches, run: Recorded) -> Table:
     title = f"Table 6: CoV-RAG, {run.config.model.short}, on {accuracy.name_data(run.config)}"
     plots = [partial(plot_retrieval, revised, title, ITERATIONS)]
     plots.append(partial(plot_retrieval, clean, "As asked and in clean wording, no model", WORDINGS))
-    rows = pd.concat(
-        [table.assign(revision=name) for name, table in zip(REVISIONS, (revised, clean))], ignore_index=True
-    )
+    rows = pd.concat([revised.assign(revision=REVISIONS[0]), clean.assign(revision=REVISIONS[1])], ignore_index=True)
     return Table("table6", rows, parts, lines, facts(revised), plots[0], {"clean.png": plots[1]}, digits=3)
 
 
@@ -200,12 +198,10 @@ def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = I
     return pd.DataFrame(made)
 
 
-def plot_retrieval(
-    long: pd.DataFrame, title: str, names: tuple[str, str], path: Path, measure: str = "answer"
-) -> "Figure":
+def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path: Path) -> "Figure":
     """A panel a group of questions, two bars a retriever; the paper's search engines are diamonds of their own."""
-    plt, sns = pictures.style(0.8)
-    rows = long[long.measure == measure]
+    plt, _ = pictures.style(0.8)
+    rows = long[long.measure == "answer"]
     groups = rows.questions.unique()
     height = -(-len(groups) // 4)
     figure, panels = plt.subplots(
@@ -221,7 +217,7 @@ def plot_retrieval(
         axes.grid(axis="x", visible=False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     figure.suptitle(title)
-    figure.supylabel(f"{measure} in the top k (%)")
+    figure.supylabel("answer in the top k (%)")
     return pictures.save_picture(figure, path)
 
 

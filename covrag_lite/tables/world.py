@@ -16,6 +16,7 @@ from covrag_lite.runs.outcomes import failure_of
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, pictures
 from covrag_lite.tables.failures import FAILURES
+from covrag_lite.tables.verifier import split_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,10 +53,8 @@ def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame
         }
     )
     rows = {}
-    for name in FAILURES:
-        part = frame if name == "all" else frame[frame.failure == name]
-        if len(part):
-            rows[name] = {"n": len(part), **(100 * part.drop(columns="failure").mean()).round(1)}
+    for name, part in split_by(frame, "failure", FAILURES):
+        rows[name] = {"n": len(part), **(100 * part.drop(columns="failure").mean()).round(1)}
     return pd.DataFrame(rows).T.astype({"n": int})
 
 
