@@ -100,18 +100,13 @@ def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """One row a system: accuracy and citations with their intervals, length, and what a question costs."""
     shown = long[(long.dataset == "average") & long.metric.isin(["normalised", *QUALITY.values()])]
     made = tables.wide(shown, None).rename(columns={"normalised": "accuracy"})
-    made["cites"] = [f"{100 * (own.citations > 0).mean():.0f} %" for own in of_systems(frame, made.index)]
-    made["words"] = [f"{own.words.mean():.1f}" for own in of_systems(frame, made.index)]
+    by_system = frame.groupby("system")
+    made["cites"] = by_system.citations.agg(lambda own: f"{100 * (own > 0).mean():.0f} %")
+    made["words"] = by_system.words.agg(lambda own: f"{own.mean():.1f}")
     for name in COSTS:
-        form = ".0f" if "tokens" in name else ".3g"
-        values = [own[f"cost: {name}"].iloc[0] for own in of_systems(frame, made.index)]
-        made[name] = ["–" if pd.isna(value) else format(value, form) for value in values]
+        form = "{:.0f}" if "tokens" in name else "{:.3g}"
+        made[name] = by_system[f"cost: {name}"].first().map(form.format, na_action="ignore").fillna("–")
     return made.reset_index()
-
-
-def of_systems(frame: pd.DataFrame, systems: Sequence[str]) -> list[pd.DataFrame]:
-    """The rows of each system."""
-    return [frame[frame.system == system] for system in systems]
 
 
 def compare(frame: pd.DataFrame) -> pd.DataFrame:

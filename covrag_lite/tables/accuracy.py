@@ -12,6 +12,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
+from covrag_lite.runs.choice import name_data
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import SYSTEMS, palette
 from covrag_lite.tables import Table, paper, pictures
@@ -178,15 +179,9 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
 
 def title(table: str, config: Config, long: pd.DataFrame) -> str:
     """What stands over the picture of an accuracy table."""
-    data = name_data(config)
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == "paper" else f", {config.model.layout} layout,"
-    return f"{told}: {config.model.short}{layout} on {data}, n = {tell_sizes(long)}"
-
-
-def name_data(config: Config) -> str:
-    """How a title calls the data."""
-    return "the embedded world" if config.data.data == "world" else Path(config.data.data).name
+    return f"{told}: {config.model.short}{layout} on {name_data(config)}, n = {tell_sizes(long)}"
 
 
 def tell_sizes(long: pd.DataFrame) -> str:

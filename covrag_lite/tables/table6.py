@@ -16,6 +16,7 @@ from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
+from covrag_lite.runs.choice import name_data
 from covrag_lite.runs.outcomes import load_predictions, to_frame
 from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part
 from covrag_lite.systems import palette
@@ -83,7 +84,7 @@ def build(searches: Searches, run: Recorded) -> Table:
                 parts[heading] = wide(table, measure, words)
     for retriever, part in own.groupby("retriever", sort=False):
         lines += [f"{retriever}, {line}" for line in accuracy.notes(part)]
-    title = f"Table 6: CoV-RAG, {run.config.model.short}, on {accuracy.name_data(run.config)}"
+    title = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}"
     plots = [partial(plot_retrieval, revised, title, ITERATIONS)]
     plots.append(partial(plot_retrieval, clean, "As asked and in clean wording, no model", WORDINGS))
     rows = pd.concat([revised.assign(revision=REVISIONS[0]), clean.assign(revision=REVISIONS[1])], ignore_index=True)
