@@ -172,11 +172,11 @@ def source(passages):
 
 def test_the_reward_is_the_readers_answer_and_half_as_much_for_a_passage(source):
     question = source.questions[0]
-    values = learners.rewards([question], [["copper lanterns author", "sheep"]], [source.search], Writer())
+    values = learners.rewards([question], [["copper lanterns author", "sheep"]], source.search, Writer())
     assert values == [[1.5, 0.0]]
     deaf = Writer()
     deaf.answer = lambda x, k: ["nobody" for _ in x]
-    assert learners.rewards([question], [["copper lanterns author"]], [source.search], deaf) == [[0.5]]
+    assert learners.rewards([question], [["copper lanterns author"]], source.search, deaf) == [[0.5]]
 
 
 def test_the_question_itself_wins_ties_and_a_question_nobody_answers_teaches_nothing():

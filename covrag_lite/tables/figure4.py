@@ -155,18 +155,12 @@ def _areas(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple]:
         rows = verifier.judged_rows(frame, "CoV-RAG").set_index("id")
         judged[seed] = rows.assign(both=rows.expected_correctness.rank() + rows.likelihood.rank())
     for what, column in JUDGES.items():
-        known = {seed: rows[rows[column].notna()] for seed, rows in judged.items()}
+        known = {seed: rows[[column, "right"]].dropna() for seed, rows in judged.items()}
         for seed, rows in known.items():
             yield "AUROC", what, seed, len(rows), *metrics.auroc(rows[column], rows.right)
-        shared = [rows.loc[_shared(known)] for rows in known.values()]
-        area = metrics.mean_auroc([rows[column] for rows in shared], [rows.right for rows in shared])
-        yield "AUROC", what, MEAN, len(shared[0]), *area
-
-
-def _shared(judged: Mapping[str, pd.DataFrame]) -> list[str]:
-    """The questions that every seed has."""
-    first, *others = judged.values()
-    return [one for one in first.index if all(one in rows.index for rows in others)]
+        shared = pd.concat(known, axis=1, join="inner")  # the questions that every seed has
+        scores, right = (shared.xs(name, axis=1, level=1).T for name in (column, "right"))
+        yield "AUROC", what, MEAN, len(shared), *metrics.mean_auroc(scores, right)
 
 
 def wide(long: pd.DataFrame) -> pd.DataFrame:

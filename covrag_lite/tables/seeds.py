@@ -12,7 +12,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.records import Prediction
-from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.tables import Table, verifier
 from covrag_lite.tables.accuracy import minus, with_interval
 from covrag_lite.tables.table5 import CHAINS, cut
@@ -150,9 +150,9 @@ def accuracies(seeds: Seeds) -> pd.DataFrame:
     """Every system's accuracy by seed, over all questions together, their mean, and how far the seeds lie apart."""
     columns = {}
     for seed, frame in seeds.frames.items():
-        known = frame[frame.normalised.notna()]
-        columns[f"seed {seed}"] = 100 * known.groupby("system", sort=False).normalised.apply(lambda one: one.mean())
-    table = pd.DataFrame(columns).astype(float)
+        right = frame.dropna(subset="normalised").astype({"normalised": float})
+        columns[f"seed {seed}"] = 100 * right.groupby("system", sort=False).normalised.mean()
+    table = pd.DataFrame(columns)
     return table.assign(mean=table.mean(axis=1), spread=table.max(axis=1) - table.min(axis=1)).round(1)
 
 
@@ -172,11 +172,9 @@ def unrevised(seeds: Seeds) -> pd.DataFrame:
     for seed, predictions in seeds.table5.items():
         for system in CHAINS:
             own = [p for p in predictions if p.system == system and p.rounds[0].verdict is not None]
-            right = {row.id: row.first_normalised for row in to_frame(own).itertuples()}
-            chances = {p.question.id: (p.rounds[0].verdict.probabilities or {}).get("empty") for p in own}
-            known = [one for one in right if right[one] is not None and chances[one] is not None]
-            if known:
-                values = pd.Series([chances[one] for one in known])
-                area = metrics.auroc(values, pd.Series([bool(right[one]) for one in known]))
+            chances = [(p.rounds[0].verdict.probabilities or {}).get("empty") for p in own]
+            known = pd.DataFrame({"chance": chances, "right": [outcome_of(p).normalised for p in own]}).dropna()
+            if len(known):
+                area = metrics.auroc(known.chance, known.right.astype(bool))
                 rows.append((system, seed, len(known), with_interval("{:.2f}", *area)))
     return pd.DataFrame(rows, columns=["system", "seed", "n", "AUROC"])

@@ -66,17 +66,15 @@ def gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]]
 def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame:
     """Of each kind of failure a question whose gold passage is missed, with what is found instead and what finds it."""
     rows = []
-    for name in FAILURES[1:]:
-        for question in questions:
-            (asked,) = search([question.question])
-            if failure_of(question.kind) == name and (name == "none") == bool(
-                holds_gold(asked, question.gold_passages)
-            ):
-                (revised,) = search([question.clean_question])
-                place = next((i for i, p in enumerate(revised, 1) if p.id in question.gold_passages), None)
-                titles = "; ".join(passage.title for passage in asked[:3])
-                rows.append((name, question.question, titles, question.clean_question, place))
-                break
+    asked = search([question.question for question in questions])
+    for question, found, is_found in zip(questions, asked, gold_found(questions, asked)):
+        name = failure_of(question.kind)
+        if (name == "none") == is_found and name not in [row[0] for row in rows]:
+            (revised,) = search([question.clean_question])
+            place = next((i for i, p in enumerate(revised, 1) if p.id in question.gold_passages), None)
+            titles = "; ".join(passage.title for passage in found[:3])
+            rows.append((name, question.question, titles, question.clean_question, place))
+    rows.sort(key=lambda row: FAILURES.index(row[0]))
     columns = ["failure", "question", "found first", "a question that finds it", "at place"]
     return pd.DataFrame(rows, columns=columns).set_index("failure")
 
