@@ -124,6 +124,13 @@ def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd
     return pd.DataFrame(rows, columns=columns)
 
 
+def share(right: Sequence[bool]) -> tuple[float, float, float]:
+    """How many of these are right, in %, with the Wilson interval; NaN where there are none."""
+    n, count = len(right), int(sum(right))
+    value = count / n if n else float("nan")
+    return 100 * value, *(100 * end for end in metrics.wilson(count, n))
+
+
 def with_interval(form: str, value: float, low: float, high: float) -> str:
     """A value and its interval, each in this form; the value alone where there is no interval."""
     return form.format(value) + ("" if pd.isna(low) else f" [{form}, {form}]".format(low, high))

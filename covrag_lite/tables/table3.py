@@ -158,10 +158,7 @@ def _quality_rows(scores: pd.DataFrame, criterion: str) -> list[tuple]:
         score = own.score.dropna()
         # High quality as the arXiv version of the paper has it.
         passed = {"bias": score < 0.3, "conciseness": score > 0.5}.get(criterion, score == 1)
-        n, good = len(score), int(passed.sum())
-        share = 100 * good / n if n else np.nan
-        low, high = metrics.wilson(good, n)
-        rows.append((system, "high quality", n, share, 100 * low, 100 * high, None))
+        rows.append((system, "high quality", len(score), *accuracy.share(passed), None))
     return rows
 
 

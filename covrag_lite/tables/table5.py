@@ -186,9 +186,7 @@ def _policy(name: str, own: Sequence[Prediction], chosen: Sequence[int], searche
     now = [is_right(p, number) for p, number in zip(own, chosen)]
     gained, lost, _ = metrics.mcnemar(first, now)
     touched = sum(count > 0 for count in searches)
-    low, high = metrics.wilson(sum(now), len(now))
-    shares = (100 * sum(now) / len(now), 100 * low, 100 * high)
-    return name, len(now), *shares, gained, lost, touched - gained - lost, sum(searches)
+    return name, len(now), *accuracy.share(now), gained, lost, touched - gained - lost, sum(searches)
 
 
 def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:

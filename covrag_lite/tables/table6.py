@@ -21,7 +21,7 @@ from covrag_lite.runs.outcomes import load_predictions, to_frame
 from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, accuracy, paper, pictures
-from covrag_lite.tables.accuracy import minus, with_interval
+from covrag_lite.tables.accuracy import minus, share, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,15 +156,11 @@ def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
 def _before_and_after(first: list[bool], last: list[bool]) -> dict[str, float]:
     """Both shares and their difference, with intervals and McNemar's test."""
     gained, lost, p = metrics.mcnemar(first, last)
+    delta = [100 * value for value in metrics.paired_bootstrap(first, last)]
     row = {"n": len(first)}
-    row |= _percent("first", sum(first) / len(first), *metrics.wilson(sum(first), len(first)))
-    row |= _percent("last", sum(last) / len(last), *metrics.wilson(sum(last), len(last)))
-    row |= _percent("delta", *metrics.paired_bootstrap(first, last))
+    for name, values in (("first", share(first)), ("last", share(last)), ("delta", delta)):
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), values))
     return row | {"gained": gained, "lost": lost, "p": p}
-
-
-def _percent(name: str, value: float, low: float, high: float) -> dict[str, float]:
-    return {name: 100 * value, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
 
 
 def _paper_rows(dataset: str) -> list[dict]:

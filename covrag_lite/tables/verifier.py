@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.tables.accuracy import with_interval
+from covrag_lite.tables.accuracy import share, with_interval
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
@@ -97,10 +97,7 @@ def trust_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
 def _share(said: pd.Series, right: pd.Series) -> str:
     """How often what was said is right, in %, with its interval; a dash where nothing was said."""
     agreed = said.dropna().astype(bool) == right[said.notna()]
-    if agreed.empty:
-        return "–"
-    low, high = metrics.wilson(int(agreed.sum()), len(agreed))
-    return with_interval("{:.1f}", 100 * agreed.mean(), 100 * low, 100 * high)
+    return with_interval("{:.1f}", *share(agreed)) if len(agreed) else "–"
 
 
 def _area(part: pd.DataFrame, column: str) -> str:
