@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -38,9 +37,6 @@ from covrag_lite.runs.recorded import Recorded, load_or_outcomes, save_run
 from covrag_lite.systems import find_system, palette
 from covrag_lite.tables import Table, failures, pictures
 from covrag_lite.tables import accuracy as tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # What is told of each prediction beside its outcome; and what some of it is called where people read it.
 QUALITIES = ("words", "citations", "support", "citation_recall", "citation_precision", "evaluator")
@@ -141,7 +137,7 @@ def notes(frame: pd.DataFrame, entailment: str) -> list[str]:
     ]
 
 
-def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "Figure":
+def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "pictures.Figure":
     """Accuracy with its interval against what a question costs: tokens read and written, and seconds."""
     from matplotlib.ticker import LogLocator
 

@@ -6,7 +6,6 @@ Everything is made from the tidy frame of `outcomes.to_frame`.
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -16,9 +15,6 @@ from covrag_lite.runs.choice import name_data
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import SYSTEMS, palette
 from covrag_lite.tables import Table, paper, pictures
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # How a set is called where people read it.
 NAMES = {
@@ -243,7 +239,7 @@ def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
     return made
 
 
-def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "Figure":
+def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "pictures.Figure":
     """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric."""
     plt, sns = pictures.style()
     rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)

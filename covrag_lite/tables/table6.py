@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -22,10 +21,6 @@ from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, accuracy, paper, pictures
 from covrag_lite.tables.accuracy import minus, share, with_interval
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds, as far as the data has them
 MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must hold: the frame's columns that tell it
@@ -195,7 +190,7 @@ def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = I
     return pd.DataFrame(made)
 
 
-def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path: Path) -> "Figure":
+def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path: Path) -> "pictures.Figure":
     """A panel a group of questions, two bars a retriever; the paper's search engines are diamonds of their own."""
     plt, _ = pictures.style(0.8)
     rows = long[long.measure == "answer"]
@@ -218,7 +213,7 @@ def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path:
     return pictures.save_picture(figure, path)
 
 
-def _draw_panel(axes: "Axes", part: pd.DataFrame, names: tuple[str, str]) -> None:
+def _draw_panel(axes: "pictures.Axes", part: pd.DataFrame, names: tuple[str, str]) -> None:
     """One group of questions: what each retriever finds first and last."""
     ours, theirs = part[part.n.notna()], part[part.n.isna()]
     for shift, column, name, system in ((-0.2, "first", names[0], "CoV-RAG-S"), (0.2, "last", names[1], "CoV-RAG")):

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -17,9 +16,6 @@ from covrag_lite.systems import palette
 from covrag_lite.tables import Table, pictures
 from covrag_lite.tables.failures import FAILURES
 from covrag_lite.tables.verifier import split_by
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Settings of the world's knobs that show what each does to retrieval.
 KNOBS = {
@@ -93,7 +89,7 @@ def knob_effects(config: Config) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def plot_knobs(effects: pd.DataFrame, path: Path) -> "Figure":
+def plot_knobs(effects: pd.DataFrame, path: Path) -> "pictures.Figure":
     """What each knob of the world does to retrieval, as asked and as revised: one small panel a knob."""
     _, sns = pictures.style(1.1, "notebook")
     share = "gold passage in the top k (%)"
