@@ -226,7 +226,7 @@ class Judging:
 class Related:
     """CRAG, A²R, FaVe and RRR beside CoV-RAG, and what they need trained (related/)."""
 
-    related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "CoQ", "FaVe", "CoV-RAG")  # the rows; also RRR
+    related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")  # the rows; also RRR
     # "auto": a proxy of our own, beside the adapters or shipped; or an entailment model's hub id or folder.
     entailment: str = "auto"
     learners: tuple[str, ...] = ("evaluator", "entailment")  # what train_related.ipynb trains; also "rewriter" (RRR's)

@@ -103,7 +103,7 @@ ENTRIES = (
     System("RRR", start_revise, "rag", "rewrite-reward", colour="#f2b705", needs=("rewrite-reward",)),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#d1495b", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#7b4fa3", needs=("entailment",)),
-    System("CoQ", "covrag_lite.related.fave:chain_of_queries", "rag", colour="#e7a6b8", needs=("evaluator",)),
+    System("CoQ", "covrag_lite.related:recorded_only", "rag", colour="#e7a6b8"),
     System("FaVe", "covrag_lite.related.fave:fave", "rag", colour="#8c1c55", needs=("evaluator",)),
     System("verify, swapped references", swap_references, "cov", colour="#555555"),
     System("verify, swapped answers", swap_answers, "cov", colour="#d9b38c"),

@@ -114,7 +114,7 @@ def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights
 
 
 def test_what_the_commands_train_is_what_the_systems_need():
-    for name in ("RRR", "CRAG", "A²R", "CoQ", "FaVe"):
+    for name in ("RRR", "CRAG", "A²R", "FaVe"):
         assert set(find_system(name).needs) <= set(tools.LEARNERS)
 
 
@@ -172,11 +172,11 @@ def source(passages):
 
 def test_the_reward_is_the_readers_answer_and_half_as_much_for_a_passage(source):
     question = source.questions[0]
-    values = learners.rewards([question], [["copper lanterns author", "sheep"]], [source.search], Writer())
+    values = learners.rewards([question], [["copper lanterns author", "sheep"]], source.search, Writer())
     assert values == [[1.5, 0.0]]
     deaf = Writer()
     deaf.answer = lambda x, k: ["nobody" for _ in x]
-    assert learners.rewards([question], [["copper lanterns author"]], [source.search], deaf) == [[0.5]]
+    assert learners.rewards([question], [["copper lanterns author"]], source.search, deaf) == [[0.5]]
 
 
 def test_the_question_itself_wins_ties_and_a_question_nobody_answers_teaches_nothing():

@@ -35,7 +35,7 @@ SMALL = {
     "table4": FEW,
     "table5": FEW,
     "table6": FEW | {"encoder": "{encoder}"},
-    "related": FEW | {"n_questions": 1, "related_systems": "RAG trained,CoQ,FaVe,CoV-RAG"},
+    "related": FEW | {"n_questions": 1, "related_systems": "RAG trained,FaVe,CoV-RAG"},
     "train_related": LEARNT
     | {"learners": "evaluator,entailment,rewriter", "n_learnt": 40, "adapters": "none", "encoder": "{encoder}", "k": 2},
     "train": LEARNT

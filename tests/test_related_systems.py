@@ -1,4 +1,4 @@
-"""CRAG, A²R, FaVe and the chain of queries, line by line with everything scripted; their prompts; ALCE's citations."""
+"""CRAG, A²R and FaVe, line by line with everything scripted; their prompts; ALCE's citations."""
 
 import inspect
 
@@ -8,10 +8,10 @@ from covrag_lite.config import Model
 from covrag_lite.engine.interface import Completion
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage
-from covrag_lite.related import prompts
+from covrag_lite.related import fave as faves
 from covrag_lite.related.a2r import a2r, assess, read_statements
 from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, crag, recompose, refine, split
-from covrag_lite.related.fave import chain_of_queries, fave, rate
+from covrag_lite.related.fave import fave, rate
 from covrag_lite.related.tools import RelatedTools
 from covrag_lite.runs.journal import Journal
 from covrag_lite.task_model import TaskModel
@@ -22,10 +22,10 @@ WRITER, BORN, LONG = "who wrote the copper lanterns", "wher was edit marow born"
 class Script:
     """Functions for a related system that keep a log; `relevance` scores a passage by (question, id), 0 if not said."""
 
-    def __init__(self, passages, relevance=(), entailed=(), plans=None, follow_ups=None, answers=None):
+    def __init__(self, passages, relevance=(), entailed=(), plans=None, answers=None):
         self.passages = {p.id: p for p in passages}
         self.relevance, self.entailed, self.log = dict(relevance), set(entailed), []
-        self.plans, self.follow_ups, self.answers = plans or {}, follow_ups or {}, answers or {}
+        self.plans, self.answers = plans or {}, answers or {}
 
     def search(self, queries):
         self.log.append(("search", list(queries)))
@@ -51,13 +51,9 @@ class Script:
         self.log.append(("terms", list(x)))
         return [f"terms of {one}" if one != LONG else "" for one in x]
 
-    def plan(self, x, n):
-        self.log.append(("plan", list(x), n))
-        return [self.plans[one][:n] for one in x]
-
-    def follow_up(self, x, steps):
-        self.log.append(("follow up", list(x), [list(own) for own in steps]))
-        return [self.follow_ups[one][len(own)] for one, own in zip(x, steps)]
+    def plan(self, x):
+        self.log.append(("plan", list(x)))
+        return [self.plans[one] for one in x]
 
     def is_relevant(self, x, subs):
         self.log.append(("relevant", list(x), list(subs)))
@@ -72,7 +68,7 @@ class Script:
         return [f"{said} again" for said in y]
 
     def tools(self):
-        names = ("score", "wider", "entail", "name_terms", "plan", "follow_up", "is_relevant", "feedback", "refine")
+        names = ("score", "wider", "entail", "name_terms", "plan", "is_relevant", "feedback", "refine")
         related = RelatedTools(**{name: getattr(self, name) for name in names}, thresholds=(0.2, 0.8))
         return Tools("toy", self.search, self.answer, related=related)
 
@@ -161,9 +157,9 @@ def test_fave_line_by_line(questions, passages):
     known = {("who is it", "p2"): 0.9, ("who is it", "p1"): 0.5, ("what is it", "p0"): 0.7, ("where", "p1"): 0.6}
     said = {"who is it": "Edith[1]", "what is it": "a novel", WRITER: "Edith[1][2]"}
     script = Script(passages, known, plans=plans, answers=said)
-    made = fave(questions[:2], script.tools(), n_sessions=2)
+    made = fave(questions[:2], script.tools())
     every = ["off a", "off b", "who is it", "what is it", "where", "off c"]
-    assert script.log[0] == ("plan", [WRITER, BORN], 2)  # 1: sessions, before anything is answered
+    assert script.log[0] == ("plan", [WRITER, BORN])  # 1: sessions, before anything is answered
     assert script.log[1] == ("search", every)  # 2: every sub-question of every session, at once
     assert script.log[2][:2] == ("score", every)  # its documents in the order of their scores
     assert script.log[3] == ("relevant", [WRITER] * 4 + [BORN] * 2, every)  # 3: internal feedback
@@ -180,29 +176,11 @@ def test_fave_line_by_line(questions, passages):
 
 
 def test_faves_session_quality_is_relevance_and_answerability():
-    assert rate([(True, 0.8), (False, 0.4)], most=2) == pytest.approx((1 / 2 + 0.6) / 2)  # equations 2 to 4
-    assert rate([(True, 0.5)] * 3, most=2) == pytest.approx((1 + 0.5) / 2)  # r_q is capped
+    assert rate([(True, 0.8), (False, 0.4)]) == pytest.approx((1 / 3 + 0.6) / 2)  # equations 2 to 4
+    assert rate([(True, 0.5)] * 3) == pytest.approx((1 + 0.5) / 2)
 
 
-def test_a_chain_of_queries_asks_on_from_its_answers(questions, passages):
-    follow_ups = {WRITER: ["who is it", "when was it", ""], BORN: ["", "of whom", ""]}
-    script = Script(passages, follow_ups=follow_ups, answers={"who is it": "Edith[1]"})
-    made = chain_of_queries(questions[:2], script.tools())
-    steps = [entry for entry in script.log if entry[0] == "follow up"]
-    assert steps[0] == ("follow up", [WRITER, BORN], [[], []])
-    # Nothing to ask first is to ask the question itself; chain C1: what was answered leads on.
-    first = [[("who is it", "Edith[1]")], [(BORN, f"answer to {BORN}")]]
-    assert steps[1] == ("follow up", [WRITER, BORN], first)
-    answers = [entry for entry in script.log if entry[0] == "answer"]
-    assert answers[0][1] == ["who is it", BORN]
-    assert answers[1][1] == ["when was it", "of whom"]
-    assert answers[1][2][0] == ["p0", "p1", "step 1"]  # chain C2: earlier answers stand beside the documents
-    assert answers[1][3][0][2] == "who is it Edith"
-    assert answers[-1][1] == [WRITER, BORN]  # the final prediction
-    assert [one.query for one in made[0].rounds[:-1]] == ["who is it", "when was it"]
-
-
-@pytest.mark.parametrize("system", [crag, a2r, fave, chain_of_queries])
+@pytest.mark.parametrize("system", [crag, a2r, fave])
 def test_each_system_fits_on_one_screen(system):
     assert len(inspect.getsource(system).splitlines()) <= 40
 
@@ -250,8 +228,8 @@ def test_a_citation_counts_if_it_entails_alone_or_is_needed(passages, entailed, 
 
 def test_a_plan_is_its_numbered_lines():
     text = "Sure!\n[1] Who wrote it?\n2. When was it?\n- Who wrote it?\n[3] ...\n4) Where?\n5) Why?"
-    assert prompts.parse_plan(text) == ["Who wrote it?", "When was it?", "Where?"]
-    assert prompts.parse_plan("I cannot say.") == []
+    assert faves.parse_plan(text) == ["Who wrote it?", "When was it?", "Where?"]
+    assert faves.parse_plan("I cannot say.") == []
 
 
 @pytest.fixture
@@ -262,4 +240,4 @@ def author(scripted, tmp_path):
 def test_only_a_yes_is_a_yes(author, scripted):
     said = {"a?": "Yes", "b?": " yes, it", "c?": "No", "d?": "Perhaps yes"}
     scripted.complete = lambda asked, limit, sample: [Completion(said[one.split()[-2]]) for one in asked]
-    assert prompts.is_relevant(author, ["x?"] * 4, list(said)) == [True, True, False, False]
+    assert faves.is_relevant(author, ["x?"] * 4, list(said)) == [True, True, False, False]

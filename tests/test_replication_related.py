@@ -139,7 +139,7 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
 
     def copy(stage, batch):
         copied = [next(text for text in texts if text[:32].lower() in prompt.lower()) for prompt in batch]
-        cut = [text[:-7].upper() if stage == "follow-up" else text.capitalize() for text in copied]
+        cut = [text[:-7].upper() if stage == "plan" else text.capitalize() for text in copied]
         if stage == "verify":
             cut = [render_verdict([0.5] * 6, "false", text) for text in cut]
         return [Completion(f"1. {text}" if stage == "plan" else text) for text in cut]
@@ -153,8 +153,8 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
         for text in texts:
             assert text.lower()[:32] not in read(file).lower(), file.name
     rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.gz").splitlines()]
-    (chain,) = [row for row in rows if (row["system"], row["id"]) == ("CoQ", "nq0")]
-    assert chain["rounds"][0]["query"].startswith("⟨question")
+    (planned,) = [row for row in rows if (row["system"], row["id"]) == ("FaVe", "nq0")]
+    assert planned["rounds"][0]["query"].startswith("⟨question")
 
 
 def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypatch):

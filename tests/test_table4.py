@@ -19,9 +19,9 @@ def test_a_rewrite_that_loses_the_gold_passage_is_shown(passages, questions):
 def test_a_rewrite_that_repeats_the_instruction_is_counted(questions):
     echo = "Rewrite this as one clear question for a search engine."
     made = rewritten(questions, echo, "Where was Edith Marrow born?", "Rewrite: how is the")
-    assert table4.off_question(made, "Start-Revise") == (2, 3)
+    assert table4.off_question(made) == 2
 
 
 def test_rewrites_that_were_not_recorded_are_not_counted(questions):
     made = rewritten(questions, *(q.question for q in questions))
-    assert table4.off_question(made, "Start-Revise") is None
+    assert table4.off_question(made) is None

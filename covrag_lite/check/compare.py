@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
@@ -58,13 +59,11 @@ def with_current_names(text: str) -> str:
 
 def compare_text(recorded: str, made: str) -> Iterator[str]:
     """A line for each line that differs, with the words in which it does."""
-    old, new = recorded.splitlines(), made.splitlines()
-    for number in range(max(len(old), len(new))):
-        was = old[number] if number < len(old) else ""
-        now = new[number] if number < len(new) else ""
+    pairs = zip_longest(recorded.splitlines(), made.splitlines(), fillvalue="")
+    for number, (was, now) in enumerate(pairs, 1):
         if was != now:
             words = _different_words(was, now)
-            yield f"line {number + 1}: " + "; ".join(f"recorded {a}, recomputed {b}" for a, b in words)
+            yield f"line {number}: " + "; ".join(f"recorded {a}, recomputed {b}" for a, b in words)
 
 
 def _different_words(was: str, now: str) -> list[tuple[str, str]]:

@@ -77,21 +77,22 @@ def pick_question(config: Config) -> Question:
     return rows[int(number)]
 
 
+def reserved(config: Config) -> dict[str, list[Question]]:
+    """Every question of validation and testing, from which nothing may be learnt."""
+    every = config.change(datasets=ALL, n_questions=0, sample=0)
+    return {split: load_questions(every.change(split=split)) for split in ("validation", "test")}
+
+
 def reserved_texts(config: Config) -> set[str]:
-    """The normalised questions of validation and testing, from which nothing may be learnt."""
-    made = set()
-    for split in ("validation", "test"):
-        asked = load_questions(config.change(split=split, datasets=ALL, n_questions=0, sample=0))
-        made |= {normalise(question.question) for question in asked}
-    return made
+    """The same questions, normalised."""
+    return {normalise(question.question) for asked in reserved(config).values() for question in asked}
 
 
 def check_disjoint(train: Sequence[Question], config: Config) -> str:
     """A sentence on the splits, or an error where a training question is also asked in validation or testing."""
     learnt = {normalise(question.question): question.id for question in train}
     counts = []
-    for split in ("validation", "test"):
-        asked = load_questions(config.change(split=split, datasets=ALL, n_questions=0, sample=0))
+    for split, asked in reserved(config).items():
         shared = [question for question in asked if normalise(question.question) in learnt]
         if shared:
             one = shared[0]

@@ -102,19 +102,13 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
     predictions = [p for p in recorded.load(run) if p.system in RANKED]
     if len({p.system for p in predictions}) < 2:
         raise ValueError(f"predictions {folder!r} hold too few answers; at least two of {', '.join(RANKED)} are needed")
-    questions = _first_of_each_set(load_questions(run.config), config.judging.n_judged)
+    n_asked, n_judged = run.config.data.n_questions, config.judging.n_judged
+    fewest = min(n_asked or n_judged, n_judged or n_asked)  # 0 means all
+    questions = load_questions(run.config.change(n_questions=fewest))
     kept = {question.id for question in questions}
     predictions = sorted((p for p in predictions if p.question.id in kept), key=lambda p: RANKED.index(p.system))
     model = RecordedModel(run.manifest["model_sha256"], run.manifest.get("adapters", {}))
     return Answers(predictions, questions, load_passages(run.config), model)
-
-
-def _first_of_each_set(questions: Sequence[Question], n: int) -> list[Question]:
-    """The first n questions of each set, set by set; all for 0."""
-    sets: dict[str, list[Question]] = {}
-    for question in questions:
-        sets.setdefault(question.dataset, []).append(question)
-    return [question for one in sets.values() for question in one[: n or None]]
 
 
 def _refuse_what_has_no_effect(config: Config) -> None:

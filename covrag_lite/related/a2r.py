@@ -10,16 +10,25 @@ does with short answers, a statement is the question with what the answer says o
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covrag_lite.method import Tools
+from covrag_lite.prompts import SEPARATOR, build_references
 from covrag_lite.records import CITATION, Passage, Prediction, Question, Round
 from covrag_lite.related.relevance import Entail
+from covrag_lite.task_model import TaskModel
 
 REFINEMENTS = 2  # K
 ENOUGH = 0.8  # the mean of the aspects from which on an answer stays as it is
 ENTAILED = 0.5  # from this on evidence entails a statement
+FEEDBACK_TOKENS = 60
+ASPECTS = {  # the prompts are in our own words
+    "support": "say only what the references say",
+    "citation recall": "put the mark of a reference, such as [1], behind every statement that it supports",
+    "citation precision": "leave out marks of references that do not support the statement before them",
+}
+LOW = 0.5  # below it an aspect wants feedback
 STATEMENT_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|(?<=\])\s+(?=[A-Z])")
 
 
@@ -116,3 +125,39 @@ def read_statements(answer: str, passages: Sequence[Passage]) -> list[tuple[str,
         if any(letter.isalnum() for letter in said):
             made.append((said, cited))
     return made
+
+
+def build_feedback(question: str, passages: Sequence[Passage], answer: str, scores: Mapping[str, float]) -> str:
+    """A²R's feedback prompt: the scores, and for each aspect what to advise or that it is well."""
+    advice = []
+    for name, wanted in ASPECTS.items():
+        what = f"advise to {wanted}" if scores[name] < LOW else "say that it is satisfactory"
+        advice.append(f"- {name}, score {100 * scores[name]:.0f}: {what}")
+    return (
+        f"{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}Answer: {answer}{SEPARATOR}"
+        "Give short feedback on the answer, by these scores from 0 to 100:\n" + "\n".join(advice) + "\nFeedback:"
+    )
+
+
+def build_refine(question: str, passages: Sequence[Passage], answer: str, feedback: str) -> str:
+    """A²R's refinement prompt."""
+    return (
+        f"{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}Answer: {answer}{SEPARATOR}"
+        f"Feedback: {feedback}{SEPARATOR}Write the answer anew, in a few words, by this feedback.{SEPARATOR}"
+        "Refined answer:"
+    )
+
+
+def feedback(
+    author: TaskModel, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], scores: Sequence[Mapping]
+) -> list[str]:
+    """Feedback in words on each answer, from its scores."""
+    return author.write("feedback", [build_feedback(*one) for one in zip(x, k, y, scores)], FEEDBACK_TOKENS)
+
+
+def refine(
+    author: TaskModel, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], advice: Sequence[str]
+) -> list[str]:
+    """Each answer written anew by its feedback."""
+    asked = [build_refine(*one) for one in zip(x, k, y, advice)]
+    return author.write("refine", asked, author.settings.max_answer_tokens)

@@ -1,26 +1,34 @@
-"""FaVe, factored and verified search (Kim et al. 2025): union of queries, and the chain of queries it is set against.
+"""FaVe, factored and verified search (Kim et al. 2025): a union of queries, with its prompts in our own words.
 
 What differs from the paper: our questions want a few words, so the sub-answers are read once more to conclude, as the
 paper does for such questions; candidates are what a sub-question itself finds, reordered by CRAG's evaluator (the paper
 reorders the question's top 100 by a cross-encoder), whose score is the answerability too; the session generator is
-prompted, not tuned by preferences, as in the paper's StrategyQA rows; fewer sessions of fewer sub-questions.
+prompted, not tuned by preferences, as in the paper's StrategyQA rows; fewer sessions of fewer sub-questions. What a
+model writes that cannot be read is no plan and no "yes".
 """
 
+import re
 from collections.abc import Sequence
 
 from covrag_lite.method import Tools
 from covrag_lite.records import CITATION, Passage, Prediction, Question, Round
-from covrag_lite.related.prompts import SUB_QUESTIONS
+from covrag_lite.task_model import TaskModel
 
 SESSIONS = 4  # sampled plans a question; the paper has 8
+SUB_QUESTIONS = 3  # the most of a session; our questions have one or two steps
 M = 2  # documents a sub-question is answered from
+PLAN_TOKENS = 24  # a sub-question
+YES_TOKENS = 2
+NUMBERED = re.compile(r"^\s*(?:\[\d+\]|\d+[.)]|[-*•])\s*(.+)$")
+# The demonstration: small models repeat it, and what is repeated is no sub-question of another question.
+RIVERS = ("How long is the Danube?", "How long is the Rhine?")
 
 
-def fave(questions: Sequence[Question], tools: Tools, n_sessions: int = SESSIONS) -> list[Prediction]:
+def fave(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Plan several sessions of sub-questions, keep the best, answer its sub-questions apart, conclude."""
     related = tools.related
     q = [question.question for question in questions]
-    sessions = related.plan(q, n_sessions)  # 1: sample sessions s = (q1, …, qN)
+    sessions = related.plan(q)  # 1: sample sessions s = (q1, …, qN)
     flat = [(i, s, sub) for i, many in enumerate(sessions) for s, session in enumerate(many) for sub in session]
     subs = [sub for *_, sub in flat]
     documents, tops = find(subs, tools)  # 2: the top M documents of each sub-question, in parallel
@@ -40,27 +48,6 @@ def fave(questions: Sequence[Question], tools: Tools, n_sessions: int = SESSIONS
     return conclude(questions, steps, notes, tools)
 
 
-def chain_of_queries(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """CoQ: a sub-question, its answer, and from both the next sub-question, until nothing is left to ask."""
-    related = tools.related
-    q = [question.question for question in questions]
-    steps: list[list[Round]] = [[] for _ in q]
-    open_ = list(range(len(q)))
-    for _ in range(SUB_QUESTIONS):
-        so_far = [[(one.query, one.answer) for one in steps[i]] for i in open_]
-        subs = related.follow_up([q[i] for i in open_], so_far)  # chain C1: answers lead to the next query
-        subs = [sub or ("" if steps[i] else q[i]) for i, sub in zip(open_, subs)]  # at least the question itself
-        asked = [(i, sub) for i, sub in zip(open_, subs) if sub and sub not in [one.query for one in steps[i]]]
-        open_ = [i for i, _ in asked]
-        documents, _ = find([sub for _, sub in asked], tools)
-        # Chain C2: earlier answers stand behind the documents when the next one is written.
-        shown = [[*found, *as_references(steps[i])] for i, found in zip(open_, documents)]
-        answers = tools.answer([sub for _, sub in asked], shown)
-        for (i, sub), found, answer in zip(asked, documents, answers):
-            steps[i].append(Round(sub, tuple(found), answer))
-    return conclude(questions, steps, ["" for _ in q], tools)
-
-
 def find(subs: Sequence[str], tools: Tools) -> tuple[list[list[Passage]], list[float]]:
     """Each sub-question's top M documents in the order of their scores, and the first one's score."""
     found = tools.search(subs)
@@ -72,9 +59,9 @@ def find(subs: Sequence[str], tools: Tools) -> tuple[list[list[Passage]], list[f
     return documents, tops
 
 
-def rate(marks: Sequence[tuple[bool, float]], most: int = SUB_QUESTIONS) -> float:
+def rate(marks: Sequence[tuple[bool, float]]) -> float:
     """A session's quality, equations 2 to 4: r = (r_q + r_d) / 2; δ is the most sub-questions that a session has."""
-    r_q = min(sum(fits for fits, _ in marks), most) / most
+    r_q = sum(fits for fits, _ in marks) / SUB_QUESTIONS
     r_d = sum(top for _, top in marks) / len(marks)
     return (r_q + r_d) / 2
 
@@ -115,3 +102,43 @@ def _point_to_passages(answer: str, steps: Sequence[Round], union: Sequence[Pass
         return "".join(f"[{union.index(passage) + 1}]" for passage in dict.fromkeys(passages))
 
     return CITATION.sub(lambda mark: marks_of(int(mark[1])), answer)
+
+
+def build_plan(question: str) -> str:
+    """FaVe's session generation: a numbered list of sub-questions, before anything is answered."""
+    return (
+        f"Split the question into at most {SUB_QUESTIONS} simple questions to search for, one a line, numbered.\n"
+        f"Question: Which is longer, the Danube or the Rhine?\n"
+        f"[1] {RIVERS[0]}\n[2] {RIVERS[1]}\n"
+        f"Question: {question}"
+    )
+
+
+def parse_plan(text: str) -> list[str]:
+    """The sub-questions of a plan, each once; none where no line is numbered, or only the demonstration came back."""
+    found = [match[1].strip() for match in map(NUMBERED.match, text.splitlines()) if match]
+    asked = [line for line in found if any(letter.isalnum() for letter in line) and line not in RIVERS]
+    return list(dict.fromkeys(asked))[:SUB_QUESTIONS]
+
+
+def plan(author: TaskModel, x: Sequence[str]) -> list[list[list[str]]]:
+    """Sampled sessions of sub-questions for each question; the question itself where one does not parse."""
+    asked = [build_plan(one) for one in x]
+    written = [author.write("plan", asked, SUB_QUESTIONS * PLAN_TOKENS, number) for number in range(SESSIONS)]
+    return [[parse_plan(text) or [one] for text in texts] for one, *texts in zip(x, *written)]
+
+
+def build_relevant(question: str, sub_question: str) -> str:
+    """FaVe's internal feedback: would this sub-question help?"""
+    return (
+        "Does the sub-question help to answer the question? Say Yes or No.\n"
+        f"Question: Which is longer, the Danube or the Rhine?\nSub-question: {RIVERS[1]}\nHelps: Yes\n"
+        f"Question: Who painted the Mona Lisa?\nSub-question: {RIVERS[1]}\nHelps: No\n"
+        f"Question: {question}\nSub-question: {sub_question}\nHelps:"
+    )
+
+
+def is_relevant(author: TaskModel, x: Sequence[str], subs: Sequence[str]) -> list[bool]:
+    """Whether each sub-question helps to answer its question; what is neither yes nor no counts as no, as in FaVe."""
+    asked = [build_relevant(*one) for one in zip(x, subs)]
+    return [text.strip().lower().startswith("yes") for text in author.write("relevant", asked, YES_TOKENS)]

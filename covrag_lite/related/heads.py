@@ -23,7 +23,6 @@ from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.sources import load_sources
 from covrag_lite.synthesis import supporting
-from covrag_lite.tables.verifier import fit_logistic
 
 SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions
 DECAY = 1e-3  # of the head's weights
@@ -86,13 +85,15 @@ def fit(features: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
     Both kinds of pairs weigh alike, however many there are, so that 0.5 is where neither is likelier.
     """
+    from sklearn.linear_model import LogisticRegression
+
     shares = 0.5 / np.where(truth, truth.sum(), (~truth).sum())
     middle, size = features.mean(0), features.std(0) + 1e-6  # weights decay alike when features are of one size
-    inputs = np.hstack([(features - middle) / size, np.ones((len(features), 1))]).astype(float)
-    found = fit_logistic(inputs, truth, np.append(np.full(len(size), DECAY), 0.0), shares)
-    slopes = found[:-1] / size
+    found = LogisticRegression(C=1 / DECAY, tol=1e-8, max_iter=10_000)
+    found.fit(((features - middle) / size).astype(float), truth, sample_weight=shares)
+    slopes = found.coef_[0] / size
     told = {name: float(f"{value:.5g}") for name, value in zip(FEATURES, slopes, strict=True)}
-    return told | {"bias": float(f"{found[-1] - slopes @ middle:.5g}")}
+    return told | {"bias": float(f"{found.intercept_[0] - slopes @ middle:.5g}")}
 
 
 def tune(config: Config, rows: Sequence[tuple[Pair, bool]], folder: Path, premise_first: bool) -> None:

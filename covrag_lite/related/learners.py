@@ -8,8 +8,6 @@ answer some that a search would have lost.
 
 import json
 from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
@@ -52,16 +50,14 @@ def propose(questions: Sequence[str], rewriter: TaskModel) -> list[list[str]]:
 
 
 def rewards(
-    questions: Sequence[Question], candidates: Sequence[Sequence[str]], searches: Sequence[Search], reader: TaskModel
+    questions: Sequence[Question], candidates: Sequence[Sequence[str]], search: Search, reader: TaskModel
 ) -> list[list[float]]:
     """What the reader makes of each candidate: 1 for a right answer, and a half for a passage that states it."""
-    flat = [(search, question, one) for search, question, many in zip(searches, questions, candidates) for one in many]
-    found = []
-    for search, rows in groupby(flat, key=itemgetter(0)):
-        found += search([one for *_, one in rows])
-    answers = reader.answer([question.question for _, question, _ in flat], found)
+    flat = [(question, one) for question, many in zip(questions, candidates) for one in many]
+    found = search([one for _, one in flat])
+    answers = reader.answer([question.question for question, _ in flat], found)
     values = []
-    for (_, question, _), passages, answer in zip(flat, found, answers):
+    for (question, _), passages, answer in zip(flat, found, answers):
         values.append(float(is_right(answer, question)) + HIT * bool(supporting(question, passages)))
     left = iter(values)
     return [[next(left) for _ in many] for many in candidates]
@@ -75,15 +71,15 @@ def choose(candidates: Sequence[str], values: Sequence[float]) -> str | None:
 
 def reward_samples(sources: Sequence[Source], rewriter: TaskModel, reader: TaskModel) -> list[Sample]:
     """What the rewriter learns: for each question that some candidate answers, the one that does it best."""
-    asked = [(one, source.search) for source in sources for one in source.questions]
-    asked = [(one, search) for one, search in asked if not metrics.is_defective(one.answers)]
-    questions, searches = [one for one, _ in asked], [search for _, search in asked]
-    candidates = propose([one.question for one in questions], rewriter)
     samples = []
-    for question, many, own in zip(questions, candidates, rewards(questions, candidates, searches, reader)):
-        best = choose(many, own)
-        if best:
-            samples.append(Sample(question.id, "answer", prompts.build_alone("rewrite", question.question), (best,)))
+    for source in sources:
+        questions = [one for one in source.questions if not metrics.is_defective(one.answers)]
+        candidates = propose([one.question for one in questions], rewriter)
+        values = rewards(questions, candidates, source.search, reader)
+        for question, best in zip(questions, map(choose, candidates, values)):
+            if best:
+                prompt = prompts.build_alone("rewrite", question.question)
+                samples.append(Sample(question.id, "answer", prompt, (best,)))
     if not samples:
         raise ValueError("no rewrite was rewarded: the reader answers none of these questions; learn from more of them")
     return samples

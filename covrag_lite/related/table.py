@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -38,9 +37,6 @@ from covrag_lite.runs.recorded import Recorded, load_or_outcomes, save_run
 from covrag_lite.systems import find_system, palette
 from covrag_lite.tables import Table, failures, pictures
 from covrag_lite.tables import accuracy as tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # What is told of each prediction beside its outcome; and what some of it is called where people read it.
 QUALITIES = ("words", "citations", "support", "citation_recall", "citation_precision", "evaluator")
@@ -100,18 +96,13 @@ def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     """One row a system: accuracy and citations with their intervals, length, and what a question costs."""
     shown = long[(long.dataset == "average") & long.metric.isin(["normalised", *QUALITY.values()])]
     made = tables.wide(shown, None).rename(columns={"normalised": "accuracy"})
-    made["cites"] = [f"{100 * (own.citations > 0).mean():.0f} %" for own in of_systems(frame, made.index)]
-    made["words"] = [f"{own.words.mean():.1f}" for own in of_systems(frame, made.index)]
+    by_system = frame.groupby("system")
+    made["cites"] = by_system.citations.agg(lambda own: f"{100 * (own > 0).mean():.0f} %")
+    made["words"] = by_system.words.agg(lambda own: f"{own.mean():.1f}")
     for name in COSTS:
-        form = ".0f" if "tokens" in name else ".3g"
-        values = [own[f"cost: {name}"].iloc[0] for own in of_systems(frame, made.index)]
-        made[name] = ["–" if pd.isna(value) else format(value, form) for value in values]
+        form = "{:.0f}" if "tokens" in name else "{:.3g}"
+        made[name] = by_system[f"cost: {name}"].first().map(form.format, na_action="ignore").fillna("–")
     return made.reset_index()
-
-
-def of_systems(frame: pd.DataFrame, systems: Sequence[str]) -> list[pd.DataFrame]:
-    """The rows of each system."""
-    return [frame[frame.system == system] for system in systems]
 
 
 def compare(frame: pd.DataFrame) -> pd.DataFrame:
@@ -146,7 +137,7 @@ def notes(frame: pd.DataFrame, entailment: str) -> list[str]:
     ]
 
 
-def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "Figure":
+def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "pictures.Figure":
     """Accuracy with its interval against what a question costs: tokens read and written, and seconds."""
     from matplotlib.ticker import LogLocator
 

@@ -19,7 +19,7 @@ from covrag_lite.engine import weights
 from covrag_lite.evaluate import Resources
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
-from covrag_lite.related import prompts
+from covrag_lite.related import a2r, fave
 from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
@@ -33,7 +33,7 @@ LEARNERS = {"evaluator": "evaluator", "entailment": "entailment", "rewrite-rewar
 SEARCHES = ("search", "wider")
 SCORES = ("score", "entail")
 TEXTS = ("answer", "verify", "rewrite", "recall")
-TEXTS += ("name_terms", "plan", "follow_up", "is_relevant", "feedback", "refine")
+TEXTS += ("name_terms", "plan", "is_relevant", "feedback", "refine")
 COSTS = ("searches", "passages", "texts", "tokens read", "tokens written", "seconds")
 
 
@@ -46,8 +46,7 @@ class RelatedTools:
     wider: Search | None = None  # queries -> passages from deeper down
     entail: Entail | None = None
     name_terms: Callable[[Sequence[str]], list[str]] | None = None  # questions -> key terms to search for
-    plan: Callable[..., list[list[list[str]]]] | None = None  # questions, n -> n sessions of sub-questions each
-    follow_up: Callable[..., list[str]] | None = None  # questions, steps so far -> next sub-question, "" at the end
+    plan: Callable[..., list[list[list[str]]]] | None = None  # questions -> sessions of sub-questions
     is_relevant: Callable[..., list[bool]] | None = None  # questions, sub-questions -> does one help with the other?
     feedback: Callable[..., list[str]] | None = None  # questions, passages, answers, scores by name -> feedback
     refine: Callable[..., list[str]] | None = None  # questions, passages, answers, feedback -> better answers
@@ -59,11 +58,10 @@ def bind(system: System, config: Config, wider: Search, author: TaskModel, rewri
     made = RelatedTools(
         wider=wider,
         name_terms=rewriter.name_terms,
-        plan=partial(prompts.plan, rewriter),
-        follow_up=partial(prompts.follow_up, rewriter),
-        is_relevant=partial(prompts.is_relevant, rewriter),
-        feedback=partial(prompts.feedback, rewriter),
-        refine=partial(prompts.refine, rewriter),
+        plan=partial(fave.plan, rewriter),
+        is_relevant=partial(fave.is_relevant, rewriter),
+        feedback=partial(a2r.feedback, rewriter),
+        refine=partial(a2r.refine, rewriter),
     )
     if "evaluator" in found:
         folder = found["evaluator"]

@@ -65,12 +65,8 @@ def load_index(passages: Sequence[Passage]) -> bm25s.BM25:
 
 def key_of(passages: Sequence[Passage]) -> str:
     """Hash the passages and what stems them: another corpus, bm25s, stemmer or setting has another index."""
-    return hashlib.sha256(f"{digest(passages)} {name_stems()}".encode()).hexdigest()[:16]
-
-
-def name_stems() -> str:
-    """Name what stems a text: versions and settings."""
-    return " ".join((bm25s.__version__, Stemmer.version(), LANGUAGE, STOP_WORDS))
+    depends_on = (digest(passages), bm25s.__version__, Stemmer.version(), LANGUAGE, STOP_WORDS)
+    return hashlib.sha256(" ".join(depends_on).encode()).hexdigest()[:16]
 
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The retriever `engine`: full-text search in LanceDB, whose index is a folder or a folder of an object store.
 
-"engine" alone keeps one folder a corpus in the cache; engine:<folder> or engine:s3://bucket/folder names another place.
-The table holds each passage's row and its stems, as `bm25` sees them, so both find the same but for LanceDB's constants
-(k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with other engines.
+"engine" alone keeps its index in the cache; engine:<folder> or engine:s3://bucket/folder names another place. A place
+has one table a corpus. It holds each passage's row and its stems, as `bm25` sees them, so both find the same but for
+LanceDB's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
 """
 
 import fcntl
@@ -13,31 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covrag_lite import config
-from covrag_lite.data import digest
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import bm25
-from covrag_lite.runs.progress import track
 
 if TYPE_CHECKING:
-    from lancedb import DBConnection
     from lancedb.table import Table
 
 DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
 THREADS = 8  # queries in flight
-BATCH = 10_000  # passages per commit, the most that a killed build loses
-
-
 STORES = ("s3://", "gs://", "az://")  # object stores; their keys come from the environment
-
-
-class EngineError(RuntimeError):
-    """The place holds another index; batches that were committed are kept."""
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Open the index, built or completed first where needed; the search returns the k passages that score highest."""
-    table = open_index(find_address(passages, settings), passages)
+    table = open_index(find_address(settings), passages)
 
     def search_one(stems: Sequence[str]) -> list[Passage]:
         return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
@@ -49,8 +39,8 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     return search
 
 
-def find_address(passages: Sequence[Passage], settings: config.Retrieval) -> str:
-    """The place in the retriever's name, a folder's from the project's root; the corpus's own in the cache if none."""
+def find_address(settings: config.Retrieval) -> str:
+    """The place in the retriever's name, a folder's from the project's root; the cache if it names none."""
     given = settings.retriever.partition(":")[2]
     if "@" in given or "?" in given:  # no error shows it either
         raise ValueError("the engine's address must hold no key, because manifests keep it; set it in the environment")
@@ -60,7 +50,7 @@ def find_address(passages: Sequence[Passage], settings: config.Retrieval) -> str
         raise ValueError(
             f"the engine's address {given!r} is not known; give engine:<folder> or engine:s3://bucket/folder"
         )
-    folder = config.resolve(given) if given else weights.CACHE / "engine" / bm25.key_of(passages)
+    folder = config.resolve(given) if given else weights.CACHE / "engine"
     folder.mkdir(parents=True, exist_ok=True)
     return str(folder)
 
@@ -90,52 +80,21 @@ def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int
 
 
 def open_index(address: str, passages: Sequence[Passage]) -> "Table":
-    """Open these passages' index: built where there is none, completed where a build was killed."""
+    """Open these passages' index, built first where there is none; a build that was killed is made again."""
     import lancedb
     import pyarrow as pa
 
     with nullcontext() if address.startswith(STORES) else open(Path(address) / "lock", "w") as file:
         if file:  # one process at a time builds in a folder; released when a process is killed
             fcntl.flock(file, fcntl.LOCK_EX)
-        base = lancedb.connect(address)
-        check_corpus(base, address, passages)
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
-        table = base.create_table("passages", schema=schema, exist_ok=True)
-        add_passages(table, passages)
+        table = lancedb.connect(address).create_table(bm25.key_of(passages), schema=schema, exist_ok=True)
+        if table.count_rows() == 0:
+            stems = bm25.tokenise(f"{p.title} {p.text}" for p in passages)
+            rows = {"row": range(len(passages)), "words": [" ".join(words) for words in stems]}
+            table.add(pa.table(rows, schema=schema))  # in one commit: whole or not at all
         index_words(table)
     return table
-
-
-def check_corpus(base: "DBConnection", address: str, passages: Sequence[Passage]) -> None:
-    """Stop where the place holds the index of another corpus or of other stems; note ours where it holds none."""
-    import pyarrow as pa
-
-    ours = {"corpus": digest(passages), "stems": bm25.name_stems()}
-    schema = pa.schema([(name, pa.string()) for name in ours])
-    about = base.create_table("about", schema=schema, exist_ok=True)
-    if about.count_rows() == 0:
-        about.add(pa.Table.from_pylist([ours], schema=schema))
-        return
-    known = about.search().limit(1).to_list()[0]
-    for name, value in ours.items():
-        if known[name] != value:
-            raise EngineError(
-                f"the index in {address} is of another corpus or of other stems ({name} {known[name]!r}, here "
-                f"{value!r}); name another place, or delete that index"
-            )
-
-
-def add_passages(table: "Table", passages: Sequence[Passage]) -> None:
-    """Add the passages that the table lacks; batches are committed in the corpus's order."""
-    import pyarrow as pa
-
-    done = table.count_rows()
-    starts = range(done, len(passages), BATCH)
-    n_done = -(-done // BATCH)
-    for start in track(starts, "index", "batch", total=n_done + len(starts), done=n_done):
-        block = passages[start : start + BATCH]
-        words = [" ".join(stems) for stems in bm25.tokenise(f"{p.title} {p.text}" for p in block)]
-        table.add(pa.table({"row": list(range(start, start + len(block))), "words": words}, schema=table.schema))
 
 
 def index_words(table: "Table") -> None:

@@ -41,12 +41,16 @@ def tell(run: Recorded | None, root: Path = config.ROOT) -> str:
     if run is None:
         return "no recorded run of this model and data is shown; record names one of those under results/"
     hardware, manifest = run.manifest["hardware"], run.manifest
-    data = "the embedded world" if run.config.data.data == "world" else Path(run.config.data.data).name
     machine = hardware["gpu"] or f"{hardware['cores']} {hardware['machine']} cores"
     return (
-        f"{run.folder.relative_to(root)}: {backbone(run)} on {run.n} questions of {data}, "
+        f"{run.folder.relative_to(root)}: {backbone(run)} on {run.n} questions of {name_data(run.config)}, "
         f"recorded on {machine} at {manifest['commit'][:7]} in {manifest['wall_seconds']:.0f} s"
     )
+
+
+def name_data(asked: config.Config) -> str:
+    """How a sentence or a title calls the data."""
+    return "the embedded world" if asked.data.data == "world" else Path(asked.data.data).name
 
 
 def changed(now: dict, recorded: dict) -> list[str]:

@@ -6,7 +6,7 @@ predictions on real data lie their `outcomes.csv.gz`, from which every table can
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from covrag_lite import config
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.interface import Engine
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.records import Passage, Prediction
+from covrag_lite.records import Prediction
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.runs import cost
 from covrag_lite.runs.manifest import build_manifest, save_manifest
@@ -96,29 +96,21 @@ def find_under(folder: Path, root: Path = config.ROOT) -> list[Recorded]:
     return [Recorded(file.parent, name, json.loads(file.read_text()), root) for file, name in zip(files, names)]
 
 
-def load(run: Recorded, asked: config.Config | None = None, every: Sequence[Passage] = ()) -> list[Prediction]:
-    """The run's predictions, with the questions and passages of its configuration, or of another one, put back.
-
-    `every` holds the passages where they are more than those of the configuration.
-    """
+def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
+    """The run's predictions, with the questions and passages of its configuration, or of another one, put back."""
     asked = asked or run.config
     questions, passages = load_questions(asked), load_passages(asked)
     check_data(run, questions=questions, passages=passages)
     check_snapshot(run, asked.retrieval)
-    found = every or find_passages(asked.retrieval, passages)
+    found = find_passages(asked.retrieval, passages)
     made = load_predictions(run.file("predictions.jsonl.gz"), questions, found, asked.model.model)
     return [name_backbone(prediction, run) for prediction in made]
 
 
-def load_or_outcomes(
-    run: Recorded, find_every: Callable[[config.Config], Sequence[Passage]] | None = None
-) -> list[Prediction]:
-    """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand.
-
-    `find_every` finds the passages where they are more than those of the configuration.
-    """
+def load_or_outcomes(run: Recorded) -> list[Prediction]:
+    """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand."""
     try:
-        return load(run, every=find_every(run.config) if find_every else ())
+        return load(run)
     except FileNotFoundError as error:
         if error.filename or not run.file("outcomes.csv.gz").exists():
             raise

@@ -6,18 +6,15 @@ Everything is made from the tidy frame of `outcomes.to_frame`.
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
+from covrag_lite.runs.choice import name_data
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import SYSTEMS, palette
 from covrag_lite.tables import Table, paper, pictures
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # How a set is called where people read it.
 NAMES = {
@@ -123,6 +120,13 @@ def compare(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd
     return pd.DataFrame(rows, columns=columns)
 
 
+def share(right: Sequence[bool]) -> tuple[float, float, float]:
+    """How many of these are right, in %, with the Wilson interval; NaN where there are none."""
+    n, count = len(right), int(sum(right))
+    value = count / n if n else float("nan")
+    return 100 * value, *(100 * end for end in metrics.wilson(count, n))
+
+
 def with_interval(form: str, value: float, low: float, high: float) -> str:
     """A value and its interval, each in this form; the value alone where there is no interval."""
     return form.format(value) + ("" if pd.isna(low) else f" [{form}, {form}]".format(low, high))
@@ -178,15 +182,9 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
 
 def title(table: str, config: Config, long: pd.DataFrame) -> str:
     """What stands over the picture of an accuracy table."""
-    data = name_data(config)
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == "paper" else f", {config.model.layout} layout,"
-    return f"{told}: {config.model.short}{layout} on {data}, n = {tell_sizes(long)}"
-
-
-def name_data(config: Config) -> str:
-    """How a title calls the data."""
-    return "the embedded world" if config.data.data == "world" else Path(config.data.data).name
+    return f"{told}: {config.model.short}{layout} on {name_data(config)}, n = {tell_sizes(long)}"
 
 
 def tell_sizes(long: pd.DataFrame) -> str:
@@ -241,7 +239,7 @@ def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
     return made
 
 
-def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "Figure":
+def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "pictures.Figure":
     """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric."""
     plt, sns = pictures.style()
     rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)

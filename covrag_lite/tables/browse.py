@@ -40,16 +40,10 @@ def load_ways(run: recorded.Recorded | None, asked: Config) -> tuple[list[Predic
     """
     if run is None:
         raise ValueError("there is no recorded run of this model and data; set record to a folder of results/")
-    place = run.config
-    if asked.data.data != "world":
-        given = {name: getattr(asked.data, name) for name in ("data", "corpus")}
-        place = place.change(**given)
-    try:
-        predictions = recorded.load(run, place)
-    except FileNotFoundError:
-        if asked.data.data != "world":  # that is not where the data is
-            raise
+    if asked.data.data == "world":
         predictions = recorded.load_or_outcomes(run)
+    else:
+        predictions = recorded.load(run, run.config.change(data=asked.data.data, corpus=asked.data.corpus))
     return predictions, to_frame(predictions)
 
 

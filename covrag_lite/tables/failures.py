@@ -1,7 +1,5 @@
 """Why answers are wrong and what CoV-RAG gains: by kind of failure, by class of error, and beside perfect parts."""
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from covrag_lite import metrics
@@ -9,14 +7,6 @@ from covrag_lite.tables import verifier
 from covrag_lite.tables.accuracy import count_changes, format_difference, minus
 
 FAILURES = ("all", "none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop")
-
-
-def by_failure(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """All rows, then those of each kind of failure that there is."""
-    for name in FAILURES:
-        part = rows if name == "all" else rows[rows.failure == name]
-        if len(part):
-            yield name, part
 
 
 def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
@@ -29,7 +19,7 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     """
     rows = frame[(frame.system == system) & frame.first_normalised.notna()]
     made = []
-    for name, part in by_failure(rows):
+    for name, part in verifier.split_by(rows, "failure", FAILURES):
         first, last = part.first_normalised.astype(bool), part.normalised.astype(bool)
         judged = part[part.judgment.fillna("") != ""]
         wrong = judged[~first[judged.index]]

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -19,14 +18,9 @@ from covrag_lite import config, metrics
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import find_under, load_or_outcomes
 from covrag_lite.systems import palette
-from covrag_lite.tables import Table, verifier
+from covrag_lite.tables import Table, pictures, verifier
 from covrag_lite.tables.accuracy import minus, with_interval
-from covrag_lite.tables.pictures import DARK, OTHER, save_picture, style
 from covrag_lite.tables.seeds import MEAN
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 REAL = Path("results", "real")
 KINDS = ("seed", "longer")  # of runs: the recipe by its training seed, and RAG trained for longer by its epochs
@@ -138,9 +132,8 @@ def _controls(frames: Mapping[str, pd.DataFrame], longer: Mapping[str, pd.DataFr
     for epochs, frame in sorted(longer.items()):
         rag = _right(frame)["RAG trained"]
         name = f"RAG trained for {epochs} epochs"
-        yield "control", name, MEAN, len(rag), *(100 * value for value in metrics.mean_bootstrap(rag))
-        gained = (cov - rag).dropna()
-        yield "gain over control", name, MEAN, len(gained), *(100 * v for v in metrics.mean_bootstrap(gained))
+        yield from _by_seed("control", name, {MEAN: rag})
+        yield from _by_seed("gain over control", name, {MEAN: (cov - rag).dropna()})
 
 
 def _by_seed(measure: str, what: str, values: Mapping[str, pd.Series]) -> Iterator[tuple]:
@@ -157,18 +150,12 @@ def _areas(frames: Mapping[str, pd.DataFrame]) -> Iterator[tuple]:
         rows = verifier.judged_rows(frame, "CoV-RAG").set_index("id")
         judged[seed] = rows.assign(both=rows.expected_correctness.rank() + rows.likelihood.rank())
     for what, column in JUDGES.items():
-        known = {seed: rows[rows[column].notna()] for seed, rows in judged.items()}
+        known = {seed: rows[[column, "right"]].dropna() for seed, rows in judged.items()}
         for seed, rows in known.items():
             yield "AUROC", what, seed, len(rows), *metrics.auroc(rows[column], rows.right)
-        shared = [rows.loc[_shared(known)] for rows in known.values()]
-        area = metrics.mean_auroc([rows[column] for rows in shared], [rows.right for rows in shared])
-        yield "AUROC", what, MEAN, len(shared[0]), *area
-
-
-def _shared(judged: Mapping[str, pd.DataFrame]) -> list[str]:
-    """The questions that every seed has."""
-    first, *others = judged.values()
-    return [one for one in first.index if all(one in rows.index for rows in others)]
+        shared = pd.concat(known, axis=1, join="inner")  # the questions that every seed has
+        scores, right = (shared.xs(name, axis=1, level=1).T for name in (column, "right"))
+        yield "AUROC", what, MEAN, len(shared), *metrics.mean_auroc(scores, right)
 
 
 def wide(long: pd.DataFrame) -> pd.DataFrame:
@@ -180,9 +167,9 @@ def wide(long: pd.DataFrame) -> pd.DataFrame:
     return table.loc[list(order), list(dict.fromkeys(rows.backbone))].fillna("–")
 
 
-def plot(long: pd.DataFrame, path: Path) -> "Figure":
+def plot(long: pd.DataFrame, path: Path) -> "pictures.Figure":
     """A panel a measure: the mean of the seeds with its interval against the number of parameters, each seed a dot."""
-    plt, _ = style(0.8)
+    plt, _ = pictures.style(0.8)
     figure, panels = plt.subplots(1, len(PANELS), figsize=(18, 6.6), layout="constrained")
     for axes, (measure, label) in zip(panels, PANELS.items()):
         rows = long[long.measure == measure]
@@ -198,18 +185,19 @@ def plot(long: pd.DataFrame, path: Path) -> "Figure":
     panels[0].set(title="Accuracy", ylim=(0, None))
     panels[1].set(title="The judge, beside the answer's likelihood")
     panels[2].set(title="What CoV-RAG gains over")
-    panels[1].axhline(0.5, color=OTHER, ls="--", lw=1.5)
+    panels[1].axhline(0.5, color=pictures.OTHER, ls="--", lw=1.5)
     panels[1].annotate("chance", (0.99, 0.5), xycoords=("axes fraction", "data"), ha="right", va="bottom")
-    panels[2].axhline(0, color=OTHER, ls="--", lw=1.5)
+    panels[2].axhline(0, color=pictures.OTHER, ls="--", lw=1.5)
     sizes = long[long.measure == "accuracy"].n
     figure.suptitle(f"Figure 4: one recipe, by the size of the backbone; real questions, n = {sizes.max()}")
-    return save_picture(figure, path)
+    return pictures.save_picture(figure, path)
 
 
-def _draw_series(axes: "Axes", rows: pd.DataFrame, shift: float) -> None:
+def _draw_series(axes: "pictures.Axes", rows: pd.DataFrame, shift: float) -> None:
     """One system, judge or gain: a line through the means, and the seeds where there are several."""
     what = rows.what.iloc[0]
-    colour = palette().get(GAINS.get(what, what)) or {"judge": palette()["CoV-RAG"], "both": DARK}.get(what, OTHER)
+    judges = {"judge": palette()["CoV-RAG"], "both": pictures.DARK}
+    colour = palette().get(GAINS.get(what, what)) or judges.get(what, pictures.OTHER)
     means, single = rows[rows.seed == MEAN], rows[rows.seed != MEAN]
     span = [means.value - means.low, means.high - means.value]
     style = dict(marker="o", ms=9, lw=1.5, elinewidth=2, capsize=4, color=colour, label=what)
@@ -218,16 +206,16 @@ def _draw_series(axes: "Axes", rows: pd.DataFrame, shift: float) -> None:
     axes.plot(several.parameters * shift * 1.04, several.value, "o", ms=5, mfc="white", mec=colour, zorder=4)
 
 
-def _draw_control(axes: "Axes", rows: pd.DataFrame) -> None:
+def _draw_control(axes: "pictures.Axes", rows: pd.DataFrame) -> None:
     """CoV-RAG beside RAG trained for the most epochs, where that was recorded."""
     if len(rows):
         last = rows.sort_values("what").groupby("backbone").last()
         span = [last.value - last.low, last.high - last.value]
-        style = dict(fmt="s", ms=9, mfc="white", elinewidth=2, capsize=4, color=DARK, label="RAG trained longer")
-        axes.errorbar(last.parameters * 1.25, last.value, span, **style)
+        style = dict(fmt="s", ms=9, mfc="white", elinewidth=2, capsize=4, color=pictures.DARK)
+        axes.errorbar(last.parameters * 1.25, last.value, span, label="RAG trained longer", **style)
 
 
-def _label_sizes(axes: "Axes", long: pd.DataFrame) -> None:
+def _label_sizes(axes: "pictures.Axes", long: pd.DataFrame) -> None:
     """Backbones along a logarithmic axis, with how many seeds each was trained."""
     from matplotlib.ticker import NullLocator
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.method import expect
 from covrag_lite.records import SCORES, Prediction, Verdict
 from covrag_lite.runs.choice import choose, tell
 from covrag_lite.systems import palette
 from covrag_lite.tables import browse, pictures
+from covrag_lite.tables.accuracy import share
 from covrag_lite.tables.verifier import judged_rows
 
 if TYPE_CHECKING:
@@ -100,9 +100,8 @@ def reliability(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     """How often first answers are right, by the correctness that the verifier expects of them: a row a bin, in %."""
     rows, made = judged_rows(frame, system), []
     for name, part in rows.groupby(pd.cut(rows.expected_correctness, BINS, include_lowest=True), observed=True):
-        right, n = int(part.right.sum()), len(part)
-        shares = [100 * share for share in (part.expected_correctness.mean(), right / n, *metrics.wilson(right, n))]
-        made.append((f"{max(name.left, 0):.1f} to {name.right:.1f}", n, *shares))
+        told = f"{max(name.left, 0):.1f} to {name.right:.1f}"
+        made.append((told, len(part), 100 * part.expected_correctness.mean(), *share(part.right)))
     return pd.DataFrame(made, columns=["bin", "n", "expected", "value", "low", "high"]).round(1)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import fill, shorten
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,9 +11,6 @@ from covrag_lite.records import CITATION, Prediction, Question, Round
 from covrag_lite.runs.outcomes import outcome_of
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, pictures
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 EXAMPLE = "world1-complex-test-0135"  # in two hops: only a passage names the one to search for
 WIDTH, HEIGHT, TALL = 12.38, 5.9, 1.85  # of the picture, and a box's height, in inches
@@ -66,7 +62,7 @@ def _round(one: Round, asked: Question) -> tuple[str, str, str]:
     return "\n".join(titles), fill(one.answer.replace("[", " ["), 19), f"[{mark}]: “{sentence}.”"
 
 
-def draw(steps: Mapping[str, str], path: Path) -> "Figure":
+def draw(steps: Mapping[str, str], path: Path) -> "pictures.Figure":
     """The boxes in two rows with arrows between them, legible at 700 pixels."""
     plt, _ = pictures.style(1, "notebook")
     figure = plt.figure(figsize=(WIDTH, HEIGHT))

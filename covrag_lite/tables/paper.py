@@ -29,21 +29,15 @@ def load_table(table: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")[columns].rename_axis(load_paper()[table]["title"])
 
 
-def load_row(table: str, system: str) -> dict[str, float]:
-    """The row of the paper's table that one of our systems is compared with; empty where there is none."""
-    row = SYSTEMS[system].paper.get(table) if system in SYSTEMS else None
-    return load_paper()[table]["rows"][row] if row else {}
-
-
 def find_values(table: str, system: str, datasets: Iterable[str]) -> dict[str, float]:
     """The paper's values that may stand beside ours: a set's beside that set, others only if all sets are the same.
 
     Its samples of Mintaka and TriviaQA are not published, so nobody has these questions, nor an average over them.
     """
-    if table not in load_paper():
+    name = SYSTEMS[system].paper.get(table) if system in SYSTEMS else None
+    if name is None:
         return {}
-    own = set(load_paper()[table]["sets"])
-    row = load_row(table, system)
+    own, row = set(load_paper()[table]["sets"]), load_paper()[table]["rows"][name]
     if set(datasets) == own and own <= PUBLISHED:
         return row
     return {name: value for name, value in row.items() if name in own & PUBLISHED and name in set(datasets)}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from covrag_lite.systems import palette
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # other modules name these types by this one
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

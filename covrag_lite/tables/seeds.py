@@ -3,17 +3,16 @@
 Questions are what is resampled: intervals tell of other questions, the spread between seeds of other trainings.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.records import Prediction
-from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.tables import Table, verifier
 from covrag_lite.tables.accuracy import minus, with_interval
 from covrag_lite.tables.table5 import CHAINS, cut
@@ -97,36 +96,34 @@ def facts(shares: pd.DataFrame, shown: pd.DataFrame, judged: pd.DataFrame, alike
 def comparisons(seeds: Seeds) -> pd.DataFrame:
     """Every comparison, in points: a row a seed, and one for their mean on the questions that all of them have."""
     made = []
-    for what, by_seed in compared(seeds):
-        for seed, (a, b) in by_seed.items():
-            points = [100 * value for value in metrics.paired_bootstrap(a.tolist(), b.tolist())]
-            made.append((what, seed, len(a), *points, *metrics.mcnemar(a.tolist(), b.tolist())))
+    for what, by_seed in compared(seeds).items():
+        if any(both.empty for both in by_seed.values()):
+            continue
+        for seed, both in by_seed.items():
+            points = [100 * value for value in metrics.paired_bootstrap(both.a, both.b)]
+            made.append((what, seed, len(both), *points, *metrics.mcnemar(both.a, both.b)))
         if len(by_seed) > 1:
-            difference = pd.DataFrame({seed: b.astype(float) - a.astype(float) for seed, (a, b) in by_seed.items()})
+            difference = pd.DataFrame({seed: both.b.astype(float) - both.a for seed, both in by_seed.items()})
             means = difference.dropna().mean(axis=1)
-            points = [100 * value for value in metrics.paired_bootstrap(np.zeros(len(means)), means.tolist())]
+            points = [100 * value for value in metrics.mean_bootstrap(means)]
             made.append((what, MEAN, len(means), *points, None, None, None))
     return pd.DataFrame(made, columns=COLUMNS).astype({"gained": "Int64", "lost": "Int64"})
 
 
-def compared(seeds: Seeds) -> Iterator[tuple[str, dict[str, tuple[pd.Series, pd.Series]]]]:
-    """What is compared, and for each seed both sides as a value a question."""
-    frames = seeds.frames
+def compared(seeds: Seeds) -> dict[str, dict[str, pd.DataFrame]]:
+    """What is compared, and for each seed both sides, a and b, as a value a question."""
+    frames, made = seeds.frames, {}
     for pair in PAIRS:
-        by_seed = {seed: sides(frame, pair, "normalised") for seed, frame in frames.items()}
-        if all(by_seed.values()):
-            yield f"answer right: {pair[0]} → {pair[1]}", by_seed
-    by_seed = {seed: own_sides(frame, "found_first", "found_last") for seed, frame in frames.items()}
-    yield "an answer in the top 5: first → second search", by_seed
-    by_seed = {seed: own_sides(frame, "gold_first", "gold_last") for seed, frame in frames.items()}
-    if all(len(a) for a, _ in by_seed.values()):
-        yield "a gold passage in the top 5: first → second search", by_seed
-    chains = {seed: to_frame([cut(p, 2) for p in made]) for seed, made in seeds.table5.items()}
+        sides = {seed: of_pair(frame, pair, "normalised") for seed, frame in frames.items()}
+        made[f"answer right: {pair[0]} → {pair[1]}"] = sides
+    for name, column in (("an answer", "found"), ("a gold passage", "gold")):
+        sides = {seed: of_searches(frame, column) for seed, frame in frames.items()}
+        made[f"{name} in the top 5: first → second search"] = sides
+    chains = {seed: judge(to_frame([cut(p, 2) for p in own])) for seed, own in seeds.table5.items()}
     for name, column in (("first answer", "first_normalised"), ("last answer", "normalised"), ("judgment", "judged")):
-        judged = {seed: judge(frame) for seed, frame in chains.items()}
-        by_seed = {seed: sides(frame, CHAINS, column) for seed, frame in judged.items()}
-        if by_seed and all(by_seed.values()):
-            yield f"{name} right: {CHAINS[0]} → {CHAINS[1]}", by_seed
+        sides = {seed: of_pair(frame, CHAINS, column) for seed, frame in chains.items()}
+        made[f"{name} right: {CHAINS[0]} → {CHAINS[1]}"] = sides
+    return made
 
 
 def judge(frame: pd.DataFrame) -> pd.DataFrame:
@@ -136,38 +133,37 @@ def judge(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(judged=right.where(known, None))
 
 
-def sides(frame: pd.DataFrame, pair: Sequence[str], column: str) -> tuple[pd.Series, pd.Series] | None:
-    """Two systems' values of one column on the same questions; None where one of them was not run."""
+def of_pair(frame: pd.DataFrame, pair: Sequence[str], column: str) -> pd.DataFrame:
+    """Two systems' values of one column on the same questions; nothing where one of them was not run."""
     table = frame[frame.system.isin(pair)].pivot(index="id", columns="system", values=column).dropna()
-    return (table[pair[0]].astype(bool), table[pair[1]].astype(bool)) if set(pair) <= set(table) else None
+    return table.reindex(columns=list(pair)).dropna().astype(bool).set_axis(["a", "b"], axis=1)
 
 
-def own_sides(frame: pd.DataFrame, first: str, last: str, system: str = "CoV-RAG") -> tuple[pd.Series, pd.Series]:
-    """CoV-RAG's values of two columns."""
-    rows = frame[(frame.system == system) & frame.normalised.notna() & frame[first].notna()].set_index("id")
-    return rows[first].astype(bool), rows[last].astype(bool)
+def of_searches(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """What CoV-RAG found by its first and by its last search."""
+    known = (frame.system == "CoV-RAG") & frame.normalised.notna() & frame[f"{column}_first"].notna()
+    table = frame[known].set_index("id")[[f"{column}_first", f"{column}_last"]]
+    return table.astype(bool).set_axis(["a", "b"], axis=1)
 
 
 def accuracies(seeds: Seeds) -> pd.DataFrame:
     """Every system's accuracy by seed, over all questions together, their mean, and how far the seeds lie apart."""
     columns = {}
     for seed, frame in seeds.frames.items():
-        known = frame[frame.normalised.notna()]
-        columns[f"seed {seed}"] = 100 * known.groupby("system", sort=False).normalised.apply(lambda one: one.mean())
-    table = pd.DataFrame(columns).astype(float)
+        right = frame.dropna(subset="normalised").astype({"normalised": float})
+        columns[f"seed {seed}"] = 100 * right.groupby("system", sort=False).normalised.mean()
+    table = pd.DataFrame(columns)
     return table.assign(mean=table.mean(axis=1), spread=table.max(axis=1) - table.min(axis=1)).round(1)
 
 
 def judges(seeds: Seeds) -> pd.DataFrame:
     """CoV-RAG's judge by seed and set."""
-    made = []
+    tables = []
     for seed, frame in seeds.frames.items():
-        for groups in (verifier.by_form, verifier.by_set):
-            table = verifier.judge_table(frame, groups=groups)
-            made.append(table[~table.questions.isin(verifier.FORMS[1:])].assign(seed=seed))
-    shown = pd.concat(made).drop(columns=["right", "wording"])  # no real question is known to be badly put
-    shown = shown.set_index(["questions", "seed"]).reset_index()
-    return shown.sort_values("questions", kind="stable").reset_index(drop=True)
+        table = verifier.judge_table(frame, groups=lambda rows: [("all", rows), *rows.groupby("dataset", sort=False)])
+        tables.append(table.drop(columns=["right", "wording"]))  # no real question is known to be badly put
+        tables[-1].insert(1, "seed", seed)
+    return pd.concat(tables).sort_values("questions", kind="stable", ignore_index=True)
 
 
 def unrevised(seeds: Seeds) -> pd.DataFrame:
@@ -176,11 +172,9 @@ def unrevised(seeds: Seeds) -> pd.DataFrame:
     for seed, predictions in seeds.table5.items():
         for system in CHAINS:
             own = [p for p in predictions if p.system == system and p.rounds[0].verdict is not None]
-            right = {row.id: row.first_normalised for row in to_frame(own).itertuples()}
-            chances = {p.question.id: (p.rounds[0].verdict.probabilities or {}).get("empty") for p in own}
-            known = [one for one in right if right[one] is not None and chances[one] is not None]
-            if known:
-                values = pd.Series([chances[one] for one in known])
-                area = metrics.auroc(values, pd.Series([bool(right[one]) for one in known]))
+            chances = [(p.rounds[0].verdict.probabilities or {}).get("empty") for p in own]
+            known = pd.DataFrame({"chance": chances, "right": [outcome_of(p).normalised for p in own]}).dropna()
+            if len(known):
+                area = metrics.auroc(known.chance, known.right.astype(bool))
                 rows.append((system, seed, len(known), with_interval("{:.2f}", *area)))
     return pd.DataFrame(rows, columns=["system", "seed", "n", "AUROC"])

@@ -19,6 +19,7 @@ from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import outcome_of
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.tables import Table
+from covrag_lite.tables.accuracy import share
 
 # What must lie below one of these; the first of each lets everything pass.
 SCORES = (1.01, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -82,10 +83,8 @@ def choose_held_out(outcome: np.ndarray, folds: int) -> np.ndarray:
 
 def _row(rule: str, first: np.ndarray, outcome: np.ndarray, searches: int) -> dict:
     """A rule's accuracy, and what it gained and lost beside never searching again."""
-    low, high = metrics.wilson(int(outcome.sum()), len(outcome))
     gained, lost, p = metrics.mcnemar(first.tolist(), outcome.tolist())
-    shares = {"accuracy": 100 * outcome.mean(), "low": 100 * low, "high": 100 * high}
-    shares = {name: round(value, 1) for name, value in shares.items()}
+    shares = {name: round(value, 1) for name, value in zip(("accuracy", "low", "high"), share(outcome))}
     counts = {"gained": gained, "lost": lost, "McNemar p": round(p, 4), "searches": int(searches)}
     return {"σ": rule, "n": len(outcome), **shares, **counts}
 

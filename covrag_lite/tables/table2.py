@@ -8,21 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import ROOT, Config
+from covrag_lite.config import Config
 from covrag_lite.records import Prediction
 from covrag_lite.runs import recorded
 from covrag_lite.runs.choice import changed, choose, tell
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded
-from covrag_lite.tables import Table, accuracy, failures, table4, to_markdown
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from covrag_lite.tables import Table, accuracy, failures, pictures, table4, to_markdown
 
 LIVE, RECORDED = "live", "recorded"
 MARKED = "background-color: #fff3c4"  # a live row
@@ -39,27 +35,27 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     return replace(table, plot=partial(plot_record, larger)) if larger and larger.n > run.n else table
 
 
-def plot_record(run: Recorded, path: Path) -> "Figure":
+def plot_record(run: Recorded, path: Path) -> "pictures.Figure":
     """Draw a recorded run's accuracies."""
     long = accuracy.accuracy_table(to_frame(load(run)), "table2")
     return accuracy.plot_accuracy(long, accuracy.title("table2", run.config, long), path)
 
 
-def load_record(asked: Config, root: Path = ROOT) -> tuple[Recorded | None, list[Prediction]]:
+def load_record(asked: Config) -> tuple[Recorded | None, list[Prediction]]:
     """The recorded run that is shown, told in a sentence, and its predictions; nothing where there is none."""
-    run = choose(asked, root)
-    print(tell(run, root))
+    run = choose(asked)
+    print(tell(run))
     return run, recorded.load(run) if run else []
 
 
-def beside(known: pd.DataFrame, new: pd.DataFrame | None = None, metric: str = "normalised") -> pd.DataFrame:
+def beside(known: pd.DataFrame, new: pd.DataFrame | None = None) -> pd.DataFrame:
     """One table of the recorded and the live rows, system by system; with live rows, only their systems are shown."""
     if new is not None and len(known):
         known = known[known.system.isin(new.system)]
     parts = []
     for word, frame in ((RECORDED, known), (LIVE, new)):
         if frame is not None and len(frame):
-            wide = accuracy.wide(accuracy.accuracy_table(frame, "table2"), metric)
+            wide = accuracy.wide(accuracy.accuracy_table(frame, "table2"))
             wide.insert(0, "n", frame.groupby("system").id.nunique())
             parts.append(wide.assign(answered=word).set_index("answered", append=True))
     if not parts:

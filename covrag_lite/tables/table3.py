@@ -158,10 +158,7 @@ def _quality_rows(scores: pd.DataFrame, criterion: str) -> list[tuple]:
         score = own.score.dropna()
         # High quality as the arXiv version of the paper has it.
         passed = {"bias": score < 0.3, "conciseness": score > 0.5}.get(criterion, score == 1)
-        n, good = len(score), int(passed.sum())
-        share = 100 * good / n if n else np.nan
-        low, high = metrics.wilson(good, n)
-        rows.append((system, "high quality", n, share, 100 * low, 100 * high, None))
+        rows.append((system, "high quality", len(score), *accuracy.share(passed), None))
     return rows
 
 
@@ -178,14 +175,14 @@ def wide_ranks(long: pd.DataFrame, judge: str, measure: str) -> pd.DataFrame:
     return table.loc[in_order(table.index), list(dict.fromkeys(rows.criterion))].fillna("–")
 
 
-def compare_ranked(scores: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
+def compare_ranked(scores: pd.DataFrame) -> pd.DataFrame:
     """Systems two by two: how often the second one's answer is better, as good or worse, and the exact sign test."""
     columns = ["judge", "comparison", "criterion", "n", "better", "tied", "worse", "sign test p"]
     compared = []
     for judge, criterion in scores[["judge", "criterion"]].drop_duplicates().itertuples(index=False):
         table = ranked_scores(scores, judge, criterion)
         n = len(table)
-        for a, b in pairs:
+        for a, b in PAIRS:
             if a in table and b in table:
                 won, lost, p = metrics.mcnemar(table[b] < table[a], table[b] > table[a])
                 compared.append((judge, f"{a} → {b}", criterion, n, won, n - won - lost, lost, f"{p:.3f}"))

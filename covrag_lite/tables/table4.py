@@ -24,49 +24,42 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
 def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
     """What a rewriter before retrieval does to the questions."""
     made = {}
-    for system in rewriting_systems(predictions):
+    for system in dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")):
         own = [p for p in predictions if p.system == system]
         changed = [p.question for p in own if p.rounds[0].query != p.question.question]
         made[f"{system} rewritten"] = str(len(changed))
         made[f"{system} rewritten broken wording"] = str(sum("+" in question.kind for question in changed))
-        counts = off_question(predictions, system)
-        if counts:
-            made[f"{system} off the question"] = str(counts[0])
+        lost = off_question(own)
+        if lost is not None:
+            made[f"{system} off the question"] = str(lost)
     return made
 
 
-def rewriting_systems(predictions: Sequence[Prediction]) -> list[str]:
-    """The systems that rewrite the question before they search."""
-    return list(dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")))
-
-
-def off_question(predictions: Sequence[Prediction], system: str) -> tuple[int, int] | None:
-    """How many rewritten questions share no word of over three letters with theirs, of how many; None if none changed
-    or the questions are not at hand.
+def off_question(predictions: Sequence[Prediction]) -> int | None:
+    """How many rewritten questions share no word of over three letters with theirs; None where none is at hand.
 
     Such a rewrite has failed: a small model repeats the instruction instead.
     """
-    pairs = [
-        (p.question.question, p.rounds[0].query) for p in predictions if p.system == system and p.question.question
-    ]
+    pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.question.question]
     if all(query == question for question, query in pairs):
         return None
-    return sum(not _long_words(question) & _long_words(query) for question, query in pairs), len(pairs)
+    return sum(not _long_words(question) & _long_words(query) for question, query in pairs)
 
 
 def _long_words(text: str) -> set[str]:
     return {word for word in metrics.normalise(text).split() if len(word) > 3}
 
 
-def drift(predictions: Sequence[Prediction], system: str = "Start-Revise trained", examples: int = 3) -> pd.DataFrame:
-    """Questions that find a gold passage as asked, and lose it by being rewritten."""
+def drift(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """The first three questions that find a gold passage as asked, and lose it by being rewritten."""
     before = {p.question.id: _gold(p) for p in predictions if p.system == "CoV-RAG-S"}
     rows = []
     for p in predictions:
         rewritten = p.rounds[0].query
-        if p.system == system and rewritten != p.question.question and before.get(p.question.id) and not _gold(p):
+        is_new = p.system == "Start-Revise trained" and rewritten != p.question.question
+        if is_new and before.get(p.question.id) and not _gold(p):
             rows.append((p.question.question, rewritten))
-    return pd.DataFrame(rows, columns=["question, found as asked", "rewritten, found no more"]).head(examples)
+    return pd.DataFrame(rows, columns=["question, found as asked", "rewritten, found no more"]).head(3)
 
 
 def _gold(prediction: Prediction) -> bool | None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -14,9 +13,6 @@ from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.tables import Table, accuracy, failures, paper
 from covrag_lite.tables.verifier import judge_table
-
-if TYPE_CHECKING:
-    pass
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
 CONTROL = "CoV-RAG shuffled"  # searches with another question's revision
@@ -139,10 +135,10 @@ def chain_notes(predictions: Sequence[Prediction]) -> list[str]:
     return lines
 
 
-def policies(predictions: Sequence[Prediction], system: str = "CoV-RAG") -> pd.DataFrame:
+def policies(predictions: Sequence[Prediction]) -> pd.DataFrame:
     """What to do with a second answer: one row a rule, all applied to the same predictions."""
     scored = [p for p in predictions if outcome_of(p).normalised is not None]
-    own = [p for p in scored if p.system == system]
+    own = [p for p in scored if p.system == "CoV-RAG"]
     control = [p for p in scored if p.system == CONTROL]
     depths = [2, 3] if any(len(p.rounds) >= 3 for p in own) else [2]  # what was run
     last = {rounds: last_of(own, rounds) for rounds in (1, *depths)}
@@ -190,9 +186,7 @@ def _policy(name: str, own: Sequence[Prediction], chosen: Sequence[int], searche
     now = [is_right(p, number) for p, number in zip(own, chosen)]
     gained, lost, _ = metrics.mcnemar(first, now)
     touched = sum(count > 0 for count in searches)
-    low, high = metrics.wilson(sum(now), len(now))
-    shares = (100 * sum(now) / len(now), 100 * low, 100 * high)
-    return name, len(now), *shares, gained, lost, touched - gained - lost, sum(searches)
+    return name, len(now), *accuracy.share(now), gained, lost, touched - gained - lost, sum(searches)
 
 
 def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:

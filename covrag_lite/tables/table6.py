@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -16,15 +15,12 @@ from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
+from covrag_lite.runs.choice import name_data
 from covrag_lite.runs.outcomes import load_predictions, to_frame
 from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, accuracy, paper, pictures
-from covrag_lite.tables.accuracy import minus, with_interval
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from covrag_lite.tables.accuracy import minus, share, with_interval
 
 SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds, as far as the data has them
 MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must hold: the frame's columns that tell it
@@ -39,13 +35,13 @@ def load(run: Recorded) -> Searches:
 
     Where the data is not at hand, they have what came of them instead of the data's texts.
     """
-    parts = {name: f"{name}." for name in run.config.retrieval.retrievers}
+    retrievers = run.config.retrieval.retrievers
     try:
         return score_searches(run)
     except FileNotFoundError as error:
-        if error.filename or not all(run.file(f"{part}outcomes.csv.gz").exists() for part in parts.values()):
+        if error.filename or not all(run.file(f"{name}.outcomes.csv.gz").exists() for name in retrievers):
             raise
-    return {name: load_part(run, part) for name, part in parts.items()}
+    return {name: load_part(run, f"{name}.") for name in retrievers}
 
 
 def score_searches(run: Recorded) -> Searches:
@@ -83,12 +79,10 @@ def build(searches: Searches, run: Recorded) -> Table:
                 parts[heading] = wide(table, measure, words)
     for retriever, part in own.groupby("retriever", sort=False):
         lines += [f"{retriever}, {line}" for line in accuracy.notes(part)]
-    title = f"Table 6: CoV-RAG, {run.config.model.short}, on {accuracy.name_data(run.config)}"
+    title = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}"
     plots = [partial(plot_retrieval, revised, title, ITERATIONS)]
     plots.append(partial(plot_retrieval, clean, "As asked and in clean wording, no model", WORDINGS))
-    rows = pd.concat(
-        [table.assign(revision=name) for name, table in zip(REVISIONS, (revised, clean))], ignore_index=True
-    )
+    rows = pd.concat([revised.assign(revision=REVISIONS[0]), clean.assign(revision=REVISIONS[1])], ignore_index=True)
     return Table("table6", rows, parts, lines, facts(revised), plots[0], {"clean.png": plots[1]}, digits=3)
 
 
@@ -157,15 +151,11 @@ def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
 def _before_and_after(first: list[bool], last: list[bool]) -> dict[str, float]:
     """Both shares and their difference, with intervals and McNemar's test."""
     gained, lost, p = metrics.mcnemar(first, last)
+    delta = [100 * value for value in metrics.paired_bootstrap(first, last)]
     row = {"n": len(first)}
-    row |= _percent("first", sum(first) / len(first), *metrics.wilson(sum(first), len(first)))
-    row |= _percent("last", sum(last) / len(last), *metrics.wilson(sum(last), len(last)))
-    row |= _percent("delta", *metrics.paired_bootstrap(first, last))
+    for name, values in (("first", share(first)), ("last", share(last)), ("delta", delta)):
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), values))
     return row | {"gained": gained, "lost": lost, "p": p}
-
-
-def _percent(name: str, value: float, low: float, high: float) -> dict[str, float]:
-    return {name: 100 * value, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
 
 
 def _paper_rows(dataset: str) -> list[dict]:
@@ -200,12 +190,10 @@ def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = I
     return pd.DataFrame(made)
 
 
-def plot_retrieval(
-    long: pd.DataFrame, title: str, names: tuple[str, str], path: Path, measure: str = "answer"
-) -> "Figure":
+def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path: Path) -> "pictures.Figure":
     """A panel a group of questions, two bars a retriever; the paper's search engines are diamonds of their own."""
-    plt, sns = pictures.style(0.8)
-    rows = long[long.measure == measure]
+    plt, _ = pictures.style(0.8)
+    rows = long[long.measure == "answer"]
     groups = rows.questions.unique()
     height = -(-len(groups) // 4)
     figure, panels = plt.subplots(
@@ -221,11 +209,11 @@ def plot_retrieval(
         axes.grid(axis="x", visible=False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     figure.suptitle(title)
-    figure.supylabel(f"{measure} in the top k (%)")
+    figure.supylabel("answer in the top k (%)")
     return pictures.save_picture(figure, path)
 
 
-def _draw_panel(axes: "Axes", part: pd.DataFrame, names: tuple[str, str]) -> None:
+def _draw_panel(axes: "pictures.Axes", part: pd.DataFrame, names: tuple[str, str]) -> None:
     """One group of questions: what each retriever finds first and last."""
     ours, theirs = part[part.n.notna()], part[part.n.isna()]
     for shift, column, name, system in ((-0.2, "first", names[0], "CoV-RAG-S"), (0.2, "last", names[1], "CoV-RAG")):

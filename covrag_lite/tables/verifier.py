@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import minimize
 
 from covrag_lite import metrics
-from covrag_lite.tables.accuracy import with_interval
+from covrag_lite.tables.accuracy import share, with_interval
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
@@ -26,17 +25,17 @@ def judged_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
     return rows.assign(right=rows.first_normalised.astype(bool), **scores)
 
 
-def by_form(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """All rows, then those of each form that there is."""
-    for name in FORMS:
-        part = rows if name == "all" else rows[rows.form == name]
+def split_by(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows with each of these values in a column, as far as there are any; "all" are all of them."""
+    for name in names:
+        part = rows if name == "all" else rows[rows[column] == name]
         if len(part):
             yield name, part
 
 
-def by_set(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The rows of each set."""
-    yield from rows.groupby("dataset", sort=False)
+def by_form(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """All rows, then those of each form that there is."""
+    return split_by(rows, "form", FORMS)
 
 
 def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable = by_form) -> pd.DataFrame:
@@ -98,10 +97,7 @@ def trust_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
 def _share(said: pd.Series, right: pd.Series) -> str:
     """How often what was said is right, in %, with its interval; a dash where nothing was said."""
     agreed = said.dropna().astype(bool) == right[said.notna()]
-    if agreed.empty:
-        return "–"
-    low, high = metrics.wilson(int(agreed.sum()), len(agreed))
-    return with_interval("{:.1f}", 100 * agreed.mean(), 100 * low, 100 * high)
+    return with_interval("{:.1f}", *share(agreed)) if len(agreed) else "–"
 
 
 def _area(part: pd.DataFrame, column: str) -> str:
@@ -118,6 +114,8 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     The verdict's own word was learnt where as many answers are right as wrong; on a set where most are wrong it is too
     trusting. The fit weighs what the verifier expects, how likely the answer was, and how hard its set is.
     """
+    from sklearn.linear_model import LogisticRegression  # takes seconds to import
+
     known = rows[rows[list(names)].notna().all(axis=1)]
     if known.right.nunique() < 2 or len(known) < 2 * FOLDS:
         return pd.Series(index=rows.index, dtype=object)
@@ -129,15 +127,16 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     judged = np.zeros(len(known), bool)
     for one in range(FOLDS):
         held = fold == one
-        weights = fit_logistic(inputs[~held], truth[~held], DECAY, np.ones((~held).sum()))
-        judged[held] = inputs[held] @ weights > 0
+        fitted = LogisticRegression(C=1 / DECAY, fit_intercept=False, tol=1e-8, max_iter=10_000)
+        judged[held] = fitted.fit(inputs[~held], truth[~held]).predict(inputs[held])
     return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
 
 
 def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
     """How good one system's judge is, by how the question was put and by set, and which answers it trusts."""
     made = {}
-    for row in judge_table(frame, system, lambda rows: (*by_form(rows), *by_set(rows))).to_dict("records"):
+    by_form_and_set = judge_table(frame, system, lambda rows: (*by_form(rows), *rows.groupby("dataset", sort=False)))
+    for row in by_form_and_set.to_dict("records"):
         name = f"{system} {row.pop('questions')}"
         made |= {f"{name} judged n": str(row.pop("n"))} | {f"{name} {column}": value for column, value in row.items()}
     for row in trust_table(frame, system).to_dict("records"):
@@ -145,16 +144,3 @@ def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
             name = f"{system} trusted {row['passages']} {answer}"
             made |= {name: f"{row[answer]:.1f}", f"{name} n": str(row[f"n {answer}"])}
     return made
-
-
-def fit_logistic(inputs: np.ndarray, truth: np.ndarray, decay: np.ndarray | float, shares: np.ndarray) -> np.ndarray:
-    """The weights of a logistic regression; `shares` are the rows' in the loss, `decay` pulls weights towards 0."""
-    sign = np.where(truth, 1.0, -1.0)
-
-    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        margin = sign * (inputs @ weights)
-        slope = inputs.T @ (-sign * shares / (1 + np.exp(margin)))
-        return shares @ np.logaddexp(0, -margin) + (decay * weights) @ weights / 2, slope + decay * weights
-
-    start, exactly = np.zeros(inputs.shape[1]), {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 10_000}
-    return minimize(loss, start, jac=True, method="L-BFGS-B", options=exactly).x

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -16,9 +15,7 @@ from covrag_lite.runs.outcomes import failure_of
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, pictures
 from covrag_lite.tables.failures import FAILURES
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from covrag_lite.tables.verifier import split_by
 
 # Settings of the world's knobs that show what each does to retrieval.
 KNOBS = {
@@ -52,10 +49,8 @@ def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame
         }
     )
     rows = {}
-    for name in FAILURES:
-        part = frame if name == "all" else frame[frame.failure == name]
-        if len(part):
-            rows[name] = {"n": len(part), **(100 * part.drop(columns="failure").mean()).round(1)}
+    for name, part in split_by(frame, "failure", FAILURES):
+        rows[name] = {"n": len(part), **(100 * part.drop(columns="failure").mean()).round(1)}
     return pd.DataFrame(rows).T.astype({"n": int})
 
 
@@ -67,17 +62,15 @@ def gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]]
 def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame:
     """Of each kind of failure a question whose gold passage is missed, with what is found instead and what finds it."""
     rows = []
-    for name in FAILURES[1:]:
-        for question in questions:
-            (asked,) = search([question.question])
-            if failure_of(question.kind) == name and (name == "none") == bool(
-                holds_gold(asked, question.gold_passages)
-            ):
-                (revised,) = search([question.clean_question])
-                place = next((i for i, p in enumerate(revised, 1) if p.id in question.gold_passages), None)
-                titles = "; ".join(passage.title for passage in asked[:3])
-                rows.append((name, question.question, titles, question.clean_question, place))
-                break
+    asked = search([question.question for question in questions])
+    for question, found, is_found in zip(questions, asked, gold_found(questions, asked)):
+        name = failure_of(question.kind)
+        if (name == "none") == is_found and name not in [row[0] for row in rows]:
+            (revised,) = search([question.clean_question])
+            place = next((i for i, p in enumerate(revised, 1) if p.id in question.gold_passages), None)
+            titles = "; ".join(passage.title for passage in found[:3])
+            rows.append((name, question.question, titles, question.clean_question, place))
+    rows.sort(key=lambda row: FAILURES.index(row[0]))
     columns = ["failure", "question", "found first", "a question that finds it", "at place"]
     return pd.DataFrame(rows, columns=columns).set_index("failure")
 
@@ -96,7 +89,7 @@ def knob_effects(config: Config) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def plot_knobs(effects: pd.DataFrame, path: Path) -> "Figure":
+def plot_knobs(effects: pd.DataFrame, path: Path) -> "pictures.Figure":
     """What each knob of the world does to retrieval, as asked and as revised: one small panel a knob."""
     _, sns = pictures.style(1.1, "notebook")
     share = "gold passage in the top k (%)"

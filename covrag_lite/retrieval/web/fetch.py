@@ -8,7 +8,6 @@ text of a stranger unless `show` has quoted it.
 import ipaddress
 import socket
 import time
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +18,6 @@ from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 import httpcore
 
 AGENT = "covrag_lite/0.1 (research on question answering; fetches a few pages a question)"
-COMPRESSED = {"gzip", "x-gzip", "deflate"}
 BUSY = (429, 500, 502, 503, 504)
 UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out to hosts of the internet
 SIX_TO_FOUR = ipaddress.ip_network("2002::/16")  # holds an IPv4 address, maybe a private one
@@ -36,7 +34,7 @@ class Limits:
     connect: float = 5.0
     read: float = 10.0  # without a byte
     total: float = 30.0  # for a whole request, however slowly it drips
-    size: int = 5_000_000  # bytes of a page, decompressed; large pages of Wikipedia have three million
+    size: int = 5_000_000  # bytes of a page; large pages of Wikipedia have three million
     redirects: int = 5
     tries: int = 3
     pause: float = 1.0  # between two requests to a host; doubles before each further try
@@ -176,7 +174,7 @@ def request(
     url = normalize(url)
     backend = Guarded(guarded, time.monotonic() + LIMITS.total)
     sent = {"Host": urlsplit(url).netloc, "User-Agent": AGENT, "Accept": ", ".join(types or ["*/*"])}
-    sent |= {"Accept-Encoding": "gzip", "Connection": "close"} | dict(headers or {})
+    sent |= {"Accept-Encoding": "identity", "Connection": "close"} | dict(headers or {})
     timeout = {"connect": LIMITS.connect, "read": LIMITS.read, "write": LIMITS.read, "pool": LIMITS.connect}
     method = "GET" if content is None else "POST"
     try:
@@ -189,41 +187,35 @@ def request(
             if reply.status != 200:
                 return reply
             check_headers(reply, types)
-            compressed = named.get("content-encoding", "").strip().lower() in COMPRESSED
-            return Reply(url, 200, named, read_body(stream.iter_stream(), compressed))
+            return Reply(url, 200, named, read_body(stream.iter_stream()))
     except httpcore.TimeoutException:
         trouble = PageError(f"it did not answer in time ({LIMITS.connect:g} s to connect, {LIMITS.total:g} s in all)")
     except httpcore.NetworkError:
         trouble = TryAgain("the connection failed or broke off")
-    except (httpcore.ProtocolError, zlib.error, ValueError):
+    except (httpcore.ProtocolError, ValueError):
         trouble = PageError("it answered with something that is no proper HTTP, or less than it said")
     raise trouble  # outside of `except`: the client's own error may hold the request, and so a key
 
 
 def check_headers(reply: Reply, types: Iterable[str] | None) -> None:
-    """Refuse a body of another type, of an unknown compression, or too long by its own account."""
+    """Refuse a body of another type, a packed one, or one too long by its own account."""
     if types is not None and reply.type not in types:
         raise PageError(f"it is {show(reply.type) if reply.type else 'of no named type'}, not a page of text")
     encoding = reply.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in COMPRESSED | {"", "identity"}:
+    if encoding not in ("", "identity"):
         raise PageError(f"it is packed by {show(encoding)}, which was not asked for")
     length = reply.headers.get("content-length", "")
     if length.isdigit() and int(length) > LIMITS.size:
         raise PageError(f"it is larger than {LIMITS.size:,} bytes")
 
 
-def read_body(chunks: Iterable[bytes], compressed: bool) -> bytes:
-    """Read a body up to the limit; decompress it step by step, so that a small one cannot become a huge one."""
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if compressed else None  # 32: gzip or zlib, whichever it is
+def read_body(chunks: Iterable[bytes]) -> bytes:
+    """Read a body up to the limit."""
     body = bytearray()
-    taken = 0
     for chunk in chunks:
-        taken += len(chunk)
-        body += unpack.decompress(chunk, LIMITS.size + 1 - len(body)) if unpack else chunk
-        if max(len(body), taken) > LIMITS.size:
+        body += chunk
+        if len(body) > LIMITS.size:
             raise PageError(f"it is larger than {LIMITS.size:,} bytes")
-    if unpack and body and not unpack.eof:
-        raise PageError("it ends before its packed content does")
     return bytes(body)
 
 
