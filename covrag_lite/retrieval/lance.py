@@ -16,12 +16,14 @@ from covrag_lite import config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import bm25
+from covrag_lite.runs.progress import track
 
 if TYPE_CHECKING:
     from lancedb.table import Table
 
 DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
 THREADS = 8  # queries in flight
+BATCH = 10_000  # passages per commit, the most that a killed build loses
 STORES = ("s3://", "gs://", "az://")  # object stores; their keys come from the environment
 
 
@@ -80,7 +82,7 @@ def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int
 
 
 def open_index(address: str, passages: Sequence[Passage]) -> "Table":
-    """Open these passages' index, built first where there is none; a build that was killed is made again."""
+    """Open these passages' index: built where there is none, completed where a build was killed."""
     import lancedb
     import pyarrow as pa
 
@@ -89,12 +91,22 @@ def open_index(address: str, passages: Sequence[Passage]) -> "Table":
             fcntl.flock(file, fcntl.LOCK_EX)
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
         table = lancedb.connect(address).create_table(bm25.key_of(passages), schema=schema, exist_ok=True)
-        if table.count_rows() == 0:
-            stems = bm25.tokenise(f"{p.title} {p.text}" for p in passages)
-            rows = {"row": range(len(passages)), "words": [" ".join(words) for words in stems]}
-            table.add(pa.table(rows, schema=schema))  # in one commit: whole or not at all
+        add_passages(table, passages)
         index_words(table)
     return table
+
+
+def add_passages(table: "Table", passages: Sequence[Passage]) -> None:
+    """Add the passages that the table lacks; batches are committed in the corpus's order."""
+    import pyarrow as pa
+
+    done = table.count_rows()
+    starts = range(done, len(passages), BATCH)
+    n_done = -(-done // BATCH)
+    for start in track(starts, "index", "batch", total=n_done + len(starts), done=n_done):
+        block = passages[start : start + BATCH]
+        words = [" ".join(stems) for stems in bm25.tokenise(f"{p.title} {p.text}" for p in block)]
+        table.add(pa.table({"row": list(range(start, start + len(block))), "words": words}, schema=table.schema))
 
 
 def index_words(table: "Table") -> None:
