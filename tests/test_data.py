@@ -64,7 +64,7 @@ def test_missing_things_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither 'world' nor a folder"):
         load_questions(Config().change(data=str(tmp_path / "nowhere")))
     config = folder(tmp_path, [ROW])
-    with pytest.raises(FileNotFoundError, match="no corpus.jsonl"):
+    with pytest.raises(FileNotFoundError, match="neither corpus.jsonl nor documents"):
         load_passages(config)
     with pytest.raises(FileNotFoundError, match="'squad' is not known.*sets there: nq"):
         load_questions(config.change(datasets=("squad",)))

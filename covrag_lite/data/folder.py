@@ -1,12 +1,16 @@
-"""Questions and passages from a folder of JSONL files, plain or gzipped: your own data.
+"""Questions and passages from a folder: your own data.
+
+The least is a folder of documents (.txt, .md, .pdf) and `questions.csv` with the columns `question` and `answer`, where
+"|" stands between several answers. Or JSONL files, plain or gzipped, for more:
 
 `<set>.jsonl` holds the test questions of a set, `train_<set>.jsonl` the questions to learn from, and, if you want to
 choose them yourself, `validation_<set>.jsonl` those to validate on; without that file a tenth of the training questions
 is held out. Rows have `id, question, answers` and optionally `gold_passage` (or `gold_passages`), `clean_question` and
-`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. A training file may also have WebGLM-QA's shape:
+`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. Any set may be a .csv file. A training file may also have WebGLM-QA's shape:
 rows of `question, answer, references`, each with its own references and a cited answer.
 """
 
+import csv
 import gzip
 import hashlib
 import json
@@ -15,10 +19,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from covrag_lite.config import Config, resolve
+from covrag_lite.data import documents
 from covrag_lite.metrics import is_defective, normalise
 from covrag_lite.records import Passage, Question
 
-ENDS = (".jsonl", ".jsonl.gz")
+ENDS = (".jsonl", ".jsonl.gz", ".csv")
 PREFIX = {"test": "", "train": "train_", "validation": "validation_"}
 HELD_OUT = 10  # one in ten training questions is for validation, where no file names them
 
@@ -68,9 +73,12 @@ def passages(config: Config) -> list[Passage]:
     """The whole corpus."""
     folder = find_folder(config.data.data)
     path = find_file(folder, "corpus")
+    if path is None and documents.find_documents(folder):
+        return documents.read_passages(folder)
     if path is None:
         raise FileNotFoundError(
-            f"{folder} has no corpus.jsonl or corpus.jsonl.gz; the parameter corpus can name another"
+            f"{folder} has neither corpus.jsonl nor documents ({', '.join(documents.ENDS)}); "
+            f"the parameter corpus can name another"
         )
     return to_passages(read_rows(path, ("id", "text")), str(path))
 
@@ -169,6 +177,9 @@ def read_questions(path: Path, dataset: str) -> list[Question]:
 
 def read_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:
     """The file's rows with their line numbers; a broken one is named by file and line."""
+    if path.suffix == ".csv":
+        yield from read_csv(path)
+        return
     number = 0
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
@@ -184,3 +195,22 @@ def read_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:
             yield number, row
     if number == 0:
         raise ValueError(f"{path} is empty")
+
+
+def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
+    """The rows of a table of questions and answers; without a column `id` a row's line is its name."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        missing = {"question", "answer"} - set(rows.fieldnames or ())
+        if missing:
+            told = ", ".join(rows.fieldnames or ("nothing",))
+            raise ValueError(f"{path}, line 1: no column {' and '.join(sorted(missing))}, separated by commas, but {told}")
+        made = [(rows.line_num, row) for row in rows]
+    if not made:
+        raise ValueError(f"{path} has no row below its header")
+    for number, row in made:
+        answers = [part.strip() for part in (row["answer"] or "").split("|") if part.strip()]
+        if not (row["question"] or "").strip() or not answers:
+            raise ValueError(f"{path}, line {number}: no {'answer' if row['question'] else 'question'}")
+        identity = row.get("id") or f"{path.stem}-{number}"
+        yield number, {"id": identity, "question": row["question"].strip(), "answers": answers}

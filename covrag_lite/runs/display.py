@@ -1,19 +1,54 @@
-"""One prediction on its way through the rounds, as HTML."""
+"""Questions, passages and predictions as a notebook shows them, and a box to type a question into."""
 
 import html
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from covrag_lite.records import CITATION, SCORES, Prediction, Question, Round, Verdict
+from covrag_lite.records import CITATION, SCORES, Passage, Prediction, Question, Round, Verdict
 
 if TYPE_CHECKING:
     from IPython.display import HTML
+    from ipywidgets import VBox
+
+CARD = "font-family:sans-serif;max-width:60em;border:1px solid #ccc;border-radius:6px;padding:.6em .9em;margin:.4em 0"
 
 
-def show(prediction: Prediction) -> "HTML":
-    """A prediction's whole way, for a notebook's cell."""
+def show(one: Prediction | Question | Sequence[Passage]) -> "HTML":
+    """A prediction's whole way, a question's card or passages' cards, for a notebook's cell."""
     from IPython.display import HTML
 
-    return HTML(as_html(prediction))
+    if isinstance(one, Prediction):
+        return HTML(as_html(one))
+    return HTML(card_of(one) if isinstance(one, Question) else "".join(map(card_of, one)))
+
+
+def card_of(one: Question | Passage) -> str:
+    """A question or a passage on a card."""
+    if isinstance(one, Passage):
+        head, small = one.title, one.text
+    else:
+        head = one.question
+        small = f"set: {one.dataset}; gold answer: {' | '.join(one.answers)}"
+        small += f"; well put: {one.clean_question}" if one.clean_question not in ("", one.question) else ""
+    return f"<div style='{CARD}'><b>{html.escape(head)}</b><br><small>{html.escape(small)}</small></div>"
+
+
+def ask_box(answer: Callable[[str], Prediction], first: str = "") -> "VBox":
+    """A box to type a question into; Enter shows what `answer` makes of it."""
+    from ipywidgets import HTML, Layout, Text, VBox
+
+    box = Text(first, description="question", continuous_update=False, layout=Layout(width="90%"))
+    shown = HTML("Type a question and press Enter.")
+
+    def ask(_: object) -> None:
+        shown.value = "…"
+        try:
+            shown.value = as_html(answer(box.value)) if box.value.strip() else ""
+        except (ValueError, OSError, MemoryError) as error:  # a sentence, and not forty lines
+            shown.value = html.escape(str(error))
+
+    box.observe(ask, "value")
+    return VBox([box, shown])
 
 
 def as_html(one: Prediction) -> str:

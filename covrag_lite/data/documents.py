@@ -1,0 +1,69 @@
+"""Passages from a folder of documents: .txt, .md and .pdf files, in pieces of at most about a hundred words.
+
+A piece's title is its file, and its page where it has pages; `semantic_text_splitter` ends pieces at paragraphs and
+sentences where it can.
+"""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from covrag_lite.records import Passage
+
+ENDS = (".txt", ".md", ".pdf")
+LETTERS = 700  # of a piece, at most: some hundred words
+
+
+def find_documents(folder: Path) -> list[Path]:
+    """The documents in a folder and its subfolders, but for a README that tells of the folder itself."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in ENDS and path.is_file())
+    return sorted(path for path in found if path.stem.lower() != "readme")
+
+
+def read_passages(folder: Path) -> list[Passage]:
+    """Every document of the folder in pieces, in the order of their names."""
+    made = []
+    for path in find_documents(folder):
+        name = path.relative_to(folder).as_posix()
+        pieces = [(where, piece) for where, text in read_parts(path) for piece in split(text, path.suffix)]
+        made += [Passage(f"{name}#{n}", f"{name}{where}", piece) for n, (where, piece) in enumerate(pieces, 1)]
+    if not made:
+        raise ValueError(f"the documents in {folder} hold no text")
+    return made
+
+
+def split(text: str, suffix: str = ".txt") -> list[str]:
+    """A text in pieces, on one line each."""
+    from semantic_text_splitter import MarkdownSplitter, TextSplitter
+
+    splitter = (MarkdownSplitter if suffix.lower() == ".md" else TextSplitter)(LETTERS)
+    return [" ".join(piece.split()) for piece in splitter.chunks(text) if piece.strip()]
+
+
+def read_parts(path: Path) -> Iterator[tuple[str, str]]:
+    """The texts of a document: the whole, or page by page with the page's number."""
+    if path.suffix.lower() == ".pdf":
+        yield from read_pages(path)
+        return
+    data = path.read_bytes()
+    try:
+        yield "", data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from None
+
+
+def read_pages(path: Path) -> list[tuple[str, str]]:
+    """The text of every page of a PDF file."""
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    try:
+        pages = [page.extract_text() for page in PdfReader(path).pages]
+    except (PyPdfError, ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as PDF: {' '.join(str(error).split())}") from None
+    empty = [number for number, text in enumerate(pages, 1) if not text.strip()]
+    if empty:
+        told = "no page has any text" if len(empty) == len(pages) else f"no text on page {', '.join(map(str, empty))}"
+        warnings.warn(f"{path}: {told}; scanned pages need text recognition (OCR) first", stacklevel=2)
+    return [(f", page {number}", text) for number, text in enumerate(pages, 1)]

@@ -1,0 +1,83 @@
+"""One's own data as a user has it: documents in a folder, questions in a table."""
+
+import pytest
+
+from covrag_lite.config import Config
+from covrag_lite.data import describe, documents, load_passages, load_questions
+from covrag_lite.retrieval import load_retriever
+
+
+def write_pdf(path, pages):
+    """A PDF file of one line a page, as small as one can be."""
+    n = len(pages)
+    kids = " ".join(f"{3 + 2 * i} 0 R" for i in range(n))
+    parts = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {n} >>"]
+    font = "<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
+    for i, text in enumerate(pages):
+        shown = f"BT /F1 12 Tf 50 700 Td ({text}) Tj ET" if text else ""
+        parts.append(f"<< /Type /Page /Parent 2 0 R /Resources {font} /Contents {4 + 2 * i} 0 R >>")
+        parts.append(f"<< /Length {len(shown)} >>\nstream\n{shown}\nendstream")
+    body, places = "%PDF-1.4\n", []
+    for number, part in enumerate(parts, 1):
+        places.append(len(body))
+        body += f"{number} 0 obj\n{part}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    end = f"trailer << /Size {len(parts) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n"
+    path.write_bytes(f"{body}xref\n0 {len(parts) + 1}\n0000000000 65535 f \n{table}{end}".encode())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_pdf(tmp_path / "harbour.pdf", ["The harbour of Velm was dug in 1743.", "Its keeper is Tova Rask."])
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "kites.md").write_text("# Kites\n\nThe kite fair is in May.\n\n# Otters\n\nOtters sleep.\n")
+    (tmp_path / "long.txt").write_text("\n\n".join(f"Paragraph {i}. " + "It rained in Velm. " * 20 for i in range(4)))
+    (tmp_path / "README.md").write_text("what this folder is")
+    (tmp_path / "questions.csv").write_text(
+        "question,answer\nWhen was the harbour dug?,1743\n\"Who, in Velm, keeps it?\",Tova Rask | Rask\n"
+    )
+    return tmp_path
+
+
+def own(folder):
+    return Config().change(data=str(folder), k=2, n_questions=0)
+
+
+def test_documents_become_passages_that_name_their_file_and_page(folder):
+    made = load_passages(own(folder))
+    titles = [one.title for one in made]
+    assert {"harbour.pdf, page 1", "harbour.pdf, page 2", "notes/kites.md"} <= set(titles)
+    assert not any("README" in title for title in titles) and len({one.id for one in made}) == len(made)
+    long = [one for one in made if one.title == "long.txt"]
+    assert len(long) == 4 and all(one.text.startswith("Paragraph") for one in long)  # pieces end with paragraphs
+    assert all(len(one.text) <= documents.LETTERS for one in made)
+    assert load_retriever(own(folder).retrieval, made)(["keeper of the harbour"])[0][0].title == "harbour.pdf, page 2"
+
+
+def test_questions_come_from_a_table_with_several_answers_between_bars(folder):
+    first, second = load_questions(own(folder))
+    assert (first.question, first.answers, first.dataset) == ("When was the harbour dug?", ("1743",), "questions")
+    assert (second.question, second.answers) == ("Who, in Velm, keeps it?", ("Tova Rask", "Rask"))
+    assert first.id != second.id and describe(own(folder)).loc["questions", "questions"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("questions.csv", b"question;answer\na;b\n", "questions.csv, line 1: no column answer and question"),
+        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: no answer"),
+        ("questions.csv", b"question,answer\n", "questions.csv has no row"),
+        ("cut.pdf", b"%PDF-1.4\nnothing", "cut.pdf cannot be read as PDF"),
+        ("latin.txt", "one\ntwo\nné".encode("latin-1"), "latin.txt, line 3: not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_line(folder, name, data, told):
+    (folder / name).write_bytes(data)
+    with pytest.raises(ValueError, match=told):
+        load_questions(own(folder)), load_passages(own(folder))
+
+
+def test_a_page_without_text_is_told(folder):
+    write_pdf(folder / "scan.pdf", ["One page.", ""])
+    with pytest.warns(UserWarning, match="scan.pdf: no text on page 2; scanned pages need"):
+        load_passages(own(folder))
