@@ -1,6 +1,7 @@
 """Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
 
 import os
+import shutil
 from collections import Counter
 
 # Before torch is imported, here and by the notebooks: several tests run at once, and their threads would wait for each
@@ -104,9 +105,8 @@ def project(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
     """A Llama of a few thousand random weights and a byte-level tokenizer, as a model folder."""
-    import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     from covrag_lite import prompts
 
@@ -121,12 +121,34 @@ def tiny_folder(tmp_path_factory):
     special = {"special_tokens": ["<eos>"], "show_progress": False, "initial_alphabet": letters}
     raw.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=500, **special))
     PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<eos>", pad_token="<eos>").save_pretrained(folder)
+    save_network("Llama", folder)
+    return folder
+
+
+def save_network(family, folder):
+    """Two layers of random weights of an architecture, for the tokenizer of the tiny Llama."""
+    import torch
+    import transformers
+
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    tokens = {"vocab_size": raw.get_vocab_size(), "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
-    LlamaForCausalLM(LlamaConfig(**sizes, **heads, **tokens)).save_pretrained(folder)
-    return folder
+    tokens = {"vocab_size": 500, "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
+    settings = getattr(transformers, f"{family}Config")(**sizes, **heads, **tokens)
+    getattr(transformers, f"{family}ForCausalLM")(settings).save_pretrained(folder)
+
+
+@pytest.fixture
+def tiny_of(tiny_folder, tmp_path):
+    """Makes the model folder of a tiny network of another architecture."""
+
+    def build(family):
+        folder = tmp_path / family
+        shutil.copytree(tiny_folder, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+        save_network(family, folder)
+        return folder
+
+    return build
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from covrag_lite.engine import cuda_graphs, decode_session
 from covrag_lite.engine.decoding import Writer
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import SCHEMA
+from covrag_lite.runs.manifest import build_manifest
 
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
@@ -169,7 +170,9 @@ def test_layers_of_our_own_that_fail_give_way_to_those_of_transformers(growing, 
     if wrong == "computed otherwise":
         steps_of(fixed).functions = SimpleNamespace(**functions | {"gated": lambda gate, up: gate + up})
     steps_of(fixed).recorder = SimpleNamespace(record=record)
-    assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    with pytest.warns(UserWarning, match="transformers' own layers, because (no compiler here|a replayed step gave)"):
+        assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    assert fixed.used["fallback: decoding steps run by transformers' own layers"] == 1
     assert steps_of(fixed).functions is None and not steps_of(fixed).is_given_up
     assert all(step.replay for step in steps_of(fixed).known.values())
 
@@ -178,11 +181,20 @@ def test_layers_of_our_own_that_fail_give_way_to_those_of_transformers(growing, 
 def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing, fixed, thinning, recorded):
     steps_of(fixed).recorder = refusing(recorded)
     expected = growing.complete(thinning, LIMIT)
-    with pytest.warns(UserWarning, match="not recorded .* because operation not permitted .* writes the same texts"):
+    with pytest.warns(UserWarning, match="kernel by kernel, because operation not permitted .* gives the same texts"):
         assert fixed.complete(thinning, LIMIT) == expected
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fixed.complete(thinning, LIMIT) == expected
+    told = build_manifest(config.Config().change(systems=()), fixed, 1.0)["used"]
+    assert told["fallback: decoding steps run kernel by kernel"] == 1
+
+
+def test_steps_without_memory_are_told_and_change_no_text(growing, fixed, monkeypatch):
+    monkeypatch.setattr(decode_session, "free_memory", lambda device: 0)
+    with pytest.warns(UserWarning, match="kernel by kernel, because memory is too short for the keys and values"):
+        assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    assert fixed.used - growing.used == {"fallback: decoding steps run kernel by kernel": 1}
 
 
 class Graph:

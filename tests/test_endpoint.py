@@ -236,7 +236,9 @@ def test_a_verdict_that_is_none_is_data(server, way, text):
 def test_a_server_without_schemas_is_asked_in_plain_text(server):
     server.script = ["no_schema"]
     endpoint = connect()
-    assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 2
+    with pytest.warns(UserWarning, match="verdicts are not forced, because the server refuses a JSON schema"):
+        assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 2
+    assert endpoint.used["fallback: verdicts are not forced"] == 1
     verify(endpoint.with_adapter("cov"), "is it?", "and this?")
     assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
 

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import bitsandbytes
 import pytest
 import torch
-import transformers
 
 from covrag_lite import config, prompts
-from covrag_lite.engine import forced, interface, slots
+from covrag_lite.engine import forced, interface, slots, varlen_prefill
 from covrag_lite.engine.forced import VerdictWriter
 from covrag_lite.engine.interface import Completion, load_engine
 
@@ -60,17 +59,20 @@ def test_the_fast_engine_writes_what_the_plain_one_does(tiny_folder, tiny_adapte
     assert fast.count_tokens(asked, asked) == slow.count_tokens(asked, asked)
 
 
-def test_the_plain_engine_runs_other_architectures(tiny_folder, tmp_path):
-    shutil.copytree(tiny_folder, tmp_path / "neox", ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    settings = transformers.GPTNeoXConfig(vocab_size=500, max_position_embeddings=512, initializer_range=0.3, **sizes)
-    transformers.GPTNeoXForCausalLM(settings).save_pretrained(tmp_path / "neox")
-    engine = tiny(f"plain:{tmp_path / 'neox'}", quantize="none")
-    assert len(texts(engine.complete(PROMPTS, 5))) == 3
-    for one in fill(engine, PROMPTS):
-        assert prompts.parse_verdict(one.text).parsed
-    assert texts(fill(tiny(tmp_path / "neox", quantize="none"), PROMPTS)) == texts(fill(engine, PROMPTS))
+@pytest.mark.parametrize("family", [*varlen_prefill.KNOWN, "Mistral", "GPTNeoX"])
+def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(tiny_of, family, recwarn):
+    folder = tiny_of(family)
+    fast, plain = tiny(folder, quantize="none"), tiny(f"plain:{folder}", quantize="none")
+    fast.execution = "packed+graph"
+    fast.loaded.reader = varlen_prefill.Reader(fast.loaded.prepare(None), False, fast.used)
+    assert texts(fast.complete(PROMPTS, 9)) == texts(plain.complete(PROMPTS, 9))
+    made = texts(fill(fast, PROMPTS))
+    assert made == texts(fill(plain, PROMPTS)) and all(prompts.parse_verdict(text).parsed for text in made)
+    told = {"Mistral": ["read with padding", "kernel by kernel"], "GPTNeoX": ["read with padding"]}.get(family, [])
+    fallbacks = {name: n for name, n in fast.used.items() if name.startswith("fallback: ")}
+    said = [str(one.message) for one in recwarn if "longer and gives the same texts" in str(one.message)]
+    assert list(fallbacks.values()) == [1] * len(told) and len(said) == len(told)
+    assert all(part in name and part in one for part, name, one in zip(told, fallbacks, said))
 
 
 def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monkeypatch):

@@ -1,6 +1,7 @@
 """Answering is quick, and no answer changes by it: fused layers, unpacked weights, planned batches."""
 
 import random
+from collections import Counter
 
 import pytest
 import torch
@@ -129,12 +130,14 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(error):
     def is_wrong(prompts):
         raise RuntimeError("shapes do not match")
 
-    assert prepare.fit(write, list("abcde")) == list("ABCDE")
-    assert tried == [5, 2, 3, 1, 2]
+    used = Counter()
+    with pytest.warns(UserWarning, match="batches are halved, because they do not fit into memory"):
+        assert prepare.fit(write, list("abcde"), used) == list("ABCDE")
+    assert tried == [5, 2, 3, 1, 2] and used == {"fallback: batches are halved": 2}
     with pytest.raises(MemoryError, match="one prompt of 3 letters does not fit into memory"):
-        prepare.fit(never_fits, ["abc"])
+        prepare.fit(never_fits, ["abc"], used)
     with pytest.raises(RuntimeError, match="shapes"):  # any other failure is not a matter of size
-        prepare.fit(is_wrong, list("ab"))
+        prepare.fit(is_wrong, list("ab"), used)
 
 
 def test_a_gpus_free_memory_decides_how_many_tokens_fit(tiny_folder, monkeypatch):

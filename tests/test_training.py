@@ -15,7 +15,7 @@ from covrag_lite.engine import layers, lora, loss, memory
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
-from covrag_lite.engine.varlen_prefill import is_known
+from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.qlora import Encoded, encode, lay_out, shape_of
 from covrag_lite.records import Sample
@@ -140,12 +140,19 @@ def test_the_first_losses_are_as_recorded_and_those_of_the_plain_way_too(one_epo
     monkeypatch.setattr(qlora, "WARMUP", 0.2)
     plain = run(f"plain:{tiny_folder}", tmp_path, epochs=1)
     assert plain.loss.tolist() == pytest.approx(frame.loss.tolist(), rel=1e-3)
-    monkeypatch.setattr(qlora, "SAVE_EVERY", 1)
     (tmp_path / "adapter_model.safetensors").unlink()
-    assert (
-        run(f"plain:{tiny_folder}", tmp_path, epochs=1).loss.tolist() == plain.loss.tolist()
-    )  # all from the checkpoint
+    again = run(f"plain:{tiny_folder}", tmp_path, epochs=1)
+    assert again.loss.tolist() == plain.loss.tolist()  # all from the checkpoint
     assert (tmp_path / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.parametrize("family", [*KNOWN, "Mistral"])
+def test_every_architecture_has_the_losses_of_the_plain_way(tiny_of, tmp_path, family, recwarn):
+    folder = tiny_of(family)
+    plain, fast = (run(f"{way}{folder}", tmp_path / f"to {way}", epochs=1) for way in ("plain:", ""))
+    assert fast.loss.tolist() == pytest.approx(plain.loss.tolist(), rel=1e-3)
+    said = [str(one.message) for one in recwarn if "trained by peft" in str(one.message)]
+    assert len(said) == (family not in KNOWN)
 
 
 @pytest.mark.parametrize("way", ["recompute", "offload"])

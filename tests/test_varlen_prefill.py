@@ -1,6 +1,7 @@
 """Prompts that are read packed leave the logits and the cache that padded ones do, and texts stay the same."""
 
 import warnings
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -15,11 +16,13 @@ from covrag_lite.engine import varlen_prefill as packed
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.network import LoadedNetwork
 from covrag_lite.prompts import SCHEMA
+from covrag_lite.runs.manifest import build_manifest
 
 IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
 MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 9)]
+PADDED = "fallback: prompts are read with padding"
 SHARED = ["Here is a question, and what was found on it: " + prompt for prompt in PROMPTS]
 
 
@@ -42,7 +45,7 @@ class Both:
     """The same passes over two caches: padded, and packed."""
 
     def __init__(self, network, rows):
-        self.reader = packed.Reader(network, compiled=False)
+        self.reader = packed.Reader(network, False, Counter())
         self.other = prefill.roomy_cache(network.config)
         self.cache = prefill.roomy_cache(network.config)
         self.mask = torch.zeros(rows, 0, dtype=torch.long)
@@ -69,7 +72,7 @@ class Both:
 
 
 @pytest.mark.parametrize("with_adapter", [False, True])
-@pytest.mark.parametrize("family", ["Llama", "Qwen2"])
+@pytest.mark.parametrize("family", packed.KNOWN)
 def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_adapter, monkeypatch):
     monkeypatch.setattr(packed, "MLP_TOKENS", 7)  # an MLP takes them in parts
     both = Both(tiny_network(family, with_adapter), len(IDS))
@@ -123,7 +126,8 @@ def model(tiny_folder):
 @pytest.fixture
 def reader(model, monkeypatch):
     """Lets the model read packed, uncompiled, as it would on CUDA."""
-    made = packed.Reader(model.loaded.prepare(None), compiled=False)
+    monkeypatch.setattr(model, "used", Counter())
+    made = packed.Reader(model.loaded.prepare(None), False, model.used)
     monkeypatch.setattr(model.loaded, "reader", made)
     return made
 
@@ -135,7 +139,7 @@ def write_everything(model):
 
 def test_texts_are_those_of_prompts_read_with_padding(model, reader, monkeypatch):
     made = write_everything(model)
-    assert not reader.failure
+    assert not reader.is_given_up and PADDED not in model.used
     assert all("forward" not in layer.__dict__ for layer in model.network.model.layers)
     monkeypatch.setattr(model.loaded, "reader", None)
     assert texts_of(made) == texts_of(write_everything(model))
@@ -163,9 +167,10 @@ def test_whatever_fails_is_said_once_and_read_with_padding(model, reader, monkey
         warnings.simplefilter("always")
         assert texts_of(write_everything(model)) == texts_of(expected)
     assert len(calls) == 4
-    assert [str(one.message).split(";")[0] for one in said if "packed" in str(one.message)] == [
-        "prompts are not read packed, because no kernel image"
+    assert [str(one.message).split(";")[0] for one in said if "padding" in str(one.message)] == [
+        "prompts are read with padding, because no kernel image"
     ]
+    assert build_manifest(config.Config().change(systems=()), model, 1.0)["used"][PADDED] == 1
 
 
 def wrong_gate(functions):
@@ -210,5 +215,5 @@ def test_auto_reads_packed_on_cuda_and_all_else_as_it_is_called(
     monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: compiler)
     engine = local.LocalEngine(config.Model(model=str(tiny_folder), device=device), tiny_folder, asked)
     assert engine.execution == chosen
-    loaded = LoadedNetwork(tiny_folder, engine.settings, "cpu", chosen)
+    loaded = LoadedNetwork(tiny_folder, engine.settings, "cpu", chosen, engine.used)
     assert (loaded.layers == "") == (chosen in ("graph", "eager"))
