@@ -18,6 +18,9 @@ from covrag_lite.engine.interface import Completion
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Passage, Question
 
+WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
+PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
+
 
 @pytest.fixture
 def passages():
@@ -121,12 +124,12 @@ def tiny_folder(tmp_path_factory):
     special = {"special_tokens": ["<eos>"], "show_progress": False, "initial_alphabet": letters}
     raw.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=500, **special))
     PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<eos>", pad_token="<eos>").save_pretrained(folder)
-    save_network("Llama", folder)
+    build_network("Llama").save_pretrained(folder)
     return folder
 
 
-def save_network(family, folder):
-    """Two layers of random weights of an architecture, for the tokenizer of the tiny Llama."""
+def build_network(family, **own):
+    """Two layers of random weights of an architecture, with grouped keys, for the tokenizer of the tiny Llama."""
     import torch
     import transformers
 
@@ -134,8 +137,29 @@ def save_network(family, folder):
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
     tokens = {"vocab_size": 500, "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
-    settings = getattr(transformers, f"{family}Config")(**sizes, **heads, **tokens)
-    getattr(transformers, f"{family}ForCausalLM")(settings).save_pretrained(folder)
+    settings = getattr(transformers, f"{family}Config")(**sizes | heads | tokens | own)
+    network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
+    for name, weight in network.named_parameters():
+        if name.endswith("bias"):  # zero, if left alone
+            torch.nn.init.normal_(weight, std=0.3)
+    return network
+
+
+def add_adapter(network, **own):
+    """The network with a random adapter on all its linear layers."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(1)
+    lora = {"r": 4, "target_modules": "all-linear", "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    return get_peft_model(network, LoraConfig(**lora | own))
+
+
+def load_tiny(folder, execution="auto", **settings):
+    """The engine of a model folder on the CPU."""
+    from covrag_lite.engine.interface import load_engine
+
+    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings), execution)
 
 
 @pytest.fixture
@@ -145,7 +169,7 @@ def tiny_of(tiny_folder, tmp_path):
     def build(family):
         folder = tmp_path / family
         shutil.copytree(tiny_folder, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-        save_network(family, folder)
+        build_network(family).save_pretrained(folder)
         return folder
 
     return build
@@ -154,16 +178,9 @@ def tiny_of(tiny_folder, tmp_path):
 @pytest.fixture(scope="session")
 def tiny_adapters(tiny_folder, tmp_path_factory):
     """Two random adapters of the tiny Llama, "cov" on some of its layers alone."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
     folder = tmp_path_factory.mktemp("adapters.d")
-    for seed, (name, layers) in enumerate({"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items()):
-        network = AutoModelForCausalLM.from_pretrained(tiny_folder)
-        torch.manual_seed(seed)
-        lora = LoraConfig(r=4, target_modules=layers, init_lora_weights=False, task_type="CAUSAL_LM")
-        get_peft_model(network, lora).save_pretrained(folder / name)
+    for name, layers in {"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items():
+        add_adapter(build_network("Llama"), target_modules=layers).save_pretrained(folder / name)
     return folder
 
 

@@ -7,36 +7,29 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import PROMPTS, load_tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from covrag_lite import config
 from covrag_lite.engine import cuda_graphs, decode_session
 from covrag_lite.engine.decoding import Writer
-from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.runs.manifest import build_manifest
 
-WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
-PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
 LIMIT = 24
-
-
-def load(folder, adapters, execution):
-    settings = {"adapters": str(adapters), "max_revised_tokens": 12, "device": "cpu", "quantize": "none"}
-    made = load_engine(config.Model(model=str(folder), **settings))
-    made.execution = execution
-    return made
 
 
 @pytest.fixture
 def growing(tiny_folder, tiny_adapters):
-    return load(tiny_folder, tiny_adapters, "eager")
+    return load_tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none")
 
 
 @pytest.fixture
 def fixed(tiny_folder, tiny_adapters, request):
     """A model that takes fixed steps, unrecorded where there is no CUDA, by our own layers or by transformers'."""
-    return load(tiny_folder, tiny_adapters, getattr(request, "param", "packed+graph"))
+    made = load_tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none")
+    made.execution = getattr(request, "param", "packed+graph")
+    return made
 
 
 both = pytest.mark.parametrize("fixed", ["graph", "packed+graph"], indirect=True)
@@ -76,7 +69,7 @@ def thinning(growing, fixed, monkeypatch):
 
 @both
 @pytest.mark.parametrize("name", ["", "rag", "cov"])
-def test_fixed_steps_write_the_answers_of_growing_ones(growing, fixed, name):
+def test_fixed_steps_write_the_answers_and_verdicts_of_growing_ones(growing, fixed, name):
     plain, view = growing.with_adapter(name), fixed.with_adapter(name)
     ends = spread_ends(plain)
     assert len(set(ends.values())) > 2
@@ -85,14 +78,7 @@ def test_fixed_steps_write_the_answers_of_growing_ones(growing, fixed, name):
     assert steps_of(view).known and steps_of(growing) is None
     alone = view.complete(PROMPTS[:1], LIMIT)  # one row, in a shape of its own
     assert alone == plain.complete(PROMPTS[:1], LIMIT)
-
-
-@both
-@pytest.mark.parametrize("name", ["", "cov"])
-def test_fixed_steps_write_the_verdicts_of_growing_ones(growing, fixed, name):
-    plain, view = growing.with_adapter(name), fixed.with_adapter(name)
     assert view.fill(PROMPTS, SCHEMA, 12) == plain.fill(PROMPTS, SCHEMA, 12)
-    assert steps_of(view).known
 
 
 def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter(growing, fixed):

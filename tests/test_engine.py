@@ -9,19 +9,16 @@ from types import SimpleNamespace
 import bitsandbytes
 import pytest
 import torch
+from conftest import WORDS
+from conftest import load_tiny as tiny
 
 from covrag_lite import config, prompts
 from covrag_lite.engine import forced, interface, slots, varlen_prefill
 from covrag_lite.engine.forced import VerdictWriter
 from covrag_lite.engine.interface import Completion, load_engine
 
-WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
 SLOTS, _ = slots.slots_of(prompts.SCHEMA)
-
-
-def tiny(folder, **settings):
-    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings))
 
 
 def texts(made):
@@ -68,6 +65,7 @@ def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(tiny_of
     assert texts(fast.complete(PROMPTS, 9)) == texts(plain.complete(PROMPTS, 9))
     made = texts(fill(fast, PROMPTS))
     assert made == texts(fill(plain, PROMPTS)) and all(prompts.parse_verdict(text).parsed for text in made)
+    assert all("forward" not in vars(layer) for layer in fast.network.get_decoder().layers)
     told = {"Mistral": ["read with padding", "kernel by kernel"], "GPTNeoX": ["read with padding"]}.get(family, [])
     fallbacks = {name: n for name, n in fast.used.items() if name.startswith("fallback: ")}
     said = [str(one.message) for one in recwarn if "longer and gives the same texts" in str(one.message)]

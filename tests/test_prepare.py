@@ -6,26 +6,13 @@ from collections import Counter
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
-from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from conftest import add_adapter, build_network
+from conftest import load_tiny as tiny
 
-from covrag_lite import config
 from covrag_lite.engine import prefill, prepare
-from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import SCHEMA
 
-PROMPTS = [
-    "who wrote it?",
-    "where was the author of the copper lanterns born, and when?",
-    "why",
-    "who was it and when",
-    "is it " * 30,
-    "what",
-]
-
-
-def tiny(folder, **settings):
-    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings))
+PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born?", "why", "when", "is it " * 30, "what"]
 
 
 def packed(network):
@@ -183,23 +170,6 @@ def test_what_all_prompts_begin_with_is_read_once(watched):
 IDS = torch.arange(12).view(2, 6)
 
 
-def network():
-    """A Qwen2 of two layers, whose queries, keys and values have biases."""
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
-    made = Qwen2ForCausalLM(Qwen2Config(vocab_size=50, num_hidden_layers=2, initializer_range=0.3, **shape)).eval()
-    for name, weight in made.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.normal_(weight)
-    return made
-
-
-def with_adapters(made, **settings):
-    torch.manual_seed(1)
-    lora = {"r": 4, "target_modules": "all-linear", "init_lora_weights": False, "task_type": "CAUSAL_LM"}
-    return get_peft_model(made, LoraConfig(**lora | settings))
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -211,17 +181,17 @@ def with_adapters(made, **settings):
     ],
 )
 def test_joined_layers_compute_what_pefts_do(settings):
-    made = with_adapters(network(), **settings)
+    made = add_adapter(build_network("Qwen2"), **settings)  # queries, keys and values have biases
     with torch.inference_mode():
         expected = made(IDS).logits
         prepare.fuse_linears(made.base_model.model)
         torch.testing.assert_close(made(IDS).logits, expected)
         with made.disable_adapter():
-            torch.testing.assert_close(made(IDS).logits, network()(IDS).logits)
+            torch.testing.assert_close(made(IDS).logits, build_network("Qwen2")(IDS).logits)
 
 
 def test_joined_weights_are_held_once():
-    made = network()
+    made = build_network("Qwen2")
     prepare.fuse_linears(made)
     mlp = made.model.layers[1].mlp
     gate, up = mlp.gate_proj.weight, mlp.up_proj.weight

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import load_tiny
 from toy import PASSAGES, QUESTIONS, answer_prompt, search, verify_prompt
 
 from covrag_lite import prompts, qlora, recipe, synthesis
 from covrag_lite.config import Config
 from covrag_lite.engine import checkpoint, lora
-from covrag_lite.engine.decoding import Dice, Writer
-from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.decoding import Dice
 from covrag_lite.engine.plain_training import PlainTrainee
 from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan, schedule, token_weights
 from covrag_lite.records import SCORES, Sample
@@ -24,38 +24,9 @@ from covrag_lite.sources import Source
 # Likelihoods.
 
 
-class Recited(Writer):
-    """A writer whose tokens and their logarithmic probabilities are given, step by step."""
-
-    def __init__(self, steps):
-        self.steps = iter(steps)
-        decode = lambda ids, **_: "".join(map(chr, ids))  # noqa: E731
-        self.loaded = SimpleNamespace(end_id=0, steps=None, tokenizer=SimpleNamespace(decode=decode))
-        self.rows, self.pending = [0, 1], [[], []]
-
-    def keep(self, rows):
-        self.rows = list(rows)
-
-    def next_tokens(self, forbidden, pick):
-        return next(self.steps)
-
-
-def test_an_answers_likelihood_is_the_mean_over_its_tokens_and_its_end():
-    a, b, end = 97, 98, 0
-    writer = Recited([([a, end], [-0.5, -0.3]), ([b], [-1.0]), ([end], [-3.0])])
-    first, second = writer.write_answers(9)
-    assert (first.text, first.probabilities) == ("ab", {"likelihood": -1.5})
-    assert (second.text, second.probabilities) == ("", {"likelihood": -0.3})
-    writer = Recited([([a, a], [-0.5, -0.25]), ([b, b], [-1.0, -0.75])])
-    cut_off = writer.write_answers(2)
-    assert [one.probabilities["likelihood"] for one in cut_off] == [-0.75, -0.5]
-    assert writer.ended == {}
-
-
 @pytest.fixture(scope="module")
 def engines(tiny_folder):
-    settings = Config().change(model=str(tiny_folder), quantize="none", device="cpu", adapters="none").model
-    return [load_engine(settings), load_engine(replace(settings, model=f"plain:{tiny_folder}"))]
+    return [load_tiny(f"{way}{tiny_folder}", quantize="none", adapters="none") for way in ("", "plain:")]
 
 
 def log_probabilities(engine, ids):
@@ -63,22 +34,23 @@ def log_probabilities(engine, ids):
         return engine.network(input_ids=torch.tensor([ids])).logits[0].double().log_softmax(-1)
 
 
-def test_a_likelihood_is_what_one_pass_over_the_whole_text_gives(engines):
+def test_a_likelihood_is_the_mean_over_an_answers_tokens_and_its_end(engines, monkeypatch):
     asked = [answer_prompt(text, ids) for text, ids in (("who wrote it", "ac"), ("when is the fair", "de"))]
     for engine in engines:
-        loaded = engine.loaded
-        for prompt, made in zip(asked, engine.complete(asked, 6)):
+        loaded, tokens, logs = engine.loaded, {}, {}
+        for prompt in asked:
             start = loaded.tokenise([prompt])[0]
-            ids, total = list(start), []
+            tokens[prompt], logs[prompt] = [], []
             for _ in range(6):
-                logs = log_probabilities(engine, ids)[-1]
-                token = int(logs.argmax())
-                total.append(float(logs[token]))
-                if token == loaded.end_id:
-                    break
-                ids.append(token)
-            assert made.probabilities["likelihood"] == pytest.approx(sum(total) / len(total), rel=1e-3)
-            assert made.text == loaded.tokenizer.decode(ids[len(start) :], skip_special_tokens=True).strip()
+                log, token = log_probabilities(engine, [*start, *tokens[prompt]])[-1].max(0)
+                tokens[prompt].append(int(token))
+                logs[prompt].append(float(log))
+        end = tokens[asked[0]][3]
+        assert end not in tokens[asked[0]][:3] + tokens[asked[1]]  # the first answer ends, the second is cut off
+        monkeypatch.setattr(loaded, "end_id", end)
+        for prompt, made, n, n_logs in zip(asked, engine.complete(asked, 6), (3, 6), (4, 6)):
+            assert made.probabilities["likelihood"] == pytest.approx(sum(logs[prompt][:n_logs]) / n_logs, rel=1e-3)
+            assert made.text == loaded.tokenizer.decode(tokens[prompt][:n], skip_special_tokens=True).strip()
 
 
 def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):

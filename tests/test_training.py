@@ -8,7 +8,7 @@ import socket
 import pandas as pd
 import pytest
 import torch
-import transformers
+from conftest import build_network
 
 from covrag_lite import config, qlora
 from covrag_lite.engine import layers, lora, loss, memory
@@ -240,14 +240,10 @@ def test_weights_that_are_offloaded_are_updated_as_if_they_lay_on_the_gpu(tiny, 
 @pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
 @pytest.mark.parametrize("way", WAYS)
 def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, known, way, monkeypatch):
-    monkeypatch.setattr(loss, "AT_ONCE", 7 * 300)  # the logits of seven targets at a time
+    monkeypatch.setattr(loss, "AT_ONCE", 7 * 500)  # the logits of seven targets at a time
     monkeypatch.setattr(layers, "PART", 10)  # tokens of an offloading layer's MLP at a time
-    torch.manual_seed(0)
-    sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=300)
-    heads = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=8)
     own = {"attention_bias": True, "mlp_bias": True} if family == "Llama" else {}
-    shape = getattr(transformers, f"{family}Config")(**sizes, **heads, **own)
-    network = getattr(transformers, f"{family}ForCausalLM")(shape)
+    network = build_network(family, head_dim=16, initializer_range=0.02, **own)
     trainee = Trainee(network, dataclasses.replace(SETTINGS, activations=way), "eager", False)
     trainee.master.weights.data.normal_(0, 0.1)
     trainee.master.publish()

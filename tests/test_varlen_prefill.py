@@ -6,37 +6,27 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import transformers
-from peft import LoraConfig, get_peft_model
+from bitsandbytes.nn import Linear4bit
+from conftest import PROMPTS, add_adapter, build_network, load_tiny
 
 from covrag_lite import config
 from covrag_lite.engine import local, prefill, prepare
 from covrag_lite.engine import varlen_attention as attending
 from covrag_lite.engine import varlen_prefill as packed
-from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.network import LoadedNetwork
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.runs.manifest import build_manifest
 
 IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
 MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others
-WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
-PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 9)]
 PADDED = "fallback: prompts are read with padding"
 SHARED = ["Here is a question, and what was found on it: " + prompt for prompt in PROMPTS]
 
 
-def tiny_network(family, with_adapter=False):
-    """Two layers with grouped keys; those of Qwen2 have biases."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
-    settings = getattr(transformers, f"{family}Config")(vocab_size=80, num_hidden_layers=2, **sizes)
-    network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
-    for weight in network.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
+def quick_network(family, with_adapter=False):
+    network = build_network(family, initializer_range=0.1)
     if with_adapter:
-        lora = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
-        get_peft_model(network, lora)
+        add_adapter(network)
     prepare.quicken(network, "cpu")
     return network
 
@@ -75,14 +65,14 @@ class Both:
 @pytest.mark.parametrize("family", packed.KNOWN)
 def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_adapter, monkeypatch):
     monkeypatch.setattr(packed, "MLP_TOKENS", 7)  # an MLP takes them in parts
-    both = Both(tiny_network(family, with_adapter), len(IDS))
+    both = Both(quick_network(family, with_adapter), len(IDS))
     both.read(IDS)
     both.read(MORE, (-12, -3, -2, -1))
 
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out(at_once):
-    both = Both(tiny_network("Qwen2", True), len(IDS) if at_once else 1)
+    both = Both(quick_network("Qwen2", True), len(IDS) if at_once else 1)
     if at_once:
         both.read([[], *IDS[1:]], (-2, -1), beginning=list(range(20)))  # one row has nothing else yet
     else:
@@ -120,7 +110,7 @@ def test_a_kernel_that_aligns_texts_otherwise_is_refused(monkeypatch):
 
 @pytest.fixture(scope="module")
 def model(tiny_folder):
-    return load_engine(config.Model(model=str(tiny_folder), max_revised_tokens=12, device="cpu"), "eager")
+    return load_tiny(tiny_folder)
 
 
 @pytest.fixture
@@ -135,14 +125,6 @@ def reader(model, monkeypatch):
 def write_everything(model):
     """Answers and verdicts, of prompts that begin alike and of others."""
     return [model.complete(PROMPTS[:4], 6), model.fill(SHARED[:4], SCHEMA, 6)]
-
-
-def test_texts_are_those_of_prompts_read_with_padding(model, reader, monkeypatch):
-    made = write_everything(model)
-    assert not reader.is_given_up and PADDED not in model.used
-    assert all("forward" not in layer.__dict__ for layer in model.network.model.layers)
-    monkeypatch.setattr(model.loaded, "reader", None)
-    assert texts_of(made) == texts_of(write_everything(model))
 
 
 def texts_of(everything):
@@ -190,13 +172,10 @@ def test_layers_that_compute_something_else_are_found_out_before_they_read(model
     assert texts_of(made) == texts_of(write_everything(model))
 
 
-def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding(tiny_folder):
-    from bitsandbytes.nn import Linear4bit
-
-    assert packed.is_readable(tiny_network("Llama", True))
-    assert not packed.is_readable(tiny_network("Gemma"))
-    network = tiny_network("Llama")
-    network.model.layers[1].mlp.up_proj = Linear4bit(32, 48, bias=False)
+def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
+    network = quick_network("Llama", True)
+    assert packed.is_readable(network) and not packed.is_readable(build_network("Gemma"))
+    network.model.layers[1].mlp.up_proj = Linear4bit(64, 128, bias=False)
     assert not packed.is_readable(network)
 
 

@@ -28,6 +28,7 @@ class Site:
         self.pages = pages
         self.otherwise = otherwise
         self.asked = []  # (method, path, headers, body) of each request
+        self.own = threading.local()  # of each connection, the body of its request
 
     @property
     def paths(self):
@@ -41,6 +42,7 @@ class Site:
         method, path, _ = head[0].split(" ", 2)
         headers = dict(line.lower().split(": ", 1) for line in head[1:])
         self.asked.append((method, path, headers, body))
+        self.own.body = body
         page = self.pages.get(path.partition("?")[0], self.otherwise)
         if callable(page):
             page(connection, path)
