@@ -1,5 +1,6 @@
 """Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
 
+import json
 import os
 import shutil
 from collections import Counter
@@ -20,6 +21,13 @@ from covrag_lite.records import Passage, Question
 
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
+
+
+def write_jsonl(path, rows):
+    """Rows as a file of JSON lines, in a folder that is made for it; returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import threading
 import time
 import traceback
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -64,29 +65,29 @@ def write_by_task(prompt):
 def server(monkeypatch):
     """A server that answers as its script says: one entry a request, the last one for ever."""
     lock = threading.Lock()
+    server = SimpleNamespace(script=["good"], write=write_by_task, pause=0, asked=[], under_way=0, most_at_once=0)
 
     def answer(connection, path):
         with lock:
             body = json.loads(site.own.body)
-            site.bodies.append((time.monotonic(), body))
-            way = site.script.pop(0) if len(site.script) > 1 else site.script[0]
-            site.under_way += 1
-            site.most_at_once = max(site.most_at_once, site.under_way)
-        time.sleep(0.8 if way == "slow" else site.pause)
+            server.asked.append((time.monotonic(), body))
+            way = server.script.pop(0) if len(server.script) > 1 else server.script[0]
+            server.under_way += 1
+            server.most_at_once = max(server.most_at_once, server.under_way)
+        time.sleep(0.8 if way == "slow" else server.pause)
         with lock:
-            site.under_way -= 1
-        written = say(message(site.write(body["messages"][0]["content"])))
+            server.under_way -= 1
+        written = say(message(server.write(body["messages"][0]["content"])))
         if way == "no_schema" and "response_format" in body:
             written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")
         connection.sendall(WAYS.get(way, written))
 
     with serve({"/v1/chat/completions": answer}) as site:
-        site.script, site.write, site.pause = ["good"], write_by_task, 0
-        site.bodies, site.under_way, site.most_at_once = [], 0, 0
+        server.port = site.port
         monkeypatch.setenv("OPENAI_BASE_URL", site.url("/v1"))
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        yield site
+        yield server
 
 
 def connect(retries=2, timeout=5.0, at_once=2):
@@ -139,7 +140,7 @@ def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path
     assert [prediction.answer for prediction in predictions] == ["Edith Marrow[1]"] * 2
     first, second = predictions[0].rounds
     assert first.verdict.judgment == "false" and second.query == "Where was Edith Marrow born?"
-    for _, body in server.bodies:
+    for _, body in server.asked:
         is_verification = prompts.VERIFY_MARKER in body["messages"][0]["content"]
         assert body["temperature"] == 0 and body["model"] == "toy"
         assert ("response_format" in body) == is_verification
@@ -162,8 +163,8 @@ def test_the_schema_asked_for_is_the_one_that_is_parsed():
 )
 def test_what_may_pass_is_tried_again(server, script, requests):
     server.script = script
-    assert ask(connect(), "who?") == ["Edith Marrow[1]"] and len(server.bodies) == requests
-    waits = [b[0] - a[0] for a, b in zip(server.bodies, server.bodies[1:])]
+    assert ask(connect(), "who?") == ["Edith Marrow[1]"] and len(server.asked) == requests
+    waits = [b[0] - a[0] for a, b in zip(server.asked, server.asked[1:])]
     assert waits == sorted(waits) and waits[0] > 0.3  # ever longer, or as long as Retry-After asks
 
 
@@ -183,14 +184,14 @@ def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requ
     server.script = [way]
     with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.port}/v1: .*{said}"):
         ask(connect(timeout=0.3 if way == "slow" else 5.0), "who?")
-    assert len(server.bodies) == requests
+    assert len(server.asked) == requests
 
 
 def test_texts_come_in_the_order_of_their_prompts_with_no_more_requests_under_way_than_allowed(server, tmp_path):
     server.write, server.pause = str.upper, 0.05
     asked = list("abcdefghijkl")
     assert write(connect(at_once=3), asked, tmp_path / "journal.jsonl") == list("ABCDEFGHIJKL")
-    assert 1 < server.most_at_once <= 3 and len(server.bodies) == 12
+    assert 1 < server.most_at_once <= 3 and len(server.asked) == 12
 
 
 @pytest.mark.parametrize(
@@ -207,10 +208,10 @@ def test_a_server_without_schemas_is_asked_in_plain_text(server):
     server.script = ["no_schema"]
     endpoint = connect()
     with pytest.warns(UserWarning, match="verdicts are not forced, because the server refuses a JSON schema"):
-        assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.bodies) == 2
+        assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 2
     assert endpoint.used["fallback: verdicts are not forced"] == 1
     verify(endpoint.with_adapter("cov"), "is it?", "and this?")
-    assert len(server.bodies) == 4 and not any("response_format" in body for _, body in server.bodies[1:])
+    assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
 
 
 def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_path):
@@ -222,9 +223,9 @@ def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_pat
     had = len(Journal(path).texts)
     assert 3 <= had <= 5  # those before, and the one under way beside the failed one
     server.script = ["good"]
-    server.bodies = []
+    server.asked = []
     assert len(write(connect(), asked, path)) == 8
-    assert len(server.bodies) == 8 - had
+    assert len(server.asked) == 8 - had
 
 
 def test_the_bill_is_printed_with_its_cost_where_prices_are_known(server, tmp_path, capsys, monkeypatch):
@@ -283,7 +284,7 @@ def test_rubbish_is_left_out_and_counted(server, examples, passages, tmp_path, c
     made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples" in capsys.readouterr().out
-    for _, body in server.bodies:
+    for _, body in server.asked:
         assert teacher.STRICT in body["messages"][0]["content"] and "response_format" in body
 
 
@@ -307,4 +308,4 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
 def test_another_sample_is_asked_for_by_a_seed(server):
     connect().complete(["prompt"], 9, 3)
     connect().complete(["prompt"], 9)
-    assert [(body["temperature"], body.get("seed")) for _, body in server.bodies] == [(1, 3), (0, None)]
+    assert [(body["temperature"], body.get("seed")) for _, body in server.asked] == [(1, 3), (0, None)]

@@ -9,7 +9,6 @@ from covrag_lite import config, recipe, replication
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.plan import hold_to
-from covrag_lite.records import Sample
 from covrag_lite.runs.choice import OTHERWISE_ALIKE, changed_parameters
 from covrag_lite.runs.recorded import find
 from covrag_lite.tables import find_table
@@ -123,14 +122,6 @@ def test_the_command_ends_with_a_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit):
         replication.main(["smollm2-135m", "--seeds", "one"])
     assert "seeds 'one' are not whole numbers" in capsys.readouterr().err
-
-
-def test_damaged_samples_say_what_to_do(tmp_path):
-    file = tmp_path / "cov.samples.jsonl.gz"
-    recipe.save_samples(file, [Sample("a", "answer", "p", ("t",))])
-    file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(ValueError, match="run the stage data again"):
-        recipe.load_samples(file)
 
 
 def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_third_round(plans, monkeypatch):

@@ -10,16 +10,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import load_tiny
-from toy import PASSAGES, QUESTIONS, answer_prompt, search, verify_prompt
+from toy import answer_prompt, verify_prompt
 
-from covrag_lite import prompts, qlora, recipe, synthesis
+from covrag_lite import prompts, qlora
 from covrag_lite.config import Config
 from covrag_lite.engine import checkpoint, lora
 from covrag_lite.engine.decoding import Dice
 from covrag_lite.engine.plain_training import PlainTrainee
 from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan, schedule, token_weights
 from covrag_lite.records import SCORES, Sample
-from covrag_lite.sources import Source
 
 # Likelihoods.
 
@@ -287,21 +286,3 @@ def test_a_long_gradient_is_shortened():
         trainee.optimizer = torch.optim.SGD(trainee.trained, lr=1.0)
         trainee.update(0.1, 1.0)
         assert float(trainee.trained[0]) == pytest.approx(expected)
-
-
-def test_each_seed_model_learns_one_half(monkeypatch):
-    learnt = {}
-
-    def train_adapter(config, name, samples):
-        learnt[name] = {one.id for one in samples}
-
-    monkeypatch.setattr(recipe, "train_adapter", train_adapter)
-    questions = [one for one in QUESTIONS if one.gold_passages]
-    recipe.train_seeds(Config(), [Source(questions, list(PASSAGES.values()), search, search)])
-    one, two = ({question.id for question in half} for half in synthesis.halve(questions))
-    assert learnt == {"seed-1": one, "seed-2": two}
-
-
-def test_samples_come_back_as_they_were_saved(tmp_path):
-    recipe.save_samples(tmp_path / "s.gz", SAMPLES)
-    assert recipe.load_samples(tmp_path / "s.gz") == SAMPLES
