@@ -13,6 +13,8 @@ from covrag_lite.method import (
     by_revision,
     by_thresholds,
     cov_rag,
+    expect,
+    keep_likelier,
     never,
     shuffled,
     swap_answers,
@@ -94,15 +96,38 @@ def test_sigma_decides_which_questions_are_searched_again(two, script):
     assert script.log[3:] == [("search", []), ("answer", [], [])]
 
 
+# Just within every bound of the paper's thresholds.
+DOUBTED = parse_verdict(render_verdict((0.26, 0.25, 0.5, 0.91, 0.71, 0.5), "false", REVISED))
+
+
 def verified(verdict, likelihood=None):
     return Round("asked", (), "answer", verdict, likelihood)
 
 
-def test_an_unparsed_verdict_revises_nothing():
-    rubbish = parse_verdict("I think the answer is fine.")
-    assert not by_revision(verified(rubbish))
-    assert not by_thresholds()(verified(rubbish))
-    assert not by_fitted_thresholds()(verified(rubbish))
+def test_sigma_by_thresholds_stops_at_each_of_its_bounds():
+    sigma = by_thresholds()
+    assert sigma(verified(DOUBTED))
+    bounds = {"reference_correctness": 0.27, "correctness": 0.26, "bias": 0.7, "truthfulness": 0.92}
+    for name, value in bounds.items() | {("judgment", "unclear"), ("revised_question", "")}:
+        assert not sigma(verified(replace(DOUBTED, **{name: value}))), name
+
+
+def test_sigma_by_fitted_thresholds_reads_expectations_not_what_was_written():
+    told = replace(DOUBTED, probabilities={"reference_correctness": 0.8, "correctness": 0.7})
+    assert expect(told, "correctness") == 0.7 and expect(told, "bias") == 0.71
+    one = verified(told, -0.5)
+    assert by_fitted_thresholds(0.81, 0.71, -0.49)(one)
+    for bounds in ((0.8, 0.71, -0.49), (0.81, 0.7, -0.49), (0.81, 0.71, -0.5)):
+        assert not by_fitted_thresholds(*bounds)(one)
+    assert by_fitted_thresholds(0.81, 0.71, -0.49)(replace(one, likelihood=None))
+    rounds = [replace(one, likelihood=value) for value in (-0.5, -0.5)]
+    assert keep_likelier(rounds) == -1 and keep_likelier([rounds[0], replace(one, likelihood=-0.6)]) == 0
+    assert keep_likelier([rounds[0], replace(one, likelihood=None)]) == -1
+
+
+@pytest.mark.parametrize("sigma", [by_revision, by_thresholds(), by_fitted_thresholds()])
+def test_an_unparsed_verdict_revises_nothing(sigma):
+    assert not sigma(verified(parse_verdict("I think the answer is fine.")))
 
 
 def test_the_shuffled_control_searches_as_often_as_cov_rag_but_for_another_question(questions, passages):

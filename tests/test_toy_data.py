@@ -13,105 +13,25 @@ import pandas as pd
 import pytest
 import toy
 from conftest import write_jsonl
-from toy import BORN, PASSAGES, QUESTIONS
+from toy import PASSAGES, QUESTIONS
 
 from covrag_lite import data, metrics, prompts
 from covrag_lite.check.compare import compare_csv, compare_values
 from covrag_lite.config import Config
-from covrag_lite.engine import slots, weights
-from covrag_lite.method import by_fitted_thresholds, by_thresholds, expect, keep_likelier
-from covrag_lite.records import SCORES, Passage, Question, Round
+from covrag_lite.engine import weights
+from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused
 from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.pages import Crawler
 from covrag_lite.runs import choice, manifest
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
-from covrag_lite.synthesis import Example, judge
 from covrag_lite.tables import verifier
 from covrag_lite.tables.reproduction import verdict
 from covrag_lite.task_model import TaskModel
 
 Q1 = QUESTIONS[0]
 A, B, C, D, E, F = PASSAGES.values()
-
-
-# A verdict's probabilities, from the chances at each slot.
-
-
-def test_expectations_weigh_the_decimals_by_the_first_digit():
-    places, closing = slots.slots_of(prompts.SCHEMA)
-    assert closing == " }" and [one.choices for one in places[:3]] == [tuple("01"), tuple("0123456789")] * 1 + [
-        tuple("0123456789")
-    ]
-    five, nine = [0.0] * 5 + [1.0] + [0.0] * 4, [0.0] * 9 + [1.0]
-    chances = [[0.8, 0.2], five, nine]  # 0.2 · 1 + 0.8 · 0.59
-    chances += [[0.1, 0.9], [], []]  # written as 1.00: P(1) alone
-    chances += [[1.0, 0.0], [0.5] + [0.0] * 8 + [0.5], nine] * 4  # 0.45 + 0.09
-    chances += [[0.7, 0.1, 0.2], [0.35, 0.65]]
-    assert slots.probabilities_of(places, chances) == pytest.approx(
-        {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
-        | dict.fromkeys(SCORES[2:], 0.54)
-    )
-    places, _ = slots.slots_of(prompts.DIRECT)
-    assert slots.probabilities_of(places, [[0.35, 0.65]]) == {"empty": 0.65}
-
-
-def test_a_verdict_is_filled_by_the_likeliest_choice_and_never_exceeds_one():
-    places, _ = slots.slots_of(prompts.SCHEMA)
-    ids = {}
-    choices = slots.Choices(places, lambda text: [ids.setdefault(text, len(ids))], "toy")
-    assert choices.choose(places[0], [], [0.4, 0.6]) == ("1", [0.4, 0.6])
-    assert (
-        choices.choose(places[1], ["1"], [0.1] * 10) == ("0", []) == choices.choose(places[2], ["1", "0"], [0.1] * 10)
-    )
-    assert choices.choose(places[1], ["0"], [0.0, 1.0, *[0.0] * 8])[0] == "1"
-    assert choices.choose(places[18], ["0"] * 18, [0.2, 0.5, 0.3]) == ("false", [0.2, 0.5, 0.3])
-    assert choices.choose(places[19], ["0"] * 19, [0.2, 0.8])[0] == ' ""'
-    guessed = slots.Guesses(places).guess(["0"])
-    assert guessed == (*"095095095095005095", "true", ' ""')
-
-
-def test_free_and_direct_verdicts_are_read():
-    false = prompts.parse_verdict(f'{{ "4": " {BORN} " }}', prompts.DIRECT)
-    assert (false.judgment, false.revised_question, false.correctness) == ("false", BORN, None)
-    assert prompts.parse_verdict('{ "4": "" }', prompts.DIRECT).judgment == "true"
-    assert not prompts.parse_verdict('{ "3": "" }', prompts.DIRECT).parsed
-    quoted = prompts.render_verdict(toy.LOW, "false", 'Who wrote "The \\ Lamp"?')
-    assert prompts.parse_verdict(quoted).revised_question == "Who wrote 'The  Lamp'?"
-    lines = toy.write_verdict(toy.LOW, "unclear", BORN).replace(", ", ",\n")
-    assert prompts.parse_verdict(lines).judgment == "unclear"
-    assert prompts.verdict_parts(judge(Example(Q1, (A, C), "Mere", ""), ""), with_chain=False) == (
-        '{ "4":',
-        ' ""',
-        " }",
-    )
-
-
-# σ.
-
-FALSE = prompts.parse_verdict(toy.write_verdict((0.26, 0.25, 0.5, 0.91, 0.71, 0.5), "false", BORN))
-
-
-def test_sigma_by_thresholds_stops_at_each_of_its_bounds():
-    sigma = by_thresholds()
-    assert sigma(Round("", (), "", FALSE))
-    bounds = {"reference_correctness": 0.27, "correctness": 0.26, "bias": 0.7, "truthfulness": 0.92}
-    for name, value in bounds.items() | {("judgment", "unclear"), ("revised_question", "")}:
-        assert not sigma(Round("", (), "", replace(FALSE, **{name: value}))), name
-
-
-def test_sigma_by_fitted_thresholds_reads_expectations_not_what_was_written():
-    told = replace(FALSE, probabilities={"reference_correctness": 0.8, "correctness": 0.7})
-    assert expect(told, "correctness") == 0.7 and expect(told, "bias") == 0.71
-    one = Round("", (), "", told, likelihood=-0.5)
-    assert by_fitted_thresholds(0.81, 0.71, -0.49)(one)
-    for bounds in ((0.8, 0.71, -0.49), (0.81, 0.7, -0.49), (0.81, 0.71, -0.5)):
-        assert not by_fitted_thresholds(*bounds)(one)
-    assert by_fitted_thresholds(0.81, 0.71, -0.49)(replace(one, likelihood=None))
-    rounds = [replace(one, likelihood=value) for value in (-0.5, -0.5)]
-    assert keep_likelier(rounds) == -1 and keep_likelier([rounds[0], replace(one, likelihood=-0.6)]) == 0
-    assert keep_likelier([rounds[0], replace(one, likelihood=None)]) == -1
 
 
 def test_a_judge_without_a_verdict_does_not_see_its_score():

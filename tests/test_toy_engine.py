@@ -6,15 +6,16 @@ import random
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
-from conftest import load_tiny
+from conftest import build_network, load_tiny
 from toy import answer_prompt, verify_prompt
 
 from covrag_lite import prompts, qlora
 from covrag_lite.config import Config
-from covrag_lite.engine import checkpoint, lora
+from covrag_lite.engine import checkpoint, lora, slots
 from covrag_lite.engine.decoding import Dice
 from covrag_lite.engine.plain_training import PlainTrainee
 from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan, schedule, token_weights
@@ -89,6 +90,37 @@ def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):
         assert set(expected) == {*SCORES, "true"}  # this tokenizer has no token for an empty revision
         assert made.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
         assert other.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_expectations_weigh_the_decimals_by_the_first_digit():
+    places, closing = slots.slots_of(prompts.SCHEMA)
+    digits = tuple("0123456789")
+    assert closing == " }" and [one.choices for one in places[:3]] == [("0", "1"), digits, digits]
+    five, nine = [0.0] * 5 + [1.0] + [0.0] * 4, [0.0] * 9 + [1.0]
+    chances = [[0.8, 0.2], five, nine]  # 0.2 · 1 + 0.8 · 0.59
+    chances += [[0.1, 0.9], [], []]  # written as 1.00: P(1) alone
+    chances += [[1.0, 0.0], [0.5] + [0.0] * 8 + [0.5], nine] * 4  # 0.45 + 0.09
+    chances += [[0.7, 0.1, 0.2], [0.35, 0.65]]
+    assert slots.probabilities_of(places, chances) == pytest.approx(
+        {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
+        | dict.fromkeys(SCORES[2:], 0.54)
+    )
+    places, _ = slots.slots_of(prompts.DIRECT)
+    assert slots.probabilities_of(places, [[0.35, 0.65]]) == {"empty": 0.65}
+
+
+def test_a_verdict_is_filled_by_the_likeliest_choice_and_never_exceeds_one():
+    places, _ = slots.slots_of(prompts.SCHEMA)
+    ids = {}
+    choices = slots.Choices(places, lambda text: [ids.setdefault(text, len(ids))], "toy")
+    assert choices.choose(places[0], [], [0.4, 0.6]) == ("1", [0.4, 0.6])
+    for place, before in ((1, ["1"]), (2, ["1", "0"])):
+        assert choices.choose(places[place], before, [0.1] * 10) == ("0", [])
+    assert choices.choose(places[1], ["0"], [0.0, 1.0, *[0.0] * 8])[0] == "1"
+    assert choices.choose(places[18], ["0"] * 18, [0.2, 0.5, 0.3]) == ("false", [0.2, 0.5, 0.3])
+    assert choices.choose(places[19], ["0"] * 19, [0.2, 0.8])[0] == ' ""'
+    guessed = slots.Guesses(places).guess(["0"])
+    assert guessed == (*"095095095095005095", "true", ' ""')
 
 
 def test_a_draw_depends_on_its_prompt_and_number_alone():
@@ -219,59 +251,29 @@ def test_a_checkpoint_of_other_data_settings_or_weights_is_refused(tmp_path):
             checkpoint.restore(tmp_path, other, torch.device("cpu"))
 
 
-class Pupil:
-    """A trainee that learns nothing and keeps a list of what it was told."""
-
-    one_shape = False
-
-    def __init__(self):
-        self.weight, self.rates, self.restored, self.saved = torch.ones(1, requires_grad=True), [], None, []
-
-    def token_losses(self, row):
-        return self.weight * torch.ones(len(row["labels"]))
-
-    def record(self, learn):
-        return learn
-
-    def collect(self):
-        pass
-
-    def update(self, lr, clip):
-        self.rates.append((lr, clip))
-
-    def restore(self, *given):
-        self.restored = given
-        return []
-
-    def save(self, out, rows):
-        self.saved.append(len(rows))
-
-    def save_adapter(self, out, base):
-        self.saved.append(base)
-
-
 def test_the_loop_follows_the_schedule_and_goes_on_only_from_its_own_checkpoint(tmp_path, monkeypatch):
-    pupil = Pupil()
+    weight, saved = torch.ones(1, requires_grad=True), []
+    pupil = Mock(one_shape=False, record=lambda learn: learn, restore=Mock(return_value=[]))  # it learns nothing
+    pupil.token_losses = lambda row: weight * torch.ones(len(row["labels"]))
+    pupil.save = lambda out, rows: saved.append(len(rows))
     monkeypatch.setattr(qlora, "load_trainee", lambda *_: nullcontext(pupil))
     model = SimpleNamespace(**vars(FAKE), device="cpu", fingerprint="base+", settings=Config().model)
     config = Config().change(epochs=4, pack_tokens=20, step_tokens=20, verify_weight=4.0)
     rows = qlora.train(config, model, SAMPLES * 4, tmp_path)
-    assert pupil.restored == (tmp_path, SAMPLES * 4, "base+")
-    assert [lr for lr, _ in pupil.rates] == pytest.approx([2e-4 * schedule(i, len(rows)) for i in range(len(rows))])
-    assert {clip for _, clip in pupil.rates} == {1.0} and pupil.saved[-1] == "smollm2-135m" and len(rows) > 20
-    assert pupil.saved[:-1] == [*range(20, len(rows), 20), len(rows)]
+    pupil.restore.assert_called_once_with(tmp_path, SAMPLES * 4, "base+")
+    pupil.save_adapter.assert_called_once_with(tmp_path, "smollm2-135m")
+    rates, clips = zip(*(call.args for call in pupil.update.call_args_list))
+    assert list(rates) == pytest.approx([2e-4 * schedule(i, len(rows)) for i in range(len(rows))])
+    assert set(clips) == {1.0} and len(rows) > 20 and saved == [*range(20, len(rows), 20), len(rows)]
     # Every token loses 1, and the steps' weights average to one of each task.
     assert rows.loss_answer.dropna().tolist() == pytest.approx([1.0] * rows.loss_answer.count())
-    assert float(pupil.weight.grad) / len(rows) == pytest.approx(1 + 4, rel=1e-4)
+    assert float(weight.grad) / len(rows) == pytest.approx(1 + 4, rel=1e-4)
 
 
-def test_adapters_are_scaled_by_two_and_begin_by_their_seed(tiny_folder):
-    from transformers import AutoModelForCausalLM
-
+def test_adapters_are_scaled_by_two_and_begin_by_their_seed():
     made = []
     for seed in (1, 1, 2):
-        network = AutoModelForCausalLM.from_pretrained(tiny_folder)
-        adapted = lora.add_adapters(network, Config().change(training_seed=seed, lora_rank=4).training)
+        adapted = lora.add_adapters(build_network("Llama"), Config().change(training_seed=seed, lora_rank=4).training)
         told = adapted.peft_config["default"]
         assert (told.r, told.lora_alpha, told.lora_dropout) == (4, 8, 0.0)
         made.append(next(p for name, p in adapted.named_parameters() if "lora_A" in name))
