@@ -1,4 +1,4 @@
-"""Every engine writes the same texts, on a tiny Llama made from nothing; the embedded SmolLM2 once."""
+"""Every engine writes the same texts, on tiny networks made from nothing; weights are told by what they are."""
 
 import json
 import random
@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import bitsandbytes
 import pytest
 import torch
+import transformers
 from conftest import WORDS
 from conftest import load_tiny as tiny
 
 from covrag_lite import config, prompts
-from covrag_lite.engine import forced, interface, slots, varlen_prefill
+from covrag_lite.engine import forced, interface, slots, varlen_prefill, weights
 from covrag_lite.engine.forced import VerdictWriter
 from covrag_lite.engine.interface import Completion, load_engine
 
@@ -136,7 +137,9 @@ def test_nf4_is_really_four_bits(tiny_folder):
     assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
 
 
-def test_the_fingerprint_is_of_the_weights_not_of_their_place(tiny_folder, tmp_path):
+def test_the_fingerprint_is_of_the_weights_not_of_their_place_and_names_the_adapter(plain, tiny_folder, tmp_path):
+    prints = [plain.with_adapter(name).fingerprint for name in ("", "rag", "cov")]
+    assert len(set(prints)) == 3 and all(one.startswith(plain.fingerprint) for one in prints)
     shutil.copytree(tiny_folder, tmp_path / "copy")
     assert tiny(tiny_folder).fingerprint == tiny(tmp_path / "copy").fingerprint
     with open(tmp_path / "copy" / "model.safetensors", "ab") as file:
@@ -183,3 +186,57 @@ def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
     chatty = tiny(tiny_folder).loaded
     chatty.tokenizer.chat_template = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
     assert chatty.tokenizer.decode([chatty.end_id]) == "[" != chatty.tokenizer.eos_token
+
+
+@pytest.fixture
+def converted(tmp_path, monkeypatch):
+    """The names of the files that were converted, by a transformers that writes folders alone."""
+    names = []
+
+    def read(folder, gguf_file, **_):
+        names.append(gguf_file)
+        return SimpleNamespace(save_pretrained=lambda place: place.mkdir(exist_ok=True))
+
+    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", read)
+    tokenizer = SimpleNamespace(save_pretrained=lambda place: None)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
+    return names
+
+
+def test_the_same_file_under_another_name_is_not_converted_again(tmp_path, converted):
+    file, link = tmp_path / "q4.gguf", tmp_path / "Some-Model.gguf"
+    file.write_text("weights")
+    link.symlink_to(file)
+    assert weights.hash_weights(file) == weights.hash_weights(link)
+    made = [weights.convert_gguf(one, weights.hash_weights(one)) for one in (link, file, link)]
+    assert converted == ["Some-Model.gguf"] and len(set(made)) == 1
+    file.write_text("other weights")
+    assert weights.convert_gguf(file, weights.hash_weights(file)) not in made
+
+
+def test_a_folder_that_another_process_is_still_writing_is_not_taken(tmp_path, converted):
+    (weights.CACHE / "q4-0123.77").mkdir()
+    made = weights.convert_gguf(tmp_path / "q4.gguf", "0123")
+    assert converted == ["q4.gguf"] and made == weights.CACHE / "q4-0123"
+
+
+@pytest.mark.parametrize(
+    "told, said",
+    [({"model_sha256": "another"}, "was trained on other weights"),
+     ({"parameters": {"layout": "shared"}}, "layout 'shared', not 'paper'")],
+)  # fmt: skip
+def test_an_adapter_of_another_base_or_layout_is_refused(tiny_folder, tiny_adapters, tmp_path, told, said):
+    shutil.copytree(tiny_adapters, tmp_path / "adapters")
+    (tmp_path / "adapters" / "rag" / "manifest.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=said):
+        tiny(tiny_folder, adapters=str(tmp_path / "adapters")).with_adapter("rag")
+    shared = tiny(tiny_folder, adapters=str(tmp_path / "adapters"), layout="shared")
+    assert "layout" not in said or shared.with_adapter("rag").adapter
+
+
+def test_a_missing_adapter_is_named_unless_auto(plain, tiny_folder):
+    with pytest.raises(FileNotFoundError, match="no adapter 'cov-direct' in .*train.ipynb"):
+        plain.with_adapter("cov-direct")
+    assert tiny(tiny_folder).with_adapter("cov").adapter is None

@@ -30,14 +30,6 @@ def test_systems_that_share_their_first_round_compute_it_once(config, resources,
     assert len(scripted.asked) == len(set(scripted.asked)) == 8
 
 
-def test_a_second_run_asks_the_model_nothing(config, passages, resources, questions, scripted):
-    first = evaluate.run(config, resources, questions)
-    asked = len(scripted.asked)
-    again = evaluate.run(config, evaluate.load_resources(config, passages, scripted), questions)
-    assert len(scripted.asked) == asked
-    assert again == first
-
-
 def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
     texts = [f"prompt {'x' * i}" for i in range(5)]
     author = TaskModel(scripted.settings, scripted, resources.journal)

@@ -1,5 +1,6 @@
 """Answering is quick, and no answer changes by it: fused layers, unpacked weights, planned batches."""
 
+import itertools
 import random
 from collections import Counter
 
@@ -41,13 +42,17 @@ def test_training_gets_the_packed_network_after_answers(tiny_folder, tiny_adapte
 
 
 @pytest.mark.parametrize("quantize", ["nf4", "none"])
-def test_lean_adapters_compute_what_pefts_do(tiny_folder, tiny_adapters, quantize):
+def test_adapters_do_not_touch_each_other_or_the_base_and_lean_ones_compute_what_pefts_do(
+    tiny_folder, tiny_adapters, quantize
+):
     peft, lean = (tiny(tiny_folder, adapters=str(tiny_adapters), quantize=quantize) for _ in range(2))
-    for name in ("rag", "cov", "", "rag"):
-        plain_view = peft.with_adapter(name)
-        lean_view = lean.with_adapter(name)
-        expected = logits(plain_view.network, plain_view)
-        torch.testing.assert_close(logits(lean_view.loaded.prepare(lean_view.adapter), lean_view), expected)
+    expected = {name: logits((view := peft.with_adapter(name)).network, view) for name in ("", "rag", "cov")}
+    for one, other in itertools.combinations(expected.values(), 2):
+        assert not torch.allclose(one, other)
+    for name in ("rag", "cov", "", "rag", "", "cov"):
+        view, other = lean.with_adapter(name), peft.with_adapter(name)
+        torch.testing.assert_close(logits(view.loaded.prepare(view.adapter), view), expected[name])
+        torch.testing.assert_close(logits(other.network, other), expected[name])
 
 
 def test_attention_in_blocks_is_attention(tiny_folder):
