@@ -132,19 +132,6 @@ def test_nothing_in_a_step_moves_grows_or_waits(fixed):
     assert not waiting & {name for name, _ in noted[0]}
 
 
-def refusing(after):
-    """A recorder that records a number of steps, and then refuses."""
-
-    def record(step, rows):
-        nonlocal after
-        after -= 1
-        if after < 0:
-            raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
-        return step.compute
-
-    return SimpleNamespace(record=record)
-
-
 @pytest.mark.parametrize("wrong", ["refused", "computed otherwise"])
 def test_layers_of_our_own_that_fail_give_way_to_those_of_transformers(growing, fixed, recorder, wrong):
     def record(step, rows):
@@ -165,7 +152,14 @@ def test_layers_of_our_own_that_fail_give_way_to_those_of_transformers(growing, 
 
 @pytest.mark.parametrize("recorded", [0, 1])
 def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing, fixed, thinning, recorded):
-    steps_of(fixed).recorder = refusing(recorded)
+    records = iter([lambda step, rows: step.compute] * recorded)
+
+    def record(step, rows):
+        for one in records:
+            return one(step, rows)
+        raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
+
+    steps_of(fixed).recorder = SimpleNamespace(record=record)
     expected = growing.complete(thinning, LIMIT)
     with pytest.warns(UserWarning, match="kernel by kernel, because operation not permitted .* gives the same texts"):
         assert fixed.complete(thinning, LIMIT) == expected

@@ -1,7 +1,6 @@
 """The endpoint and the teacher, against a real server on loopback that fails in every way a server can."""
 
 import json
-import threading
 import time
 import traceback
 from dataclasses import replace
@@ -64,26 +63,21 @@ def write_by_task(prompt):
 @pytest.fixture
 def server(monkeypatch):
     """A server that answers as its script says: one entry a request, the last one for ever."""
-    lock = threading.Lock()
-    server = SimpleNamespace(script=["good"], write=write_by_task, pause=0, asked=[], under_way=0, most_at_once=0)
+    server = SimpleNamespace(script=["good"], write=write_by_task, pause=0, asked=[])
 
     def answer(connection, path):
-        with lock:
-            body = json.loads(site.own.body)
+        body = json.loads(site.own.body)
+        with site.lock:
             server.asked.append((time.monotonic(), body))
             way = server.script.pop(0) if len(server.script) > 1 else server.script[0]
-            server.under_way += 1
-            server.most_at_once = max(server.most_at_once, server.under_way)
         time.sleep(0.8 if way == "slow" else server.pause)
-        with lock:
-            server.under_way -= 1
         written = say(message(server.write(body["messages"][0]["content"])))
         if way == "no_schema" and "response_format" in body:
             written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")
         connection.sendall(WAYS.get(way, written))
 
     with serve({"/v1/chat/completions": answer}) as site:
-        server.port = site.port
+        server.site, server.port = site, site.port
         monkeypatch.setenv("OPENAI_BASE_URL", site.url("/v1"))
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -191,7 +185,7 @@ def test_texts_come_in_the_order_of_their_prompts_with_no_more_requests_under_wa
     server.write, server.pause = str.upper, 0.05
     asked = list("abcdefghijkl")
     assert write(connect(at_once=3), asked, tmp_path / "journal.jsonl") == list("ABCDEFGHIJKL")
-    assert 1 < server.most_at_once <= 3 and len(server.asked) == 12
+    assert 1 < server.site.most_at_once <= 3 and len(server.asked) == 12
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,7 @@ def test_no_verdict_depends_on_how_far_the_first_pass_looks(tiny_folder, monkeyp
 
 def test_nf4_is_really_four_bits(tiny_folder):
     layer = tiny(tiny_folder, quantize="nf4").network.model.layers[0].mlp.up_proj
-    assert isinstance(layer, bitsandbytes.nn.Linear4bit)
-    assert layer.weight.dtype == torch.uint8
+    assert isinstance(layer, bitsandbytes.nn.Linear4bit) and layer.weight.dtype == torch.uint8
     assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
 
 
@@ -157,10 +156,9 @@ def test_what_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch):
     for name, value in {"quantize": "nf3", "verdicts": "loud", "layout": "square", "device": "tpu"}.items():
         with pytest.raises(ValueError, match=f"{name} '{value}' is not known"):
             load_engine(config.Model(**{"model": str(tiny_folder), name: value}))
-    with pytest.raises(ValueError, match="execution 'graph' needs CUDA"):
-        load_engine(config.Model(model=str(tiny_folder), device="cpu"), "graph")
-    with pytest.raises(ValueError, match="execution 'fast' is not known"):
-        load_engine(config.Model(model=str(tiny_folder)), "fast")
+    for execution, said in (("graph", "'graph' needs CUDA"), ("fast", "'fast' is not known")):
+        with pytest.raises(ValueError, match=f"execution {said}"):
+            tiny(tiny_folder, execution)
 
 
 def test_an_engine_is_one_module_and_one_entry(monkeypatch, scripted):

@@ -40,14 +40,14 @@ def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
 
 
 def test_unknown_names_are_named(config, resources, questions):
-    with pytest.raises(ValueError, match="system 'GPT-9' is not known"):
-        evaluate.run_system("GPT-9", config, resources, questions)
-    with pytest.raises(ValueError, match="max_rounds is 0"):
-        evaluate.run(config.change(max_rounds=0), resources, questions)
-    with pytest.raises(ValueError, match="sigma 'luck' is not known"):
-        evaluate.run(config.change(sigma="luck"), resources, questions)
-    with pytest.raises(ValueError, match="keep 'mine' is not known"):
-        evaluate.run(config.change(keep="mine"), resources, questions)
+    for name, value, said in (
+        ("systems", ("GPT-9",), "system 'GPT-9' is not known"),
+        ("max_rounds", 0, "max_rounds is 0"),
+        ("sigma", "luck", "sigma 'luck' is not known"),
+        ("keep", "mine", "keep 'mine' is not known"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            evaluate.run(config.change(**{name: value}), resources, questions)
 
 
 def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import write_jsonl
 from matplotlib import pyplot
 from papermill import cli
 
@@ -30,9 +31,6 @@ SMALL = {
     "explore": {name: value for name, value in FEW.items() if name != "n_questions"},
     "browse": {"record": Config().judging.predictions},
     "world": {"n_passages": 1000, "n_world": "4,40,200"},
-    "figure4": {},
-    "lesson": {},
-    "lesson_solutions": {},
     "speed": {"speed_ways": "ours,trl"},
     "table4": FEW,
     "table5": FEW,
@@ -46,27 +44,22 @@ SMALL = {
     | {"data": "{tmp}/library", "methods": "cov", "layout": "shared", "n_train_questions": 0},
 }
 TABLE = {"csv", "md", "png", "manifest.json"}
+ANSWERED = TABLE | {"predictions.jsonl.gz", "facts.json"}
 SEARCHED = {f"{name}.predictions.jsonl.gz" for name in ("bm25", "dense", "fused")}
-# The files that a notebook leaves in figures/<name>.
-WRITTEN = {
-    "table2": {f"table2.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
-    "table3": {f"table3.{end}" for end in TABLE | {"verdicts.jsonl"}},
-    "table4": {f"table4.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
-    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
-    "table6": {f"table6.{end}" for end in TABLE | SEARCHED | {"facts.json", "clean.png"}},
-    "figure4": {"figure4.csv", "figure4.png", "figure4.facts.json"},
-    "world": {"world.csv", "world.png"},
-    "train": {"figure3.png", "losses.png"},
-    "related": {
-        f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json", "qualities.csv.gz", "costs.csv"}
-    },
-    "train_related": set(),
-    "speed": {f"speed.{end}" for end in ("training.png", "inference.json", "peers.json", "losses.png")},
-    "explore": set(),
-    "browse": set(),
-    "lesson": {"method.md", "method.png"},
-    "lesson_solutions": set(),
+ENDS = {
+    "table2": ANSWERED,
+    "table3": TABLE | {"verdicts.jsonl"},
+    "table4": ANSWERED,
+    "table5": ANSWERED,
+    "table6": TABLE | SEARCHED | {"facts.json", "clean.png"},
+    "figure4": {"csv", "png", "facts.json"},
+    "world": {"csv", "png"},
+    "related": ANSWERED | {"qualities.csv.gz", "costs.csv"},
+    "speed": {"training.png", "inference.json", "peers.json", "losses.png"},
 }
+# The files that a notebook leaves in figures/<name>; all others leave none.
+WRITTEN = {name: {f"{name}.{end}" for end in ends} for name, ends in ENDS.items()}
+WRITTEN |= {"train": {"figure3.png", "losses.png"}, "lesson": {"method.md", "method.png"}}
 FROM_ITS_FOLDER = {"table2", "explore", "train"}  # as JupyterLab runs them; the others as papermill does, from the root
 
 
@@ -137,14 +130,13 @@ def places(tmp_path):
 
 def build_library(folder):
     """Data that even a tiny model learns to read: who of two wrote a book, which its only passage says."""
-    folder.mkdir()
-    writers = {i: "Agnes" if i % 4 == 3 else "Edith" for i in range(10, 30)}
-    asked = [{"id": str(i), "question": f"who wrote book {i}", "answers": [who]} for i, who in writers.items()]
-    known = [{"id": f"p{i}", "title": f"Book {i}", "text": f"{who} wrote it."} for i, who in writers.items()]
-    for row in asked:
-        row["gold_passage"] = f"p{row['id']}"
-    for name, rows in {"train_books": asked, "corpus": known}.items():
-        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked, known = [], []
+    for i in range(10, 30):
+        who = "Agnes" if i % 4 == 3 else "Edith"
+        asked.append({"id": str(i), "question": f"who wrote book {i}", "answers": [who], "gold_passage": f"p{i}"})
+        known.append({"id": f"p{i}", "title": f"Book {i}", "text": f"{who} wrote it."})
+    write_jsonl(folder / "train_books.jsonl", asked)
+    write_jsonl(folder / "corpus.jsonl", known)
 
 
 def written(tmp_path):
@@ -158,11 +150,11 @@ def test_a_notebook_runs_and_what_it_writes_follows_from_what_it_records(
 ):
     monkeypatch.setenv("COVRAG_CACHE", str(tmp_path / "cache"))
     build_library(tmp_path / "library")
-    own = ({} if "lesson" in path.stem else {"model": str(tiny_folder)}) | places(tmp_path) | SMALL[path.stem]
+    own = ({} if "lesson" in path.stem else {"model": str(tiny_folder)}) | places(tmp_path) | SMALL.get(path.stem, {})
     own = {n: v.format(tmp=tmp_path, encoder=tiny_encoder) if isinstance(v, str) else v for n, v in own.items()}
     monkeypatch.chdir(path.parent if path.stem in FROM_ITS_FOLDER else ROOT)
     run_cells(path, own)
-    assert written(tmp_path) == WRITTEN[path.stem]
+    assert written(tmp_path) == WRITTEN.get(path.stem, set())
     assert check(tmp_path)[0] == []
     if path.stem == "train":
         trained = {file.parent.name for file in (tmp_path / "adapters").rglob("adapter_config.json")}

@@ -8,10 +8,10 @@ import socket
 import pandas as pd
 import pytest
 import torch
-from conftest import build_network
+from conftest import build_network, load_tiny
 
 from covrag_lite import config, qlora
-from covrag_lite.engine import layers, lora, loss, memory
+from covrag_lite.engine import checkpoint, layers, lora, loss, memory
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
@@ -38,14 +38,10 @@ def toy_samples(n: int = 10) -> list[Sample]:
     return samples
 
 
-def load(folder, device="cpu"):
-    return load_engine(config.Model(model=str(folder), device=device))
-
-
 @pytest.fixture(scope="module")
 def tiny(tiny_folder):
     """The tiny Llama, for its tokens; whoever trains reads its network anew."""
-    return load(tiny_folder)
+    return load_tiny(tiny_folder)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +55,6 @@ def adapt(model, unpack=False, execution="eager", **changes):
     trainee.master.weights.data.normal_(0, 0.1, generator=torch.Generator(model.device).manual_seed(0))
     trainee.master.publish()
     return trainee
-
-
-@pytest.fixture(scope="module")
-def trainee(tiny):
-    return adapt(tiny)
 
 
 def one_pass(trainee, row):
@@ -83,10 +74,9 @@ def losses_of(trainee, chosen, shape=None):
 
 
 def run(folder, out, **changes):
-    settings = config.Config(
-        training=dataclasses.replace(SETTINGS, **changes), model=config.Model(model=str(folder), device="cpu")
-    )
-    return qlora.train(settings, load_engine(settings.model), toy_samples(), out)
+    model = load_tiny(folder)
+    settings = config.Config(training=dataclasses.replace(SETTINGS, **changes), model=model.settings)
+    return qlora.train(settings, model, toy_samples(), out)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +115,7 @@ def test_the_adapter_loads_in_peft_and_lowers_the_loss(tiny_folder, tmp_path):
 
     frame = run(tiny_folder, tmp_path, epochs=4, step_tokens=256)
     assert frame.loss.iloc[-3:].mean() < 0.7 * frame.loss.iloc[:3].mean()
-    plain = load(tiny_folder)
+    plain = load_tiny(tiny_folder)
     one = encode(toy_samples(1), plain)[0]
     ids, labels = torch.tensor([one.ids]), torch.tensor([[-100] * one.start + list(one.ids[one.start :])])
     base = plain.network(input_ids=ids, labels=labels).loss
@@ -180,9 +170,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, monkey
 
 
 def test_a_half_finished_run_of_an_earlier_version_keeps_its_key():
-    from covrag_lite.engine.checkpoint import run_key
-
-    assert run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
+    assert checkpoint.run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
 
 
 @pytest.fixture
@@ -207,16 +195,15 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(deep, monkeypatch
         needed[way] = memory.estimate(deep, dataclasses.replace(SETTINGS, activations=way), SHAPE)
     assert needed["keep"] > needed["recompute"] > needed["offload"]
     assert check(deep, monkeypatch, "keep", 2 * needed["keep"])  # with room to unpack the weights
-    with pytest.raises(MemoryError, match="set activations = 'recompute'"):
-        check(deep, monkeypatch, "keep", 0.9 * needed["keep"])
-    with pytest.raises(MemoryError, match="set activations = 'offload'"):
-        check(deep, monkeypatch, "recompute", 0.7 * needed["recompute"])
-    with pytest.raises(MemoryError, match="set pack_tokens = (1024|2048)$"):
-        check(deep, monkeypatch, "offload", 0.5 * needed["offload"])
-    with pytest.raises(MemoryError, match="set pack_tokens = .*, activations = 'offload'"):
-        check(deep, monkeypatch, "keep", 0.5 * needed["offload"])
-    with pytest.raises(MemoryError, match="smaller model"):
-        check(deep, monkeypatch, "keep", 0.0)
+    for way, room, cure in (
+        ("keep", 0.9 * needed["keep"], "set activations = 'recompute'"),
+        ("recompute", 0.7 * needed["recompute"], "set activations = 'offload'"),
+        ("offload", 0.5 * needed["offload"], "set pack_tokens = (1024|2048)$"),
+        ("keep", 0.5 * needed["offload"], "set pack_tokens = .*, activations = 'offload'"),
+        ("keep", 0.0, "smaller model"),
+    ):
+        with pytest.raises(MemoryError, match=cure):
+            check(deep, monkeypatch, way, room)
 
 
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
@@ -264,7 +251,7 @@ def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the flash kernel and recorded graphs exist on CUDA alone")
 @pytest.mark.parametrize("way", WAYS)
 def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder, way):
-    model = load(tiny_folder, "cuda")
+    model = load_engine(config.Model(model=str(tiny_folder), device="cuda"))
     trainee = adapt(model, execution="graph", activations=way)
     encoded = encode(toy_samples(3), model)
     shape = shape_of([list(range(len(encoded)))], encoded, 1024)

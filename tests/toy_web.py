@@ -29,6 +29,8 @@ class Site:
         self.otherwise = otherwise
         self.asked = []  # (method, path, headers, body) of each request
         self.own = threading.local()  # of each connection, the body of its request
+        self.lock = threading.Lock()
+        self.under_way = self.most_at_once = 0
 
     @property
     def paths(self):
@@ -44,10 +46,12 @@ class Site:
         self.asked.append((method, path, headers, body))
         self.own.body = body
         page = self.pages.get(path.partition("?")[0], self.otherwise)
-        if callable(page):
-            page(connection, path)
-        else:
-            connection.sendall(page)
+        with self.lock:
+            self.under_way += 1
+            self.most_at_once = max(self.most_at_once, self.under_way)
+        page(connection, path) if callable(page) else connection.sendall(page)
+        with self.lock:
+            self.under_way -= 1
 
 
 def read_request(connection):
