@@ -32,7 +32,8 @@ def message(content, refusal=None, finish="stop"):
 
 
 def say(content, status="200 OK", **headers):
-    return reply(content if isinstance(content, bytes) else json.dumps(content), "application/json", status, **headers)
+    body = content if isinstance(content, bytes) else json.dumps(content)
+    return reply(body, "application/json", status, Connection="close", **headers)
 
 
 WRONG = '{"1": {"reference_correctness": 7}, "3": "perhaps"}'

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import toy
+from conftest import write_jsonl
 from toy import BORN, PASSAGES, QUESTIONS
 
 from covrag_lite import recipe, synthesis
@@ -44,10 +45,8 @@ def bad(passages):
 def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(source, monkeypatch, share, n_unknown):
     monkeypatch.setattr(synthesis, "UNSUPPORTED", share)
     unknown = [replace(ASKED, id=str(i), answers=("Agnes Vale",), gold_passages=()) for i in range(9)]
-    known = [replace(ASKED, id=f"known {i}") for i in range(6)]
-    targets = [sample.target[0] for sample in answer_samples(source, unknown + known, CONFIG)]
-    assert targets.count("Agnes Vale") == n_unknown
-    assert len(targets) == 6 + n_unknown
+    targets = [sample.target[0] for sample in answer_samples(source, unknown + [ASKED] * 6, CONFIG)]
+    assert targets.count("Agnes Vale") == n_unknown == len(targets) - 6
 
 
 def answer_rightly(x, k):
@@ -159,20 +158,6 @@ def test_a_second_step_or_a_newer_account_is_asked_for_only_once_a_passage_has_p
     assert synthesis.clean_wording(stale, [old, pointing]) == clean
 
 
-def test_a_wrong_answer_from_deeper_passages_is_also_put_beside_those_that_hold_the_right_one():
-    passages = [
-        Passage("gold", "Book", "Book was written by Ada."),
-        *(Passage(f"x{i}", "B", "Book by Bob.") for i in range(4)),
-    ]
-    question = Question("q", "nq", "who wrote book", ("Ada",), ("gold",))
-    deeper = synthesis.Example(question, tuple(passages[1:3]), "Bob[1]", "deeper passages")
-    right = replace(deeper, answer="Ada")
-    (crossed,) = synthesis.cross([deeper, right, replace(deeper, kind="retrieved")], {question: passages}, 2)
-    assert (crossed.kind, crossed.answer, crossed.passages) == ("crossed answer", "Bob[1]", tuple(passages[:2]))
-    verdict = synthesis.judge(crossed, "who wrote the book?")
-    assert (verdict.judgment, verdict.revised_question, verdict.reference_correctness) == ("false", "", 0.95)
-
-
 Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
 A, B, C, D, E, F = PASSAGES.values()
 LONG = " ".join(f"word{i}" for i in range(30))
@@ -213,16 +198,12 @@ def test_a_passage_without_the_gold_words_supports_nothing_unless_it_is_gold():
 
 
 def labelled(answer, passages, revised=""):
-    return annotate([Example(Q1, passages, answer, "retrieved")], {Q1.question: revised} if revised else {})
+    return annotate([Example(Q1, passages, answer, "retrieved")], {Q1.question: revised} if revised else {})[0]
 
 
 def test_an_unfinished_target_stays_open():
-    right, known, read, unknown = (
-        *labelled("Ada Voss[1]", (A, C)),
-        *labelled("Mere[1]", (C, D), BORN),
-        *labelled("Mere[1]", (A, C)),
-        *labelled("Mere[1]", (C, D)),
-    )
+    right, known = labelled("Ada Voss[1]", (A, C)), labelled("Mere[1]", (C, D), BORN)
+    read, unknown = labelled("Mere[1]", (A, C)), labelled("Mere[1]", (C, D))
     samples = verify_samples([right, known, read, unknown])
     assert [one.unfinished for one in samples] == [False, False, False, True]
     texts = ["".join(one.target) for one in samples]
@@ -233,10 +214,9 @@ def test_an_unfinished_target_stays_open():
     direct = verify_samples([right, known, read, unknown], with_chain=False)
     assert [one.unfinished for one in direct] == [False, False, True, True]
     assert ["".join(one.target) for one in direct] == ['{ "4": "" }', f'{{ "4": "{BORN}" }}', '{ "4": "', '{ "4": "']
-    assert samples[1].prompt == toy.verify_prompt(Q1.question, "cd", "Mere[1]")
-    assert verify_samples([known], layout="shared")[0].prompt == toy.verify_prompt(
-        Q1.question, "cd", "Mere[1]", "shared"
-    )
+    for layout in ("paper", "shared"):
+        (sample,) = verify_samples([known], layout=layout)
+        assert sample.prompt == toy.verify_prompt(Q1.question, "cd", "Mere[1]", layout)
     assert {one.task for one in samples} == {"verify"}
 
 
@@ -279,6 +259,13 @@ def test_only_right_answers_are_corrupted(monkeypatch):
     assert all("Ada Voss" in one.answer for one in made)
 
 
+def test_a_wrong_answer_from_deeper_passages_is_also_put_beside_those_that_hold_the_right_one():
+    deeper = Example(Q1, (C, D), "Mere[1]", "deeper passages")
+    others = [replace(deeper, answer="Ada Voss"), replace(deeper, kind="retrieved")]
+    (crossed,) = synthesis.cross([deeper, *others], {Q1: [A, C, D, E]}, 2)
+    assert (crossed.kind, crossed.answer, crossed.passages) == ("crossed answer", "Mere[1]", (A, C))
+
+
 def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
     asked = {}
 
@@ -294,9 +281,7 @@ def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
             return lambda x: [""] * len(x)
 
     many = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
-    source = Source(
-        many, [A, C], lambda queries: [[C, D, E, F, B]] * len(queries), lambda x: [[C, D, E, F, B]] * len(x)
-    )
+    source = Source(many, [A, C], *[lambda queries: [[C, D, E, F, B]] * len(queries)] * 2)
     monkeypatch.setattr(synthesis, "BROKEN", 0.0)
     whole, chosen = synthesis.make_d2(Config(), [source], Seed)
     first, second = ({one.question for one in half} for half in synthesis.halve(many))
@@ -309,16 +294,10 @@ def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
 
 
 def test_each_seed_model_learns_one_half(monkeypatch):
-    learnt = {}
-
-    def train_adapter(config, name, samples):
-        learnt[name] = {one.id for one in samples}
-
-    monkeypatch.setattr(recipe, "train_adapter", train_adapter)
+    monkeypatch.setattr(recipe, "train_adapter", lambda config, name, samples: {one.id for one in samples})
     questions = [one for one in QUESTIONS if one.gold_passages]
-    recipe.train_seeds(Config(), [toy_source(questions)])
     one, two = ({question.id for question in half} for half in synthesis.halve(questions))
-    assert learnt == {"seed-1": one, "seed-2": two}
+    assert recipe.train_seeds(Config(), [toy_source(questions)]) == {"seed-1": one, "seed-2": two}
 
 
 def test_samples_come_back_as_they_were_saved_and_damaged_ones_say_what_to_do(tmp_path):
@@ -331,19 +310,12 @@ def test_samples_come_back_as_they_were_saved_and_damaged_ones_say_what_to_do(tm
 
 
 def test_only_systems_whose_adapters_are_there_are_validated(monkeypatch, tmp_path):
-    (tmp_path / "cov").mkdir()
-    (tmp_path / "cov" / "adapter_config.json").write_text("{}")
-    ran = {}
-
-    def run(config, resources, questions):
-        ran.update(systems=config.chain.systems, split=config.data.split, ids=[q.id for q in questions])
-
+    write_jsonl(tmp_path / "cov" / "adapter_config.json", [{}])
     monkeypatch.setattr(recipe.evaluate, "load_resources", lambda config, passages: None)
-    monkeypatch.setattr(recipe.evaluate, "run", run)
-    recipe.validate(Config().change(adapters_out=str(tmp_path), n_questions=1))
-    assert ran["systems"] == ("RAG", "CoV-RAG-S", "CoV-RAG")
-    assert ran["split"] == "validation"
-    assert all("-validation-" in identity for identity in ran["ids"])
+    monkeypatch.setattr(recipe.evaluate, "run", lambda config, resources, questions: (config, questions))
+    ran, questions = recipe.validate(Config().change(adapters_out=str(tmp_path), n_questions=1))
+    assert (ran.chain.systems, ran.data.split) == (("RAG", "CoV-RAG-S", "CoV-RAG"), "validation")
+    assert all("-validation-" in question.id for question in questions)
 
 
 def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_from():

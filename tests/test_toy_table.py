@@ -58,18 +58,10 @@ def run_one(system, folder, **changes):
 # Which adapter each system asks, and for what.
 FIRST = {(one, toy.FOUND[text]) for one, text in TEXTS.items()}
 SECOND = {"CoV-RAG": {("q2", "ba"), ("q4", "cd"), ("q7", "fa")}, "CoV-RAG w/o chain": {("q2", "ba")}}
-ADAPTERS = {
-    "RAG": "",
-    "RAG trained": "rag",
-    "CoV-RAG-S": "cov",
-    "CoV-RAG": "cov",
-    "CoV-RAG w/o chain": "cov-direct",
-    "CoV-RAG untrained": "",
-    "CoV-RAG free": "cov",
-}
+ADAPTERS = {"RAG": "", "RAG trained": "rag", "CoV-RAG-S": "cov", "CoV-RAG": "cov", "CoV-RAG w/o chain": "cov-direct"}
 
 
-@pytest.mark.parametrize("system", ["RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG", "CoV-RAG w/o chain"])
+@pytest.mark.parametrize("system", ADAPTERS)
 def test_each_system_asks_the_adapter_of_its_own(system, tmp_path):
     made, log = run_one(system, tmp_path)
     adapter = ADAPTERS[system]
@@ -79,18 +71,21 @@ def test_each_system_asks_the_adapter_of_its_own(system, tmp_path):
     assert {p.backbone for p in made} == {f"smollm2-135m+{adapter}" if adapter else "smollm2-135m"}
 
 
-def test_rewriting_first_asks_the_rewriter_and_then_the_reader(tmp_path):
-    made, log = run_one("Start-Revise trained", tmp_path)
-    assert {entry[:2] for entry in log} == {("rewrite", "rewrite"), ("cov", "answer")}
-    assert [p.rounds[0].query for p in made] == [BORN if one == "q2" else TEXTS[one] for one in IDS]
-    made, log = run_one("closed-book", tmp_path / "other")
-    assert {entry[:2] for entry in log} == {("", "recall")}
-
-
-def test_of_two_adapters_one_answers_and_the_other_verifies(tmp_path):
-    made, log = run_one("CoV-RAG, two adapters", tmp_path)
-    assert {entry[:2] for entry in log} == {("rag", "answer"), ("cov", "verify")}
-    assert {p.backbone for p in made} == {"smollm2-135m+rag"}
+@pytest.mark.parametrize(
+    "system, asked",
+    [
+        ("Start-Revise trained", {("rewrite", "rewrite"), ("cov", "answer")}),
+        ("closed-book", {("", "recall")}),
+        ("CoV-RAG, two adapters", {("rag", "answer"), ("cov", "verify")}),
+    ],
+)
+def test_who_rewrites_answers_and_verifies(system, asked, tmp_path):
+    made, log = run_one(system, tmp_path)
+    assert {entry[:2] for entry in log} == asked
+    if system == "Start-Revise trained":
+        assert [p.rounds[0].query for p in made] == [BORN if one == "q2" else TEXTS[one] for one in IDS]
+    if system == "CoV-RAG, two adapters":
+        assert {p.backbone for p in made} == {"smollm2-135m+rag"}
 
 
 def test_the_shared_layout_has_prompts_of_its_own_and_the_same_rounds(tmp_path, cov):
@@ -119,11 +114,8 @@ def test_every_round_of_cov_rag(cov):
     assert [p.question for p in cov] == QUESTIONS
 
 
-def test_the_thresholds_of_the_paper_let_one_question_pass(predictions):
+def test_the_papers_thresholds_let_one_question_pass_and_a_first_answer_that_was_likelier_is_kept(predictions):
     assert [p.question.id for p in predictions if p.system == "CoV-RAG thresholds" and p.revised] == ["q2"]
-
-
-def test_the_likelier_answer_is_kept_also_where_it_was_the_first(predictions):
     own = {p.question.id: p for p in predictions if p.system == "CoV-RAG, likelier answer"}
     assert {one: p.kept for one, p in own.items()} == dict.fromkeys(IDS, -1) | {"q4": 0}
     assert (own["q2"].answer, own["q4"].answer, own["q7"].answer) == ("Stell[1]", "St John’s Eve[1]", "MIRA TOLL[1]")
