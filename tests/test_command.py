@@ -1,6 +1,7 @@
 """The command `covrag`: thin doors to notebooks and modules; a slip ends in its sentence."""
 
 import sys
+from unittest.mock import Mock
 
 import pytest
 from papermill import cli
@@ -50,10 +51,8 @@ def test_without_a_word_it_tells_what_there_is(monkeypatch, capsys):
 
 @pytest.mark.parametrize("raised, sentence", [("ParameterError", True), ("ZeroDivisionError", False)])
 def test_a_slip_in_a_parameter_ends_papermill_in_its_sentence_and_no_other_error_does(raised, sentence, monkeypatch):
-    def fail(args, prog_name):
-        raise PapermillExecutionError(0, 1, "", raised, "'n_question' is not a parameter", ["", ""])
-
-    monkeypatch.setattr(cli.papermill, "main", fail)
+    error = PapermillExecutionError(0, 1, "", raised, "'n_question' is not a parameter", ["", ""])
+    monkeypatch.setattr(cli.papermill, "main", Mock(side_effect=error))
     with pytest.raises(SystemExit if sentence else PapermillExecutionError) as ended:
         command.papermill([str(ROOT / "notebooks" / "table2.ipynb"), "out.ipynb"])
     assert not sentence or ended.value.code == "papermill: 'n_question' is not a parameter"

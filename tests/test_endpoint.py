@@ -105,13 +105,15 @@ def write(endpoint, asked, path):
 
 
 @pytest.fixture
-def examples(questions, passages):
-    search = load_retriever(config.Retrieval(k=2), passages)
+def search(passages):
+    return load_retriever(config.Retrieval(k=2), passages)
+
+
+@pytest.fixture
+def examples(questions, search):
     found = search([question.question for question in questions[:3]])
-    made = []
-    for number, (question, references) in enumerate(zip(questions, found), 1):
-        made.append(synthesis.Example(question, tuple(references), f"Edith Marrow[{number}]", "seed answer"))
-    return made
+    answers = [f"Edith Marrow[{number}]" for number in (1, 2, 3)]
+    return [synthesis.Example(*one, "seed answer") for one in zip(questions, map(tuple, found), answers)]
 
 
 def spoken(error):
@@ -124,11 +126,7 @@ def spoken(error):
 
 
 def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path, questions, passages):
-    settings = config.Config(
-        model=config.Model(model="endpoint:toy"),
-        retrieval=config.Retrieval(k=2),
-        run=config.Run(runs=str(tmp_path)),
-    )
+    settings = config.Config().change(model="endpoint:toy", k=2, runs=str(tmp_path))
     resources = evaluate.load_resources(settings, passages)
     predictions = evaluate.run_system("CoV-RAG", settings, resources, questions[:2])
     assert isinstance(resources.model, Endpoint)
@@ -255,11 +253,10 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatc
     assert Endpoint(replace(first.settings, model="endpoint:other")).fingerprint != first.fingerprint
 
 
-def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
+def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
     endpoint = connect(retries=0)
     endpoint.client.timeout = 0.3
     journal = Journal(tmp_path / "journal.jsonl")
-    search = load_retriever(config.Retrieval(k=2), passages)
     told = []
     for way in ("broken", "locked", "slow", "dropped", "no_schema"):
         server.script = [way]
@@ -273,9 +270,8 @@ def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
     assert KEY not in shown and KEY[:6] not in shown and KEY[-4:] not in shown
 
 
-def test_rubbish_is_left_out_and_counted(server, examples, passages, tmp_path, capsys):
+def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, capsys):
     server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
-    search = load_retriever(config.Retrieval(k=2), passages)
     made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples" in capsys.readouterr().out
@@ -301,6 +297,6 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
 
 
 def test_another_sample_is_asked_for_by_a_seed(server):
-    connect().complete(["prompt"], 9, 3)
-    connect().complete(["prompt"], 9)
+    for sample in (3, None):
+        connect().complete(["prompt"], 9, sample)
     assert [(body["temperature"], body.get("seed")) for _, body in server.asked] == [(1, 3), (0, None)]
