@@ -4,6 +4,7 @@ import itertools
 import random
 from collections import Counter
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -135,32 +136,18 @@ def test_a_gpus_free_memory_decides_how_many_tokens_fit(tiny_folder, monkeypatch
     assert prepare.fitting_tokens(network, "cuda") == prepare.CUDA_TOKENS
 
 
-@pytest.fixture
-def watched(tiny_folder, monkeypatch):
-    """A model, and the (rows, tokens) of everything that is fed to it."""
+def test_what_all_prompts_begin_with_is_read_once(tiny_folder, monkeypatch):
     engine = tiny(tiny_folder, quantize="none")
-    network, fed = engine.loaded.prepare(None), []
-    forward = network.forward
-    monkeypatch.setattr(
-        network, "forward", lambda **given: fed.append(tuple(given["input_ids"].shape)) or forward(**given)
-    )
-    return engine, fed
-
-
-def write(engine, prompts, limit):
-    return [one.text for one in engine.complete(prompts, limit)]
-
-
-def test_what_all_prompts_begin_with_is_read_once(watched):
-    engine, fed = watched
-    beginning = "the same words for all of them " * 4
-    prompts = [beginning + end for end in ("who", "where and when", "why")]
-    together = write(engine, prompts, 1)
-    (rows, shared), (_, rest) = fed
-    assert rows == 1 and rest < 12
+    network = engine.loaded.prepare(None)
+    forward = Mock(side_effect=network.forward)
+    monkeypatch.setattr(network, "forward", forward)
+    prompts = ["the same words for all of them " * 4 + end for end in ("who", "where and when", "why")]
+    together = engine.complete(prompts, 1)
+    alone = [engine.complete([prompt], 1)[0] for prompt in prompts]
+    assert [one.text for one in together] == [one.text for one in alone]
+    (rows, shared), (_, rest), (_, whole), *_ = (call.kwargs["input_ids"].shape for call in forward.call_args_list)
+    assert rows == 1 and rest < 12 and whole > shared  # alone, a prompt is read whole
     assert shared + rest == max(map(len, engine.loaded.encode(prompts, 0)))
-    assert together == [write(engine, [prompt], 1)[0] for prompt in prompts]
-    assert fed[2][1] > shared  # alone, a prompt is read whole
 
 
 IDS = torch.arange(12).view(2, 6)

@@ -1,8 +1,4 @@
-"""The small facts that a number rests on.
-
-A verdict's probabilities, splits that share nothing, a cache's key, a run's manifest, a record compared with what is
-made anew.
-"""
+"""The small facts that a number rests on: splits that share nothing, a cache's key, a run's manifest, a comparison."""
 
 import itertools
 from collections import namedtuple
@@ -37,18 +33,9 @@ A, B, C, D, E, F = PASSAGES.values()
 def test_a_judge_without_a_verdict_does_not_see_its_score():
     rng = np.random.default_rng(0)
     right = rng.random(60) < 0.5
-    rows = pd.DataFrame(
-        {
-            "system": "CoV-RAG",
-            "id": [f"q{i:02}" for i in range(60)],
-            "dataset": "one",
-            "form": "well put",
-            "judgment": "true",
-            "first_normalised": right,
-            "expected_correctness": np.where(right, 0.9, 0.1),
-            "likelihood": rng.random(60) - 1,
-        }
-    )
+    rows = pd.DataFrame({"id": [f"q{i:02}" for i in range(60)], "first_normalised": right})
+    rows = rows.assign(system="CoV-RAG", dataset="one", form="well put", judgment="true")
+    rows = rows.assign(expected_correctness=np.where(right, 0.9, 0.1), likelihood=rng.random(60) - 1)
     table = verifier.judge_table(rows).iloc[0]
     assert table.fitted.startswith("100.0 ")
     assert float(table.unverified.split()[0]) < 70

@@ -121,46 +121,36 @@ def test_the_papers_thresholds_let_one_question_pass_and_a_first_answer_that_was
     assert (own["q2"].answer, own["q4"].answer, own["q7"].answer) == ("Stell[1]", "St John’s Eve[1]", "MIRA TOLL[1]")
 
 
-# Accuracy: right answers of set one and set two, and their plain mean. A pooled mean would weigh set one twice.
-NORMALISED = {  # of 4 and 2 questions
-    "closed-book": (0, 0, 0.0),
-    "RAG": (1, 0, 12.5),  # q3 by its second gold answer
-    "RAG trained": (2, 0, 25.0),
-    "CoV-RAG w/o chain": (2, 0, 25.0),  # q1 by its second gold answer
-    "CoV-RAG-S": (3, 1, 62.5),  # q4 with a curly quotation mark
-    "Start-Revise trained": (4, 1, 75.0),
-    "CoV-RAG thresholds": (4, 1, 75.0),
-    "CoV-RAG": (3, 2, 87.5),  # q7 in capitals
-    "CoV-RAG, likelier answer": (4, 2, 100.0),
-}
-WHOLE = {name: (one, max(0, two - 1)) for name, (one, two, _) in NORMALISED.items()}  # q5's 2 stands in 1829
-RAW = {  # of 4 and 3 questions: capitals and quotation marks count, and so does the 2 of a mark
-    "closed-book": (0, 0),
-    "RAG": (1, 1),
-    "RAG trained": (2, 1),
-    "CoV-RAG w/o chain": (2, 1),
-    "CoV-RAG-S": (2, 1),
-    "Start-Revise trained": (3, 1),
-    "CoV-RAG thresholds": (3, 1),
-    "CoV-RAG": (3, 1),
-    "CoV-RAG, likelier answer": (3, 1),
+# Right answers: normalised of 4 questions of set one and 2 of set two, and the plain mean of both accuracies, where a
+# pooled one would weigh set one twice; raw of 4 and 3, where capitals and quotation marks count, and the 2 of a mark.
+RIGHT = {
+    "closed-book": (0, 0, 0.0, 0, 0),
+    "RAG": (1, 0, 12.5, 1, 1),  # q3 by its second gold answer
+    "RAG trained": (2, 0, 25.0, 2, 1),
+    "CoV-RAG w/o chain": (2, 0, 25.0, 2, 1),  # q1 by its second gold answer
+    "CoV-RAG-S": (3, 1, 62.5, 2, 1),  # q4 with a curly quotation mark
+    "Start-Revise trained": (4, 1, 75.0, 3, 1),
+    "CoV-RAG thresholds": (4, 1, 75.0, 3, 1),
+    "CoV-RAG": (3, 2, 87.5, 3, 1),  # q7 in capitals
+    "CoV-RAG, likelier answer": (4, 2, 100.0, 3, 1),
 }
 
 
 def test_accuracies_by_set_and_their_mean_over_sets(frame):
     long = accuracy.accuracy_table(frame, "table2").set_index(["metric", "system", "dataset"])
     assert list(dict.fromkeys(long.index.get_level_values(1))) == list(SYSTEMS)
-    for system in SYSTEMS:
-        one, two, mean = NORMALISED[system]
+    for system, (one, two, mean, raw_one, raw_two) in RIGHT.items():
         cells = long.loc["normalised", system]
         assert cells.n.to_dict() == {"one": 4, "two": 2, "average": 6}
         assert cells.value.tolist() == pytest.approx([25 * one, 50 * two, mean])
-        one, two = WHOLE[system]
-        assert long.loc["whole", system].value.tolist() == pytest.approx([25 * one, 50 * two, 12.5 * one + 25 * two])
-        one, two = RAW[system]
+        whole = max(0, two - 1)  # q5's 2 stands in 1829
+        assert long.loc["whole", system].value.tolist() == pytest.approx(
+            [25 * one, 50 * whole, 12.5 * one + 25 * whole]
+        )
         cells = long.loc["raw", system]
         assert cells.n.tolist() == [4, 3, 7]
-        assert cells.value.tolist() == pytest.approx([25 * one, 100 * two / 3, 12.5 * one + 50 * two / 3])
+        expected = [25 * raw_one, 100 * raw_two / 3, 12.5 * raw_one + 50 * raw_two / 3]
+        assert cells.value.tolist() == pytest.approx(expected)
 
 
 def test_intervals_of_shares_and_of_their_mean(frame):
