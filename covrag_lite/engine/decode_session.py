@@ -51,7 +51,7 @@ class Steps:
         if self.is_given_up or limit < WORTH:
             return None
         if not all(isinstance(layer, Roomy) for layer in cache.layers):
-            self.give_up("its layers keep part of their keys alone")
+            self.give_up("this network's cache is of another kind")
             return None
         past = [(layer.keys, layer.values) for layer in cache.layers]
         rows, used = seen.shape

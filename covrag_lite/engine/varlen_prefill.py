@@ -212,7 +212,7 @@ class Reader:
         self.is_checked = False
         self.is_given_up = False
         if not is_readable(network):
-            self.give_up(f"its layers are not those of {' or '.join(KNOWN)}, or their weights stay packed")
+            self.give_up(f"the layers are not those of {' or '.join(KNOWN)}, or their weights stay in 4 bits")
 
     def read(
         self, ids: Ids, past: torch.Tensor, cache: DynamicCache, places: Sequence[int], beginning: Sequence[int] = ()
