@@ -71,7 +71,7 @@ def server(monkeypatch):
         with site.lock:
             server.asked.append((time.monotonic(), body))
             way = server.script.pop(0) if len(server.script) > 1 else server.script[0]
-        time.sleep(0.8 if way == "slow" else server.pause)
+        site.wait(0.8 if way == "slow" else server.pause)
         written = say(message(server.write(body["messages"][0]["content"])))
         if way == "no_schema" and "response_format" in body:
             written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")

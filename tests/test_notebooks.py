@@ -194,6 +194,7 @@ def test_papermill_needs_no_output_path(words, output, monkeypatch, tmp_path, ca
 
 def test_each_of_six_solutions_ends_in_an_assertion():
     solutions = [source for _, source, _ in cells(ROOT / "notebooks" / "lesson_solutions.ipynb")][2:]
+    assert Config().folder().joinpath("method.png").exists()  # what README shows of the lesson
     assert len(solutions) == 6 and all(isinstance(ast.parse(one).body[-1], ast.Assert) for one in solutions)
 
 

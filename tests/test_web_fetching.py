@@ -289,7 +289,7 @@ def test_a_server_that_stays_busy_or_asks_for_too_long_is_left():
 
 def test_one_host_is_asked_by_one_connection_at_a_time():
     def slow(connection, path):
-        time.sleep(0.02)
+        site.wait(0.02)
         connection.sendall(reply(GOOD))
 
     with serve({"/robots.txt": status(404)} | {f"/{i}": slow for i in range(6)}) as site:

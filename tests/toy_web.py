@@ -4,6 +4,7 @@ import json
 import socket
 import socketserver
 import threading
+import time
 from contextlib import contextmanager
 from urllib.parse import parse_qs, urlsplit
 
@@ -46,10 +47,14 @@ class Site:
         self.asked.append((method, path, headers, body))
         self.own.body = body
         page = self.pages.get(path.partition("?")[0], self.otherwise)
+        page(connection, path) if callable(page) else connection.sendall(page)
+
+    def wait(self, seconds):
+        """Take so long over a request, and count how many are under way meanwhile."""
         with self.lock:
             self.under_way += 1
             self.most_at_once = max(self.most_at_once, self.under_way)
-        page(connection, path) if callable(page) else connection.sendall(page)
+        time.sleep(seconds)
         with self.lock:
             self.under_way -= 1
 
