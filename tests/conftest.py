@@ -1,6 +1,8 @@
 """Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
 
+import json
 import os
+import shutil
 from collections import Counter
 
 # Before torch is imported, here and by the notebooks: several tests run at once, and their threads would wait for each
@@ -16,6 +18,16 @@ from covrag_lite import config
 from covrag_lite.engine.interface import Completion
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Passage, Question
+
+WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
+PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
+
+
+def write_jsonl(path, rows):
+    """Rows as a file of JSON lines, in a folder that is made for it; returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 @pytest.fixture
@@ -104,9 +116,8 @@ def project(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
     """A Llama of a few thousand random weights and a byte-level tokenizer, as a model folder."""
-    import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     from covrag_lite import prompts
 
@@ -121,27 +132,63 @@ def tiny_folder(tmp_path_factory):
     special = {"special_tokens": ["<eos>"], "show_progress": False, "initial_alphabet": letters}
     raw.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=500, **special))
     PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<eos>", pad_token="<eos>").save_pretrained(folder)
+    build_network("Llama").save_pretrained(folder)
+    return folder
+
+
+def build_network(family, **own):
+    """Two layers of random weights of an architecture, with grouped keys, for the tokenizer of the tiny Llama."""
+    import torch
+    import transformers
+
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    tokens = {"vocab_size": raw.get_vocab_size(), "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
-    LlamaForCausalLM(LlamaConfig(**sizes, **heads, **tokens)).save_pretrained(folder)
-    return folder
+    tokens = {"vocab_size": 500, "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
+    settings = getattr(transformers, f"{family}Config")(**sizes | heads | tokens | own)
+    network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
+    for name, weight in network.named_parameters():
+        if name.endswith("bias"):  # zero, if left alone
+            torch.nn.init.normal_(weight, std=0.3)
+    return network
+
+
+def add_adapter(network, **own):
+    """The network with a random adapter on all its linear layers."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(1)
+    lora = {"r": 4, "target_modules": "all-linear", "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    return get_peft_model(network, LoraConfig(**lora | own))
+
+
+def load_tiny(folder, execution="auto", **settings):
+    """The engine of a model folder on the CPU."""
+    from covrag_lite.engine.interface import load_engine
+
+    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings), execution)
+
+
+@pytest.fixture
+def tiny_of(tiny_folder, tmp_path):
+    """Makes the model folder of a tiny network of another architecture."""
+
+    def build(family):
+        folder = tmp_path / family
+        shutil.copytree(tiny_folder, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+        build_network(family).save_pretrained(folder)
+        return folder
+
+    return build
 
 
 @pytest.fixture(scope="session")
 def tiny_adapters(tiny_folder, tmp_path_factory):
     """Two random adapters of the tiny Llama, "cov" on some of its layers alone."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
     folder = tmp_path_factory.mktemp("adapters.d")
-    for seed, (name, layers) in enumerate({"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items()):
-        network = AutoModelForCausalLM.from_pretrained(tiny_folder)
-        torch.manual_seed(seed)
-        lora = LoraConfig(r=4, target_modules=layers, init_lora_weights=False, task_type="CAUSAL_LM")
-        get_peft_model(network, lora).save_pretrained(folder / name)
+    for name, layers in {"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items():
+        add_adapter(build_network("Llama"), target_modules=layers).save_pretrained(folder / name)
     return folder
 
 

@@ -9,14 +9,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from benchmarks import continuous, folders, inference, options, peer, peers, report, rows, sft, vllm_peer
 from benchmarks.rows import Rows
 from benchmarks.shapes import full_rows, length_mix
 from covrag_lite import prompts
-from covrag_lite.config import Config, Model, Retrieval
+from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
@@ -27,20 +26,14 @@ VERDICT = prompts.render_verdict([0.5] * 6, "false", "Who wrote it?")
 
 
 @pytest.fixture(scope="module")
-def settings(tiny_folder, tmp_path_factory):
-    """A tiny model with an adapter that changes what it says."""
-    folder = tmp_path_factory.mktemp("adapters")
-    torch.manual_seed(3)
-    lora = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
-    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_folder), lora).save_pretrained(folder / "cov")
-    return Config(
-        model=Model(model=str(tiny_folder), adapters=str(folder), max_answer_tokens=5, max_revised_tokens=6),
-    )
+def settings(tiny_folder, tiny_adapters):
+    short = {"max_answer_tokens": 5, "max_revised_tokens": 6}
+    return Config().change(model=str(tiny_folder), adapters=str(tiny_adapters), **short)
 
 
 @pytest.fixture(scope="module")
 def model(settings):
-    return load_engine(settings.model).with_adapter("cov")
+    return load_engine(settings.model).with_adapter("rag")
 
 
 @pytest.mark.parametrize("part, way", [("plain", "generate"), ("continuous", "generate_batch"), ("vllm", "vLLM")])

@@ -9,13 +9,9 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.runs import recorded
 
 
-def test_no_two_concerns_share_a_parameter_name():
+def test_there_are_at_most_sixty_parameters_and_no_two_concerns_share_a_name():
     names = [f.name for concern in fields(Config) for f in fields(concern.type)]
-    assert len(names) == len(set(names)) == len(Config().flat())
-
-
-def test_there_are_at_most_sixty_parameters():
-    assert len(Config().flat()) <= 60
+    assert len(names) == len(set(names)) == len(Config().flat()) <= 60
 
 
 def test_every_parameter_is_used():
@@ -54,16 +50,8 @@ def test_a_share_that_is_not_named_keeps_its_default():
 @pytest.mark.parametrize(
     "name, value, sentence",
     [
-        (
-            "n_question",
-            4,
-            r"'n_question' is not a parameter; did you mean 'n_questions', '\w+' or '\w+'\? All are told in",
-        ),
-        (
-            "misspelt",
-            0.3,
-            "'misspelt' is not a parameter any more; it is in 'traps' now, such as .'misspelt 0.12', 'cut_off",
-        ),
+        ("n_question", 4, r"'n_question' is not a parameter; did you mean 'n_questions', '\w+' or '\w+'\? All are"),
+        ("misspelt", 0.3, "not a parameter any more; it is in 'traps' now, such as .'misspelt 0.12', 'cut_off"),
         ("warmup", 0.1, "'warmup' is not a parameter any more; it is always 0.05"),
         ("n_questions", "four", "'n_questions' is .*a whole number"),
         ("n_questions", True, "'n_questions' is .*a whole number"),

@@ -7,35 +7,29 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import PROMPTS, load_tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from covrag_lite import config
 from covrag_lite.engine import cuda_graphs, decode_session
 from covrag_lite.engine.decoding import Writer
-from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import SCHEMA
+from covrag_lite.runs.manifest import build_manifest
 
-WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
-PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
 LIMIT = 24
-
-
-def load(folder, adapters, execution):
-    settings = {"adapters": str(adapters), "max_revised_tokens": 12, "device": "cpu", "quantize": "none"}
-    made = load_engine(config.Model(model=str(folder), **settings))
-    made.execution = execution
-    return made
 
 
 @pytest.fixture
 def growing(tiny_folder, tiny_adapters):
-    return load(tiny_folder, tiny_adapters, "eager")
+    return load_tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none")
 
 
 @pytest.fixture
 def fixed(tiny_folder, tiny_adapters, request):
     """A model that takes fixed steps, unrecorded where there is no CUDA, by our own layers or by transformers'."""
-    return load(tiny_folder, tiny_adapters, getattr(request, "param", "packed+graph"))
+    made = load_tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none")
+    made.execution = getattr(request, "param", "packed+graph")
+    return made
 
 
 both = pytest.mark.parametrize("fixed", ["graph", "packed+graph"], indirect=True)
@@ -75,7 +69,7 @@ def thinning(growing, fixed, monkeypatch):
 
 @both
 @pytest.mark.parametrize("name", ["", "rag", "cov"])
-def test_fixed_steps_write_the_answers_of_growing_ones(growing, fixed, name):
+def test_fixed_steps_write_the_answers_and_verdicts_of_growing_ones(growing, fixed, name):
     plain, view = growing.with_adapter(name), fixed.with_adapter(name)
     ends = spread_ends(plain)
     assert len(set(ends.values())) > 2
@@ -84,14 +78,7 @@ def test_fixed_steps_write_the_answers_of_growing_ones(growing, fixed, name):
     assert steps_of(view).known and steps_of(growing) is None
     alone = view.complete(PROMPTS[:1], LIMIT)  # one row, in a shape of its own
     assert alone == plain.complete(PROMPTS[:1], LIMIT)
-
-
-@both
-@pytest.mark.parametrize("name", ["", "cov"])
-def test_fixed_steps_write_the_verdicts_of_growing_ones(growing, fixed, name):
-    plain, view = growing.with_adapter(name), fixed.with_adapter(name)
     assert view.fill(PROMPTS, SCHEMA, 12) == plain.fill(PROMPTS, SCHEMA, 12)
-    assert steps_of(view).known
 
 
 def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter(growing, fixed):
@@ -145,19 +132,6 @@ def test_nothing_in_a_step_moves_grows_or_waits(fixed):
     assert not waiting & {name for name, _ in noted[0]}
 
 
-def refusing(after):
-    """A recorder that records a number of steps, and then refuses."""
-
-    def record(step, rows):
-        nonlocal after
-        after -= 1
-        if after < 0:
-            raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
-        return step.compute
-
-    return SimpleNamespace(record=record)
-
-
 @pytest.mark.parametrize("wrong", ["refused", "computed otherwise"])
 def test_layers_of_our_own_that_fail_give_way_to_those_of_transformers(growing, fixed, recorder, wrong):
     def record(step, rows):
@@ -169,20 +143,38 @@ def test_layers_of_our_own_that_fail_give_way_to_those_of_transformers(growing, 
     if wrong == "computed otherwise":
         steps_of(fixed).functions = SimpleNamespace(**functions | {"gated": lambda gate, up: gate + up})
     steps_of(fixed).recorder = SimpleNamespace(record=record)
-    assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    with pytest.warns(UserWarning, match="transformers' own layers, because (no compiler here|a replayed step gave)"):
+        assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    assert fixed.used["fallback: decoding steps run by transformers' own layers"] == 1
     assert steps_of(fixed).functions is None and not steps_of(fixed).is_given_up
     assert all(step.replay for step in steps_of(fixed).known.values())
 
 
 @pytest.mark.parametrize("recorded", [0, 1])
 def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing, fixed, thinning, recorded):
-    steps_of(fixed).recorder = refusing(recorded)
+    attempts = itertools.count(1)
+
+    def record(step, rows):
+        if next(attempts) > recorded:
+            raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
+        return step.compute
+
+    steps_of(fixed).recorder = SimpleNamespace(record=record)
     expected = growing.complete(thinning, LIMIT)
-    with pytest.warns(UserWarning, match="not recorded .* because operation not permitted .* writes the same texts"):
+    with pytest.warns(UserWarning, match="kernel by kernel, because operation not permitted .* gives the same texts"):
         assert fixed.complete(thinning, LIMIT) == expected
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fixed.complete(thinning, LIMIT) == expected
+    told = build_manifest(config.Config().change(systems=()), fixed, 1.0)["used"]
+    assert told["fallback: decoding steps run kernel by kernel"] == 1
+
+
+def test_steps_without_memory_are_told_and_change_no_text(growing, fixed, monkeypatch):
+    monkeypatch.setattr(decode_session, "free_memory", lambda device: 0)
+    with pytest.warns(UserWarning, match="kernel by kernel, because memory is too short for the keys and values"):
+        assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+    assert fixed.used - growing.used == {"fallback: decoding steps run kernel by kernel": 1}
 
 
 class Graph:

@@ -1,14 +1,14 @@
 """The endpoint and the teacher, against a real server on loopback that fails in every way a server can."""
 
 import json
-import threading
 import time
 import traceback
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
+from toy_web import reply, serve
 
 from covrag_lite import config, evaluate, prompts, synthesis, teacher
 from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
@@ -23,67 +23,36 @@ TRUE = prompts.render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "Needless?
 FALSE = prompts.render_verdict((0.1, 0.1, 0.1, 0.1, 0.9, 0.9), "false", "Where was Edith Marrow born?")
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers as the server's script says: one entry a request, the last one for ever."""
-
-    def do_POST(self):
-        server = self.server
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with server.lock:
-            server.asked.append((time.monotonic(), body))
-            way = server.script.pop(0) if len(server.script) > 1 else server.script[0]
-            server.under_way += 1
-            server.most_at_once = max(server.most_at_once, server.under_way)
-        time.sleep(server.pause)
-        with server.lock:
-            server.under_way -= 1
-        WAYS[way](self, body)
-
-    def reply(self, status, content, headers=(), cut=0):
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in [("Content-Type", "application/json"), ("Content-Length", str(len(data))), *headers]:
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data[: len(data) - cut])
-
-    def message(self, content, refusal=None, finish="stop"):
-        said = {"role": "assistant", "content": content, "refusal": refusal}
-        about = {"id": "1", "object": "chat.completion", "created": 1, "model": "toy"}
-        used = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
-        return about | {"usage": used, "choices": [{"index": 0, "finish_reason": finish, "message": said}]}
-
-    def log_message(self, *words):
-        pass
+def message(content, refusal=None, finish="stop"):
+    """A chat completion in JSON."""
+    said = {"role": "assistant", "content": content, "refusal": refusal}
+    about = {"id": "1", "object": "chat.completion", "created": 1, "model": "toy"}
+    used = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+    return about | {"usage": used, "choices": [{"index": 0, "finish_reason": finish, "message": said}]}
 
 
-def good(one, body):
-    one.reply(200, one.message(one.server.write(body["messages"][0]["content"])))
-
-
-def no_schema(one, body):
-    refused = (400, {"error": {"message": "response_format is not supported"}})
-    one.reply(*refused) if "response_format" in body else good(one, body)
+def say(content, status="200 OK", **headers):
+    body = content if isinstance(content, bytes) else json.dumps(content)
+    return reply(body, "application/json", status, Connection="close", **headers)
 
 
 WRONG = '{"1": {"reference_correctness": 7}, "3": "perhaps"}'
 BUSY = {"error": {"message": "too many requests"}}
+BROKEN = {"error": {"message": f"no luck with Bearer {KEY}"}}
 LOCKED = {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}}
+# What a server may answer with, whatever it was asked; nothing, and the connection is closed.
 WAYS = {
-    "good": good,
-    "no_schema": no_schema,
-    "slow": lambda one, body: time.sleep(0.8),
-    "busy": lambda one, body: one.reply(429, BUSY, [("Retry-After", "0.4")]),
-    "broken": lambda one, body: one.reply(500, {"error": {"message": f"no luck with {one.headers['Authorization']}"}}),
-    "broken_briefly": lambda one, body: one.reply(503, b"", [("Retry-After-Ms", "10")]),
-    "half": lambda one, body: one.reply(200, one.message(TRUE[: len(TRUE) // 2], finish="length")),
-    "cut": lambda one, body: one.reply(200, one.message("never whole"), cut=20),
-    "wrong": lambda one, body: one.reply(200, one.message(WRONG)),
-    "refusal": lambda one, body: one.reply(200, one.message(None, refusal="I cannot judge this.")),
-    "dropped": lambda one, body: one.connection.close(),
-    "page": lambda one, body: one.reply(200, b"<html>welcome</html>"),
-    "strange": lambda one, body: one.reply(200, {"choices": []}),
-    "locked": lambda one, body: one.reply(401, LOCKED),
+    "busy": say(BUSY, "429 Busy", Retry_After="0.4"),
+    "broken": say(BROKEN, "500 Broken"),
+    "broken_briefly": say(b"", "503 Broken", Retry_After_Ms="10"),
+    "half": say(message(TRUE[: len(TRUE) // 2], finish="length")),
+    "cut": say(message("never whole"))[:-20],
+    "wrong": say(message(WRONG)),
+    "refusal": say(message(None, refusal="I cannot judge this.")),
+    "dropped": b"",
+    "page": say(b"<html>welcome</html>"),
+    "strange": say({"choices": []}),
+    "locked": say(LOCKED, "401 Locked"),
 }
 
 
@@ -94,21 +63,26 @@ def write_by_task(prompt):
 
 @pytest.fixture
 def server(monkeypatch):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.lock = threading.Lock()
-        server.script = ["good"]
-        server.write = write_by_task
-        server.asked = []
-        server.pause = 0
-        server.under_way = 0
-        server.most_at_once = 0
-        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
+    """A server that answers as its script says: one entry a request, the last one for ever."""
+    server = SimpleNamespace(script=["good"], write=write_by_task, pause=0, asked=[])
+
+    def answer(connection, path):
+        body = json.loads(site.own.body)
+        with site.lock:
+            server.asked.append((time.monotonic(), body))
+            way = server.script.pop(0) if len(server.script) > 1 else server.script[0]
+        site.wait(0.8 if way == "slow" else server.pause)
+        written = say(message(server.write(body["messages"][0]["content"])))
+        if way == "no_schema" and "response_format" in body:
+            written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")
+        connection.sendall(WAYS.get(way, written))
+
+    with serve({"/v1/chat/completions": answer}) as site:
+        server.site, server.port = site, site.port
+        monkeypatch.setenv("OPENAI_BASE_URL", site.url("/v1"))
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield server
-        server.shutdown()
 
 
 def connect(retries=2, timeout=5.0, at_once=2):
@@ -131,13 +105,15 @@ def write(endpoint, asked, path):
 
 
 @pytest.fixture
-def examples(questions, passages):
-    search = load_retriever(config.Retrieval(k=2), passages)
+def search(passages):
+    return load_retriever(config.Retrieval(k=2), passages)
+
+
+@pytest.fixture
+def examples(questions, search):
     found = search([question.question for question in questions[:3]])
-    made = []
-    for number, (question, references) in enumerate(zip(questions, found), 1):
-        made.append(synthesis.Example(question, tuple(references), f"Edith Marrow[{number}]", "seed answer"))
-    return made
+    answers = [f"Edith Marrow[{number}]" for number in (1, 2, 3)]
+    return [synthesis.Example(*one, "seed answer") for one in zip(questions, map(tuple, found), answers)]
 
 
 def spoken(error):
@@ -150,11 +126,7 @@ def spoken(error):
 
 
 def test_every_system_runs_behind_an_endpoint_as_behind_a_model(server, tmp_path, questions, passages):
-    settings = config.Config(
-        model=config.Model(model="endpoint:toy"),
-        retrieval=config.Retrieval(k=2),
-        run=config.Run(runs=str(tmp_path)),
-    )
+    settings = config.Config().change(model="endpoint:toy", k=2, runs=str(tmp_path))
     resources = evaluate.load_resources(settings, passages)
     predictions = evaluate.run_system("CoV-RAG", settings, resources, questions[:2])
     assert isinstance(resources.model, Endpoint)
@@ -197,30 +169,22 @@ def test_what_may_pass_is_tried_again(server, script, requests):
         ("page", "not JSON", 1),
         ("strange", "no chat completion", 1),
         ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1),
+        ("dropped", r"broke off \(asked 3 times\)", 3),
+        ("slow", r"no answer within 0.3 s \(asked 3 times\)", 3),
     ],
 )
 def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requests):
     server.script = [way]
-    with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.server_port}/v1: .*{said}"):
-        ask(connect(), "who?")
+    with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.port}/v1: .*{said}"):
+        ask(connect(timeout=0.3 if way == "slow" else 5.0), "who?")
     assert len(server.asked) == requests
-
-
-@pytest.mark.parametrize(
-    "way, said", [("slow", r"no answer within 0.3 s \(asked 2 times\)"), ("dropped", r"broke off \(asked 2 times\)")]
-)
-def test_a_silent_server_is_given_up_too(server, way, said):
-    server.script = [way]
-    with pytest.raises(EndpointError, match=said):
-        ask(connect(retries=1, timeout=0.3), "who?")
-    assert len(server.asked) == 2
 
 
 def test_texts_come_in_the_order_of_their_prompts_with_no_more_requests_under_way_than_allowed(server, tmp_path):
     server.write, server.pause = str.upper, 0.05
     asked = list("abcdefghijkl")
     assert write(connect(at_once=3), asked, tmp_path / "journal.jsonl") == list("ABCDEFGHIJKL")
-    assert 1 < server.most_at_once <= 3 and len(server.asked) == 12
+    assert 1 < server.site.most_at_once <= 3 and len(server.asked) == 12
 
 
 @pytest.mark.parametrize(
@@ -236,7 +200,9 @@ def test_a_verdict_that_is_none_is_data(server, way, text):
 def test_a_server_without_schemas_is_asked_in_plain_text(server):
     server.script = ["no_schema"]
     endpoint = connect()
-    assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 2
+    with pytest.warns(UserWarning, match="verdicts are not forced, because the server refuses a JSON schema"):
+        assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 2
+    assert endpoint.used["fallback: verdicts are not forced"] == 1
     verify(endpoint.with_adapter("cov"), "is it?", "and this?")
     assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
 
@@ -279,7 +245,7 @@ def test_a_missing_key_or_address_is_named(server, monkeypatch):
 
 def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatch):
     first = connect()
-    address = f"127.0.0.1:{server.server_port}"
+    address = f"127.0.0.1:{server.port}"
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:{KEY}@{address}/v1?key={KEY}")
     second = connect()
@@ -287,11 +253,10 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatc
     assert Endpoint(replace(first.settings, model="endpoint:other")).fingerprint != first.fingerprint
 
 
-def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
+def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
     endpoint = connect(retries=0)
     endpoint.client.timeout = 0.3
     journal = Journal(tmp_path / "journal.jsonl")
-    search = load_retriever(config.Retrieval(k=2), passages)
     told = []
     for way in ("broken", "locked", "slow", "dropped", "no_schema"):
         server.script = [way]
@@ -305,9 +270,8 @@ def test_nothing_shows_the_key(server, examples, passages, tmp_path, capsys):
     assert KEY not in shown and KEY[:6] not in shown and KEY[-4:] not in shown
 
 
-def test_rubbish_is_left_out_and_counted(server, examples, passages, tmp_path, capsys):
+def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, capsys):
     server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
-    search = load_retriever(config.Retrieval(k=2), passages)
     made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples" in capsys.readouterr().out
@@ -333,6 +297,6 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
 
 
 def test_another_sample_is_asked_for_by_a_seed(server):
-    connect().complete(["prompt"], 9, 3)
-    connect().complete(["prompt"], 9)
+    for sample in (3, None):
+        connect().complete(["prompt"], 9, sample)
     assert [(body["temperature"], body.get("seed")) for _, body in server.asked] == [(1, 3), (0, None)]

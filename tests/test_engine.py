@@ -1,4 +1,4 @@
-"""Every engine writes the same texts, on a tiny Llama made from nothing; the embedded SmolLM2 once."""
+"""Every engine writes the same texts, on tiny networks made from nothing; weights are told by what they are."""
 
 import json
 import random
@@ -10,19 +10,16 @@ import bitsandbytes
 import pytest
 import torch
 import transformers
+from conftest import WORDS
+from conftest import load_tiny as tiny
 
 from covrag_lite import config, prompts
-from covrag_lite.engine import forced, interface, slots
+from covrag_lite.engine import forced, interface, slots, varlen_prefill, weights
 from covrag_lite.engine.forced import VerdictWriter
 from covrag_lite.engine.interface import Completion, load_engine
 
-WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
 SLOTS, _ = slots.slots_of(prompts.SCHEMA)
-
-
-def tiny(folder, **settings):
-    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings))
 
 
 def texts(made):
@@ -60,17 +57,21 @@ def test_the_fast_engine_writes_what_the_plain_one_does(tiny_folder, tiny_adapte
     assert fast.count_tokens(asked, asked) == slow.count_tokens(asked, asked)
 
 
-def test_the_plain_engine_runs_other_architectures(tiny_folder, tmp_path):
-    shutil.copytree(tiny_folder, tmp_path / "neox", ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    settings = transformers.GPTNeoXConfig(vocab_size=500, max_position_embeddings=512, initializer_range=0.3, **sizes)
-    transformers.GPTNeoXForCausalLM(settings).save_pretrained(tmp_path / "neox")
-    engine = tiny(f"plain:{tmp_path / 'neox'}", quantize="none")
-    assert len(texts(engine.complete(PROMPTS, 5))) == 3
-    for one in fill(engine, PROMPTS):
-        assert prompts.parse_verdict(one.text).parsed
-    assert texts(fill(tiny(tmp_path / "neox", quantize="none"), PROMPTS)) == texts(fill(engine, PROMPTS))
+@pytest.mark.parametrize("family", [*varlen_prefill.KNOWN, "Mistral", "GPTNeoX"])
+def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(tiny_of, family, recwarn):
+    folder = tiny_of(family)
+    fast, plain = tiny(folder, quantize="none"), tiny(f"plain:{folder}", quantize="none")
+    fast.execution = "packed+graph"
+    fast.loaded.reader = varlen_prefill.Reader(fast.loaded.prepare(None), False, fast.used)
+    assert texts(fast.complete(PROMPTS, 9)) == texts(plain.complete(PROMPTS, 9))
+    made = texts(fill(fast, PROMPTS))
+    assert made == texts(fill(plain, PROMPTS)) and all(prompts.parse_verdict(text).parsed for text in made)
+    assert all("forward" not in vars(layer) for layer in fast.network.get_decoder().layers)
+    told = {"Mistral": ["read with padding", "kernel by kernel"], "GPTNeoX": ["read with padding"]}.get(family, [])
+    fallbacks = {name: n for name, n in fast.used.items() if name.startswith("fallback: ")}
+    said = [str(one.message) for one in recwarn if "longer and gives the same texts" in str(one.message)]
+    assert list(fallbacks.values()) == [1] * len(told) and len(said) == len(told)
+    assert all(part in name and part in one for part, name, one in zip(told, fallbacks, said))
 
 
 def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monkeypatch):
@@ -131,12 +132,13 @@ def test_no_verdict_depends_on_how_far_the_first_pass_looks(tiny_folder, monkeyp
 
 def test_nf4_is_really_four_bits(tiny_folder):
     layer = tiny(tiny_folder, quantize="nf4").network.model.layers[0].mlp.up_proj
-    assert isinstance(layer, bitsandbytes.nn.Linear4bit)
-    assert layer.weight.dtype == torch.uint8
+    assert isinstance(layer, bitsandbytes.nn.Linear4bit) and layer.weight.dtype == torch.uint8
     assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
 
 
-def test_the_fingerprint_is_of_the_weights_not_of_their_place(tiny_folder, tmp_path):
+def test_the_fingerprint_is_of_the_weights_not_of_their_place_and_names_the_adapter(plain, tiny_folder, tmp_path):
+    prints = [plain.with_adapter(name).fingerprint for name in ("", "rag", "cov")]
+    assert len(set(prints)) == 3 and all(one.startswith(plain.fingerprint) for one in prints)
     shutil.copytree(tiny_folder, tmp_path / "copy")
     assert tiny(tiny_folder).fingerprint == tiny(tmp_path / "copy").fingerprint
     with open(tmp_path / "copy" / "model.safetensors", "ab") as file:
@@ -154,10 +156,9 @@ def test_what_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch):
     for name, value in {"quantize": "nf3", "verdicts": "loud", "layout": "square", "device": "tpu"}.items():
         with pytest.raises(ValueError, match=f"{name} '{value}' is not known"):
             load_engine(config.Model(**{"model": str(tiny_folder), name: value}))
-    with pytest.raises(ValueError, match="execution 'graph' needs CUDA"):
-        load_engine(config.Model(model=str(tiny_folder), device="cpu"), "graph")
-    with pytest.raises(ValueError, match="execution 'fast' is not known"):
-        load_engine(config.Model(model=str(tiny_folder)), "fast")
+    for execution, said in (("graph", "'graph' needs CUDA"), ("fast", "'fast' is not known")):
+        with pytest.raises(ValueError, match=f"execution {said}"):
+            tiny(tiny_folder, execution)
 
 
 def test_an_engine_is_one_module_and_one_entry(monkeypatch, scripted):
@@ -183,3 +184,57 @@ def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
     chatty = tiny(tiny_folder).loaded
     chatty.tokenizer.chat_template = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
     assert chatty.tokenizer.decode([chatty.end_id]) == "[" != chatty.tokenizer.eos_token
+
+
+@pytest.fixture
+def converted(tmp_path, monkeypatch):
+    """The names of the files that were converted, by a transformers that writes folders alone."""
+    names = []
+
+    def read(folder, gguf_file, **_):
+        names.append(gguf_file)
+        return SimpleNamespace(save_pretrained=lambda place: place.mkdir(exist_ok=True))
+
+    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", read)
+    tokenizer = SimpleNamespace(save_pretrained=lambda place: None)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
+    return names
+
+
+def test_the_same_file_under_another_name_is_not_converted_again(tmp_path, converted):
+    file, link = tmp_path / "q4.gguf", tmp_path / "Some-Model.gguf"
+    file.write_text("weights")
+    link.symlink_to(file)
+    assert weights.hash_weights(file) == weights.hash_weights(link)
+    made = [weights.convert_gguf(one, weights.hash_weights(one)) for one in (link, file, link)]
+    assert converted == ["Some-Model.gguf"] and len(set(made)) == 1
+    file.write_text("other weights")
+    assert weights.convert_gguf(file, weights.hash_weights(file)) not in made
+
+
+def test_a_folder_that_another_process_is_still_writing_is_not_taken(tmp_path, converted):
+    (weights.CACHE / "q4-0123.77").mkdir()
+    made = weights.convert_gguf(tmp_path / "q4.gguf", "0123")
+    assert converted == ["q4.gguf"] and made == weights.CACHE / "q4-0123"
+
+
+@pytest.mark.parametrize(
+    "told, said",
+    [({"model_sha256": "another"}, "was trained on other weights"),
+     ({"parameters": {"layout": "shared"}}, "layout 'shared', not 'paper'")],
+)  # fmt: skip
+def test_an_adapter_of_another_base_or_layout_is_refused(tiny_folder, tiny_adapters, tmp_path, told, said):
+    shutil.copytree(tiny_adapters, tmp_path / "adapters")
+    (tmp_path / "adapters" / "rag" / "manifest.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=said):
+        tiny(tiny_folder, adapters=str(tmp_path / "adapters")).with_adapter("rag")
+    shared = tiny(tiny_folder, adapters=str(tmp_path / "adapters"), layout="shared")
+    assert "layout" not in said or shared.with_adapter("rag").adapter
+
+
+def test_a_missing_adapter_is_named_unless_auto(plain, tiny_folder):
+    with pytest.raises(FileNotFoundError, match="no adapter 'cov-direct' in .*train.ipynb"):
+        plain.with_adapter("cov-direct")
+    assert tiny(tiny_folder).with_adapter("cov").adapter is None

@@ -1,14 +1,10 @@
-"""The lesson: σ and the reliability curve on toys, the picture of the method, and both notebooks cell by cell."""
-
-import ast
-import json
+"""The lesson: σ and the reliability curve on toys, and the picture of the method."""
 
 import pandas as pd
 import pytest
 from matplotlib import pyplot
 from matplotlib.image import imread
 
-from covrag_lite.config import ROOT, Config
 from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 from covrag_lite.tables import lesson, method_picture
 
@@ -69,28 +65,3 @@ def test_the_slider_draws_another_picture_where_it_is_moved():
     before = picture.value
     slider.value = 0.25
     assert before and picture.value != before
-
-
-def code_cells(name):
-    """Of a notebook the code cells, each as a tree with its tags."""
-    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    return [(ast.parse("".join(cell["source"])), cell["metadata"].get("tags", [])) for cell in code]
-
-
-@pytest.mark.parametrize("name", ["lesson", "lesson_solutions"])
-def test_the_lesson_and_its_solutions_run_from_what_is_recorded(name, tmp_path, capsys):
-    names = {"display": lambda *values: [repr(value) for value in values]}
-    for tree, tags in code_cells(name):
-        exec(compile(tree, name, "exec"), names)
-        if "parameters" in tags:
-            names |= {"figures": str(tmp_path)}
-    pyplot.close("all")
-    assert {file.name for file in tmp_path.rglob("*.*")} == ({"method.md", "method.png"} if name == "lesson" else set())
-    assert Config().folder().joinpath("method.png").exists()  # what README shows
-
-
-def test_each_of_six_solutions_ends_in_an_assertion():
-    solutions = [tree for tree, _ in code_cells("lesson_solutions")][2:]
-    assert len(solutions) == 6
-    assert all(isinstance(tree.body[-1], ast.Assert) for tree in solutions)

@@ -13,6 +13,8 @@ from covrag_lite.method import (
     by_revision,
     by_thresholds,
     cov_rag,
+    expect,
+    keep_likelier,
     never,
     shuffled,
     swap_answers,
@@ -43,7 +45,7 @@ class Script:
         return [f"answer to {question} from {ps[0].id}" for question, ps in zip(x, k)]
 
     def verify(self, x, k, y):
-        self.log.append(("verify", list(x), list(y)))
+        self.log.append(("verify", list(x), list(y), [[p.id for p in ps] for ps in k]))
         return [self.verdicts[question] for question in x]
 
     def rewrite(self, x):
@@ -66,17 +68,13 @@ def script(passages):
     return Script(passages, {WRITER: TRUE, BIRTHPLACE: FALSE})
 
 
-@pytest.fixture
-def two(questions):
-    return questions[:2]
-
-
-def test_algorithm_1_line_by_line(two, script):
+def test_algorithm_1_line_by_line(questions, script):
+    two = questions[:2]
     kept, revised = cov_rag(two, script.tools())
     assert script.log[0] == ("search", [WRITER, BIRTHPLACE])  # line 2: R(x)
     assert script.log[1][:2] == ("answer", [WRITER, BIRTHPLACE])  # line 3: M(x, k)
     first_answers = [kept.rounds[0].answer, revised.rounds[0].answer]
-    assert script.log[2] == ("verify", [WRITER, BIRTHPLACE], first_answers)  # line 4
+    assert script.log[2][:3] == ("verify", [WRITER, BIRTHPLACE], first_answers)  # line 4
     assert script.log[3] == ("search", [REVISED])  # lines 5 to 7: σ, R(x′)
     assert script.log[4][:2] == ("answer", [BIRTHPLACE])  # line 8: the initial question with k′
     assert script.log[4][2] == [[p.id for p in revised.rounds[1].passages]]
@@ -88,21 +86,44 @@ def test_algorithm_1_line_by_line(two, script):
     assert {kept.system, revised.system} == {"toy"}
 
 
-def test_sigma_decides_which_questions_are_searched_again(two, script):
-    assert not any(prediction.revised for prediction in cov_rag(two, script.tools(sigma=never)))
+def test_sigma_decides_which_questions_are_searched_again(questions, script):
+    assert not any(prediction.revised for prediction in cov_rag(questions[:2], script.tools(sigma=never)))
     assert script.stages() == ["search", "answer", "verify", "search", "answer"]
     assert script.log[3:] == [("search", []), ("answer", [], [])]
+
+
+# Just within every bound of the paper's thresholds.
+DOUBTED = parse_verdict(render_verdict((0.26, 0.25, 0.5, 0.91, 0.71, 0.5), "false", REVISED))
 
 
 def verified(verdict, likelihood=None):
     return Round("asked", (), "answer", verdict, likelihood)
 
 
-def test_an_unparsed_verdict_revises_nothing():
-    rubbish = parse_verdict("I think the answer is fine.")
-    assert not by_revision(verified(rubbish))
-    assert not by_thresholds()(verified(rubbish))
-    assert not by_fitted_thresholds()(verified(rubbish))
+def test_sigma_by_thresholds_stops_at_each_of_its_bounds():
+    sigma = by_thresholds()
+    assert sigma(verified(DOUBTED))
+    bounds = {"reference_correctness": 0.27, "correctness": 0.26, "bias": 0.7, "truthfulness": 0.92}
+    for name, value in bounds.items() | {("judgment", "unclear"), ("revised_question", "")}:
+        assert not sigma(verified(replace(DOUBTED, **{name: value}))), name
+
+
+def test_sigma_by_fitted_thresholds_reads_expectations_not_what_was_written():
+    told = replace(DOUBTED, probabilities={"reference_correctness": 0.8, "correctness": 0.7})
+    assert expect(told, "correctness") == 0.7 and expect(told, "bias") == 0.71
+    one = verified(told, -0.5)
+    assert by_fitted_thresholds(0.81, 0.71, -0.49)(one)
+    for bounds in ((0.8, 0.71, -0.49), (0.81, 0.7, -0.49), (0.81, 0.71, -0.5)):
+        assert not by_fitted_thresholds(*bounds)(one)
+    assert by_fitted_thresholds(0.81, 0.71, -0.49)(replace(one, likelihood=None))
+    rounds = [replace(one, likelihood=value) for value in (-0.5, -0.5)]
+    assert keep_likelier(rounds) == -1 and keep_likelier([rounds[0], replace(one, likelihood=-0.6)]) == 0
+    assert keep_likelier([rounds[0], replace(one, likelihood=None)]) == -1
+
+
+@pytest.mark.parametrize("sigma", [by_revision, by_thresholds(), by_fitted_thresholds()])
+def test_an_unparsed_verdict_revises_nothing(sigma):
+    assert not sigma(verified(parse_verdict("I think the answer is fine.")))
 
 
 def test_the_shuffled_control_searches_as_often_as_cov_rag_but_for_another_question(questions, passages):
@@ -116,25 +137,19 @@ def test_the_shuffled_control_searches_as_often_as_cov_rag_but_for_another_quest
     assert [len(p.rounds) for p in made] == [1, 2, 2]
 
 
-def test_to_verify_only_is_to_search_once(two, script):
-    made = verify_only(two, script.tools(max_rounds=3))
+def test_to_verify_only_is_to_search_once(questions, script):
+    made = verify_only(questions[:2], script.tools(max_rounds=3))
     assert script.stages().count("verify") == 1
     assert [len(p.rounds) for p in made] == [1, 1]
     assert [p.rounds[0].verdict for p in made] == [TRUE, FALSE]
 
 
-def test_swapped_references_are_the_next_questions_passages_beside_ones_own_answer(two, script):
-    seen = []
-
-    def verify(x, k, y):
-        seen.append(k)
-        return script.verify(x, k, y)
-
-    tools = replace(script.tools(), verify=verify)
-    first, second = swap_references(two, tools)
-    assert seen == [[second.rounds[0].passages, first.rounds[0].passages]]
-    assert script.log[2] == ("verify", [WRITER, BIRTHPLACE], [first.answer, second.answer])
-    assert [first.answer, second.answer] == script.answer([WRITER, BIRTHPLACE], seen[0][::-1])
+def test_swapped_references_are_the_next_questions_passages_beside_ones_own_answer(questions, script):
+    first, second = swap_references(questions[:2], script.tools())
+    own = [first.rounds[0].passages, second.rounds[0].passages]
+    shown = [[p.id for p in passages] for passages in own[::-1]]
+    assert script.log[2] == ("verify", [WRITER, BIRTHPLACE], [first.answer, second.answer], shown)
+    assert [first.answer, second.answer] == script.answer([WRITER, BIRTHPLACE], own)
     assert len(first.rounds) == len(second.rounds) == 1
 
 

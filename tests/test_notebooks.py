@@ -9,15 +9,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from conftest import write_jsonl
 from matplotlib import pyplot
 from papermill import cli
+from papermill.exceptions import PapermillExecutionError
 
 from benchmarks import options
-from covrag_lite import command
+from covrag_lite import command, replication
+from covrag_lite.check import __main__ as check_command
 from covrag_lite.check import check
-from covrag_lite.config import ROOT, Config, from_notebook
+from covrag_lite.config import ROOT, Config, ParameterError, from_notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Parameters that make a run small enough for a test.
@@ -30,7 +34,6 @@ SMALL = {
     "explore": {name: value for name, value in FEW.items() if name != "n_questions"},
     "browse": {"record": Config().judging.predictions},
     "world": {"n_passages": 1000, "n_world": "4,40,200"},
-    "figure4": {},
     "speed": {"speed_ways": "ours,trl"},
     "table4": FEW,
     "table5": FEW,
@@ -44,25 +47,22 @@ SMALL = {
     | {"data": "{tmp}/library", "methods": "cov", "layout": "shared", "n_train_questions": 0},
 }
 TABLE = {"csv", "md", "png", "manifest.json"}
+ANSWERED = TABLE | {"predictions.jsonl.gz", "facts.json"}
 SEARCHED = {f"{name}.predictions.jsonl.gz" for name in ("bm25", "dense", "fused")}
-# The files that a notebook leaves in figures/<name>.
-WRITTEN = {
-    "table2": {f"table2.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
-    "table3": {f"table3.{end}" for end in TABLE | {"verdicts.jsonl"}},
-    "table4": {f"table4.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
-    "table5": {f"table5.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json"}},
-    "table6": {f"table6.{end}" for end in TABLE | SEARCHED | {"facts.json", "clean.png"}},
-    "figure4": {"figure4.csv", "figure4.png", "figure4.facts.json"},
-    "world": {"world.csv", "world.png"},
-    "train": {"figure3.png", "losses.png"},
-    "related": {
-        f"related.{end}" for end in TABLE | {"predictions.jsonl.gz", "facts.json", "qualities.csv.gz", "costs.csv"}
-    },
-    "train_related": set(),
-    "speed": {f"speed.{end}" for end in ("training.png", "inference.json", "peers.json", "losses.png")},
-    "explore": set(),
-    "browse": set(),
+ENDS = {
+    "table2": ANSWERED,
+    "table3": TABLE | {"verdicts.jsonl"},
+    "table4": ANSWERED,
+    "table5": ANSWERED,
+    "table6": TABLE | SEARCHED | {"facts.json", "clean.png"},
+    "figure4": {"csv", "png", "facts.json"},
+    "world": {"csv", "png"},
+    "related": ANSWERED | {"qualities.csv.gz", "costs.csv"},
+    "speed": {"training.png", "inference.json", "peers.json", "losses.png"},
 }
+# The files that a notebook leaves in figures/<name>; all others leave none.
+WRITTEN = {name: {f"{name}.{end}" for end in ends} for name, ends in ENDS.items()}
+WRITTEN |= {"train": {"figure3.png", "losses.png"}, "lesson": {"method.md", "method.png"}}
 FROM_ITS_FOLDER = {"table2", "explore", "train"}  # as JupyterLab runs them; the others as papermill does, from the root
 
 
@@ -133,14 +133,13 @@ def places(tmp_path):
 
 def build_library(folder):
     """Data that even a tiny model learns to read: who of two wrote a book, which its only passage says."""
-    folder.mkdir()
-    writers = {i: "Agnes" if i % 4 == 3 else "Edith" for i in range(10, 30)}
-    asked = [{"id": str(i), "question": f"who wrote book {i}", "answers": [who]} for i, who in writers.items()]
-    known = [{"id": f"p{i}", "title": f"Book {i}", "text": f"{who} wrote it."} for i, who in writers.items()]
-    for row in asked:
-        row["gold_passage"] = f"p{row['id']}"
-    for name, rows in {"train_books": asked, "corpus": known}.items():
-        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked, known = [], []
+    for i in range(10, 30):
+        who = "Agnes" if i % 4 == 3 else "Edith"
+        asked.append({"id": str(i), "question": f"who wrote book {i}", "answers": [who], "gold_passage": f"p{i}"})
+        known.append({"id": f"p{i}", "title": f"Book {i}", "text": f"{who} wrote it."})
+    write_jsonl(folder / "train_books.jsonl", asked)
+    write_jsonl(folder / "corpus.jsonl", known)
 
 
 def written(tmp_path):
@@ -148,19 +147,17 @@ def written(tmp_path):
 
 
 # Table 3 needs no model, and runs below as a user runs it.
-@pytest.mark.parametrize(
-    "path", [p for p in NOTEBOOKS if p.stem != "table3" and "lesson" not in p.stem], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem != "table3"], ids=lambda path: path.stem)
 def test_a_notebook_runs_and_what_it_writes_follows_from_what_it_records(
     path, tmp_path, tiny_folder, tiny_encoder, monkeypatch
 ):
     monkeypatch.setenv("COVRAG_CACHE", str(tmp_path / "cache"))
     build_library(tmp_path / "library")
-    own = {"model": str(tiny_folder)} | places(tmp_path) | SMALL[path.stem]
+    own = ({} if "lesson" in path.stem else {"model": str(tiny_folder)}) | places(tmp_path) | SMALL.get(path.stem, {})
     own = {n: v.format(tmp=tmp_path, encoder=tiny_encoder) if isinstance(v, str) else v for n, v in own.items()}
     monkeypatch.chdir(path.parent if path.stem in FROM_ITS_FOLDER else ROOT)
     run_cells(path, own)
-    assert written(tmp_path) == WRITTEN[path.stem]
+    assert written(tmp_path) == WRITTEN.get(path.stem, set())
     assert check(tmp_path)[0] == []
     if path.stem == "train":
         trained = {file.parent.name for file in (tmp_path / "adapters").rglob("adapter_config.json")}
@@ -193,3 +190,66 @@ def test_papermill_needs_no_output_path(words, output, monkeypatch, tmp_path, ca
     made = [str(tmp_path / "runs" / "executed" / NOTEBOOKS[0].name)] if output else []
     assert ran == [[notebook, *made, *words]]
     assert ("executed copy: " in capsys.readouterr().err) == output
+
+
+def test_each_of_six_solutions_ends_in_an_assertion():
+    solutions = [source for _, source, _ in cells(ROOT / "notebooks" / "lesson_solutions.ipynb")][2:]
+    assert Config().folder().joinpath("method.png").exists()  # what README shows of the lesson
+    assert len(solutions) == 6 and all(isinstance(ast.parse(one).body[-1], ast.Assert) for one in solutions)
+
+
+# The command `covrag`: thin doors to notebooks and modules; a slip ends in its sentence.
+
+
+def call(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["covrag", *words])
+    command.covrag()
+
+
+@pytest.mark.parametrize("name", ["table2", "browse", "lesson"])
+def test_a_notebook_runs_by_its_name_with_parameters(name, monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr(cli.papermill, "main", lambda args, prog_name: ran.append(args))
+    call(monkeypatch, name, str(tmp_path / "out.ipynb"), "-p", "k", "1")
+    assert ran == [[str(ROOT / "notebooks" / f"{name}.ipynb"), str(tmp_path / "out.ipynb"), "-p", "k", "1"]]
+
+
+def test_the_modules_get_the_words_after_their_name(monkeypatch):
+    ran = []
+    monkeypatch.setattr(replication, "main", ran.append)
+    monkeypatch.setattr(check_command, "main", lambda: ran.append(sys.argv))
+    call(monkeypatch, "replicate", "smollm2-135m-world", "--seeds", "1")
+    call(monkeypatch, "check", "--write")
+    assert ran == [["smollm2-135m-world", "--seeds", "1"], ["covrag check", "--write"]]
+
+
+@pytest.mark.parametrize("word, near", [("tabel2", "table2"), ("replication", "replicate"), ("lessons", "lesson")])
+def test_an_unknown_word_ends_in_one_sentence_with_the_nearest_and_status_2(word, near, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        call(monkeypatch, word)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"covrag: {word!r} is not known; did you mean {near!r}?") and said.count("\n") == 1
+
+
+def test_without_a_word_it_tells_what_there_is(monkeypatch, capsys):
+    call(monkeypatch)
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("replicate", "check", "table2", "lesson"))
+
+
+@pytest.mark.parametrize("raised, sentence", [("ParameterError", True), ("ZeroDivisionError", False)])
+def test_a_slip_in_a_parameter_ends_papermill_in_its_sentence_and_no_other_error_does(raised, sentence, monkeypatch):
+    error = PapermillExecutionError(0, 1, "", raised, "'n_question' is not a parameter", ["", ""])
+    monkeypatch.setattr(cli.papermill, "main", Mock(side_effect=error))
+    with pytest.raises(SystemExit if sentence else PapermillExecutionError) as ended:
+        command.papermill([str(ROOT / "notebooks" / "table2.ipynb"), "out.ipynb"])
+    assert not sentence or ended.value.code == "papermill: 'n_question' is not a parameter"
+
+
+def test_a_notebook_shows_the_sentence_alone_and_the_three_nearest_parameters():
+    with pytest.raises(ParameterError) as slip:
+        from_notebook({"n_question": 4})
+    (line,) = slip.value._render_traceback_()  # what IPython shows in place of a traceback
+    names = line.partition("did you mean ")[2].partition("?")[0]
+    assert names.startswith("'n_questions', ") and names.count("'") == 6 and len(line) < 250

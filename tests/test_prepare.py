@@ -1,30 +1,21 @@
 """Answering is quick, and no answer changes by it: fused layers, unpacked weights, planned batches."""
 
+import itertools
 import random
+from collections import Counter
+from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
-from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from conftest import add_adapter, build_network
+from conftest import load_tiny as tiny
 
-from covrag_lite import config
 from covrag_lite.engine import prefill, prepare
-from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import SCHEMA
 
-PROMPTS = [
-    "who wrote it?",
-    "where was the author of the copper lanterns born, and when?",
-    "why",
-    "who was it and when",
-    "is it " * 30,
-    "what",
-]
-
-
-def tiny(folder, **settings):
-    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings))
+PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born?", "why", "when", "is it " * 30, "what"]
 
 
 def packed(network):
@@ -53,13 +44,17 @@ def test_training_gets_the_packed_network_after_answers(tiny_folder, tiny_adapte
 
 
 @pytest.mark.parametrize("quantize", ["nf4", "none"])
-def test_lean_adapters_compute_what_pefts_do(tiny_folder, tiny_adapters, quantize):
+def test_adapters_do_not_touch_each_other_or_the_base_and_lean_ones_compute_what_pefts_do(
+    tiny_folder, tiny_adapters, quantize
+):
     peft, lean = (tiny(tiny_folder, adapters=str(tiny_adapters), quantize=quantize) for _ in range(2))
-    for name in ("rag", "cov", "", "rag"):
-        plain_view = peft.with_adapter(name)
-        lean_view = lean.with_adapter(name)
-        expected = logits(plain_view.network, plain_view)
-        torch.testing.assert_close(logits(lean_view.loaded.prepare(lean_view.adapter), lean_view), expected)
+    expected = {name: logits((view := peft.with_adapter(name)).network, view) for name in ("", "rag", "cov")}
+    for one, other in itertools.combinations(expected.values(), 2):
+        assert not torch.allclose(one, other)
+    for name in ("rag", "cov", "", "rag", "", "cov"):
+        view, other = lean.with_adapter(name), peft.with_adapter(name)
+        torch.testing.assert_close(logits(view.loaded.prepare(view.adapter), view), expected[name])
+        torch.testing.assert_close(logits(other.network, other), expected[name])
 
 
 def test_attention_in_blocks_is_attention(tiny_folder):
@@ -108,33 +103,26 @@ def test_a_batch_is_planned_longest_first_and_within_its_tokens():
 
 
 @pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-    ],
+    "kind, said",
+    [(torch.OutOfMemoryError, "CUDA out of memory. Tried to"), (RuntimeError, "Allocator: can't allocate memory")],
 )
-def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(error):
-    tried = []
+def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(kind, said):
+    tried, used = [], Counter()
 
-    def write(prompts):
+    def write(prompts, most=2):
         tried.append(len(prompts))
-        if len(prompts) > 2:
-            raise error
+        if len(prompts) > most:
+            raise kind(said)
         return [prompt.upper() for prompt in prompts]
 
-    def never_fits(prompts):
-        raise error
-
-    def is_wrong(prompts):
-        raise RuntimeError("shapes do not match")
-
-    assert prepare.fit(write, list("abcde")) == list("ABCDE")
-    assert tried == [5, 2, 3, 1, 2]
+    with pytest.warns(UserWarning, match="batches are halved, because they do not fit into memory"):
+        assert prepare.fit(write, list("abcde"), used) == list("ABCDE")
+    assert tried == [5, 2, 3, 1, 2] and used == {"fallback: batches are halved": 2}
     with pytest.raises(MemoryError, match="one prompt of 3 letters does not fit into memory"):
-        prepare.fit(never_fits, ["abc"])
-    with pytest.raises(RuntimeError, match="shapes"):  # any other failure is not a matter of size
-        prepare.fit(is_wrong, list("ab"))
+        prepare.fit(partial(write, most=0), ["abc"], used)
+    said = "shapes do not match"  # any other failure is not a matter of size
+    with pytest.raises(RuntimeError, match=said):
+        prepare.fit(write, list("abc"), used)
 
 
 def test_a_gpus_free_memory_decides_how_many_tokens_fit(tiny_folder, monkeypatch):
@@ -149,52 +137,21 @@ def test_a_gpus_free_memory_decides_how_many_tokens_fit(tiny_folder, monkeypatch
     assert prepare.fitting_tokens(network, "cuda") == prepare.CUDA_TOKENS
 
 
-@pytest.fixture
-def watched(tiny_folder, monkeypatch):
-    """A model, and the (rows, tokens) of everything that is fed to it."""
+def test_what_all_prompts_begin_with_is_read_once(tiny_folder, monkeypatch):
     engine = tiny(tiny_folder, quantize="none")
-    network, fed = engine.loaded.prepare(None), []
-    forward = network.forward
-    monkeypatch.setattr(
-        network, "forward", lambda **given: fed.append(tuple(given["input_ids"].shape)) or forward(**given)
-    )
-    return engine, fed
-
-
-def write(engine, prompts, limit):
-    return [one.text for one in engine.complete(prompts, limit)]
-
-
-def test_what_all_prompts_begin_with_is_read_once(watched):
-    engine, fed = watched
-    beginning = "the same words for all of them " * 4
-    prompts = [beginning + end for end in ("who", "where and when", "why")]
-    together = write(engine, prompts, 1)
-    (rows, shared), (_, rest) = fed
-    assert rows == 1 and rest < 12
+    network = engine.loaded.prepare(None)
+    forward = Mock(side_effect=network.forward)
+    monkeypatch.setattr(network, "forward", forward)
+    prompts = ["the same words for all of them " * 4 + end for end in ("who", "where and when", "why")]
+    together = engine.complete(prompts, 1)
+    alone = [engine.complete([prompt], 1)[0] for prompt in prompts]
+    assert [one.text for one in together] == [one.text for one in alone]
+    (rows, shared), (_, rest), (_, whole), *_ = (call.kwargs["input_ids"].shape for call in forward.call_args_list)
+    assert rows == 1 and rest < 12 and whole > shared  # alone, a prompt is read whole
     assert shared + rest == max(map(len, engine.loaded.encode(prompts, 0)))
-    assert together == [write(engine, [prompt], 1)[0] for prompt in prompts]
-    assert fed[2][1] > shared  # alone, a prompt is read whole
 
 
 IDS = torch.arange(12).view(2, 6)
-
-
-def network():
-    """A Qwen2 of two layers, whose queries, keys and values have biases."""
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
-    made = Qwen2ForCausalLM(Qwen2Config(vocab_size=50, num_hidden_layers=2, initializer_range=0.3, **shape)).eval()
-    for name, weight in made.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.normal_(weight)
-    return made
-
-
-def with_adapters(made, **settings):
-    torch.manual_seed(1)
-    lora = {"r": 4, "target_modules": "all-linear", "init_lora_weights": False, "task_type": "CAUSAL_LM"}
-    return get_peft_model(made, LoraConfig(**lora | settings))
 
 
 @pytest.mark.parametrize(
@@ -208,17 +165,17 @@ def with_adapters(made, **settings):
     ],
 )
 def test_joined_layers_compute_what_pefts_do(settings):
-    made = with_adapters(network(), **settings)
+    made = add_adapter(build_network("Qwen2"), **settings)  # queries, keys and values have biases
     with torch.inference_mode():
         expected = made(IDS).logits
         prepare.fuse_linears(made.base_model.model)
         torch.testing.assert_close(made(IDS).logits, expected)
         with made.disable_adapter():
-            torch.testing.assert_close(made(IDS).logits, network()(IDS).logits)
+            torch.testing.assert_close(made(IDS).logits, build_network("Qwen2")(IDS).logits)
 
 
 def test_joined_weights_are_held_once():
-    made = network()
+    made = build_network("Qwen2")
     prepare.fuse_linears(made)
     mlp = made.model.layers[1].mlp
     gate, up = mlp.gate_proj.weight, mlp.up_proj.weight

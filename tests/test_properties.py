@@ -1,5 +1,6 @@
 """What holds for every input, tried on many drawn at random: parsers, splits, balance, redaction, numbers."""
 
+import itertools
 import random
 import string
 from collections import Counter
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score
+from toy import BORN, LOW, write_verdict
 
 from covrag_lite import metrics, prompts, synthesis
 from covrag_lite.data.folder import hold_out
@@ -83,6 +85,32 @@ def test_a_verdict_with_one_letter_changed_is_never_scored_out_of_range():
         scores = [getattr(verdict, name) for name in SCORES]
         assert all(0 <= score <= 1 for score in scores) if verdict.parsed else scores == [None] * 6
         assert verdict.judgment in (prompts.JUDGMENTS if verdict.parsed else ("",))
+
+
+def test_free_and_direct_verdicts_are_read():
+    false = parse_verdict(f'{{ "4": " {BORN} " }}', prompts.DIRECT)
+    assert (false.judgment, false.revised_question, false.correctness) == ("false", BORN, None)
+    assert parse_verdict('{ "4": "" }', prompts.DIRECT).judgment == "true"
+    assert not parse_verdict('{ "3": "" }', prompts.DIRECT).parsed
+    quoted = render_verdict(LOW, "false", 'Who wrote "The \\ Lamp"?')
+    assert parse_verdict(quoted).revised_question == "Who wrote 'The  Lamp'?"
+    lines = write_verdict(LOW, "unclear", BORN).replace(", ", ",\n")
+    unclear = parse_verdict(lines)
+    assert unclear.judgment == "unclear"
+    assert prompts.verdict_parts(unclear, with_chain=False) == ('{ "4":', ' "', BORN, '"', " }")
+
+
+GOOD = render_verdict([0.5] * 6, "true", "")
+RUBBISH = ["", "no json", "{", GOOD[:-5], "[1, 2]", '{"1": 3}']
+WRONG = {"0.50": ("1.70", '"high"', "true"), "true": ("maybe",), '"4"': ('"5"',), '"bias"': ('"byas"',)}
+
+
+@pytest.mark.parametrize("text", RUBBISH + [GOOD.replace(right, wrong, 1) for right in WRONG for wrong in WRONG[right]])
+def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
+    verdict = parse_verdict(text)
+    assert not verdict.parsed
+    assert (verdict.text, verdict.revised_question) == (text, "")
+    assert all(getattr(verdict, name) is None for name in SCORES)
 
 
 def draw_examples(rng):
@@ -182,24 +210,64 @@ def test_no_question_stays_in_what_is_recorded_and_every_one_comes_back():
         assert restore(hidden, asked, {q.id: q for q in questions}) == written
 
 
-def test_a_question_in_capitals_is_redacted():
-    asked = "who wrote the copper lanterns"
-    for written in (asked.upper(), asked.title(), f"{asked.upper()}? a novel"):
-        hidden = redact(written, asked)
-        assert "lanterns" not in hidden.lower() and restore(hidden, asked) == written
-    assert restore(redact("Ada Voss", asked), asked) == "Ada Voss"
-    assert redact("COPPER LANTERNS", "copper lanterns").startswith("⟨")  # two words alone
+def test_two_words_and_a_copy_that_was_cut_off_are_redacted_and_other_texts_are_not():
+    assert redact("Ada Voss", "who wrote the copper lanterns") == "Ada Voss"
+    assert redact("COPPER LANTERNS", "copper lanterns").startswith("⟨")
     others = index_questions([Question("q-1", "a", "who wrote lant", ("Ada",))])  # another one, cut off in a word
-    assert redact("Who wrote lanterns", asked, others) == "⟨question 1 q-1⟩erns"
-    for written in ("WHO WROTE: THE COPPER LANTERNS", "who, wrote the “copper” lanterns"):
-        hidden = redact(written, asked)
-        assert hidden.startswith("⟨") and restore(hidden, asked) == written
+    assert redact("Who wrote lanterns", "?", others) == "⟨question 1 q-1⟩erns"
     long = "which novelist of stonebridge wrote the copper lanterns"
     hidden = redact("Which novelist of Stonebridge wrote the copper lan", long)
     assert hidden.startswith("⟨") and "novelist" not in hidden
 
 
 # Statistics beside other ways to the same number.
+
+
+def test_an_unknown_metric_is_named():
+    with pytest.raises(ValueError, match="'exact' is not known"):
+        metrics.score("a", ["a"], "exact")
+
+
+def test_wilson_knows_the_textbook_values():
+    assert metrics.wilson(200, 400) == pytest.approx((0.4512, 0.5488), abs=1e-4)  # the ±4.9 points of n = 400
+    low, high = metrics.wilson(0, 10)
+    assert low == 0 and high == pytest.approx(0.2775, abs=1e-4)
+    assert np.isnan(metrics.wilson(0, 0)).all()
+
+
+def test_the_bootstraps_interval_is_that_of_all_resamples_there_are():
+    for gains in ([1, 0, -1, 0, 1], [1 / 3, 0, -2 / 3, 1, 1 / 3]):
+        every = sorted(np.mean(drawn) for drawn in itertools.product(gains, repeat=5))
+        ends = [every[int(np.ceil(share * len(every))) - 1] for share in (0.025, 0.975)]
+        assert metrics.mean_bootstrap(gains)[1:] == pytest.approx(tuple(ends))
+    assert metrics.mean_bootstrap([2.0] * 7) == (2.0, 2.0, 2.0)
+
+
+def test_values_on_no_grid_are_resampled_at_random_and_alike_each_time():
+    values = np.random.default_rng(2).random(50).tolist()
+    mean, low, high = metrics.mean_bootstrap(values)
+    assert low < mean < high and metrics.mean_bootstrap(values) == (mean, low, high)
+
+
+def test_the_mean_auroc_of_a_judge_and_its_copy_is_no_surer_than_the_judge_alone():
+    draw = np.random.default_rng(3)
+    scores, right = draw.random(80), draw.random(80) < 0.4
+    alone = metrics.auroc(scores, right)
+    assert metrics.mean_auroc([scores, scores], [right, right]) == pytest.approx(alone)
+    area, low, high = metrics.mean_auroc([scores, draw.random(80)], [right, right])
+    assert high - low < alone[2] - alone[1]
+    assert np.isnan(metrics.mean_auroc([scores, scores], [right, right | True])).all()
+
+
+def test_the_mean_aurocs_interval_covers_what_trainings_of_one_judge_have_in_common():
+    draw, covered = np.random.default_rng(3), 0
+    for _ in range(300):
+        hard, liked = draw.normal(size=(2, 100))  # what is right and what scores high, nearly alike in both trainings
+        right = [hard + 0.2 * draw.normal(size=100) < 0 for _ in range(2)]
+        scores = [liked + 0.2 * draw.normal(size=100) for _ in range(2)]
+        _, low, high = metrics.mean_auroc(scores, right)
+        covered += low <= 0.5 <= high
+    assert 270 <= covered <= 297
 
 
 def test_the_exact_ends_are_those_of_many_draws():

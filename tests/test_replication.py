@@ -1,15 +1,16 @@
 """One command for everything: what is done is not done again, what it ran with is said, and every stage runs."""
 
 import json
+from functools import partial
 
 import pytest
 import toy_project
+from conftest import write_jsonl
 
 from covrag_lite import config, recipe, replication
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.plan import hold_to
-from covrag_lite.records import Sample
 from covrag_lite.runs.choice import OTHERWISE_ALIKE, changed_parameters
 from covrag_lite.runs.recorded import find
 from covrag_lite.tables import find_table
@@ -21,7 +22,7 @@ def plans(tmp_path):
     """Two seeds over a folder with one set, all of whose work lands in a folder of the test's own."""
     for name, n in (("nq", 2), ("train_nq", 20)):
         rows = [{"id": f"{name}{i}", "question": f"{name} {i}?", "answers": ["a"]} for i in range(n)]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
     given = {"data": str(tmp_path), "runs": str(tmp_path / "runs")}
     return replication.load_plans("smollm2-135m", given, (1, 2))
 
@@ -29,19 +30,14 @@ def plans(tmp_path):
 @pytest.fixture
 def log(monkeypatch):
     """Stages that write the file that ends them, and nothing else."""
-    done = []
-    real = replication.steps
+    done, real = [], replication.steps
+
+    def run(name, file, plan):
+        done.append((plan.seed, name))
+        write_jsonl(file, [])
 
     def steps(plan):
-        return {name: (file, pretend(name, file)) for name, (file, _) in real(plan).items()}
-
-    def pretend(name, file):
-        def run(plan):
-            done.append((plan.seed, name))
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text("")
-
-        return run
+        return {name: (file, partial(run, name, file)) for name, (file, _) in real(plan).items()}
 
     monkeypatch.setattr(replication, "steps", steps)
     return done
@@ -93,8 +89,8 @@ def test_a_slip_in_the_plan_is_named_before_anything_runs(given, said):
 
 def test_other_parameters_than_it_was_begun_with_are_refused_and_what_is_done_stays(plans, log, tmp_path):
     replication.replicate(plans[:1], ["data"])
-    given = {"data": str(tmp_path), "runs": str(tmp_path / "runs")}
-    again = replication.load_plans("smollm2-135m", given | {"epochs": 5}, (1,))
+    given = {"data": str(tmp_path), "runs": str(tmp_path / "runs"), "epochs": 5}
+    again = replication.load_plans("smollm2-135m", given, (1,))
     with pytest.raises(ValueError, match="begun with other parameters: epochs was 1 and is 5; take those, or another"):
         replication.replicate(again, ["data", "rag"])
     assert log == [(1, "data")]
@@ -125,14 +121,6 @@ def test_the_command_ends_with_a_sentence(tmp_path, capsys):
     assert "seeds 'one' are not whole numbers" in capsys.readouterr().err
 
 
-def test_damaged_samples_say_what_to_do(tmp_path):
-    file = tmp_path / "cov.samples.jsonl.gz"
-    recipe.save_samples(file, [Sample("a", "answer", "p", ("t",))])
-    file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(ValueError, match="run the stage data again"):
-        recipe.load_samples(file)
-
-
 def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_third_round(plans, monkeypatch):
     asked = []
     monkeypatch.setattr(replication, "answer", lambda plan, config, table, free=(): asked.append((config.chain, free)))
@@ -145,16 +133,8 @@ def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_t
 
 
 WORLD = {"n_passages": 1000, "n_world": (8, 20, 8)}
-SMALL = {
-    "n_worlds": 1,
-    "k": 2,
-    "epochs": 1,
-    "lora_rank": 2,
-    "max_answer_tokens": 4,
-    "max_revised_tokens": 4,
-    "n_questions": 1,
-    "retrievers": "bm25",
-}
+SMALL = {"n_worlds": 1, "k": 2, "epochs": 1, "lora_rank": 2, "n_questions": 1, "retrievers": "bm25"}
+SHORT = {"max_answer_tokens": 4, "max_revised_tokens": 4}
 
 
 class Knowing(TaskModel):
@@ -176,7 +156,7 @@ def plan(tiny_folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(recipe, "load_trained", load_knowing)
     toy_project.undraw(monkeypatch)
-    given = WORLD | SMALL | {"model": str(tiny_folder), "runs": str(tmp_path / "runs")}
+    given = WORLD | SMALL | SHORT | {"model": str(tiny_folder), "runs": str(tmp_path / "runs")}
     return replication.load_plans("smollm2-135m-world", given)[0]
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import toy_project
+from conftest import write_jsonl
 
 from covrag_lite import recipe, replication, task_model
 from covrag_lite.check import check
@@ -20,15 +21,10 @@ TOWNS = ("Aldermere", "Stonebridge", "Harrow", "Stell", "Marrow", "Kettering", "
 SMALL = {"k": 2, "quantize": "none", "device": "cpu", "lora_rank": 2, "max_answer_tokens": 3, "max_revised_tokens": 3}
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 @pytest.fixture
 def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
     """Parameters of a run on made-up questions about towns."""
     data = tmp_path / "towns"
-    data.mkdir()
 
     def ask(name, numbers):
         for i in numbers:
@@ -36,14 +32,13 @@ def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
             question = f"which river of number {i} in the land of {other} flows through the old town of {town}"
             yield {"id": f"{name}{i}", "question": question, "answers": [f"River {town} {i}"], "gold_passage": f"p{i}"}
 
-    write(data / "nq.jsonl", ask("nq", range(3)))
-    write(data / "webq.jsonl", ask("webq", range(3, 6)))
-    write(data / "train_nq.jsonl", ask("train", range(6, 22)))
-    write(data / "validation_nq.jsonl", ask("valid", range(22, 28)))
+    write_jsonl(data / "nq.jsonl", ask("nq", range(3)))
+    write_jsonl(data / "webq.jsonl", ask("webq", range(3, 6)))
+    write_jsonl(data / "train_nq.jsonl", ask("train", range(6, 22)))
+    write_jsonl(data / "validation_nq.jsonl", ask("valid", range(22, 28)))
     texts = [f"{TOWNS[i % 10]} is an old town. River {TOWNS[i % 10]} {i} flows through it." for i in range(30)]
-    write(
-        data / "corpus.jsonl", [{"id": f"p{i}", "title": TOWNS[i % 10], "text": text} for i, text in enumerate(texts)]
-    )
+    corpus = [{"id": f"p{i}", "title": TOWNS[i % 10], "text": text} for i, text in enumerate(texts)]
+    write_jsonl(data / "corpus.jsonl", corpus)
     toy_project.undraw(monkeypatch)
     monkeypatch.setattr(fave.fave, "__defaults__", (2,))  # sessions
     monkeypatch.setattr(a2r, "REFINEMENTS", 1)

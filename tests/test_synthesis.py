@@ -1,17 +1,22 @@
 """D and D2′: natural errors first, every corrupted answer wrong in its own way, an oracle that follows its rules,
 and revised questions that the retriever rewards."""
 
+import random
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+import toy
+from conftest import write_jsonl
+from toy import BORN, PASSAGES, QUESTIONS
 
-from covrag_lite import synthesis
+from covrag_lite import recipe, synthesis
 from covrag_lite.config import Config
-from covrag_lite.metrics import holds_answer
-from covrag_lite.records import Passage, Question
-from covrag_lite.sources import Source, load_searches
-from covrag_lite.synthesis import Example, annotate, judge
+from covrag_lite.data import load_questions
+from covrag_lite.metrics import holds_answer, normalise
+from covrag_lite.records import SCORES, Passage, Question, Sample
+from covrag_lite.sources import Source, load_searches, load_sources
+from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer, judge, verify_samples, with_gold
 
 CONFIG = Config().change(k=2)
 CLEAN = "Who wrote The Copper Lanterns?"
@@ -40,20 +45,8 @@ def bad(passages):
 def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(source, monkeypatch, share, n_unknown):
     monkeypatch.setattr(synthesis, "UNSUPPORTED", share)
     unknown = [replace(ASKED, id=str(i), answers=("Agnes Vale",), gold_passages=()) for i in range(9)]
-    known = [replace(ASKED, id=f"known {i}") for i in range(6)]
-    targets = [sample.target[0] for sample in synthesis.answer_samples(source, unknown + known, CONFIG)]
-    assert targets.count("Agnes Vale") == n_unknown
-    assert len(targets) == 6 + n_unknown
-
-
-def test_a_search_that_failed_is_wrong_in_its_references_and_gets_the_better_question(good, bad):
-    verdict = judge(bad, CLEAN)
-    assert (verdict.judgment, verdict.revised_question) == ("false", CLEAN)
-    assert max(verdict.reference_correctness, verdict.correctness) < 0.1
-    known, unknown = annotate([bad, good], {MISSPELT.question: CLEAN}), annotate([bad, good], {})
-    assert [one.verdict.revised_question for one in known] == [CLEAN, ""]
-    assert [one.lacks_revision for one in known] == [False, False]
-    assert [one.lacks_revision for one in unknown] == [True, False]
+    targets = [sample.target[0] for sample in answer_samples(source, unknown + [ASKED] * 6, CONFIG)]
+    assert targets.count("Agnes Vale") == n_unknown == len(targets) - 6
 
 
 def answer_rightly(x, k):
@@ -88,6 +81,7 @@ def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, b
     samples = synthesis.rewrite_samples(examples)
     assert [sample.target[0] for sample in samples] == [ASKED.question, CLEAN]  # of the hopeless one nothing is known
     assert not any(passage.text in sample.prompt for sample in samples for passage in passages)
+    assert samples[1].prompt.endswith(f"\\Question: {MISSPELT.question}\\Rewritten:")
 
 
 class Guesser:
@@ -164,15 +158,172 @@ def test_a_second_step_or_a_newer_account_is_asked_for_only_once_a_passage_has_p
     assert synthesis.clean_wording(stale, [old, pointing]) == clean
 
 
+Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
+A, B, C, D, E, F = PASSAGES.values()
+LONG = " ".join(f"word{i}" for i in range(30))
+# An example, its revised question -> reference_correctness, correctness, citation_accuracy, truthfulness, bias,
+# conciseness; judgment; the revised question that stays.
+CASES = {
+    "right, rightly cited": (Q1, (A, C), "Ada Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
+    "right by its second answer": (Q1, (A, C), "A. Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
+    "right, wrongly cited": (Q1, (A, C), "Ada Voss[2]", (0.95, 0.95, 0.05, 0.95, 0.05, 0.95), "true", ""),
+    "right, half of it cited": (Q1, (A, C), "Ada Voss[1][2]", (0.95, 0.95, 0.5, 0.95, 0.05, 0.95), "true", ""),
+    "right, not cited": (Q1, (A, C), "Ada Voss", (0.95, 0.95, 0.05, 0.95, 0.05, 0.95), "true", ""),
+    "right from memory": (Q1, (C, D), "Ada Voss", (0.05, 0.95, 0.05, 0.95, 0.95, 0.95), "true", ""),
+    "right, in many words": (Q1, (A, C), f"Ada Voss[1] {LONG}", (0.95, 0.95, 0.95, 0.95, 0.05, 0.5), "true", ""),
+    "wrong, grounded, found": (Q1, (A, C), "a town[2]", (0.95, 0.05, 0.05, 0.45, 0.55, 0.95), "false", ""),
+    "wrong, grounded, not found": (Q1, (C, D), "a town[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
+    "wrong, ungrounded": (Q1, (C, D), "Mere[1]", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
+    "wrong, rightly cited": (Q1, (A, C), "Mere[1]", (0.95, 0.05, 0.95, 0.15, 0.95, 0.95), "false", ""),
+    "repetitive": (Q1, (A, C), "Ada Voss, Ada Voss, Ada Voss[1]", (0.95, 0.95, 0.95, 0.35, 0.05, 0.05), "false", ""),
+    "repetitive and wrong": (Q1, (C, D), "Mere Mere Mere[1]", (0.05, 0.05, 0.05, 0.35, 0.95, 0.05), "false", BORN),
+    "right only within a number": (Q5, (A, B), "1829[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
+    "empty": (Q1, (C, D), "", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_oracles_six_scores(case):
+    question, passages, answer, scores, judgment, revised = CASES[case]
+    verdict = judge(Example(question, passages, answer, "retrieved"), BORN)
+    assert tuple(getattr(verdict, name) for name in SCORES) == scores
+    assert (verdict.judgment, verdict.revised_question) == (judgment, revised)
+
+
+def test_a_passage_without_the_gold_words_supports_nothing_unless_it_is_gold():
+    assert synthesis.supporting(Q2, (C, B, D)) == [2]  # gold, though others hold the words
+    untold = replace(Q2, gold_passages=())
+    assert synthesis.supporting(untold, (C, B, E, D)) == [1, 2, 4]
+    assert synthesis.supporting(replace(untold, answers=("2",)), (A,)) == []  # 1829 is no 2
+
+
+def labelled(answer, passages, revised=""):
+    return annotate([Example(Q1, passages, answer, "retrieved")], {Q1.question: revised} if revised else {})[0]
+
+
+def test_an_unfinished_target_stays_open():
+    right, known = labelled("Ada Voss[1]", (A, C)), labelled("Mere[1]", (C, D), BORN)
+    read, unknown = labelled("Mere[1]", (A, C)), labelled("Mere[1]", (C, D))
+    samples = verify_samples([right, known, read, unknown])
+    assert [one.unfinished for one in samples] == [False, False, False, True]
+    texts = ["".join(one.target) for one in samples]
+    assert texts[0].endswith('"3": "true", "4": "" }')
+    assert texts[1].endswith(f'"3": "false", "4": "{BORN}" }}')
+    assert texts[2].endswith('"3": "false", "4": "" }')  # what could be read needs no other search
+    assert texts[3].endswith('"bias": 0.95, "conciseness": 0.95 }, "3": "false')
+    direct = verify_samples([right, known, read, unknown], with_chain=False)
+    assert [one.unfinished for one in direct] == [False, False, True, True]
+    assert ["".join(one.target) for one in direct] == ['{ "4": "" }', f'{{ "4": "{BORN}" }}', '{ "4": "', '{ "4": "']
+    for layout in ("paper", "shared"):
+        (sample,) = verify_samples([known], layout=layout)
+        assert sample.prompt == toy.verify_prompt(Q1.question, "cd", "Mere[1]", layout)
+    assert {one.task for one in samples} == {"verify"}
+
+
+def test_a_gold_passage_is_put_in_at_any_place():
+    rng, found, places = random.Random(0), [C, D, E, F], set()
+    for _ in range(60):
+        shown = with_gold(Q1, found, {"a": A}, rng)
+        assert len(shown) == 4 and A in shown and sum(one in found for one in shown) == 3
+        places.add(shown.index(A))
+    assert places == {0, 1, 2, 3}
+    assert with_gold(Q1, [C, A], {"a": A}, rng) == [C, A]  # it was found
+    two = replace(Q1, gold_passages=("a", "b"))
+    assert with_gold(two, [C, A], {"a": A, "b": B}, rng) == [C, A]  # one of them is enough
+
+
+def toy_source(questions):
+    return Source(list(questions), list(PASSAGES.values()), toy.search, toy.search)
+
+
+def test_answers_to_learn_cite_what_is_shown():
+    assert gold_answer(Q1, (C, A)) == "Ada Voss[2]"
+    assert gold_answer(replace(Q1, answers=("It was Ada[1].",)), (C, A)) == "It was Ada[1]."
+    samples = answer_samples(toy_source(QUESTIONS), QUESTIONS, Config())
+    assert [one.id for one in samples][:5] == ["q1", "q2", "q3", "q4", "q7"]
+    for sample in samples:
+        question = next(one for one in QUESTIONS if one.id == sample.id)
+        assert sample.task == "answer" and not sample.unfinished
+        assert sample.target[0].startswith(question.answers[0])
+        shown = sample.prompt.partition("\\Question: ")[0]
+        for mark in synthesis.CITATION.findall(sample.target[0]):
+            text = shown.partition(f"Reference [{mark}]: ")[2].partition("\\")[0]
+            assert text in [PASSAGES[one].text for one in question.gold_passages]
+
+
+def test_only_right_answers_are_corrupted(monkeypatch):
+    monkeypatch.setattr(synthesis, "CORRUPTED", 1.0)
+    right, wrong = (Example(Q1, (A, C), answer, "retrieved") for answer in ("Ada Voss[1]", "Mere[1]"))
+    made = synthesis.corrupt([right, wrong, replace(right, answer="")] * 20, random.Random(0))
+    assert len(made) == 20 and {one.kind for one in made} == {"repetition", "wrong citation"}
+    assert all("Ada Voss" in one.answer for one in made)
+
+
 def test_a_wrong_answer_from_deeper_passages_is_also_put_beside_those_that_hold_the_right_one():
-    passages = [
-        Passage("gold", "Book", "Book was written by Ada."),
-        *(Passage(f"x{i}", "B", "Book by Bob.") for i in range(4)),
-    ]
-    question = Question("q", "nq", "who wrote book", ("Ada",), ("gold",))
-    deeper = synthesis.Example(question, tuple(passages[1:3]), "Bob[1]", "deeper passages")
-    right = replace(deeper, answer="Ada")
-    (crossed,) = synthesis.cross([deeper, right, replace(deeper, kind="retrieved")], {question: passages}, 2)
-    assert (crossed.kind, crossed.answer, crossed.passages) == ("crossed answer", "Bob[1]", tuple(passages[:2]))
-    verdict = synthesis.judge(crossed, "who wrote the book?")
-    assert (verdict.judgment, verdict.revised_question, verdict.reference_correctness) == ("false", "", 0.95)
+    deeper = Example(Q1, (C, D), "Mere[1]", "deeper passages")
+    others = [replace(deeper, answer="Ada Voss"), replace(deeper, kind="retrieved")]
+    (crossed,) = synthesis.cross([deeper, *others], {Q1: [A, C, D, E]}, 2)
+    assert (crossed.kind, crossed.answer, crossed.passages) == ("crossed answer", "Mere[1]", (A, C))
+
+
+def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
+    asked = {}
+
+    class Seed:
+        def __init__(self, name):
+            self.name = name
+
+        def answer(self, x, k):
+            asked.setdefault(self.name, set()).update(x)
+            return ["Mere[1]"] * (len(x) - 1) + ["Ada Voss[1]"]
+
+        def __getattr__(self, task):
+            return lambda x: [""] * len(x)
+
+    many = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
+    source = Source(many, [A, C], *[lambda queries: [[C, D, E, F, B]] * len(queries)] * 2)
+    monkeypatch.setattr(synthesis, "BROKEN", 0.0)
+    whole, chosen = synthesis.make_d2(Config(), [source], Seed)
+    first, second = ({one.question for one in half} for half in synthesis.halve(many))
+    assert asked == {"seed-2": first, "seed-1": second}
+    judged = [one.verdict.judgment for one in chosen]
+    assert judged.count("true") == judged.count("false") == 2
+    monkeypatch.setattr(Seed, "answer", lambda self, x, k: ["Mere[1]"] * len(x))
+    with pytest.raises(ValueError, match="D2' is empty: 0 of the seed models' .* answers are right"):
+        synthesis.make_d2(Config(), [source], Seed)
+
+
+def test_each_seed_model_learns_one_half(monkeypatch):
+    monkeypatch.setattr(recipe, "train_adapter", lambda config, name, samples: {one.id for one in samples})
+    questions = [one for one in QUESTIONS if one.gold_passages]
+    one, two = ({question.id for question in half} for half in synthesis.halve(questions))
+    assert recipe.train_seeds(Config(), [toy_source(questions)]) == {"seed-1": one, "seed-2": two}
+
+
+def test_samples_come_back_as_they_were_saved_and_damaged_ones_say_what_to_do(tmp_path):
+    samples = [Sample("a", "answer", "p", ("xy",)), Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True)]
+    recipe.save_samples(tmp_path / "s.gz", samples)
+    assert recipe.load_samples(tmp_path / "s.gz") == samples
+    (tmp_path / "s.gz").write_bytes((tmp_path / "s.gz").read_bytes()[:-10])
+    with pytest.raises(ValueError, match="run the stage data again"):
+        recipe.load_samples(tmp_path / "s.gz")
+
+
+def test_only_systems_whose_adapters_are_there_are_validated(monkeypatch, tmp_path):
+    write_jsonl(tmp_path / "cov" / "adapter_config.json", [{}])
+    monkeypatch.setattr(recipe.evaluate, "load_resources", lambda config, passages: None)
+    monkeypatch.setattr(recipe.evaluate, "run", lambda config, resources, questions: (config, questions))
+    ran, questions = recipe.validate(Config().change(adapters_out=str(tmp_path), n_questions=1))
+    assert (ran.chain.systems, ran.data.split) == (("RAG", "CoV-RAG-S", "CoV-RAG"), "validation")
+    assert all("-validation-" in question.id for question in questions)
+
+
+def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_from():
+    config = Config().change(n_train_questions=0, seed=7)
+    asked = load_questions(config.change(split="test", n_questions=0))
+    learnt = load_questions(config.change(split="train", n_questions=0))
+    alike = {normalise(q.question) for q in asked} & {normalise(q.question) for q in learnt}
+    assert alike == {"how long is the river bracken"}  # cut off, of two rivers of that name
+    (source,) = load_sources(config)
+    assert not {normalise(q.question) for q in source.questions} & alike
+    assert len(source.questions) == len(learnt) - 1

@@ -1,275 +1,41 @@
-"""D2′ on a toy: the oracle's six scores in every case, where gold passages go, what an unfinished target holds.
-
-Beside it the small facts that a number rests on: a verdict's probabilities, splits that share nothing, a cache's key,
-a run's manifest, a record compared with what is made anew.
-"""
+"""The small facts that a number rests on: splits that share nothing, a cache's key, a run's manifest, a comparison."""
 
 import itertools
-import json
-import random
 from collections import namedtuple
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import toy
-from toy import BORN, PASSAGES, QUESTIONS
+from conftest import write_jsonl
+from toy import PASSAGES, QUESTIONS
 
-from covrag_lite import data, metrics, prompts, synthesis
+from covrag_lite import data, metrics, prompts
 from covrag_lite.check.compare import compare_csv, compare_values
 from covrag_lite.config import Config
-from covrag_lite.engine import slots, weights
-from covrag_lite.method import by_fitted_thresholds, by_thresholds, expect, keep_likelier
-from covrag_lite.records import SCORES, Passage, Question, Round
+from covrag_lite.engine import weights
+from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused
 from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.pages import Crawler
 from covrag_lite.runs import choice, manifest
 from covrag_lite.runs.journal import Journal, keys_of
-from covrag_lite.sources import Source, load_sources
-from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer, judge, verify_samples, with_gold
+from covrag_lite.sources import load_sources
 from covrag_lite.tables import verifier
 from covrag_lite.tables.reproduction import verdict
 from covrag_lite.task_model import TaskModel
 
-Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
+Q1 = QUESTIONS[0]
 A, B, C, D, E, F = PASSAGES.values()
-LONG = " ".join(f"word{i}" for i in range(30))
-# An example, its revised question -> reference_correctness, correctness, citation_accuracy, truthfulness, bias,
-# conciseness; judgment; the revised question that stays.
-CASES = {
-    "right, rightly cited": (Q1, (A, C), "Ada Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
-    "right by its second answer": (Q1, (A, C), "A. Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
-    "right, wrongly cited": (Q1, (A, C), "Ada Voss[2]", (0.95, 0.95, 0.05, 0.95, 0.05, 0.95), "true", ""),
-    "right, half of it cited": (Q1, (A, C), "Ada Voss[1][2]", (0.95, 0.95, 0.5, 0.95, 0.05, 0.95), "true", ""),
-    "right, not cited": (Q1, (A, C), "Ada Voss", (0.95, 0.95, 0.05, 0.95, 0.05, 0.95), "true", ""),
-    "right from memory": (Q1, (C, D), "Ada Voss", (0.05, 0.95, 0.05, 0.95, 0.95, 0.95), "true", ""),
-    "right, in many words": (Q1, (A, C), f"Ada Voss[1] {LONG}", (0.95, 0.95, 0.95, 0.95, 0.05, 0.5), "true", ""),
-    "wrong, grounded, found": (Q1, (A, C), "a town[2]", (0.95, 0.05, 0.05, 0.45, 0.55, 0.95), "false", ""),
-    "wrong, grounded, not found": (Q1, (C, D), "a town[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
-    "wrong, ungrounded": (Q1, (C, D), "Mere[1]", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
-    "wrong, rightly cited": (Q1, (A, C), "Mere[1]", (0.95, 0.05, 0.95, 0.15, 0.95, 0.95), "false", ""),
-    "repetitive": (Q1, (A, C), "Ada Voss, Ada Voss, Ada Voss[1]", (0.95, 0.95, 0.95, 0.35, 0.05, 0.05), "false", ""),
-    "repetitive and wrong": (Q1, (C, D), "Mere Mere Mere[1]", (0.05, 0.05, 0.05, 0.35, 0.95, 0.05), "false", BORN),
-    "right only within a number": (Q5, (A, B), "1829[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
-    "empty": (Q1, (C, D), "", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_oracles_six_scores(case):
-    question, passages, answer, scores, judgment, revised = CASES[case]
-    verdict = judge(Example(question, passages, answer, "retrieved"), BORN)
-    assert tuple(getattr(verdict, name) for name in SCORES) == scores
-    assert (verdict.judgment, verdict.revised_question) == (judgment, revised)
-
-
-def test_a_passage_without_the_gold_words_supports_nothing_unless_it_is_gold():
-    assert synthesis.supporting(Q2, (C, B, D)) == [2]  # gold, though others hold the words
-    untold = replace(Q2, gold_passages=())
-    assert synthesis.supporting(untold, (C, B, E, D)) == [1, 2, 4]
-    assert synthesis.supporting(replace(untold, answers=("2",)), (A,)) == []  # 1829 is no 2
-
-
-def labelled(answer, passages, revised=""):
-    return annotate([Example(Q1, passages, answer, "retrieved")], {Q1.question: revised} if revised else {})
-
-
-def test_an_unfinished_target_stays_open():
-    right, known, read, unknown = (
-        *labelled("Ada Voss[1]", (A, C)),
-        *labelled("Mere[1]", (C, D), BORN),
-        *labelled("Mere[1]", (A, C)),
-        *labelled("Mere[1]", (C, D)),
-    )
-    samples = verify_samples([right, known, read, unknown])
-    assert [one.unfinished for one in samples] == [False, False, False, True]
-    texts = ["".join(one.target) for one in samples]
-    assert texts[0].endswith('"3": "true", "4": "" }')
-    assert texts[1].endswith(f'"3": "false", "4": "{BORN}" }}')
-    assert texts[2].endswith('"3": "false", "4": "" }')  # what could be read needs no other search
-    assert texts[3].endswith('"bias": 0.95, "conciseness": 0.95 }, "3": "false')
-    direct = verify_samples([right, known, read, unknown], with_chain=False)
-    assert [one.unfinished for one in direct] == [False, False, True, True]
-    assert ["".join(one.target) for one in direct] == ['{ "4": "" }', f'{{ "4": "{BORN}" }}', '{ "4": "', '{ "4": "']
-    assert samples[1].prompt == toy.verify_prompt(Q1.question, "cd", "Mere[1]")
-    assert verify_samples([known], layout="shared")[0].prompt == toy.verify_prompt(
-        Q1.question, "cd", "Mere[1]", "shared"
-    )
-    assert {one.task for one in samples} == {"verify"}
-
-
-def test_a_rewriter_learns_no_question_whose_better_one_is_not_known():
-    known, unknown = *labelled("Mere[1]", (C, D), BORN), *labelled("Mere[1]", (C, D))
-    (sample,) = synthesis.rewrite_samples([known])
-    assert sample.target == (BORN,) and sample.prompt.endswith(f"\\Question: {Q1.question}\\Rewritten:")
-    assert synthesis.rewrite_samples([unknown]) == []
-
-
-def test_a_gold_passage_is_put_in_at_any_place():
-    rng, found, places = random.Random(0), [C, D, E, F], set()
-    for _ in range(60):
-        shown = with_gold(Q1, found, {"a": A}, rng)
-        assert len(shown) == 4 and A in shown and sum(one in found for one in shown) == 3
-        places.add(shown.index(A))
-    assert places == {0, 1, 2, 3}
-    assert with_gold(Q1, [C, A], {"a": A}, rng) == [C, A]  # it was found
-    two = replace(Q1, gold_passages=("a", "b"))
-    assert with_gold(two, [C, A], {"a": A, "b": B}, rng) == [C, A]  # one of them is enough
-
-
-def toy_source(questions):
-    return Source(list(questions), list(PASSAGES.values()), toy.search, toy.search)
-
-
-def test_answers_to_learn_cite_what_is_shown():
-    assert gold_answer(Q1, (C, A)) == "Ada Voss[2]"
-    assert gold_answer(replace(Q1, answers=("It was Ada[1].",)), (C, A)) == "It was Ada[1]."
-    questions = [*QUESTIONS, *(replace(QUESTIONS[4], id=f"x{i}") for i in range(4))]
-    samples = answer_samples(toy_source(questions), questions, Config())
-    for sample in samples:
-        question = next(one for one in questions if one.id == sample.id)
-        assert sample.task == "answer" and not sample.unfinished
-        assert sample.target[0].startswith(question.answers[0])
-        shown = sample.prompt.partition("\\Question: ")[0]
-        for mark in synthesis.CITATION.findall(sample.target[0]):
-            text = shown.partition(f"Reference [{mark}]: ")[2].partition("\\")[0]
-            assert text in [PASSAGES[one].text for one in question.gold_passages]
-    # The others can only be answered from memory: a third as many as the 5 that can be read, rounded.
-    assert [one.id for one in samples][:5] == ["q1", "q2", "q3", "q4", "q7"] and len(samples) == 7
-
-
-def test_only_right_answers_are_corrupted(monkeypatch):
-    monkeypatch.setattr(synthesis, "CORRUPTED", 1.0)
-    right, wrong = (Example(Q1, (A, C), answer, "retrieved") for answer in ("Ada Voss[1]", "Mere[1]"))
-    made = synthesis.corrupt([right, wrong, replace(right, answer="")] * 20, random.Random(0))
-    assert len(made) == 20 and {one.kind for one in made} == {"repetition", "wrong citation"}
-    assert all("Ada Voss" in one.answer for one in made)
-
-
-def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
-    asked = {}
-
-    class Seed:
-        def __init__(self, name):
-            self.name = name
-
-        def answer(self, x, k):
-            asked.setdefault(self.name, set()).update(x)
-            return ["Mere[1]"] * (len(x) - 1) + ["Ada Voss[1]"]
-
-        def __getattr__(self, task):
-            return lambda x: [""] * len(x)
-
-    many = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
-    source = Source(
-        many, [A, C], lambda queries: [[C, D, E, F, B]] * len(queries), lambda x: [[C, D, E, F, B]] * len(x)
-    )
-    monkeypatch.setattr(synthesis, "BROKEN", 0.0)
-    whole, chosen = synthesis.make_d2(Config(), [source], Seed)
-    first, second = ({one.question for one in half} for half in synthesis.halve(many))
-    assert asked == {"seed-2": first, "seed-1": second}
-    judged = [one.verdict.judgment for one in chosen]
-    assert judged.count("true") == judged.count("false") == 2
-    monkeypatch.setattr(Seed, "answer", lambda self, x, k: ["Mere[1]"] * len(x))
-    with pytest.raises(ValueError, match="D2' is empty: 0 of the seed models' .* answers are right"):
-        synthesis.make_d2(Config(), [source], Seed)
-
-
-# A verdict's probabilities, from the chances at each slot.
-
-
-def test_expectations_weigh_the_decimals_by_the_first_digit():
-    places, closing = slots.slots_of(prompts.SCHEMA)
-    assert closing == " }" and [one.choices for one in places[:3]] == [tuple("01"), tuple("0123456789")] * 1 + [
-        tuple("0123456789")
-    ]
-    five, nine = [0.0] * 5 + [1.0] + [0.0] * 4, [0.0] * 9 + [1.0]
-    chances = [[0.8, 0.2], five, nine]  # 0.2 · 1 + 0.8 · 0.59
-    chances += [[0.1, 0.9], [], []]  # written as 1.00: P(1) alone
-    chances += [[1.0, 0.0], [0.5] + [0.0] * 8 + [0.5], nine] * 4  # 0.45 + 0.09
-    chances += [[0.7, 0.1, 0.2], [0.35, 0.65]]
-    assert slots.probabilities_of(places, chances) == pytest.approx(
-        {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
-        | dict.fromkeys(SCORES[2:], 0.54)
-    )
-    places, _ = slots.slots_of(prompts.DIRECT)
-    assert slots.probabilities_of(places, [[0.35, 0.65]]) == {"empty": 0.65}
-
-
-def test_a_verdict_is_filled_by_the_likeliest_choice_and_never_exceeds_one():
-    places, _ = slots.slots_of(prompts.SCHEMA)
-    ids = {}
-    choices = slots.Choices(places, lambda text: [ids.setdefault(text, len(ids))], "toy")
-    assert choices.choose(places[0], [], [0.4, 0.6]) == ("1", [0.4, 0.6])
-    assert (
-        choices.choose(places[1], ["1"], [0.1] * 10) == ("0", []) == choices.choose(places[2], ["1", "0"], [0.1] * 10)
-    )
-    assert choices.choose(places[1], ["0"], [0.0, 1.0, *[0.0] * 8])[0] == "1"
-    assert choices.choose(places[18], ["0"] * 18, [0.2, 0.5, 0.3]) == ("false", [0.2, 0.5, 0.3])
-    assert choices.choose(places[19], ["0"] * 19, [0.2, 0.8])[0] == ' ""'
-    guessed = slots.Guesses(places).guess(["0"])
-    assert guessed == (*"095095095095005095", "true", ' ""')
-
-
-def test_free_and_direct_verdicts_are_read():
-    false = prompts.parse_verdict(f'{{ "4": " {BORN} " }}', prompts.DIRECT)
-    assert (false.judgment, false.revised_question, false.correctness) == ("false", BORN, None)
-    assert prompts.parse_verdict('{ "4": "" }', prompts.DIRECT).judgment == "true"
-    assert not prompts.parse_verdict('{ "3": "" }', prompts.DIRECT).parsed
-    quoted = prompts.render_verdict(toy.LOW, "false", 'Who wrote "The \\ Lamp"?')
-    assert prompts.parse_verdict(quoted).revised_question == "Who wrote 'The  Lamp'?"
-    lines = toy.write_verdict(toy.LOW, "unclear", BORN).replace(", ", ",\n")
-    assert prompts.parse_verdict(lines).judgment == "unclear"
-    assert prompts.verdict_parts(judge(Example(Q1, (A, C), "Mere", ""), ""), with_chain=False) == (
-        '{ "4":',
-        ' ""',
-        " }",
-    )
-
-
-# σ.
-
-FALSE = prompts.parse_verdict(toy.write_verdict((0.26, 0.25, 0.5, 0.91, 0.71, 0.5), "false", BORN))
-
-
-def test_sigma_by_thresholds_stops_at_each_of_its_bounds():
-    sigma = by_thresholds()
-    assert sigma(Round("", (), "", FALSE))
-    bounds = {"reference_correctness": 0.27, "correctness": 0.26, "bias": 0.7, "truthfulness": 0.92}
-    for name, value in bounds.items() | {("judgment", "unclear"), ("revised_question", "")}:
-        assert not sigma(Round("", (), "", replace(FALSE, **{name: value}))), name
-
-
-def test_sigma_by_fitted_thresholds_reads_expectations_not_what_was_written():
-    told = replace(FALSE, probabilities={"reference_correctness": 0.8, "correctness": 0.7})
-    assert expect(told, "correctness") == 0.7 and expect(told, "bias") == 0.71
-    one = Round("", (), "", told, likelihood=-0.5)
-    assert by_fitted_thresholds(0.81, 0.71, -0.49)(one)
-    for bounds in ((0.8, 0.71, -0.49), (0.81, 0.7, -0.49), (0.81, 0.71, -0.5)):
-        assert not by_fitted_thresholds(*bounds)(one)
-    assert by_fitted_thresholds(0.81, 0.71, -0.49)(replace(one, likelihood=None))
-    rounds = [replace(one, likelihood=value) for value in (-0.5, -0.5)]
-    assert keep_likelier(rounds) == -1 and keep_likelier([rounds[0], replace(one, likelihood=-0.6)]) == 0
-    assert keep_likelier([rounds[0], replace(one, likelihood=None)]) == -1
 
 
 def test_a_judge_without_a_verdict_does_not_see_its_score():
     rng = np.random.default_rng(0)
     right = rng.random(60) < 0.5
-    rows = pd.DataFrame(
-        {
-            "system": "CoV-RAG",
-            "id": [f"q{i:02}" for i in range(60)],
-            "dataset": "one",
-            "form": "well put",
-            "judgment": "true",
-            "first_normalised": right,
-            "expected_correctness": np.where(right, 0.9, 0.1),
-            "likelihood": rng.random(60) - 1,
-        }
-    )
+    rows = pd.DataFrame({"id": [f"q{i:02}" for i in range(60)], "first_normalised": right})
+    rows = rows.assign(system="CoV-RAG", dataset="one", form="well put", judgment="true")
+    rows = rows.assign(expected_correctness=np.where(right, 0.9, 0.1), likelihood=rng.random(60) - 1)
     table = verifier.judge_table(rows).iloc[0]
     assert table.fitted.startswith("100.0 ")
     assert float(table.unverified.split()[0]) < 70
@@ -291,9 +57,8 @@ def test_a_judge_without_a_verdict_does_not_see_its_score():
 def write_folder(folder, **files):
     for name, questions in files.items():
         rows = [{"id": f"{name}-{i}", "question": text, "answers": ["x"]} for i, text in enumerate(questions)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    passages = [{"id": p.id, "title": p.title, "text": p.text} for p in PASSAGES.values()]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages))
+        write_jsonl(folder / f"{name}.jsonl", rows)
+    write_jsonl(folder / "corpus.jsonl", map(asdict, PASSAGES.values()))
     return Config().change(data=str(folder), k=1)
 
 
@@ -315,7 +80,10 @@ def test_validation_questions_are_held_out_of_training(tmp_path):
         splits[split] = {one.question for one in data.load_questions(config.change(split=split, n_questions=0))}
     assert len(splits["validation"]) == 4 and len(splits["train"]) == 36
     assert not splits["validation"] & splits["train"]
-    (source,) = load_sources(config.change(n_train_questions=5))
+    cited = [{"question": f"who {i}?", "answer": "Ada [1].", "references": ["Ada wrote it.", "No."]} for i in range(5)]
+    write_jsonl(tmp_path / "train_two.jsonl", cited)
+    source, own = load_sources(config.change(n_train_questions=5))
+    assert [p.text for p in own.search(["who 3?"])[0]] == cited[3]["references"]  # a cited answer has its own
     assert len(source.questions) == 5 and {one.question for one in source.questions} < splits["train"]
     assert [len(found) for found in source.deep(["bridge"])] == [4] and len(source.search(["bridge"])[0]) == 1
 
@@ -323,7 +91,7 @@ def test_validation_questions_are_held_out_of_training(tmp_path):
 def test_every_gold_answer_and_passage_of_a_row_is_read(tmp_path):
     config = write_folder(tmp_path, one=["x", "y", "z"])
     rows = [{"id": i, "question": f"q {i}", "answers": ["a", "b"], "gold_passages": ["c", "d"]} for i in range(3)]
-    (tmp_path / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(tmp_path / "one.jsonl", rows)
     asked = data.load_questions(config.change(n_questions=1))
     assert asked == [Question("0", "one", "q 0", ("a", "b"), ("c", "d"))]
     assert len(data.load_questions(config.change(n_questions=0))) == 3
@@ -348,8 +116,7 @@ def test_a_text_is_another_under_any_other_setting():
 
 def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
     lines = [{"key": "k", "stage": "answer", "text": text} for text in ("first", "second")]
-    (tmp_path / "j").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert Journal(tmp_path / "j")["k"] == "first"
+    assert Journal(write_jsonl(tmp_path / "j", lines))["k"] == "first"
 
 
 # Retrieval.

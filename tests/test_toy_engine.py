@@ -6,56 +6,27 @@ import random
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
-from toy import PASSAGES, QUESTIONS, answer_prompt, search, verify_prompt
+from conftest import build_network, load_tiny
+from toy import answer_prompt, verify_prompt
 
-from covrag_lite import prompts, qlora, recipe, synthesis
+from covrag_lite import prompts, qlora
 from covrag_lite.config import Config
-from covrag_lite.engine import checkpoint, lora
-from covrag_lite.engine.decoding import Dice, Writer
-from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine import checkpoint, lora, slots
+from covrag_lite.engine.decoding import Dice
 from covrag_lite.engine.plain_training import PlainTrainee
 from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan, schedule, token_weights
 from covrag_lite.records import SCORES, Sample
-from covrag_lite.sources import Source
 
 # Likelihoods.
 
 
-class Recited(Writer):
-    """A writer whose tokens and their logarithmic probabilities are given, step by step."""
-
-    def __init__(self, steps):
-        self.steps = iter(steps)
-        decode = lambda ids, **_: "".join(map(chr, ids))  # noqa: E731
-        self.loaded = SimpleNamespace(end_id=0, steps=None, tokenizer=SimpleNamespace(decode=decode))
-        self.rows, self.pending = [0, 1], [[], []]
-
-    def keep(self, rows):
-        self.rows = list(rows)
-
-    def next_tokens(self, forbidden, pick):
-        return next(self.steps)
-
-
-def test_an_answers_likelihood_is_the_mean_over_its_tokens_and_its_end():
-    a, b, end = 97, 98, 0
-    writer = Recited([([a, end], [-0.5, -0.3]), ([b], [-1.0]), ([end], [-3.0])])
-    first, second = writer.write_answers(9)
-    assert (first.text, first.probabilities) == ("ab", {"likelihood": -1.5})
-    assert (second.text, second.probabilities) == ("", {"likelihood": -0.3})
-    writer = Recited([([a, a], [-0.5, -0.25]), ([b, b], [-1.0, -0.75])])
-    cut_off = writer.write_answers(2)
-    assert [one.probabilities["likelihood"] for one in cut_off] == [-0.75, -0.5]
-    assert writer.ended == {}
-
-
 @pytest.fixture(scope="module")
 def engines(tiny_folder):
-    settings = Config().change(model=str(tiny_folder), quantize="none", device="cpu", adapters="none").model
-    return [load_engine(settings), load_engine(replace(settings, model=f"plain:{tiny_folder}"))]
+    return [load_tiny(f"{way}{tiny_folder}", quantize="none", adapters="none") for way in ("", "plain:")]
 
 
 def log_probabilities(engine, ids):
@@ -63,22 +34,23 @@ def log_probabilities(engine, ids):
         return engine.network(input_ids=torch.tensor([ids])).logits[0].double().log_softmax(-1)
 
 
-def test_a_likelihood_is_what_one_pass_over_the_whole_text_gives(engines):
+def test_a_likelihood_is_the_mean_over_an_answers_tokens_and_its_end(engines, monkeypatch):
     asked = [answer_prompt(text, ids) for text, ids in (("who wrote it", "ac"), ("when is the fair", "de"))]
     for engine in engines:
-        loaded = engine.loaded
-        for prompt, made in zip(asked, engine.complete(asked, 6)):
+        loaded, tokens, logs = engine.loaded, {}, {}
+        for prompt in asked:
             start = loaded.tokenise([prompt])[0]
-            ids, total = list(start), []
+            tokens[prompt], logs[prompt] = [], []
             for _ in range(6):
-                logs = log_probabilities(engine, ids)[-1]
-                token = int(logs.argmax())
-                total.append(float(logs[token]))
-                if token == loaded.end_id:
-                    break
-                ids.append(token)
-            assert made.probabilities["likelihood"] == pytest.approx(sum(total) / len(total), rel=1e-3)
-            assert made.text == loaded.tokenizer.decode(ids[len(start) :], skip_special_tokens=True).strip()
+                log, token = log_probabilities(engine, [*start, *tokens[prompt]])[-1].max(0)
+                tokens[prompt].append(int(token))
+                logs[prompt].append(float(log))
+        end = tokens[asked[0]][3]
+        assert end not in tokens[asked[0]][:3] + tokens[asked[1]]  # the first answer ends, the second is cut off
+        monkeypatch.setattr(loaded, "end_id", end)
+        for prompt, made, n, n_logs in zip(asked, engine.complete(asked, 6), (3, 6), (4, 6)):
+            assert made.probabilities["likelihood"] == pytest.approx(sum(logs[prompt][:n_logs]) / n_logs, rel=1e-3)
+            assert made.text == loaded.tokenizer.decode(tokens[prompt][:n], skip_special_tokens=True).strip()
 
 
 def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):
@@ -118,6 +90,37 @@ def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):
         assert set(expected) == {*SCORES, "true"}  # this tokenizer has no token for an empty revision
         assert made.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
         assert other.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_expectations_weigh_the_decimals_by_the_first_digit():
+    places, closing = slots.slots_of(prompts.SCHEMA)
+    digits = tuple("0123456789")
+    assert closing == " }" and [one.choices for one in places[:3]] == [("0", "1"), digits, digits]
+    five, nine = [0.0] * 5 + [1.0] + [0.0] * 4, [0.0] * 9 + [1.0]
+    chances = [[0.8, 0.2], five, nine]  # 0.2 · 1 + 0.8 · 0.59
+    chances += [[0.1, 0.9], [], []]  # written as 1.00: P(1) alone
+    chances += [[1.0, 0.0], [0.5] + [0.0] * 8 + [0.5], nine] * 4  # 0.45 + 0.09
+    chances += [[0.7, 0.1, 0.2], [0.35, 0.65]]
+    assert slots.probabilities_of(places, chances) == pytest.approx(
+        {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
+        | dict.fromkeys(SCORES[2:], 0.54)
+    )
+    places, _ = slots.slots_of(prompts.DIRECT)
+    assert slots.probabilities_of(places, [[0.35, 0.65]]) == {"empty": 0.65}
+
+
+def test_a_verdict_is_filled_by_the_likeliest_choice_and_never_exceeds_one():
+    places, _ = slots.slots_of(prompts.SCHEMA)
+    ids = {}
+    choices = slots.Choices(places, lambda text: [ids.setdefault(text, len(ids))], "toy")
+    assert choices.choose(places[0], [], [0.4, 0.6]) == ("1", [0.4, 0.6])
+    for place, before in ((1, ["1"]), (2, ["1", "0"])):
+        assert choices.choose(places[place], before, [0.1] * 10) == ("0", [])
+    assert choices.choose(places[1], ["0"], [0.0, 1.0, *[0.0] * 8])[0] == "1"
+    assert choices.choose(places[18], ["0"] * 18, [0.2, 0.5, 0.3]) == ("false", [0.2, 0.5, 0.3])
+    assert choices.choose(places[19], ["0"] * 19, [0.2, 0.8])[0] == ' ""'
+    guessed = slots.Guesses(places).guess(["0"])
+    assert guessed == (*"095095095095005095", "true", ' ""')
 
 
 def test_a_draw_depends_on_its_prompt_and_number_alone():
@@ -248,59 +251,29 @@ def test_a_checkpoint_of_other_data_settings_or_weights_is_refused(tmp_path):
             checkpoint.restore(tmp_path, other, torch.device("cpu"))
 
 
-class Pupil:
-    """A trainee that learns nothing and keeps a list of what it was told."""
-
-    one_shape = False
-
-    def __init__(self):
-        self.weight, self.rates, self.restored, self.saved = torch.ones(1, requires_grad=True), [], None, []
-
-    def token_losses(self, row):
-        return self.weight * torch.ones(len(row["labels"]))
-
-    def record(self, learn):
-        return learn
-
-    def collect(self):
-        pass
-
-    def update(self, lr, clip):
-        self.rates.append((lr, clip))
-
-    def restore(self, *given):
-        self.restored = given
-        return []
-
-    def save(self, out, rows):
-        self.saved.append(len(rows))
-
-    def save_adapter(self, out, base):
-        self.saved.append(base)
-
-
 def test_the_loop_follows_the_schedule_and_goes_on_only_from_its_own_checkpoint(tmp_path, monkeypatch):
-    pupil = Pupil()
+    weight, saved = torch.ones(1, requires_grad=True), []
+    pupil = Mock(one_shape=False, record=lambda learn: learn, restore=Mock(return_value=[]))  # it learns nothing
+    pupil.token_losses = lambda row: weight * torch.ones(len(row["labels"]))
+    pupil.save = lambda out, rows: saved.append(len(rows))
     monkeypatch.setattr(qlora, "load_trainee", lambda *_: nullcontext(pupil))
     model = SimpleNamespace(**vars(FAKE), device="cpu", fingerprint="base+", settings=Config().model)
     config = Config().change(epochs=4, pack_tokens=20, step_tokens=20, verify_weight=4.0)
     rows = qlora.train(config, model, SAMPLES * 4, tmp_path)
-    assert pupil.restored == (tmp_path, SAMPLES * 4, "base+")
-    assert [lr for lr, _ in pupil.rates] == pytest.approx([2e-4 * schedule(i, len(rows)) for i in range(len(rows))])
-    assert {clip for _, clip in pupil.rates} == {1.0} and pupil.saved[-1] == "smollm2-135m" and len(rows) > 20
-    assert pupil.saved[:-1] == [*range(20, len(rows), 20), len(rows)]
+    pupil.restore.assert_called_once_with(tmp_path, SAMPLES * 4, "base+")
+    pupil.save_adapter.assert_called_once_with(tmp_path, "smollm2-135m")
+    rates, clips = zip(*(call.args for call in pupil.update.call_args_list))
+    assert list(rates) == pytest.approx([2e-4 * schedule(i, len(rows)) for i in range(len(rows))])
+    assert set(clips) == {1.0} and len(rows) > 20 and saved == [*range(20, len(rows), 20), len(rows)]
     # Every token loses 1, and the steps' weights average to one of each task.
     assert rows.loss_answer.dropna().tolist() == pytest.approx([1.0] * rows.loss_answer.count())
-    assert float(pupil.weight.grad) / len(rows) == pytest.approx(1 + 4, rel=1e-4)
+    assert float(weight.grad) / len(rows) == pytest.approx(1 + 4, rel=1e-4)
 
 
-def test_adapters_are_scaled_by_two_and_begin_by_their_seed(tiny_folder):
-    from transformers import AutoModelForCausalLM
-
+def test_adapters_are_scaled_by_two_and_begin_by_their_seed():
     made = []
     for seed in (1, 1, 2):
-        network = AutoModelForCausalLM.from_pretrained(tiny_folder)
-        adapted = lora.add_adapters(network, Config().change(training_seed=seed, lora_rank=4).training)
+        adapted = lora.add_adapters(build_network("Llama"), Config().change(training_seed=seed, lora_rank=4).training)
         told = adapted.peft_config["default"]
         assert (told.r, told.lora_alpha, told.lora_dropout) == (4, 8, 0.0)
         made.append(next(p for name, p in adapted.named_parameters() if "lora_A" in name))
@@ -315,21 +288,3 @@ def test_a_long_gradient_is_shortened():
         trainee.optimizer = torch.optim.SGD(trainee.trained, lr=1.0)
         trainee.update(0.1, 1.0)
         assert float(trainee.trained[0]) == pytest.approx(expected)
-
-
-def test_each_seed_model_learns_one_half(monkeypatch):
-    learnt = {}
-
-    def train_adapter(config, name, samples):
-        learnt[name] = {one.id for one in samples}
-
-    monkeypatch.setattr(recipe, "train_adapter", train_adapter)
-    questions = [one for one in QUESTIONS if one.gold_passages]
-    recipe.train_seeds(Config(), [Source(questions, list(PASSAGES.values()), search, search)])
-    one, two = ({question.id for question in half} for half in synthesis.halve(questions))
-    assert learnt == {"seed-1": one, "seed-2": two}
-
-
-def test_samples_come_back_as_they_were_saved(tmp_path):
-    recipe.save_samples(tmp_path / "s.gz", SAMPLES)
-    assert recipe.load_samples(tmp_path / "s.gz") == SAMPLES

@@ -58,18 +58,10 @@ def run_one(system, folder, **changes):
 # Which adapter each system asks, and for what.
 FIRST = {(one, toy.FOUND[text]) for one, text in TEXTS.items()}
 SECOND = {"CoV-RAG": {("q2", "ba"), ("q4", "cd"), ("q7", "fa")}, "CoV-RAG w/o chain": {("q2", "ba")}}
-ADAPTERS = {
-    "RAG": "",
-    "RAG trained": "rag",
-    "CoV-RAG-S": "cov",
-    "CoV-RAG": "cov",
-    "CoV-RAG w/o chain": "cov-direct",
-    "CoV-RAG untrained": "",
-    "CoV-RAG free": "cov",
-}
+ADAPTERS = {"RAG": "", "RAG trained": "rag", "CoV-RAG-S": "cov", "CoV-RAG": "cov", "CoV-RAG w/o chain": "cov-direct"}
 
 
-@pytest.mark.parametrize("system", ["RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG", "CoV-RAG w/o chain"])
+@pytest.mark.parametrize("system", ADAPTERS)
 def test_each_system_asks_the_adapter_of_its_own(system, tmp_path):
     made, log = run_one(system, tmp_path)
     adapter = ADAPTERS[system]
@@ -79,18 +71,21 @@ def test_each_system_asks_the_adapter_of_its_own(system, tmp_path):
     assert {p.backbone for p in made} == {f"smollm2-135m+{adapter}" if adapter else "smollm2-135m"}
 
 
-def test_rewriting_first_asks_the_rewriter_and_then_the_reader(tmp_path):
-    made, log = run_one("Start-Revise trained", tmp_path)
-    assert {entry[:2] for entry in log} == {("rewrite", "rewrite"), ("cov", "answer")}
-    assert [p.rounds[0].query for p in made] == [BORN if one == "q2" else TEXTS[one] for one in IDS]
-    made, log = run_one("closed-book", tmp_path / "other")
-    assert {entry[:2] for entry in log} == {("", "recall")}
-
-
-def test_of_two_adapters_one_answers_and_the_other_verifies(tmp_path):
-    made, log = run_one("CoV-RAG, two adapters", tmp_path)
-    assert {entry[:2] for entry in log} == {("rag", "answer"), ("cov", "verify")}
-    assert {p.backbone for p in made} == {"smollm2-135m+rag"}
+@pytest.mark.parametrize(
+    "system, asked",
+    [
+        ("Start-Revise trained", {("rewrite", "rewrite"), ("cov", "answer")}),
+        ("closed-book", {("", "recall")}),
+        ("CoV-RAG, two adapters", {("rag", "answer"), ("cov", "verify")}),
+    ],
+)
+def test_who_rewrites_answers_and_verifies(system, asked, tmp_path):
+    made, log = run_one(system, tmp_path)
+    assert {entry[:2] for entry in log} == asked
+    if system == "Start-Revise trained":
+        assert [p.rounds[0].query for p in made] == [BORN if one == "q2" else TEXTS[one] for one in IDS]
+    if system == "CoV-RAG, two adapters":
+        assert {p.backbone for p in made} == {"smollm2-135m+rag"}
 
 
 def test_the_shared_layout_has_prompts_of_its_own_and_the_same_rounds(tmp_path, cov):
@@ -119,56 +114,43 @@ def test_every_round_of_cov_rag(cov):
     assert [p.question for p in cov] == QUESTIONS
 
 
-def test_the_thresholds_of_the_paper_let_one_question_pass(predictions):
+def test_the_papers_thresholds_let_one_question_pass_and_a_first_answer_that_was_likelier_is_kept(predictions):
     assert [p.question.id for p in predictions if p.system == "CoV-RAG thresholds" and p.revised] == ["q2"]
-
-
-def test_the_likelier_answer_is_kept_also_where_it_was_the_first(predictions):
     own = {p.question.id: p for p in predictions if p.system == "CoV-RAG, likelier answer"}
     assert {one: p.kept for one, p in own.items()} == dict.fromkeys(IDS, -1) | {"q4": 0}
     assert (own["q2"].answer, own["q4"].answer, own["q7"].answer) == ("Stell[1]", "St John’s Eve[1]", "MIRA TOLL[1]")
 
 
-# Accuracy: right answers of set one and set two, and their plain mean. A pooled mean would weigh set one twice.
-NORMALISED = {  # of 4 and 2 questions
-    "closed-book": (0, 0, 0.0),
-    "RAG": (1, 0, 12.5),  # q3 by its second gold answer
-    "RAG trained": (2, 0, 25.0),
-    "CoV-RAG w/o chain": (2, 0, 25.0),  # q1 by its second gold answer
-    "CoV-RAG-S": (3, 1, 62.5),  # q4 with a curly quotation mark
-    "Start-Revise trained": (4, 1, 75.0),
-    "CoV-RAG thresholds": (4, 1, 75.0),
-    "CoV-RAG": (3, 2, 87.5),  # q7 in capitals
-    "CoV-RAG, likelier answer": (4, 2, 100.0),
-}
-WHOLE = {name: (one, max(0, two - 1)) for name, (one, two, _) in NORMALISED.items()}  # q5's 2 stands in 1829
-RAW = {  # of 4 and 3 questions: capitals and quotation marks count, and so does the 2 of a mark
-    "closed-book": (0, 0),
-    "RAG": (1, 1),
-    "RAG trained": (2, 1),
-    "CoV-RAG w/o chain": (2, 1),
-    "CoV-RAG-S": (2, 1),
-    "Start-Revise trained": (3, 1),
-    "CoV-RAG thresholds": (3, 1),
-    "CoV-RAG": (3, 1),
-    "CoV-RAG, likelier answer": (3, 1),
+# Right answers: normalised of 4 questions of set one and 2 of set two, and the plain mean of both accuracies, where a
+# pooled one would weigh set one twice; raw of 4 and 3, where capitals and quotation marks count, and the 2 of a mark.
+RIGHT = {
+    "closed-book": (0, 0, 0.0, 0, 0),
+    "RAG": (1, 0, 12.5, 1, 1),  # q3 by its second gold answer
+    "RAG trained": (2, 0, 25.0, 2, 1),
+    "CoV-RAG w/o chain": (2, 0, 25.0, 2, 1),  # q1 by its second gold answer
+    "CoV-RAG-S": (3, 1, 62.5, 2, 1),  # q4 with a curly quotation mark
+    "Start-Revise trained": (4, 1, 75.0, 3, 1),
+    "CoV-RAG thresholds": (4, 1, 75.0, 3, 1),
+    "CoV-RAG": (3, 2, 87.5, 3, 1),  # q7 in capitals
+    "CoV-RAG, likelier answer": (4, 2, 100.0, 3, 1),
 }
 
 
 def test_accuracies_by_set_and_their_mean_over_sets(frame):
     long = accuracy.accuracy_table(frame, "table2").set_index(["metric", "system", "dataset"])
     assert list(dict.fromkeys(long.index.get_level_values(1))) == list(SYSTEMS)
-    for system in SYSTEMS:
-        one, two, mean = NORMALISED[system]
+    for system, (one, two, mean, raw_one, raw_two) in RIGHT.items():
         cells = long.loc["normalised", system]
         assert cells.n.to_dict() == {"one": 4, "two": 2, "average": 6}
         assert cells.value.tolist() == pytest.approx([25 * one, 50 * two, mean])
-        one, two = WHOLE[system]
-        assert long.loc["whole", system].value.tolist() == pytest.approx([25 * one, 50 * two, 12.5 * one + 25 * two])
-        one, two = RAW[system]
+        whole = max(0, two - 1)  # q5's 2 stands in 1829
+        assert long.loc["whole", system].value.tolist() == pytest.approx(
+            [25 * one, 50 * whole, 12.5 * one + 25 * whole]
+        )
         cells = long.loc["raw", system]
         assert cells.n.tolist() == [4, 3, 7]
-        assert cells.value.tolist() == pytest.approx([25 * one, 100 * two / 3, 12.5 * one + 50 * two / 3])
+        expected = [25 * raw_one, 100 * raw_two / 3, 12.5 * raw_one + 50 * raw_two / 3]
+        assert cells.value.tolist() == pytest.approx(expected)
 
 
 def test_intervals_of_shares_and_of_their_mean(frame):

@@ -1,39 +1,32 @@
 """Prompts that are read packed leave the logits and the cache that padded ones do, and texts stay the same."""
 
 import warnings
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
-import transformers
-from peft import LoraConfig, get_peft_model
+from bitsandbytes.nn import Linear4bit
+from conftest import PROMPTS, add_adapter, build_network, load_tiny
 
 from covrag_lite import config
 from covrag_lite.engine import local, prefill, prepare
 from covrag_lite.engine import varlen_attention as attending
 from covrag_lite.engine import varlen_prefill as packed
-from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.network import LoadedNetwork
 from covrag_lite.prompts import SCHEMA
+from covrag_lite.runs.manifest import build_manifest
 
 IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
 MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others
-WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
-PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 9)]
+PADDED = "fallback: prompts are read with padding"
 SHARED = ["Here is a question, and what was found on it: " + prompt for prompt in PROMPTS]
 
 
-def tiny_network(family, with_adapter=False):
-    """Two layers with grouped keys; those of Qwen2 have biases."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
-    settings = getattr(transformers, f"{family}Config")(vocab_size=80, num_hidden_layers=2, **sizes)
-    network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
-    for weight in network.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
+def quick_network(family, with_adapter=False):
+    network = build_network(family, initializer_range=0.1)
     if with_adapter:
-        lora = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
-        get_peft_model(network, lora)
+        add_adapter(network)
     prepare.quicken(network, "cpu")
     return network
 
@@ -42,7 +35,7 @@ class Both:
     """The same passes over two caches: padded, and packed."""
 
     def __init__(self, network, rows):
-        self.reader = packed.Reader(network, compiled=False)
+        self.reader = packed.Reader(network, False, Counter())
         self.other = prefill.roomy_cache(network.config)
         self.cache = prefill.roomy_cache(network.config)
         self.mask = torch.zeros(rows, 0, dtype=torch.long)
@@ -69,17 +62,17 @@ class Both:
 
 
 @pytest.mark.parametrize("with_adapter", [False, True])
-@pytest.mark.parametrize("family", ["Llama", "Qwen2"])
+@pytest.mark.parametrize("family", packed.KNOWN)
 def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_adapter, monkeypatch):
     monkeypatch.setattr(packed, "MLP_TOKENS", 7)  # an MLP takes them in parts
-    both = Both(tiny_network(family, with_adapter), len(IDS))
+    both = Both(quick_network(family, with_adapter), len(IDS))
     both.read(IDS)
     both.read(MORE, (-12, -3, -2, -1))
 
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out(at_once):
-    both = Both(tiny_network("Qwen2", True), len(IDS) if at_once else 1)
+    both = Both(quick_network("Qwen2", True), len(IDS) if at_once else 1)
     if at_once:
         both.read([[], *IDS[1:]], (-2, -1), beginning=list(range(20)))  # one row has nothing else yet
     else:
@@ -117,32 +110,21 @@ def test_a_kernel_that_aligns_texts_otherwise_is_refused(monkeypatch):
 
 @pytest.fixture(scope="module")
 def model(tiny_folder):
-    return load_engine(config.Model(model=str(tiny_folder), max_revised_tokens=12, device="cpu"), "eager")
+    return load_tiny(tiny_folder)
 
 
 @pytest.fixture
 def reader(model, monkeypatch):
     """Lets the model read packed, uncompiled, as it would on CUDA."""
-    made = packed.Reader(model.loaded.prepare(None), compiled=False)
+    monkeypatch.setattr(model, "used", Counter())
+    made = packed.Reader(model.loaded.prepare(None), False, model.used)
     monkeypatch.setattr(model.loaded, "reader", made)
     return made
 
 
 def write_everything(model):
     """Answers and verdicts, of prompts that begin alike and of others."""
-    return [model.complete(PROMPTS[:4], 6), model.fill(SHARED[:4], SCHEMA, 6)]
-
-
-def test_texts_are_those_of_prompts_read_with_padding(model, reader, monkeypatch):
-    made = write_everything(model)
-    assert not reader.failure
-    assert all("forward" not in layer.__dict__ for layer in model.network.model.layers)
-    monkeypatch.setattr(model.loaded, "reader", None)
-    assert texts_of(made) == texts_of(write_everything(model))
-
-
-def texts_of(everything):
-    return [one.text for some in everything for one in some]
+    return [one.text for one in model.complete(PROMPTS[:4], 6) + model.fill(SHARED[:4], SCHEMA, 6)]
 
 
 def test_whatever_fails_is_said_once_and_read_with_padding(model, reader, monkeypatch):
@@ -161,37 +143,32 @@ def test_whatever_fails_is_said_once_and_read_with_padding(model, reader, monkey
     monkeypatch.setattr(packed, "attend_packed", fail_in_the_second_layer)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        assert texts_of(write_everything(model)) == texts_of(expected)
+        assert write_everything(model) == expected
     assert len(calls) == 4
-    assert [str(one.message).split(";")[0] for one in said if "packed" in str(one.message)] == [
-        "prompts are not read packed, because no kernel image"
+    assert [str(one.message).split(";")[0] for one in said if "padding" in str(one.message)] == [
+        "prompts are read with padding, because no kernel image"
     ]
+    assert build_manifest(config.Config().change(systems=()), model, 1.0)["used"][PADDED] == 1
 
 
-def wrong_gate(functions):
-    return {"gated": lambda gate, up: gate + up}
-
-
-def wrong_positions(functions):
-    return {"both_rotated": lambda query, key, cos, sin: functions.both_rotated(query, key, cos.flip(0), sin)}
-
-
-@pytest.mark.parametrize("wrong", [wrong_gate, wrong_positions])
+@pytest.mark.parametrize("wrong", ["gated", "both_rotated"])
 def test_layers_that_compute_something_else_are_found_out_before_they_read(model, reader, wrong, monkeypatch):
-    reader.functions = SimpleNamespace(**vars(reader.functions) | wrong(reader.functions))
+    functions = reader.functions
+    other = {
+        "gated": lambda gate, up: gate + up,
+        "both_rotated": lambda query, key, cos, sin: functions.both_rotated(query, key, cos.flip(0), sin),
+    }
+    reader.functions = SimpleNamespace(**vars(functions) | {wrong: other[wrong]})
     with pytest.warns(UserWarning, match="because tokens are more or less likely by .* than with padding"):
         made = write_everything(model)
     monkeypatch.setattr(model.loaded, "reader", None)
-    assert texts_of(made) == texts_of(write_everything(model))
+    assert made == write_everything(model)
 
 
-def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding(tiny_folder):
-    from bitsandbytes.nn import Linear4bit
-
-    assert packed.is_readable(tiny_network("Llama", True))
-    assert not packed.is_readable(tiny_network("Gemma"))
-    network = tiny_network("Llama")
-    network.model.layers[1].mlp.up_proj = Linear4bit(32, 48, bias=False)
+def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
+    network = quick_network("Llama", True)
+    assert packed.is_readable(network) and not packed.is_readable(build_network("Gemma"))
+    network.model.layers[1].mlp.up_proj = Linear4bit(64, 128, bias=False)
     assert not packed.is_readable(network)
 
 
@@ -210,5 +187,5 @@ def test_auto_reads_packed_on_cuda_and_all_else_as_it_is_called(
     monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: compiler)
     engine = local.LocalEngine(config.Model(model=str(tiny_folder), device=device), tiny_folder, asked)
     assert engine.execution == chosen
-    loaded = LoadedNetwork(tiny_folder, engine.settings, "cpu", chosen)
+    loaded = LoadedNetwork(tiny_folder, engine.settings, "cpu", chosen, engine.used)
     assert (loaded.layers == "") == (chosen in ("graph", "eager"))

@@ -1,11 +1,13 @@
 """The web as a retriever: frozen results, live search where it is allowed, providers that fail, Table 6's rows."""
 
+import itertools
 import json
 import os
 import re
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 from toy_web import QUICK, free_port, open_loopback, page, reply, searxng, serve
@@ -104,9 +106,8 @@ def test_a_frozen_result_tells_query_provider_date_pages_and_hashes(settings, si
 
 
 def test_live_search_is_off_unless_allowed(settings, site):
-    with pytest.raises(
-        SearchError, match=r"2 of 2 queries lack a frozen result: 'a\\x1bb' is not in .*with -p live yes"
-    ):
+    said = r"2 of 2 queries lack a frozen result: 'a\\x1bb' is not in .*with -p live yes"
+    with pytest.raises(SearchError, match=said):
         load_retriever(settings, [])(["a\x1bb", "b"])
     assert site.asked == []
 
@@ -147,11 +148,9 @@ def test_a_half_written_altered_or_moved_result_is_noticed(settings, site):
     load_retriever(replace(settings, live="yes"), [])([query])
     file = store.file(query)
     text = file.read_text()
-    spoilt = [text[: len(text) // 2], "", "[]", text + " ", text.replace("Marrow", "Morrow")]
-    spoilt.append(text.replace('"asked": 10', '"asked": 20'))
-    spoilt.append(text.replace('"format": 1', '"format": 9'))
-    spoilt.append(text.replace('"sha256": "', '"sha256": "0', 1))
-    for one in spoilt:
+    altered = {"Marrow": "Morrow", '"asked": 10': '"asked": 20', '"format": 1': '"format": 9', '256": "': '256": "0'}
+    spoilt = [text.replace(old, new, 1) for old, new in altered.items()]
+    for one in (text[: len(text) // 2], "", "[]", text + " ", *spoilt):
         file.write_text(one)
         for mode in ("no", "yes"):
             with pytest.raises(SearchError, match="half-written, altered .* delete it and search again with -p live"):
@@ -183,15 +182,8 @@ def test_a_result_is_synced_before_it_gets_its_name_and_never_replaced(tmp_path,
 
 
 def test_what_a_provider_found_before_it_failed_is_kept(settings, site, monkeypatch):
-    answers = iter([[Hit(site.url("/river"), "")], SearchError("toy: it went away")])
-
-    def find(query, n):
-        answer = next(answers)
-        if isinstance(answer, SearchError):
-            raise answer
-        return answer
-
-    monkeypatch.setitem(providers.PROVIDERS, "searxng", find)
+    answers = [[Hit(site.url("/river"), "")], SearchError("toy: it went away")]
+    monkeypatch.setitem(providers.PROVIDERS, "searxng", Mock(side_effect=answers))
     search = load_retriever(replace(settings, live="yes"), [])
     with pytest.raises(SearchError, match="toy: it went away; 1 of 2 new queries are frozen in .*goes on from there"):
         search(["one", "two"])
@@ -321,27 +313,21 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
 
     monkeypatch.setattr(fetch, "LIMITS", QUICK)
-    asked = []
-
-    def text(self, query, **how):
-        asked.append(how)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
+    text = Mock(return_value=[{"title": "A", "href": "http://a.org", "body": "b"}])
     monkeypatch.setattr(DDGS, "text", text)
-    answer = [{"title": "A", "href": "http://a.org", "body": "b"}]
     assert providers.PROVIDERS["ddgs"]("x", 3) == [Hit("http://a.org", "A")]
-    assert asked == [{"max_results": 3, "backend": "duckduckgo"}]
-    answer = DDGSException("No results found.")
+    text.assert_called_once_with("x", max_results=3, backend="duckduckgo")
+    text.side_effect = DDGSException("No results found.")
     assert providers.PROVIDERS["ddgs"]("x", 3) == []
-    for answer, sentence in (  # noqa: B007, `text` answers with it
+    unknown = "ddgs: it answered in a form that is not known here"
+    for answer, sentence in (
         (RatelimitException("<b>"), "ddgs: it asks for fewer queries"),
         (TimeoutException("<b>"), "ddgs: it did not answer in time"),
         (DDGSException("<b>"), "ddgs: the connection failed, or it refuses to answer"),
-        ([{"link": "http://a.org"}], "ddgs: it answered in a form that is not known here"),
-        (None, "ddgs: it answered in a form that is not known here"),
+        ([{"link": "http://a.org"}], unknown),
+        (None, unknown),
     ):
+        text.side_effect = itertools.repeat(answer)
         with pytest.raises(SearchError, match=sentence) as caught:
             providers.PROVIDERS["ddgs"]("x", 3)
         assert "<b>" not in str(caught.value)
@@ -354,9 +340,8 @@ def test_the_web_needs_no_corpus_and_has_no_gold_passages():
     assert web.open_snapshot(Retrieval(retriever="web")) == web.open_snapshot(Retrieval(retriever="web-ddgs"))
     config = Config().change(retriever="web", data="hub")
     assert load_passages(config) == []
-    asked = load_questions(
-        Config().change(retriever="web-brave", n_passages=1000, n_world=(4, 1200, 200), n_questions=2)
-    )
+    small = {"n_passages": 1000, "n_world": (4, 1200, 200), "n_questions": 2}
+    asked = load_questions(Config().change(retriever="web-brave", **small))
     assert asked and not any(question.gold_passages for question in asked)
 
 

@@ -63,11 +63,8 @@ def is_harmless(text):
 
 def build_prompts(passages):
     """Both tasks' prompts in both layouts."""
-    made = []
-    for layout in prompts.LAYOUTS:
-        made.append(prompts.build_answer("who?", passages, layout))
-        made.append(prompts.build_verify("who?", passages, "x", layout))
-    return made
+    answers = [prompts.build_answer("who?", passages, layout) for layout in prompts.LAYOUTS]
+    return answers + [prompts.build_verify("who?", passages, "x", layout) for layout in prompts.LAYOUTS]
 
 
 def reply(body, kind="text/html"):
@@ -134,13 +131,7 @@ def test_the_same_id_is_the_same_passage():
 
 
 def test_a_page_without_text_is_a_sentence():
-    bodies = [
-        b"%PDF-1.7 and so on",
-        b"\x7fELF\0\0\0",
-        b"",
-        b"<html><body></body></html>",
-        b"<script>write('x')</script>",
-    ]
+    bodies = [b"%PDF-1.7", b"\x7fELF\0\0\0", b"", b"<html><body></body></html>", b"<script>write('x')</script>"]
     found = [str(one) for one in read_pages([reply(body) for body in bodies])]
     assert found == ["it says that it is text, but it is not"] * 2 + ["it has no main text"] * 3
 

@@ -147,8 +147,7 @@ def test_well_put_questions_fail_broken_ones_succeed_and_a_known_question_mends_
 def test_defects_come_in_the_share_asked_for_and_hurt(share):
     none = DEFAULT.change(traps=("misspelt 0", "cut_off 0", "vague 0"))
     many = none.change(traps=(*none.world.traps, f"{share} 0.4"))
-    name = share.replace("_", "-")
-    found = sum(q.kind.endswith(f"+{name}") for q in ask(many, "test", "search")) / 150
+    found = sum(q.kind.endswith("+" + share.replace("_", "-")) for q in ask(many, "test", "search")) / 150
     assert not any("+" in q.kind for q in ask(none, "test")) and found == pytest.approx(0.4, abs=0.02)
     assert hit_rate(many) < hit_rate(none) - 0.1
 

@@ -4,6 +4,7 @@ import json
 import socket
 import socketserver
 import threading
+import time
 from contextlib import contextmanager
 from urllib.parse import parse_qs, urlsplit
 
@@ -28,6 +29,9 @@ class Site:
         self.pages = pages
         self.otherwise = otherwise
         self.asked = []  # (method, path, headers, body) of each request
+        self.own = threading.local()  # of each connection, the body of its request
+        self.lock = threading.Lock()
+        self.under_way = self.most_at_once = 0
 
     @property
     def paths(self):
@@ -41,11 +45,18 @@ class Site:
         method, path, _ = head[0].split(" ", 2)
         headers = dict(line.lower().split(": ", 1) for line in head[1:])
         self.asked.append((method, path, headers, body))
+        self.own.body = body
         page = self.pages.get(path.partition("?")[0], self.otherwise)
-        if callable(page):
-            page(connection, path)
-        else:
-            connection.sendall(page)
+        page(connection, path) if callable(page) else connection.sendall(page)
+
+    def wait(self, seconds):
+        """Take so long over a request, and count how many are under way meanwhile."""
+        with self.lock:
+            self.under_way += 1
+            self.most_at_once = max(self.most_at_once, self.under_way)
+        time.sleep(seconds)
+        with self.lock:
+            self.under_way -= 1
 
 
 def read_request(connection):

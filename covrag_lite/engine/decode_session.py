@@ -1,9 +1,10 @@
 """Which decoding steps of fixed shapes a network has, and how a batch goes through them.
 
-Where steps do not fit into memory, do not pay or cannot be recorded, a batch goes on without.
+Where steps do not pay, a batch goes on without; where they do not fit into memory or cannot be recorded, too, which is
+reported.
 """
 
-import warnings
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -11,20 +12,23 @@ from transformers import DynamicCache, PreTrainedModel
 
 from covrag_lite.engine.cuda_graphs import Recorder, Shape, Step, Store, rounded
 from covrag_lite.engine.elementwise import reading_functions
+from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.prefill import Roomy
 from covrag_lite.engine.prepare import free_memory
 from covrag_lite.engine.varlen_prefill import is_readable
 
 WORTH = 6  # steps from which recording one pays
 FEWER = 4  # rows move to a smaller shape when this part of them is left
+KERNEL_BY_KERNEL = "decoding steps run kernel by kernel"
 SPARE = 1.25  # of the store over what a first batch takes: later ones are of other shapes
 
 
 class Steps:
     """All the steps of a network, by adapter and shape."""
 
-    def __init__(self, network: PreTrainedModel, device: str, layers: str = ""):
+    def __init__(self, network: PreTrainedModel, device: str, used: Counter, layers: str = ""):
         self.network = network
+        self.used = used
         self.device = device
         compiled = layers == "compiled" and device == "cuda"
         self.functions = reading_functions(compiled) if layers and is_readable(network) else None
@@ -44,14 +48,17 @@ class Steps:
         forbidden: torch.Tensor | None,
     ) -> "DecodeSession | None":
         """Steps that go on from what a batch has read, at most `limit`; None where they do not fit or do not pay."""
-        is_known = all(isinstance(layer, Roomy) for layer in cache.layers)
-        if self.is_given_up or not is_known or limit < WORTH:
+        if self.is_given_up or limit < WORTH:
+            return None
+        if not all(isinstance(layer, Roomy) for layer in cache.layers):
+            self.give_up("this network's cache is of another kind")
             return None
         past = [(layer.keys, layer.values) for layer in cache.layers]
         rows, used = seen.shape
         try:
             step = self.find(adapter, rows, used + limit, past)
             if step is None:
+                report_fallback(self.used, KERNEL_BY_KERNEL, "memory is too short for the keys and values of a batch")
                 return None
             if forbidden is None:
                 forbidden = torch.zeros_like(step.forbidden)
@@ -111,18 +118,15 @@ class Steps:
                 return
             self.functions = step.functions = None  # it may be these
             self.record(step, rows)
+            if not self.is_given_up:
+                report_fallback(self.used, "decoding steps run by transformers' own layers", error)
 
-    def give_up(self, error: Exception) -> None:
-        """Say that steps will be taken one kernel after another from now on."""
+    def give_up(self, why: Exception | str) -> None:
+        """Take steps one kernel after another from now on, and report it."""
         self.is_given_up = True
         self.known.clear()
         self.store = None
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        warnings.warn(
-            f"decoding steps are not recorded as CUDA graphs, because {said}; they run kernel by kernel, which takes "
-            f"longer and writes the same texts (execution = 'eager' asks for that)",
-            stacklevel=2,
-        )
+        report_fallback(self.used, KERNEL_BY_KERNEL, why)
 
 
 class DecodeSession:

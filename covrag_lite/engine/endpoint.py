@@ -17,7 +17,7 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion
 
 from covrag_lite.config import Model
-from covrag_lite.engine.interface import Completion, Schema
+from covrag_lite.engine.interface import Completion, Schema, report_fallback
 from covrag_lite.prompts import JUDGMENTS, fill
 from covrag_lite.records import SCORES
 from covrag_lite.runs.journal import key_of
@@ -174,6 +174,9 @@ class Endpoint:
                 raise
             reply = create(max_tokens=options["max_tokens"])
             self.refuses_schema.set()  # only now: the request itself was good
+            effect = "those that do not parse are counted"
+            with self.counting:
+                report_fallback(self.used, "verdicts are not forced", "the server refuses a JSON schema", effect)
         self._count(getattr(reply, "usage", None))
         return reply
 

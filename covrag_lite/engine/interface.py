@@ -3,6 +3,7 @@
 An engine writes texts: it completes prompts and fills a schema. Everything above the engines uses these calls alone.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
@@ -36,7 +37,7 @@ class Engine(Protocol):
     at_once: int  # batches that may be under way at once
     adapter: Path | None  # the folder of the adapter that is switched on
     weights: Path | None  # a folder of safetensors or a GGUF file, where it can be seen
-    used: Counter  # requests, prompt_tokens and completion_tokens so far, of all adapters
+    used: Counter  # requests, prompt_tokens and completion_tokens so far, of all adapters; and fallbacks, if any
 
     @property
     def weights_hash(self) -> str:
@@ -66,6 +67,17 @@ class Engine(Protocol):
 
     def bill(self) -> str:
         """A sentence on what was used, where that costs money; else nothing."""
+
+
+def report_fallback(
+    used: Counter, way: str, why: Exception | str, effect: str = "this takes longer and gives the same texts"
+) -> None:
+    """Count that an engine goes on by another way than it would take, and say so the first time."""
+    name = f"fallback: {way}"
+    used[name] += 1
+    if used[name] == 1:
+        said = str(why).splitlines()[0] if str(why) else type(why).__name__
+        warnings.warn(f"{way}, because {said}; {effect}", stacklevel=3)
 
 
 def load_engine(settings: Model, execution: str = "auto") -> Engine:

@@ -86,7 +86,7 @@ class LocalEngine:
 
         is_file = self.weights.is_file()
         folder = stores.convert_gguf(self.weights, self.weights_hash) if is_file else self.weights
-        return LoadedNetwork(folder, self.settings, self.device, self.execution)
+        return LoadedNetwork(folder, self.settings, self.device, self.execution, self.used)
 
     @property
     def network(self) -> "torch.nn.Module":
@@ -145,7 +145,7 @@ class LocalEngine:
         """What is written for a batch, in halves where the whole does not fit into memory; its tokens are counted."""
         from covrag_lite.engine import prepare
 
-        made = prepare.fit(write, prompts)
+        made = prepare.fit(write, prompts, self.used)
         self.used["requests"] += len(made)
         self.used["completion_tokens"] += sum(self._lengths([one.text for one in made]))
         return made

@@ -4,6 +4,7 @@ One object owns all of this, so that it goes when the network goes.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -31,11 +32,12 @@ class Quoted(NamedTuple):
 class LoadedNetwork:
     """The network of a model folder; one copy of its weights serves every adapter."""
 
-    def __init__(self, folder: Path, settings: Model, device: str, execution: str):
+    def __init__(self, folder: Path, settings: Model, device: str, execution: str, used: Counter):
         self.folder = folder
         self.settings = settings
         self.device = device
         self.execution = execution  # "graph" in it records decoding steps, "packed" or "compiled" is how layers compute
+        self.used = used  # of the engine, which counts fallbacks there
         self.dtype = torch.bfloat16 if device == "cuda" else torch.float32  # bf16 is slower on CPUs without it
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
@@ -105,9 +107,9 @@ class LoadedNetwork:
             self.steps = None  # recorded with weights that have moved
             self.prepared.add(adapter)
         if self.steps is None and "graph" in self.execution:
-            self.steps = Steps(network, self.device, self.layers)
+            self.steps = Steps(network, self.device, self.used, self.layers)
         if self.reader is None and self.layers and self.device == "cuda":
-            self.reader = Reader(network, self.layers == "compiled")
+            self.reader = Reader(network, self.layers == "compiled", self.used)
         return network
 
     @property

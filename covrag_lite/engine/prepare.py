@@ -5,6 +5,7 @@ and up, so their weights are laid one behind the other, and so are their adapter
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
@@ -17,6 +18,7 @@ from bitsandbytes.nn import Linear4bit
 from peft.tuners.lora import LoraLayer
 from transformers import PreTrainedModel
 
+from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.prefill import GROUPED
 
 # Tokens of a batch: more gives hardly any speed, and a batch is what a killed run loses.
@@ -216,7 +218,7 @@ def plan(lengths: Mapping[str, int], room: int, tokens: int) -> list[list[str]]:
     return batches
 
 
-def fit(write: Callable[[Sequence[str]], list], prompts: Sequence[str]) -> list:
+def fit(write: Callable[[Sequence[str]], list], prompts: Sequence[str], used: Counter) -> list:
     """What `write` makes of a batch, in halves where the whole does not fit into memory."""
     try:
         return write(prompts)
@@ -231,5 +233,6 @@ def fit(write: Callable[[Sequence[str]], list], prompts: Sequence[str]) -> list:
     # Outside of `except`, where the failed attempt's tensors are gone.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    report_fallback(used, "batches are halved", "they do not fit into memory")
     half = len(prompts) // 2
-    return fit(write, prompts[:half]) + fit(write, prompts[half:])
+    return fit(write, prompts[:half], used) + fit(write, prompts[half:], used)

@@ -11,10 +11,12 @@ from transformers import PreTrainedModel
 from covrag_lite.config import Training
 from covrag_lite.engine import checkpoint, lora, memory
 from covrag_lite.engine.cuda_graphs import record_graph
+from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.layers import OFFLOAD
 from covrag_lite.engine.local import LocalEngine, choose_execution
 from covrag_lite.engine.loss import token_losses
 from covrag_lite.engine.training import Learn, Row, Shape
+from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.records import Sample
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's running means of the gradient and of its square
@@ -26,6 +28,9 @@ def load(model: LocalEngine, settings: Training, shape: Shape) -> Iterator["Trai
     execution = choose_execution(settings.execution, model.device)
     network = model.read_anew()
     unpack = memory.check(network, settings, shape, model.device)
+    if not all(is_known(layer, network.config) for layer in network.get_decoder().layers):
+        why = f"they are not those of {' or '.join(KNOWN)}"
+        report_fallback(model.used, "layers are trained by peft", why, "this takes longer and more memory")
     try:
         yield Trainee(network, settings, execution, unpack)
     finally:

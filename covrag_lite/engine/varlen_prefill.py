@@ -3,10 +3,10 @@
 A padded batch wants a mask of rows x tokens x tokens, which excludes the flash kernel, and its norms, rotations and
 gates move every number several times. Here each row attends to its own keys alone, and the steps between the products
 may be compiled. Keys and values go where the padded way puts them, so that all that follows finds the same cache.
-Whatever fails, prompts are read the padded way. Decoding steps take the same layers.
+Whatever fails, prompts are read the padded way, which is reported. Decoding steps take the same layers.
 """
 
-import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,10 +20,12 @@ from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
 from covrag_lite.engine import prefill
 from covrag_lite.engine.elementwise import reading_functions
+from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.prepare import FULL, base_of
 from covrag_lite.engine.varlen_attention import attend_packed, check_kernel
 
 NEAR = 0.2  # how far the likeliest tokens' logarithmic probabilities may be from those with padding; rounding is less
+KNOWN = ("Llama", "Qwen2")  # the architectures whose layers are computed as they are written out here
 MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster, and what is between takes memory
 Ids = Sequence[Sequence[int]]  # tokens of each row
 
@@ -203,17 +205,20 @@ def computed_by(
 class Reader:
     """Reads the rows of a batch packed, until that fails."""
 
-    def __init__(self, network: PreTrainedModel, compiled: bool):
+    def __init__(self, network: PreTrainedModel, compiled: bool, used: Counter):
         self.network = network
+        self.used = used
         self.functions = reading_functions(compiled)
         self.is_checked = False
-        self.failure = "" if is_readable(network) else "this network is of another kind"  # why it does not read
+        self.is_given_up = False
+        if not is_readable(network):
+            self.give_up(f"the layers are not those of {' or '.join(KNOWN)}, or their weights stay in 4 bits")
 
     def read(
         self, ids: Ids, past: torch.Tensor, cache: DynamicCache, places: Sequence[int], beginning: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """What `prefill.read` returns; None, with the cache as it was, where reading so is given up."""
-        if self.failure or not all(type(layer) is prefill.Roomy for layer in cache.layers):
+        if self.is_given_up or not all(type(layer) is prefill.Roomy for layer in cache.layers):
             return None
         before = [(layer.keys, layer.values, layer.is_initialized) for layer in cache.layers]
         try:
@@ -265,14 +270,10 @@ class Reader:
         if not far < NEAR:  # a NaN is not near
             raise RuntimeError(f"tokens are more or less likely by {far:.2g} than with padding")
 
-    def give_up(self, error: Exception) -> None:
-        """Say that prompts will be read the padded way from now on."""
-        self.failure = str(error).splitlines()[0] if str(error) else type(error).__name__
-        warnings.warn(
-            f"prompts are not read packed, because {self.failure}; they are read with padding, which takes longer and "
-            f"gives the same texts (execution = 'eager' asks for that)",
-            stacklevel=2,
-        )
+    def give_up(self, why: Exception | str) -> None:
+        """Read prompts the padded way from now on, and report it."""
+        self.is_given_up = True
+        report_fallback(self.used, "prompts are read with padding", why)
 
 
 def is_readable(network: PreTrainedModel) -> bool:
@@ -285,9 +286,9 @@ def is_readable(network: PreTrainedModel) -> bool:
 
 
 def is_known(layer: torch.nn.Module, config: PretrainedConfig) -> bool:
-    """Whether a layer is computed as it is written out here, like those of Llama and Qwen2."""
+    """Whether a layer is computed as it is written out here."""
     return (
-        type(layer).__name__ in ("LlamaDecoderLayer", "Qwen2DecoderLayer")
+        type(layer).__name__.removesuffix("DecoderLayer") in KNOWN
         and config.hidden_act == "silu"
         and not getattr(layer.self_attn, "sliding_window", None)
     )
