@@ -1,28 +1,31 @@
-.PHONY: help setup table2 test lint check lab faults
+.PHONY: help setup setup-all table2 test lint check lab faults
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
-	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-setup:  ## the environment in .venv, from the pins in env/
+setup:  ## what tables and notebooks need, in .venv, from the pins in env/
 	@bash env/setup.sh
+
+setup-all:  ## also other retrievers, public sets, served models, JupyterLab and the tests
+	@bash env/setup.sh all
 
 table2: setup  ## Table 2: the recorded run over all questions, and a sample of them answered here, live
 	.venv/bin/papermill notebooks/table2.ipynb
 	@cat runs/embedded/table2.live.md
 
-test: setup  ## all tests, offline, on a CPU
+test: setup-all  ## all tests, offline, on a CPU
 	.venv/bin/python -m pytest
 
-lint: setup  ## formatting and style, without changing anything
+lint: setup-all  ## formatting and style, without changing anything
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 
-faults: setup  ## put each fault of tests/faults into a copy and print those that no test notices; SAMPLE=10 takes ten
+faults: setup-all  ## put each fault of tests/faults into a copy and print those that no test notices; SAMPLE=10 takes ten
 	.venv/bin/python tests/faults/run.py $(if $(SAMPLE),--sample $(SAMPLE))
 
-check: setup  ## make every recorded table anew, without a model, and compare every recorded number
+check: setup-all  ## make every recorded table anew, without a model, and compare every recorded number
 	.venv/bin/python -m covrag_lite.check
 
-lab: setup  ## JupyterLab on the notebooks
+lab: setup-all  ## JupyterLab on the notebooks
 	.venv/bin/jupyter lab notebooks

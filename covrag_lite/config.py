@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from covrag_lite.systems import current_name
@@ -340,6 +341,17 @@ def migrate(parameters: Mapping[str, object]) -> dict[str, object]:
 def resolve(path: str) -> Path:
     """A path a user gave, from the project's root unless it is absolute or starts with "~"."""
     return ROOT / Path(path).expanduser()
+
+
+def need(module: str) -> types.ModuleType:
+    """A module that only some runs need; where a package is missing, the command that brings it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{error.name} is not installed; `make setup-all` brings it, or pip install -r env/requirements-all.txt",
+            name=error.name,
+        ) from None
 
 
 def split_names(text: str) -> list[str]:

@@ -34,7 +34,7 @@ def folder(tmp_path):
     (tmp_path / "long.txt").write_text("\n\n".join(f"Paragraph {i}. " + "It rained in Velm. " * 20 for i in range(4)))
     (tmp_path / "README.md").write_text("what this folder is")
     (tmp_path / "questions.csv").write_text(
-        "question,answer\nWhen was the harbour dug?,1743\n\"Who, in Velm, keeps it?\",Tova Rask | Rask\n"
+        'question,answer\nWhen was the harbour dug?,1743\n"Who, in Velm, keeps it?",Tova Rask | Rask\n'
     )
     return tmp_path
 

@@ -7,7 +7,9 @@ import sys
 from graphlib import TopologicalSorter
 from importlib.metadata import version
 
-from covrag_lite.config import ROOT
+import pytest
+
+from covrag_lite.config import ROOT, need
 from covrag_lite.engine.weights import ENCODERS, MODELS
 
 FILES = sorted([*(ROOT / "covrag_lite").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
@@ -46,14 +48,21 @@ def pins(name):
 
 
 def test_conda_and_pip_users_get_the_same_versions_as_pinned_and_no_constraint_contradicts_them():
-    wanted = pins("env/requirements.txt")
+    wanted = pins("env/requirements.txt") | pins("env/requirements-all.txt")
     assert pins("environment.yml") == wanted == {name: version(name).split("+")[0] for name in wanted} != {}
     assert not set(pins("env/constraints.txt")) & set(wanted)
 
 
 def test_the_weights_wheels_of_the_aliases_are_the_ones_that_are_installed():
     wanted = {requirement.replace("_", "-") for _, requirement in [*MODELS.values(), *ENCODERS.values()]}
-    assert wanted <= set((ROOT / "env/weights.txt").read_text().split("\n"))
+    assert wanted <= {line for file in (ROOT / "env").glob("weights*.txt") for line in file.read_text().split("\n")}
+
+
+def test_a_package_that_only_some_need_is_named_with_the_command_that_brings_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "covrag_lite.engine.endpoint", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="openai is not installed; `make setup-all` brings it"):
+        need("covrag_lite.engine.endpoint")
 
 
 def test_imports_have_no_circle_and_the_package_imports_nothing_from_the_benchmarks():

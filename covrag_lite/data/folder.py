@@ -6,8 +6,8 @@ The least is a folder of documents (.txt, .md, .pdf) and `questions.csv` with th
 `<set>.jsonl` holds the test questions of a set, `train_<set>.jsonl` the questions to learn from, and, if you want to
 choose them yourself, `validation_<set>.jsonl` those to validate on; without that file a tenth of the training questions
 is held out. Rows have `id, question, answers` and optionally `gold_passage` (or `gold_passages`), `clean_question` and
-`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. Any set may be a .csv file. A training file may also have WebGLM-QA's shape:
-rows of `question, answer, references`, each with its own references and a cited answer.
+`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. A training file may also have WebGLM-QA's shape:
+rows of `question, answer, references`, each with its own references and a cited answer. Any set may be a .csv file.
 """
 
 import csv
@@ -204,7 +204,9 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
         missing = {"question", "answer"} - set(rows.fieldnames or ())
         if missing:
             told = ", ".join(rows.fieldnames or ("nothing",))
-            raise ValueError(f"{path}, line 1: no column {' and '.join(sorted(missing))}, separated by commas, but {told}")
+            raise ValueError(
+                f"{path}, line 1: no column {' and '.join(sorted(missing))}, separated by commas, but {told}"
+            )
         made = [(rows.line_num, row) for row in rows]
     if not made:
         raise ValueError(f"{path} has no row below its header")

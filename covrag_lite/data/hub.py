@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from covrag_lite.config import Config, resolve
+from covrag_lite.config import Config, need, resolve
 from covrag_lite.data import folder
 from covrag_lite.metrics import is_defective, normalise
 from covrag_lite.records import Passage, Question
@@ -165,8 +165,7 @@ def pick(row: dict, path: str) -> list[str]:
 
 def fetch(entry: Entry, streaming: bool = False) -> "DatasetDict | IterableDatasetDict":
     """All splits of a set by their names."""
-    import datasets
-
+    datasets = need("datasets")
     place = resolve(entry.id)
     with explaining(entry):
         return datasets.load_dataset(

@@ -6,11 +6,10 @@ An engine writes texts: it completes prompts and fills a schema. Everything abov
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from covrag_lite.config import Model
+from covrag_lite.config import Model, need
 from covrag_lite.prompts import LAYOUTS
 
 # The beginning of a model's name -> the module whose `load` makes its engine; other names are models on this machine.
@@ -87,4 +86,4 @@ def load_engine(settings: Model, execution: str = "auto") -> Engine:
         if value not in allowed:
             raise ValueError(f"{name} {value!r} is not known; use one of {', '.join(allowed)}")
     prefix = next((prefix for prefix in ENGINES if settings.model.startswith(prefix)), "")
-    return import_module(ENGINES.get(prefix, LOCAL)).load(settings, execution)
+    return need(ENGINES.get(prefix, LOCAL)).load(settings, execution)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from covrag_lite.config import need
 from covrag_lite.engine import weights
 from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage
@@ -167,9 +168,9 @@ def read_about(folder: Path) -> dict:
 def load_classifier(folder: Path, premise_first: bool) -> Rate:
     """A whole network over pairs; entailment models read the passage first, relevance models the question."""
     import torch
-    from sentence_transformers import CrossEncoder
 
-    network = CrossEncoder(str(folder), model_kwargs={"use_safetensors": True})
+    sentence_transformers = need("sentence_transformers")
+    network = sentence_transformers.CrossEncoder(str(folder), model_kwargs={"use_safetensors": True})
     label = find_label(network.config.id2label, folder)
     activation = torch.nn.Sigmoid() if label is None else torch.nn.Softmax(dim=1)
     size = GPU_BATCH if network.device.type == "cuda" else BATCH

@@ -6,7 +6,6 @@ its name: what follows these is the retriever's own, as in web-brave or engine:r
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib import import_module
 
 from covrag_lite import config
 from covrag_lite.records import Passage, Search
@@ -31,16 +30,16 @@ def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> S
             f"the corpus has {len(passages)} passages, fewer than the k = {settings.k} asked for; "
             f"lower k or give a larger corpus"
         )
-    return import_module(RETRIEVERS[settings.kind]).load(passages, settings)
+    return config.need(RETRIEVERS[settings.kind]).load(passages, settings)
 
 
 def describe_snapshots(settings: config.Retrieval, retrievers: Iterable[str]) -> dict[str, dict]:
     """Describe, for a manifest, the frozen results of those retrievers that search the web."""
     chosen = [replace(settings, retriever=name) for name in sorted(set(retrievers))]
     web = [one for one in chosen if not one.has_corpus]
-    return {one.retriever: import_module(RETRIEVERS["web"]).open_snapshot(one).describe() for one in web}
+    return {one.retriever: config.need(RETRIEVERS["web"]).open_snapshot(one).describe() for one in web}
 
 
 def find_passages(settings: config.Retrieval, corpus: Sequence[Passage]) -> Sequence[Passage]:
     """Return every passage that a search can have found: the corpus, or what a web retriever's snapshot holds."""
-    return corpus if settings.has_corpus else import_module(RETRIEVERS["web"]).open_snapshot(settings).passages()
+    return corpus if settings.has_corpus else config.need(RETRIEVERS["web"]).open_snapshot(settings).passages()

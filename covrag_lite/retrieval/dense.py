@@ -98,6 +98,5 @@ def write(file: Path, vectors: np.ndarray) -> None:
 @cache
 def load_encoder(folder: Path) -> "SentenceTransformer":
     """Load an encoder with its folder's pooling and prompts; a plain transformer gets mean pooling."""
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(str(folder), model_kwargs={"use_safetensors": True})
+    sentence_transformers = config.need("sentence_transformers")
+    return sentence_transformers.SentenceTransformer(str(folder), model_kwargs={"use_safetensors": True})

@@ -83,8 +83,7 @@ def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int
 
 def open_index(address: str, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
-    import lancedb
-    import pyarrow as pa
+    lancedb, pa = config.need("lancedb"), config.need("pyarrow")
 
     with nullcontext() if address.startswith(STORES) else open(Path(address) / "lock", "w") as file:
         if file:  # one process at a time builds in a folder; released when a process is killed

@@ -24,7 +24,8 @@ def index_questions(questions: Iterable[Question]) -> Index:
     for one in questions:
         words = WORD.findall(one.question.lower())
         if len(words) > 2:  # the last one may be the beginning of a word of the text
-            made.setdefault(tuple(words[: min(len(words) - 1, INDEXED)]), []).append((core(one.question), one.id, words))
+            first = tuple(words[: min(len(words) - 1, INDEXED)])
+            made.setdefault(first, []).append((core(one.question), one.id, words))
     return made
 
 
