@@ -145,7 +145,7 @@ def count_work(run: Path) -> dict[str, int]:
     """
     losses = {name: pd.read_csv(run / f"train.{name}.losses.csv").tokens.sum() for name in ("cov", "rag")}
     samples = {name: json.loads((run / f"train.{name}.json").read_text())["data"]["samples"]["n"] for name in losses}
-    frame = to_frame(load_outputs(run / "table2.predictions.jsonl.gz"))
+    frame = to_frame(load_outputs(run / "table2.predictions.jsonl.xz"))
     by_system = frame.assign(asked=1).groupby("system")[["asked", "revised", "verdicts"]].sum()
     texts = by_system.groupby(adapter_of).max()  # systems of one adapter share what it writes
     return {

@@ -18,7 +18,7 @@ from covrag_lite.engine.interface import load_engine
 from covrag_lite.records import Prediction, Sample
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest, save_manifest
-from covrag_lite.runs.outcomes import read_gzip
+from covrag_lite.runs.outcomes import read_packed
 from covrag_lite.sources import Source
 from covrag_lite.systems import find_system
 from covrag_lite.task_model import TaskModel, schema_of
@@ -84,7 +84,7 @@ def save_samples(path: Path, samples: Sequence[Sample]) -> None:
 def load_samples(path: Path) -> list[Sample]:
     """Read the samples that `save_samples` wrote."""
     try:
-        rows = [json.loads(line) for line in read_gzip(path).splitlines()]
+        rows = [json.loads(line) for line in read_packed(path).splitlines()]
     except ValueError as error:
         raise ValueError(f"{error}: remove {path}, and run the stage data again") from None
     return [Sample(**row | {"target": tuple(row["target"])}) for row in rows]

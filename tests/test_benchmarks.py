@@ -110,7 +110,7 @@ def speed(tmp_path):
     ways = {"RAG": once, "CoV-RAG-S": once, "CoV-RAG": twice}
     asked = [Question(f"q{number}", "toy", "q", ("a",)) for number in range(10)]
     made = [Prediction(question, name, rounds) for name, rounds in ways.items() for question in asked]
-    save_predictions(run / "table2.predictions.jsonl.gz", made)
+    save_predictions(run / "table2.predictions.jsonl.xz", made)
     for name, seconds in zip(report.TABLES, (10, 5, 10, 5)):
         write(tmp_path / name / f"{name[:6]}.manifest.json", {"wall_seconds": seconds})
     trained = {"variant": "ours", "speed_ratio": 2.0, "memory_ratio": 0.5} | TRAINED

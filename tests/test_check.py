@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import re
 import shutil
 
@@ -11,6 +12,7 @@ from toy_project import find
 
 from covrag_lite.check import check
 from covrag_lite.data import load_questions
+from covrag_lite.runs.outcomes import read_packed
 from covrag_lite.tables import TABLES, find_table
 
 
@@ -30,13 +32,13 @@ def alone(copy):
 
 
 def read_rows(file):
-    text = gzip.decompress(file.read_bytes()).decode() if file.suffix == ".gz" else file.read_text()
+    text = read_packed(file) if file.suffix == ".xz" else file.read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
 def write_rows(file, rows):
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
+    file.write_bytes(lzma.compress(text.encode()) if file.suffix == ".xz" else text.encode())
 
 
 def test_an_untouched_record_follows_to_the_last_number(copy):
@@ -46,7 +48,7 @@ def test_an_untouched_record_follows_to_the_last_number(copy):
 
 def test_one_altered_prediction_is_found(copy):
     run = find(copy, "table2")
-    file = run.file("predictions.jsonl.gz")
+    file = run.file("predictions.jsonl.xz")
     rows = read_rows(file)
     gold = {question.id: question.answers[0] for question in load_questions(run.config)}
     own = [row for row in rows if row["system"] == "CoV-RAG"]
@@ -58,10 +60,10 @@ def test_one_altered_prediction_is_found(copy):
 
 
 def test_a_torn_record_is_named_and_the_others_are_checked_all_the_same(copy):
-    file = find(copy, "table2").file("predictions.jsonl.gz")
+    file = find(copy, "table2").file("predictions.jsonl.xz")
     file.write_bytes(file.read_bytes()[:-20])
     wrong = check(copy)[0]
-    assert any("table2.predictions.jsonl.gz is damaged" in line for line in wrong)
+    assert any("table2.predictions.jsonl.xz is damaged" in line for line in wrong)
 
 
 def test_one_altered_readme_number_is_found_with_both_values(alone):
@@ -99,14 +101,21 @@ def test_a_score_that_no_judge_gave_is_found(copy, judge, ends):
 @pytest.mark.parametrize(
     "file, table",
     [
-        ("table2.predictions.jsonl.gz", "table2"),
+        ("table2.predictions.jsonl.xz", "table2"),
         ("table3.verdicts.jsonl", "table3"),
-        ("table6.backwards.predictions.jsonl.gz", "table6"),
+        ("table6.backwards.predictions.jsonl.xz", "table6"),
     ],
 )
 def test_what_a_table_was_made_from_cannot_be_left_out(copy, file, table):
     (copy / "results" / "toy" / file).unlink()
     assert f"results/toy/{table}.manifest.json: not checked, {file} is missing" in check(copy)[0]
+
+
+def test_predictions_that_an_earlier_version_packed_by_gzip_are_read(alone):
+    file = find(alone, "table2").predictions()
+    file.with_suffix(".gz").write_bytes(gzip.compress(read_packed(file).encode()))
+    file.unlink()
+    assert check(alone) == ([], [])
 
 
 def test_one_altered_fact_is_found_and_written_anew(alone):
@@ -168,7 +177,7 @@ def test_a_table_is_one_file_and_one_entry(alone, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(TABLES, "counted", "counting")
     run = find(alone, "table2")
-    for end in ("manifest.json", "predictions.jsonl.gz"):
+    for end in ("manifest.json", "predictions.jsonl.xz"):
         shutil.copy(run.file(end), run.folder / f"counted.{end}")
     (run.folder / "counted.csv").write_text("what,value\npredictions,25\n")
     (alone / "results" / "README.template.md").write_text("{toy/counted | predictions} predictions\n")

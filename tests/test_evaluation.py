@@ -69,7 +69,7 @@ def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources,
     made = save_run(tmp_path / "toy", "table2", {"": predictions}, config, resources.model, 1.0, data).manifest
     assert {file.name for file in (tmp_path / "toy").iterdir()} == {
         "table2.manifest.json",
-        "table2.predictions.jsonl.gz",
+        "table2.predictions.jsonl.xz",
     }
     assert json.loads((tmp_path / "toy" / "table2.manifest.json").read_text())["data"] == made["data"]
     assert "encoder_sha256" not in made  # BM25 has none

@@ -48,6 +48,6 @@ def test_the_kind_is_in_the_frame_and_in_no_prompt(passages, questions, scripted
     assert set(frame.failure) == {"namesake"}
     assert scripted.asked and not any("namesake" in prompt for prompt in scripted.asked)
     save_outcomes(tmp_path / "o.csv.gz", predictions)
-    save_predictions(tmp_path / "p.jsonl.gz", predictions)
-    told = to_frame(load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz")))
+    save_predictions(tmp_path / "p.jsonl.xz", predictions)
+    told = to_frame(load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.xz")))
     pd.testing.assert_frame_equal(failure_table(told), failure_table(frame))

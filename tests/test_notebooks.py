@@ -47,8 +47,8 @@ SMALL = {
     | {"data": "{tmp}/library", "methods": "cov", "layout": "shared", "n_train_questions": 0},
 }
 TABLE = {"csv", "md", "png", "manifest.json"}
-ANSWERED = TABLE | {"predictions.jsonl.gz", "facts.json"}
-SEARCHED = {f"{name}.predictions.jsonl.gz" for name in ("bm25", "dense", "fused")}
+ANSWERED = TABLE | {"predictions.jsonl.xz", "facts.json"}
+SEARCHED = {f"{name}.predictions.jsonl.xz" for name in ("bm25", "dense", "fused")}
 ENDS = {
     "table2": ANSWERED,
     "table3": TABLE | {"verdicts.jsonl"},

@@ -1,4 +1,3 @@
-import gzip
 import json
 import re
 from dataclasses import replace
@@ -14,6 +13,7 @@ from covrag_lite.runs.outcomes import (
     load_outcomes,
     load_outputs,
     load_predictions,
+    read_packed,
     read_rows,
     save_outcomes,
     save_predictions,
@@ -33,11 +33,11 @@ def predictions(config, passages, questions, scripted):
 
 
 def read(file):
-    return gzip.decompress(file.read_bytes()).decode()
+    return read_packed(file)
 
 
 def test_saved_predictions_hold_ids_and_outputs_but_no_question(predictions, questions, tmp_path):
-    file = tmp_path / "p.jsonl.gz"
+    file = tmp_path / "p.jsonl.xz"
     save_predictions(file, predictions)
     rows = read_rows(file)
     assert len(rows) == len(predictions)
@@ -50,18 +50,17 @@ def test_the_same_predictions_are_the_same_bytes(predictions, tmp_path):
     for name in ("a", "b"):
         save_predictions(tmp_path / name, predictions)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert (tmp_path / "a").read_bytes()[4:8] == bytes(4)  # gzip's header holds no time
 
 
 def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predictions, questions, tmp_path):
     frame = to_frame(predictions)
     save_outcomes(tmp_path / "o.csv.gz", predictions)
-    save_predictions(tmp_path / "p.jsonl.gz", predictions)
+    save_predictions(tmp_path / "p.jsonl.xz", predictions)
     text = read(tmp_path / "o.csv.gz")
     for question in questions:
         assert question.question not in text
         assert not any(answer in text for answer in question.answers)
-    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz", predictions[0].backbone))
+    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.xz", predictions[0].backbone))
     assert not any(p.question.question or p.question.answers for p in told)
     loaded = to_frame(told).assign(backbone=frame.backbone)
     pd.testing.assert_frame_equal(tables.accuracy_table(loaded, "table2"), tables.accuracy_table(frame, "table2"))
@@ -71,10 +70,10 @@ def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predicti
 
 def test_records_under_an_earlier_name_of_a_system_are_read_under_todays(predictions, questions, passages, tmp_path):
     old = [replace(p, system="CoV-RAG surer") for p in predictions if p.system == "CoV-RAG"]
-    save_predictions(tmp_path / "p.gz", old)
+    save_predictions(tmp_path / "p.xz", old)
     save_outcomes(tmp_path / "o.gz", old)
-    told = load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.gz"))
-    for made in (load_predictions(tmp_path / "p.gz", questions, passages), told):
+    told = load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.xz"))
+    for made in (load_predictions(tmp_path / "p.xz", questions, passages), told):
         assert {p.system for p in made} == {"CoV-RAG, likelier answer"} and len(made) == len(old)
 
 
@@ -92,9 +91,9 @@ def test_no_question_is_recorded_where_another_one_was_searched_for(predictions,
         other.replace(" ", ", ").title(),
     ):
         shuffled = replace(one, rounds=(one.rounds[0], replace(one.rounds[1], query=query)))
-        save_predictions(tmp_path / "p.jsonl.gz", [*predictions, shuffled])
-        assert words(other) not in words(read(tmp_path / "p.jsonl.gz"))
-        loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, passages)
+        save_predictions(tmp_path / "p.jsonl.xz", [*predictions, shuffled])
+        assert words(other) not in words(read(tmp_path / "p.jsonl.xz"))
+        loaded = load_predictions(tmp_path / "p.jsonl.xz", questions, passages)
         assert loaded[-1].rounds[1].query == query
 
 
@@ -110,11 +109,11 @@ def test_no_question_is_recorded_where_another_one_was_searched_for(predictions,
 def test_a_question_that_the_model_copied_is_hidden_even_if_the_copy_was_cut_off(passages, tmp_path, written):
     asked = Question("a", "nq", "which novelist of Stonebridge wrote the copper lanterns in 1893?", ("Edith Marrow",))
     one = Prediction(asked, "FaVe", (Round(written, tuple(passages[:1]), written, note=written),))
-    save_predictions(tmp_path / "p.gz", [one])
-    assert "novelist" not in read(tmp_path / "p.gz").lower()
-    (again,) = load_predictions(tmp_path / "p.gz", [asked], passages)
+    save_predictions(tmp_path / "p.xz", [one])
+    assert "novelist" not in read(tmp_path / "p.xz").lower()
+    (again,) = load_predictions(tmp_path / "p.xz", [asked], passages)
     assert (again.rounds[0].query, again.rounds[0].answer, again.rounds[0].note) == (written, written, written)
-    (untold,) = load_outputs(tmp_path / "p.gz")
+    (untold,) = load_outputs(tmp_path / "p.xz")
     assert "⟨question" in untold.rounds[0].query
 
 
@@ -122,10 +121,10 @@ def test_a_question_of_the_models_own_that_begins_alike_is_recorded_as_it_is(pas
     asked = Question("a", "nq", "which novelist of Stonebridge wrote the copper lanterns in 1893?", ("Edith Marrow",))
     own = "which novelist of Stonebridge wrote the copper kettles"
     save_predictions(
-        tmp_path / "p.gz", [Prediction(asked, "FaVe", (Round(own, tuple(passages[:1]), "which novelist"),))]
+        tmp_path / "p.xz", [Prediction(asked, "FaVe", (Round(own, tuple(passages[:1]), "which novelist"),))]
     )
-    assert own in read(tmp_path / "p.gz")
-    assert "which novelist" in read(tmp_path / "p.gz")  # two words are no copy
+    assert own in read(tmp_path / "p.xz")
+    assert "which novelist" in read(tmp_path / "p.xz")  # two words are no copy
 
 
 def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(predictions, tmp_path):
@@ -133,10 +132,10 @@ def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(pre
     broken = parse_verdict(render_verdict([0.5] * 6, "false", "X").replace("X", asked.question.rstrip("? ")))
     one = replace(predictions[-3], question=asked, rounds=(replace(predictions[-3].rounds[0], verdict=broken),))
     assert not broken.parsed
-    save_predictions(tmp_path / "p.jsonl.gz", [one])
+    save_predictions(tmp_path / "p.jsonl.xz", [one])
     save_outcomes(tmp_path / "o.csv.gz", [one])
-    assert load_outputs(tmp_path / "p.jsonl.gz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
-    (told,) = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
+    assert load_outputs(tmp_path / "p.jsonl.xz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
+    (told,) = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.xz"))
     assert not told.rounds[0].verdict.parsed
 
 
@@ -144,11 +143,11 @@ def test_predictions_come_back_system_by_system_though_a_questions_lines_stand_t
     questions = [Question(f"q{i}", "nq", f"who is number {i}?", ("nobody",)) for i in range(3)]
     systems = ("RAG", "CoV-RAG")
     made = [Prediction(one, system, (Round("", (), f"{system} {one.id}"),)) for system in systems for one in questions]
-    save_predictions(tmp_path / "p.jsonl.gz", made)
-    lines = gzip.decompress((tmp_path / "p.jsonl.gz").read_bytes()).decode().splitlines()
+    save_predictions(tmp_path / "p.jsonl.xz", made)
+    lines = read(tmp_path / "p.jsonl.xz").splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["q0", "q0", "q1", "q1", "q2", "q2"]
-    loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, [])
+    loaded = load_predictions(tmp_path / "p.jsonl.xz", questions, [])
     assert [(p.system, p.question.id) for p in loaded] == [(p.system, p.question.id) for p in made]
-    save_predictions(tmp_path / "p.jsonl.gz", [*made[1:3], *made[3:]])  # the first system has not the first question
-    loaded = load_predictions(tmp_path / "p.jsonl.gz", questions, [])
+    save_predictions(tmp_path / "p.jsonl.xz", [*made[1:3], *made[3:]])  # the first system has not the first question
+    loaded = load_predictions(tmp_path / "p.jsonl.xz", questions, [])
     assert [(p.system, p.question.id) for p in loaded] == [(p.system, p.question.id) for p in made[1:]]

@@ -1,6 +1,5 @@
 """Runs of related systems: who can run, what each costs, and the table that is made of it."""
 
-import gzip
 import json
 import shutil
 from dataclasses import replace
@@ -14,7 +13,7 @@ from covrag_lite.config import Config
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.related import table as related
 from covrag_lite.related import tools
-from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.outcomes import read_packed, to_frame
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ def test_the_table_of_real_questions_is_made_anew_without_a_model_and_without_th
     )
     folder, again = tmp_path / "results" / "real" / "toy" / "seed-1", tmp_path / "again"
     run = related.make(config, folder, scripted)
-    assert b"copper lanterns" not in gzip.decompress((folder / "related.predictions.jsonl.gz").read_bytes()).lower()
+    assert "copper lanterns" not in read_packed(folder / "related.predictions.jsonl.xz").lower()
     assert (tmp_path / "runs" / "embedded" / "journal.related.jsonl").exists()  # not where a record is copied from
     assert "entailment is told by a toy" in " ".join(run.manifest["notes"])
     shutil.rmtree(data)

@@ -1,6 +1,5 @@
 """Related systems as stages of the one command: they are trained for, run and recorded, and a kill loses nothing."""
 
-import gzip
 import json
 import shutil
 from functools import partial
@@ -15,6 +14,7 @@ from covrag_lite.engine.interface import Completion
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Sample
 from covrag_lite.related import a2r, fave, learners
+from covrag_lite.runs.outcomes import read_packed
 from covrag_lite.runs.recorded import find
 
 TOWNS = ("Aldermere", "Stonebridge", "Harrow", "Stell", "Marrow", "Kettering", "Ostwick", "Penfold", "Ravens", "Sallow")
@@ -66,7 +66,7 @@ def give_adapters(plan):
 
 
 def read(path):
-    return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_bytes().decode("latin-1")
+    return read_packed(path) if path.suffix in (".gz", ".xz") else path.read_bytes().decode("latin-1")
 
 
 def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, tmp_path, capsys):
@@ -75,13 +75,13 @@ def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, t
     assert table.stage.tolist() == ["learners", "related"]
     assert "RRR: 6 questions in" in (said := capsys.readouterr().out)
     assert said.rstrip().endswith((plan.results / "related.md").read_text().rstrip())  # the table stands at the end
-    ends = "csv md facts.json manifest.json predictions.jsonl.gz outcomes.csv.gz qualities.csv.gz costs.csv"
+    ends = "csv md facts.json manifest.json predictions.jsonl.xz outcomes.csv.gz qualities.csv.gz costs.csv"
     for name in (*(f"related.{end}" for end in ends.split()), "train.evaluator.json", "train.rewriter.losses.csv"):
         assert (plan.results / name).exists(), name
     manifest = json.loads((plan.results / "related.manifest.json").read_text())
     assert set(manifest["adapters"]) == {"rag", "cov", "rewrite-reward", "evaluator", "entailment"}
     assert manifest["data"]["questions"]["n"] == 6
-    rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.gz").splitlines()]
+    rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.xz").splitlines()]
     assert list(dict.fromkeys(row["system"] for row in rows)) == list(plan.related.related_systems)
     root = tmp_path / "project" / "results" / "real" / "toy"
     root.mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, 
     lines = (other.results / "journal.related.jsonl").read_text().splitlines()
     replication.replicate([other], ["related"])
     assert (other.results / "journal.related.jsonl").read_text().splitlines()[: len(lines)] == lines
-    for name in ("predictions.jsonl.gz", "outcomes.csv.gz", "qualities.csv.gz", "csv"):
+    for name in ("predictions.jsonl.xz", "outcomes.csv.gz", "qualities.csv.gz", "csv"):
         assert (plan.results / f"related.{name}").read_bytes() == (other.results / f"related.{name}").read_bytes(), name
 
 
@@ -147,7 +147,7 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
     for file in plan.results.glob("related.*"):
         for text in texts:
             assert text.lower()[:32] not in read(file).lower(), file.name
-    rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.gz").splitlines()]
+    rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.xz").splitlines()]
     (planned,) = [row for row in rows if (row["system"], row["id"]) == ("FaVe", "nq0")]
     assert planned["rounds"][0]["query"].startswith("⟨question")
 

@@ -29,7 +29,7 @@ def test_the_rules_can_be_made_again_from_what_came_of_the_validation_questions(
     passages, questions, scripted, tmp_path
 ):
     predictions = run(passages, questions, scripted, tmp_path)
-    save_predictions(tmp_path / "sigma.predictions.jsonl.gz", predictions)
+    save_predictions(tmp_path / "sigma.predictions.jsonl.xz", predictions)
     save_outcomes(tmp_path / "sigma.outcomes.csv.gz", predictions)
     nowhere = Config().change(data=str(tmp_path / "nowhere"), split="validation")
     record = Recorded(tmp_path, "sigma", {"parameters": nowhere.flat(), "data": {}})

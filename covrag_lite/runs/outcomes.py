@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import lzma
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -68,7 +69,7 @@ def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
 
 def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
     """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
-    rows = csv.DictReader(io.StringIO(read_gzip(path)))
+    rows = csv.DictReader(io.StringIO(read_packed(path)))
     known, made = {(current_name(row["system"]), row["id"], row["round"]): row for row in rows}, []
     for p in outputs:
         rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
@@ -138,10 +139,9 @@ def failure_of(kind: str) -> str:
 
 
 def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Write predictions as gzipped JSONL, one line a question and system; the same predictions give the same bytes.
+    """Write predictions as JSONL packed by xz, one line a question and system; the same give the same bytes.
 
-    The systems' lines on one question stand together, where their order can be told again: they are much alike, and
-    gzip sees no further than 32 kB.
+    The systems' lines on one question stand together, where their order can be told again: they are much alike.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     questions = {p.question.id: p.question for p in predictions}
@@ -153,7 +153,7 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
         rows.append(row | ({"kept": p.kept} if p.kept != -1 else {}))
     together = sorted(rows, key=lambda row: places[row["id"]])
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (together if by_system(together) == rows else rows)]
-    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+    path.write_bytes(lzma.compress("".join(lines).encode()))
 
 
 def by_system(rows: Sequence[dict]) -> list[dict]:
@@ -192,17 +192,17 @@ def load_outputs(path: Path, backbone: str = "") -> list[Prediction]:
     return _load(rows, questions, passages, backbone)
 
 
-def read_gzip(path: Path) -> str:
-    """A gzipped file's text; a sentence where it is torn."""
+def read_packed(path: Path) -> str:
+    """The text of a file packed by xz or gzip; a sentence where it is torn."""
     try:
-        return gzip.decompress(path.read_bytes()).decode()
-    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        return (lzma if path.suffix == ".xz" else gzip).decompress(path.read_bytes()).decode()
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} is damaged: {error}") from None
 
 
 def read_rows(path: Path) -> list[dict]:
     """Recorded predictions in the order in which they were made."""
-    return by_system([json.loads(line) for line in read_gzip(path).splitlines()])
+    return by_system([json.loads(line) for line in read_packed(path).splitlines()])
 
 
 def load_predictions(

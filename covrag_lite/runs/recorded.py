@@ -1,7 +1,7 @@
 """Recorded runs: save one, find those under results/ and figures/, and load what they are made from.
 
 A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its picture, and what these are made from:
-`<table>.predictions.jsonl.gz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Beside the
+`<table>.predictions.jsonl.xz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Beside the
 predictions on real data lie their `outcomes.csv.gz`, from which every table can be made without the data.
 """
 
@@ -39,7 +39,12 @@ class Recorded:
     @property
     def has_predictions(self) -> bool:
         """Are its predictions there, to be scored again?"""
-        return self.file("predictions.jsonl.gz").exists()
+        return self.predictions().exists()
+
+    def predictions(self, part: str = "") -> Path:
+        """The file of its predictions, or of one part's (`bm25.`); earlier versions packed them by gzip."""
+        packed, before = (self.file(f"{part}predictions.jsonl.{end}") for end in ("xz", "gz"))
+        return before if before.exists() and not packed.exists() else packed
 
     @cached_property
     def config(self) -> config.Config:
@@ -61,7 +66,7 @@ def save_run(
     seconds: float,
     data: Mapping[str, Sequence],
 ) -> Recorded:
-    """Write what a table was made from: `<table>.<part>.predictions.jsonl.gz` of each part, and the run's manifest.
+    """Write what a table was made from: `<table>.<part>.predictions.jsonl.xz` of each part, and the run's manifest.
 
     Prints what the run has cost.
     """
@@ -70,7 +75,7 @@ def save_run(
     snapshots = describe_snapshots(asked.retrieval, searched)
     for part, made in predictions.items():
         name = f"{table}.{part.replace('/', '_')}" if part else table  # a retriever's name may hold an address
-        save_predictions(folder / f"{name}.predictions.jsonl.gz", made)
+        save_predictions(folder / f"{name}.predictions.jsonl.xz", made)
         if asked.data.data != "world" or snapshots:  # whoever checks the record may not have the data
             save_outcomes(folder / f"{name}.outcomes.csv.gz", made)
     print(cost.tell_spent(model, seconds))
@@ -103,7 +108,7 @@ def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
     check_data(run, questions=questions, passages=passages)
     check_snapshot(run, asked.retrieval)
     found = find_passages(asked.retrieval, passages)
-    made = load_predictions(run.file("predictions.jsonl.gz"), questions, found, asked.model.model)
+    made = load_predictions(run.predictions(), questions, found, asked.model.model)
     return [name_backbone(prediction, run) for prediction in made]
 
 
@@ -119,7 +124,7 @@ def load_or_outcomes(run: Recorded) -> list[Prediction]:
 
 def load_part(run: Recorded, part: str = "") -> list[Prediction]:
     """The run's predictions, or those of one of its parts (`bm25.`), with their outcomes and without the data."""
-    outputs = load_outputs(run.file(f"{part}predictions.jsonl.gz"), run.config.model.model)
+    outputs = load_outputs(run.predictions(part), run.config.model.model)
     return [name_backbone(one, run) for one in load_outcomes(run.file(f"{part}outcomes.csv.gz"), outputs)]
 
 

@@ -53,8 +53,9 @@ def score_searches(run: Recorded) -> Searches:
     for name in asked.retrieval.retrievers:
         settings = replace(asked.retrieval, retriever=name)
         check_snapshot(run, settings)
-        file = run.file(f"{name}.predictions.jsonl.gz")
-        made[name] = load_predictions(file, every, find_passages(settings, passages), asked.model.model)
+        made[name] = load_predictions(
+            run.predictions(f"{name}."), every, find_passages(settings, passages), asked.model.model
+        )
     return made
 
 
