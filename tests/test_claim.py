@@ -64,6 +64,15 @@ def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside
     assert row["wrong ones beside an answer trusted"] == "50.0"
 
 
+def test_a_second_reader_without_a_second_search_is_the_control():
+    made = frame({"CoV-RAG, two adapters": [1, 0, 0, 1], "CoV-RAG": [0, 1, 1, 0]}, ["nq"] * 4)
+    made["expected_correctness"] = [0.9, 0.2, 0.6, 0.3, 0.1, 0.8, 0.5, 0.4]
+    made["likelihood"] = [-0.1, -0.1, -0.1, -0.1, -0.1, -0.1, -0.1, -0.1]
+    assert claim.choose_first(made).tolist() == [1, 1, 0, 0]  # the second reader's second and fourth answers
+    made.loc[6, "likelihood"] = 0.3  # outweighs a tenth of correctness
+    assert claim.choose_first(made).tolist() == [1, 1, 1, 0]
+
+
 def test_the_second_search_stands_beside_a_perfect_choice_between_both_answers():
     made = frame({"CoV-RAG": [1, 0, 0, 0]}, ["nq"] * 4)
     made = made.assign(whole=[False, True, False, False], revised=[True, True, False, False])

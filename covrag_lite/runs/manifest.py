@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from covrag_lite.config import ROOT, Config
@@ -17,20 +17,25 @@ from covrag_lite.systems import find_system
 
 PACKAGES = (
     *("torch", "transformers", "peft", "bitsandbytes"),
-    *("bm25s", "sentence-transformers", "datasets", "numpy", "scipy", "pandas"),
+    *("bm25s", "sentence-transformers", "lancedb", "datasets", "numpy", "scipy", "pandas"),
 )
+
+
+def version_of(package: str) -> str:
+    """The version of a package, nothing where it is not installed: not every run needs every one."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
-    named = (config.retrieval.retriever, *config.retrieval.retrievers)
-    uses_engine = any(name.partition(":")[0] == "engine" for name in named)
-    packages = (*PACKAGES, "lancedb") if uses_engine else PACKAGES
     return {
         **find_commit(),
         "parameters": config.flat(),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in packages},
+        "versions": {name: found for name in PACKAGES if (found := version_of(name))},
         "model_sha256": model.weights_hash,
         "weights": describe_weights(model.weights),
         "adapters": hash_adapters(config, model),
