@@ -75,9 +75,9 @@ def test_without_the_data_there_are_ids_and_our_own_outputs(predictions, tmp_pat
     one = predictions[0]
     rounds = (replace(one.rounds[0], query=asked, verdict=echo), one.rounds[1])
     one = replace(one, question=replace(one.question, question=asked), rounds=rounds)
-    save_predictions(tmp_path / "p.jsonl.gz", [one])
+    save_predictions(tmp_path / "p.jsonl.xz", [one])
     save_outcomes(tmp_path / "o.csv.gz", [one])
-    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
+    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.xz"))
     page = browse.page(told, to_frame(told), "toy")
     data = data_of(page)
     first, last = data["ways"][0]["rounds"]

@@ -85,9 +85,9 @@ def test_table_5_can_be_made_from_what_came_of_its_rounds_without_the_data(tmp_p
     ways = [HELPED, HURT, LEFT, MISSED, READER, deep]
     systems = ("CoV-RAG", "CoV-RAG shuffled", "CoV-RAG free")
     made = [replace(p, system=system) for system in systems for p in ways]
-    save_predictions(tmp_path / "p.jsonl.gz", made)
+    save_predictions(tmp_path / "p.jsonl.xz", made)
     save_outcomes(tmp_path / "o.csv.gz", made)
-    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.gz"))
+    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.xz"))
     for table in (table5.chain_table, table5.policies, table5.judges_of):
         unnamed = [one.drop(columns="backbone", errors="ignore") for one in (table(told), table(made))]
         pd.testing.assert_frame_equal(*unnamed)

@@ -333,12 +333,12 @@ def test_the_mean_over_seeds_has_the_interval_of_its_questions(predictions):
 
 
 def test_what_is_saved_comes_back_with_the_round_that_was_kept(predictions, frame, tmp_path):
-    save_predictions(tmp_path / "p.gz", predictions)
-    loaded = load_predictions(tmp_path / "p.gz", QUESTIONS[::-1], list(toy.PASSAGES.values()), "smollm2-135m")
+    save_predictions(tmp_path / "p.xz", predictions)
+    loaded = load_predictions(tmp_path / "p.xz", QUESTIONS[::-1], list(toy.PASSAGES.values()), "smollm2-135m")
     assert loaded == predictions
     assert to_frame(loaded).equals(frame)  # probabilities and likelihoods too
     save_outcomes(tmp_path / "o.gz", predictions)
-    told = to_frame(load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.gz", "smollm2-135m")))
+    told = to_frame(load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.xz", "smollm2-135m")))
     columns = [name for name in frame if name not in ("answer", "query", "searched")]
     assert told[columns].equals(frame[columns])
 

@@ -65,12 +65,17 @@ def load_passages(config: Config) -> list[Passage]:
     return import_module(KINDS["hub"]).read_corpus(config)
 
 
+def own_question(text: str) -> Question:
+    """A question that a user typed, whose answer nobody wrote down."""
+    return Question("own", "own", text, ("(not known)",))
+
+
 def pick_question(config: Config) -> Question:
     """The one question to explore: one of a set, or the user's own, which has no gold answer."""
     asked = config.explore.question
     name, _, number = asked.rpartition(" ")
     if not name or " " in name or not number.isdigit():
-        return Question("own", "own", asked, ("(not known)",))
+        return own_question(asked)
     rows = load_questions(config.change(datasets=(name,), n_questions=0))
     if int(number) >= len(rows):
         raise ValueError(f"question is {asked!r}, but {name} has questions 0 to {len(rows) - 1}")
