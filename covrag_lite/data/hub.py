@@ -187,13 +187,17 @@ def pick(row: dict, path: str) -> list[str]:
 def fetch(entry: Entry, streaming: bool = False) -> "DatasetDict | IterableDatasetDict":
     """All splits of a set by their names."""
     import datasets
+    from huggingface_hub import snapshot_download
 
     place = resolve(entry.id)
     with explaining(entry):
+        if entry.files and "/" in entry.id and not place.is_dir():  # `datasets` finds no such files again offline
+            wanted = {"allow_patterns": list(entry.files.values()), "revision": entry.revision or None}
+            place = Path(snapshot_download(entry.id, repo_type="dataset", **wanted))
         return datasets.load_dataset(
             str(place) if place.is_dir() else entry.id,
             entry.config or None,
-            revision=entry.revision or None,
+            revision=None if place.is_dir() else entry.revision or None,
             data_files=entry.files,
             streaming=streaming,
         )
