@@ -112,7 +112,8 @@ class Data:
 class Model:
     """The language model (model/)."""
 
-    model: str = "smollm2-135m"  # that alias, a hub id, a local folder, a .gguf file, or "endpoint:<name>" of a server
+    # That alias, a hub id (with @<revision>), a local folder, a .gguf file, or "endpoint:<name>" of a server.
+    model: str = "smollm2-135m"
     adapters: str = "auto"  # a folder with trained adapters; "auto": results/adapters/<model>, if there; "none"
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
@@ -123,8 +124,8 @@ class Model:
 
     @property
     def short(self) -> str:
-        """The model's name without the place it comes from."""
-        return Path(self.model).name.removesuffix(".gguf")
+        """The model's name without the place it comes from, and without its revision."""
+        return Path(self.model.partition("@")[0]).name.removesuffix(".gguf")
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from covrag_lite.config import (
     ALL,
     CONSTANTS,
     Config,
+    Model,
     Related,
     from_manifest,
     from_notebook,
@@ -33,6 +34,7 @@ class Plan:
     config: Config
     settings: Mapping[str, object]
     seed: int
+    card: Mapping[str, object] = field(default_factory=dict)  # licence, gate and shape, where replication.toml has them
     related: Related = Related()  # in place of the configuration's own, in the stages that these concern
     n_related: int = 0  # questions of each set that the stage related asks; 0 means all
 
@@ -96,10 +98,9 @@ class Plan:
 
 def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] = ()) -> list[Plan]:
     """A plan for each seed of this backbone, with the given parameters in place of the settings' own."""
-    settings = tomllib.loads(SETTINGS.read_text())
-    if backbone not in settings["backbones"]:
-        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(settings['backbones'])} in {SETTINGS.name}")
-    own = dict(settings["backbones"][backbone])
+    settings = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
+    name, own = find_backbone(backbone, settings["backbones"])
+    card = own.pop("card", {})
     plan = settings["plan"] | own.pop("plan", {})
     related = settings["related"] | own.pop("related", {})
     related |= {name: value for name, value in given.items() if name in related or name in RELATED}
@@ -110,9 +111,22 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     plan |= {name: like(name, plan[name], value) for name, value in given.items() if name in plan}
     for system in (*plan["table2"], *plan["claim"]):
         find_system(system)  # a slip of the pen is named before hours of training, and not after
-    config = from_notebook(settings["parameters"] | own | chosen)
+    parameters = settings["parameters"] | own | chosen
+    config = from_notebook((settings["hub"] if parameters["data"] == "hub" else {}) | parameters)
     own = from_notebook(related)
-    return [Plan(backbone, config, plan, seed, own.related, own.data.n_questions) for seed in seeds or plan["seeds"]]
+    rest = (card, own.related, own.data.n_questions)
+    return [Plan(name, config, plan, seed, *rest) for seed in seeds or plan["seeds"]]
+
+
+def find_backbone(backbone: str, known: Mapping[str, dict]) -> tuple[str, dict]:
+    """The name of a backbone's folder and its own settings: of a name in replication.toml, a hub id or a folder."""
+    if backbone in known:
+        return backbone, dict(known[backbone])
+    if "/" not in backbone and not resolve(backbone).is_dir():
+        cure = "a hub id, <organisation>/<name>, and a local folder work too"
+        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(known)} in {SETTINGS.name}; {cure}")
+    own = next((one for one in known.values() if one["model"] == backbone.partition("@")[0]), {})
+    return Model(backbone).short.lower(), own | {"model": backbone}
 
 
 def like(name: str, known: object, given: object) -> object:

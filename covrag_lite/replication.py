@@ -1,10 +1,12 @@
 """The whole replication on one backbone, by one command; killed in the middle, the same command goes on.
 
+    python -m covrag_lite.replication meta-llama/Llama-2-7b-hf --dry-run
     python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub>
 
 makes the training data, trains the adapters of three seeds, fits σ on validation questions, measures the paper's claim
 over all test questions and makes Tables 2, 4, 5 and 6, all under runs/<backbone>/. `--stages` and `--seeds` choose a
 part; what is done already is not done again, and other parameters than those it was begun with are refused.
+`--dry-run` tells what all this downloads, holds and takes before anything starts, with status 1 where it cannot fit.
 replication.toml holds the settings, those of its [plan] too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded
 world is `smollm2-135m-world`, which needs no data.
 
@@ -27,9 +29,10 @@ from pkgutil import resolve_name
 
 import pandas as pd
 
-from covrag_lite import evaluate, recipe, synthesis
+from covrag_lite import evaluate, forecast, recipe, synthesis
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import load_passages, load_questions
+from covrag_lite.engine.interface import load_engine
 from covrag_lite.plan import Plan, hold_to, load_plans, read_value
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
@@ -166,6 +169,23 @@ def steps(plan: Plan) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
     return made | {"related": (plan.results / "related.md", lambda plan: resolve_name(compare)(plan))}
 
 
+def choose_steps(plan: Plan, stages: Sequence[str]) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
+    """Those of the stages that this seed runs."""
+    chosen = [name for name in stages if plan.first or name not in FIRST_SEED]
+    return {name: step for name, step in steps(plan).items() if name in chosen}
+
+
+def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> list[str]:
+    """Print every stage, whether it is done, and what will be fetched, held and taken; return what cannot fit."""
+    states = [
+        (plan.seed, name, done.exists()) for plan in plans for name, (done, _) in choose_steps(plan, stages).items()
+    ]
+    frame, told = forecast.foresee(plans[0], states, gpu_gb)
+    refused = [one for one in told if one.startswith(forecast.REFUSED)]
+    print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)
+    return refused
+
+
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     """Every stage of every seed that is not done yet; a row a stage comes back."""
     rows = []
@@ -173,9 +193,7 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     for plan in plans:
         if plan.first and set(stages) & set(RELATED):
             resolve_name("covrag_lite.related.learners:hold_to")(plan)
-        for name, (done, run) in steps(plan).items():
-            if name not in stages or (name in FIRST_SEED and not plan.first):
-                continue
+        for name, (done, run) in choose_steps(plan, stages).items():
             start, there = time.perf_counter(), done.exists()
             print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
             if not there:
@@ -199,11 +217,15 @@ def tell_seeds(folder: Path) -> None:
 def main(words: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("backbone", help="a name of replication.toml")
+    parser.add_argument("backbone", help="a name of replication.toml, a hub id, or a local folder")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
     told = f"some of these, by commas; or {' and '.join(RELATED)}"
     parser.add_argument("--stages", default=",".join(STAGES), help=told)
     parser.add_argument("--seeds", default="", help="some training seeds, by commas")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only tell what would be done, fetched, held and waited for"
+    )
+    parser.add_argument("--gpu-gb", type=float, default=0, help="reckon with a card of so many GB, not the one found")
     asked = parser.parse_args(words)
     stages, known = asked.stages.split(","), (*STAGES, *RELATED)
     unknown = set(stages) - set(known)
@@ -215,8 +237,13 @@ def main(words: Sequence[str] | None = None) -> None:
     try:
         plans = load_plans(asked.backbone, given, [int(seed) for seed in asked.seeds.split(",") if seed])
         print(replace(plans[0].config, related=plans[0].related) if set(stages) & set(RELATED) else plans[0].config)
-        print(replicate(plans, stages).to_string(index=False))
-    except (ValueError, FileNotFoundError) as error:
+        refused = foresee(plans, stages, asked.gpu_gb)
+        if refused:
+            raise MemoryError("; ".join(refused))
+        if not asked.dry_run:
+            load_engine(plans[0].config.model)  # a gate or a lost network is told now, and not after the data's hours
+            print(replicate(plans, stages).to_string(index=False))
+    except (ValueError, OSError, MemoryError) as error:
         sys.exit(f"replication: {error}")
 
 

@@ -74,9 +74,9 @@ def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
 
 def answer_samples(source: Source, questions: Sequence[Question], config: Config) -> list[Sample]:
     """Make samples of the answering task, as in WebGLM's recipe; some questions must be answered from memory."""
-    rng = random.Random(SEED)
-    by_id = {p.id: p for p in source.passages}
-    supported, others = [], []
+    rng, supported, others = random.Random(SEED), [], []
+    gold = {identity for question in questions for identity in question.gold_passages}
+    by_id = {p.id: p for p in source.passages if p.id in gold} if gold else {}  # there may be millions
     for question, found in zip(questions, source.search([q.question for q in questions])):
         shown = with_gold(question, found, by_id, rng)
         prompt = prompts.build_answer(question.question, shown, config.model.layout)

@@ -12,6 +12,7 @@ from covrag_lite import data
 from covrag_lite.config import Config, from_notebook
 from covrag_lite.data import hub
 from covrag_lite.metrics import normalise
+from covrag_lite.records import Passage
 from covrag_lite.sources import load_sources
 
 
@@ -190,6 +191,23 @@ def test_a_corpus_that_cannot_be_one_is_named(tmp_path, rows, sentence):
     for name in (write_jsonl(tmp_path / "c.jsonl", rows), f"hub:{write_jsonl(tmp_path / 'c/t.jsonl', rows).parent}"):
         with pytest.raises(ValueError, match=sentence):
             data.load_passages(corpus_of(name))
+
+
+def test_a_named_corpus_is_read_from_disk_whole_and_told_where_it_was_cut(tmp_path, monkeypatch):
+    rows = [{"_id": i, "title": None if i else "T", "text": f"text {i}"} for i in range(25)]
+    write_parquet(tmp_path / "wiki/corpus/corpus/0.parquet", rows)
+    entry = replace(hub.load_corpora()["nq-wikipedia"], id=str(tmp_path / "wiki"), passages=26)
+    monkeypatch.setattr(hub, "load_corpora", lambda: {"wiki": entry})
+    monkeypatch.setattr(hub, "BLOCK", 10)
+    monkeypatch.setattr(hub, "MOST_PASSAGES", 5)  # which holds for hub:<id> alone
+    with pytest.warns(UserWarning, match="corpus 'wiki' has 25 passages, not 26"):
+        made = data.load_passages(corpus_of("wiki"))
+    assert data.load_passages(corpus_of("wiki")) is made  # opened once
+    whole = [Passage(str(i), "" if i else "T", f"text {i}") for i in range(25)]
+    assert list(made) == whole and made[3] == whole[3] and made[8:12] == whole[8:12] and len(made) == 25
+    assert data.digest(made) == data.digest(whole) and made[24] == whole[24]
+    assert data.digest(made) == hub.open_corpus("wiki").sha256
+    hub.open_corpus.cache_clear()
 
 
 def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):

@@ -53,7 +53,7 @@ def load_questions(config: Config) -> list[Question]:
     return made
 
 
-def load_passages(config: Config) -> list[Passage]:
+def load_passages(config: Config) -> Sequence[Passage]:
     """The whole corpus: the data's own, or the one that the parameter `corpus` names; none if the web is searched."""
     kind = kind_of(config)
     if not config.retrieval.has_corpus:
@@ -128,6 +128,8 @@ def describe(config: Config) -> pd.DataFrame:
 
 def digest(items: Iterable[Question | Passage | Sample]) -> str:
     """A hash of the very records a run used, for its manifest: the version of the data."""
+    if hasattr(items, "sha256"):  # a corpus on disk knows its own
+        return items.sha256
     whole = hashlib.sha256()
     for item in items:
         whole.update(repr(item).encode())

@@ -1,5 +1,7 @@
 """Questions of the public sets that hub.toml describes, and the passages that the parameter `corpus` names.
 
+A corpus of corpora.toml stays on disk, where any number of passages fits; files and hub:<id> are held in memory.
+
 Every row of a public set comes through one call of `datasets`; no dataset script ever runs. A local folder can stand in
 for every id.
 """
@@ -7,16 +9,17 @@ for every id.
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covrag_lite.config import Config, need, resolve
-from covrag_lite.data import folder
+from covrag_lite.data import digest, folder
+from covrag_lite.engine.weights import explain_hub
 from covrag_lite.metrics import is_defective, normalise
 from covrag_lite.records import Passage, Question
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 SAMPLE_SEED = 1  # of the draw of test questions, as in every recorded run
 MOST_PASSAGES = 100_000  # taken from a hub:<id>, the first ones
+BLOCK = 10_000  # passages of a corpus on disk that are read together
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,12 @@ class Entry:
     files: dict[str, str] | None = None  # split -> pattern, where the files are named one by one
     splits: dict[str, str] | None = None  # our name of a split -> the hub's
     cited: bool = False  # has it WebGLM-QA's shape?
+    rows: dict[str, int] | None = None  # our name of a split -> how many rows it has
+    title: str = "title"  # columns of a corpus
+    text: str = "text"
+    passages: int = 0
+    gb: float = 0  # to fetch
+    disk_gb: float = 0  # with what is made of it
     licence: str = ""
     paper_sample: str = ""
     defects: str = ""
@@ -48,7 +58,17 @@ class Entry:
 @cache
 def load_entries() -> dict[str, Entry]:
     """The sets that can be asked for."""
-    told = tomllib.loads(Path(__file__).with_name("hub.toml").read_text(encoding="utf-8"))
+    return _read_entries("hub.toml")
+
+
+@cache
+def load_corpora() -> dict[str, Entry]:
+    """The corpora that can be asked for."""
+    return _read_entries("corpora.toml")
+
+
+def _read_entries(file: str) -> dict[str, Entry]:
+    told = tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
     return {name: Entry(**values) for name, values in told.items()}
 
 
@@ -109,7 +129,8 @@ def draw(every: list[Question], size: int) -> list[Question]:
 def passages(config: Config) -> list[Passage]:
     """Nothing: no public set has a corpus of its own."""
     raise ValueError(
-        "data 'hub' has questions only; set corpus to a JSONL or Parquet file with id, title and text, or to hub:<id>"
+        f"data 'hub' has questions only; set corpus to {' or '.join(load_corpora())}, "
+        "to a JSONL or Parquet file with id, title and text, or to hub:<id>"
     )
 
 
@@ -166,12 +187,17 @@ def pick(row: dict, path: str) -> list[str]:
 def fetch(entry: Entry, streaming: bool = False) -> "DatasetDict | IterableDatasetDict":
     """All splits of a set by their names."""
     datasets = need("datasets")
+    from huggingface_hub import snapshot_download
+
     place = resolve(entry.id)
     with explaining(entry):
+        if entry.files and "/" in entry.id and not place.is_dir():  # `datasets` finds no such files again offline
+            wanted = {"allow_patterns": list(entry.files.values()), "revision": entry.revision or None}
+            place = Path(snapshot_download(entry.id, repo_type="dataset", **wanted))
         return datasets.load_dataset(
             str(place) if place.is_dir() else entry.id,
             entry.config or None,
-            revision=entry.revision or None,
+            revision=None if place.is_dir() else entry.revision or None,
             data_files=entry.files,
             streaming=streaming,
         )
@@ -181,6 +207,7 @@ def fetch(entry: Entry, streaming: bool = False) -> "DatasetDict | IterableDatas
 def explaining(entry: Entry) -> Iterator[None]:
     """Turn what `datasets` raises into one sentence that names the set and the cure."""
     from datasets.exceptions import DatasetsError
+    from huggingface_hub.errors import HTTPError
 
     where = repr(entry.files["train"] if entry.id == "parquet" else entry.id)
     try:
@@ -190,16 +217,55 @@ def explaining(entry: Entry) -> Iterator[None]:
             f"{where} cannot be reached: there is no network, or no hub behind it; HF_HUB_OFFLINE=1 uses the "
             f"copy of an earlier run, and a local folder can stand in for the id"
         ) from None
-    except (OSError, ValueError, RuntimeError, DatasetsError, StopIteration) as error:
-        said = " ".join(str(error.__cause__ or error).split()).partition(" Example of usage")[0]
+    except (OSError, ValueError, RuntimeError, DatasetsError, HTTPError, StopIteration) as error:
+        said = " ".join(explain_hub(error.__cause__ or error).split()).partition(" Example of usage")[0]
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
         raise kind(
             f"{where} cannot be read: {said or 'it is empty'}; check its id, its revision and its files"
         ) from None
 
 
-def read_corpus(config: Config) -> list[Passage]:
+class Corpus(Sequence[Passage]):
+    """Passages that stay on disk: a row is read when it is asked for."""
+
+    def __init__(self, rows: "Dataset", entry: Entry):
+        self.rows = rows
+        self.columns = (entry.row_id, entry.title, entry.text)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int | slice) -> Passage | list[Passage]:
+        rows = self.rows[place if isinstance(place, slice) else slice(place, place + 1)]
+        columns = zip(*(rows[name] for name in self.columns))
+        made = [Passage(str(identity), title or "", text) for identity, title, text in columns]
+        return made if isinstance(place, slice) else made[0]
+
+    def __iter__(self) -> Iterator[Passage]:
+        for start in range(0, len(self), BLOCK):
+            yield from self[start : start + BLOCK]
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of all passages, computed once: reading millions takes minutes."""
+        return digest(iter(self))
+
+
+@cache
+def open_corpus(name: str) -> Corpus:
+    """A corpus of corpora.toml, fetched where it is not here yet; one that was cut is told."""
+    entry = load_corpora()[name]
+    rows = next(iter(fetch(entry).values()))
+    if len(rows) != entry.passages:
+        told = "its revision has moved, or a part of it is missing"
+        warnings.warn(f"corpus {name!r} has {len(rows):,} passages, not {entry.passages:,}: {told}", stacklevel=2)
+    return Corpus(rows.select_columns([entry.row_id, entry.title, entry.text]), entry)
+
+
+def read_corpus(config: Config) -> Sequence[Passage]:
     """The passages of everything that the parameter `corpus` names, in its order."""
+    if config.data.corpus in load_corpora():
+        return open_corpus(config.data.corpus)
     made: list[Passage] = []
     for name in map(str.strip, config.data.corpus.split(",")):
         rows = folder.to_passages(read_rows(name), f"corpus {name!r}")
@@ -220,7 +286,11 @@ def read_rows(name: str) -> Iterator[tuple[int, dict]]:
         return stream(Entry(where, config=config, revision=revision), MOST_PASSAGES)
     path = resolve(name)
     if not path.is_file():
-        raise FileNotFoundError(f"corpus {name!r} is no file ({path} does not exist); a public set is hub:<id>")
+        known = ", ".join(load_corpora())
+        raise FileNotFoundError(
+            f"corpus {name!r} is no file ({path} does not exist) and not, by itself, one of {known}; "
+            "another public set is hub:<id>"
+        )
     if path.suffix == ".parquet":
         return stream(Entry("parquet", files={"train": str(path)}), None)
     if path.name.endswith(folder.ENDS):

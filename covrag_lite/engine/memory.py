@@ -1,10 +1,13 @@
 """How much of the device's memory a training run will need, and which setting to change when it is too much."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from bitsandbytes.nn import Linear4bit
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from covrag_lite.config import Training
 from covrag_lite.engine.layers import ACTIVATIONS, KEEP, OFFLOAD, PART, RECOMPUTE
@@ -15,6 +18,12 @@ from covrag_lite.engine.varlen_prefill import is_known
 
 UNPACKED = 0.1  # share of the free memory that 4-bit weights may take once they are unpacked, which saves time
 
+# What config.json calls the sizes of a network, in the order of a shape in replication.toml.
+SHAPE = (
+    *("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "vocab_size", "max_position_embeddings"),
+)
+
 
 def check(network: PreTrainedModel, settings: Training, shape: Shape, device: str) -> bool:
     """Print what training will need and refuse what cannot fit; returns whether the 4-bit weights get unpacked."""
@@ -24,6 +33,15 @@ def check(network: PreTrainedModel, settings: Training, shape: Shape, device: st
     needed = estimate(network, settings, shape, unpack)
     told = f"about {needed / 1e9:.1f} GB, of which {held / 1e9:.1f} GB hold the model already"
     print(f"training will need {told}; {free / 1e9:.1f} GB are free")
+    refuse(network, settings, shape, room, device, unpack)
+    return unpack
+
+
+def refuse(
+    network: PreTrainedModel, settings: Training, shape: Shape, room: float, device: str, unpack: bool = False
+) -> None:
+    """An error, with the setting to change, where training cannot fit into so many bytes of the device."""
+    needed = estimate(network, settings, shape, unpack)
     if needed > room:
         advice = cure(network, settings, shape, room)
         raise MemoryError(f"training needs about {needed / 1e9:.1f} GB and {room / 1e9:.1f} GB can be had; {advice}")
@@ -33,7 +51,6 @@ def check(network: PreTrainedModel, settings: Training, shape: Shape, device: st
             f"activations = {OFFLOAD!r} puts about {aside / 1e9:.1f} GB into the CPU's memory, of which "
             f"{there / 1e9:.1f} GB are free; set activations = {RECOMPUTE!r}, or a smaller pack_tokens"
         )
-    return unpack
 
 
 def cure(network: PreTrainedModel, settings: Training, shape: Shape, room: float) -> str:
@@ -103,6 +120,23 @@ def layer_bytes(network: PreTrainedModel, tokens: int, activations: str) -> int:
     else:  # as transformers and peft do it: the norms' inputs are kept in fp32
         less, more = narrow, 4 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
     return tokens * size * (less + more if activations == KEEP else less)
+
+
+def sketch(shape: Path | Sequence[str | int], quantize: str, device: str) -> PreTrainedModel:
+    """A network without weights, of a model folder's config.json or of the sizes in SHAPE's order, as it is loaded."""
+    known = not isinstance(shape, Path)
+    config = AutoConfig.for_model(**dict(zip(SHAPE, shape))) if known else AutoConfig.from_pretrained(shape)
+    with torch.device("meta"):
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        network = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        for parent in list(network.modules()) if quantize == "nf4" else ():
+            for name, layer in list(parent.named_children()):
+                if type(layer) is torch.nn.Linear and layer is not network.get_output_embeddings():
+                    packed = Linear4bit(layer.in_features, layer.out_features, bias=layer.bias is not None)
+                    halves = torch.empty(layer.weight.numel() // 2, dtype=torch.uint8)  # two weights a byte
+                    packed.weight = torch.nn.Parameter(halves, requires_grad=False)
+                    setattr(parent, name, packed)
+    return network
 
 
 def linear_sizes(network: PreTrainedModel) -> list[tuple[int, int]]:

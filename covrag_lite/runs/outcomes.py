@@ -209,8 +209,9 @@ def load_predictions(
     path: Path, questions: Sequence[Question], passages: Sequence[Passage], backbone: str = ""
 ) -> list[Prediction]:
     """Recorded predictions with their questions and passages put back, to be scored again without a model."""
-    asked = {question.id: question for question in questions}
-    return _load(read_rows(path), asked, {passage.id: passage for passage in passages}, backbone)
+    asked, rows = {question.id: question for question in questions}, read_rows(path)
+    found = {identity for row in rows for one in row["rounds"] for identity in one["passages"]}
+    return _load(rows, asked, {one.id: one for one in passages if one.id in found}, backbone)
 
 
 def _load(

@@ -1,0 +1,140 @@
+"""What a replication will fetch, hold and take, told before anything starts; what cannot fit is told with its cure."""
+
+import shutil
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from covrag_lite.config import resolve
+from covrag_lite.data import hub, kind_of
+from covrag_lite.engine import weights
+from covrag_lite.engine.local import find_device
+from covrag_lite.plan import SETTINGS, Plan
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+REFUSED = "does not fit: "  # begins a sentence on what stops the run
+UNSEEN = ("endpoint:", "plain:")  # engines whose memory is not known beforehand
+LONGEST = 2048  # tokens that the longest sample is taken to have: five passages of a hundred words take half of it
+TARGETS = 8  # of so many tokens of a row one is learnt from
+
+
+def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) -> tuple[pd.DataFrame, list[str]]:
+    """A row a stage (seed, stage, whether it is done) with its hours, and sentences on memory, downloads and gates.
+
+    `gpu_gb` reckons with a card of that size; 0 takes what is found.
+    """
+    rates = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))["rates"]
+    left = {stage for _, stage, done in states if not done}
+    network = sketch(plan, gpu_gb) if left else None
+    hours, told, size = {}, [], 0
+    if network is not None:
+        size = count_parameters(network)
+        hours = foresee_hours(plan, size, left, rates)
+        told += foresee_memory(plan, network, bool(left & set(rates["tokens"])), gpu_gb)
+    rows = [(*state[:2], "done" if state[2] else "to do", 0.0 if state[2] else hours.get(state[1])) for state in states]
+    frame = pd.DataFrame(rows, columns=["seed", "stage", "state", "hours"]).round(2)
+    if hours:
+        where = f"on an {rates['card']} ({rates['source']})"
+        told.insert(0, f"hours: {frame.hours.sum():.1f} at the rates measured {where}; other cards have others")
+    return frame, told + (list(foresee_downloads(plan, size)) if left else [])
+
+
+def sketch(plan: Plan, gpu_gb: float) -> "PreTrainedModel | None":
+    """The backbone's network without weights; None of a served or plain model, a GGUF file and 8 bits: not foreseen."""
+    name, quantize = plan.config.model.model, plan.config.model.quantize
+    if quantize == "int8" or name in weights.MODELS or name.startswith(UNSEEN) or name.endswith(".gguf"):
+        return None
+    from covrag_lite.engine import memory
+
+    return memory.sketch(plan.card.get("shape") or weights.find_shape(name), quantize, device_of(plan, gpu_gb))
+
+
+def device_of(plan: Plan, gpu_gb: float) -> str:
+    """Where the run computes; a card whose size was given counts as found."""
+    asked = plan.config.model.device
+    return "cuda" if gpu_gb else find_device() if asked == "auto" else asked
+
+
+def foresee_memory(plan: Plan, network: "PreTrainedModel", trains: bool, gpu_gb: float) -> Iterator[str]:
+    """What training holds, or the weights alone where nothing is trained: batches of answers shrink until they fit."""
+    from covrag_lite.engine import memory, training
+
+    settings, device = plan.config.training, device_of(plan, gpu_gb)
+    tokens = settings.pack_tokens
+    shape = training.Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
+    room = gpu_gb * 1e9 or memory.free_memory(device)  # a card's GiB counted as GB leave it 7 % for its own use
+    needed = memory.estimate(network, settings, shape) if trains else memory.base_bytes(network)
+    place = "the card" if device == "cuda" else "this machine without a card (--gpu-gb 24 reckons with one)"
+    what = "training" if trains else "the weights"
+    yield f"memory: {what} will need about {needed / 1e9:.1f} GB, and {place} has {room / 1e9:.1f} GB"
+    try:
+        if trains:
+            memory.refuse(network, settings, shape, room, device)
+        elif needed > room:
+            raise MemoryError(f"the weights need {needed / 1e9:.1f} GB: choose a smaller model")
+    except MemoryError as error:
+        yield f"{REFUSED}{error}"
+
+
+def count_parameters(network: "PreTrainedModel") -> int:
+    """How many weights a network has; packed ones lie in pairs."""
+    return sum(p.numel() * (1 if p.is_floating_point() else 2) for p in network.parameters())
+
+
+def foresee_hours(plan: Plan, size: int, left: set[str], rates: dict) -> dict[str, float]:
+    """The hours of each stage, at the rates of the measured network that is nearest in size, in proportion to it."""
+    known, tokens, texts = min(rates["measured"], key=lambda row: abs(row[0] - size))
+    made = {}
+    for stage in left & (set(rates["tokens"]) | set(rates["texts"])):
+        split = "train" if stage in (*rates["tokens"], "sigma") else "claim" if stage == "claim" else "test"
+        seconds = rates["tokens"].get(stage, 0) / tokens + rates["texts"].get(stage, 0) / texts
+        made[stage] = count_questions(plan, stage, split) * seconds * size / known / 3600
+    return made
+
+
+def count_questions(plan: Plan, stage: str, split: str) -> int:
+    """How many questions a stage asks; of public sets that is known without fetching them."""
+    config = plan.config
+    limit = config.synthesis.n_train_questions if split == "train" else config.data.n_questions
+    limit = (plan.settings["validation"] if stage == "sigma" else limit) or 10**9
+    split = "train" if split == "train" else "test"
+    total = 0
+    for name in plan.choose(stage if stage == "claim" else split):
+        if config.data.data == "hub":
+            size = hub.find_entry(name).rows[split]
+            size = min(size, config.data.sample or size) if split == "test" else size
+        else:
+            size = len(kind_of(config).questions(config, split, name))
+        total += min(size, limit)
+    return total
+
+
+def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:
+    """What is fetched for a model of that size, by which licence and gate, and whether the disk has room for it."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.constants import HF_HOME
+
+    name, parts, made = plan.config.model.model, {}, 0.0
+    here = resolve(name).is_dir() or isinstance(try_to_load_from_cache(name.partition("@")[0], "config.json"), str)
+    if size and not here:
+        parts[name] = 2 * size / 1e9  # 16 bits each
+        gate = "; gated: accept the licence on the hub, then `hf auth login`" if plan.card.get("gated") else ""
+        yield f"licence of {name}: {plan.card.get('licence', 'see its page on the hub')}{gate}"
+    if plan.config.data.data == "hub":
+        parts["questions"] = sum(entry.gb for entry in hub.load_entries().values())
+    corpus = hub.load_corpora().get(plan.config.data.corpus)
+    if corpus:
+        parts[plan.config.data.corpus] = corpus.gb
+        made = corpus.disk_gb - corpus.gb
+        yield f"licence of {plan.config.data.corpus}, {corpus.passages:,} passages: {corpus.licence}"
+    home = next(place for place in (Path(HF_HOME), *Path(HF_HOME).parents) if place.exists())
+    needed, free = sum(parts.values()) + made, shutil.disk_usage(home).free / 1e9
+    listed = ", ".join(f"{part} {gb:.1f} GB" for part, gb in parts.items())
+    yield f"download: {listed or 'nothing'}; {needed:.1f} GB of disk, of which {free:.1f} GB are free"
+    if needed > free:
+        yield f"{REFUSED}{needed:.1f} GB of disk where {free:.1f} GB are free; make room, or set HF_HOME elsewhere"

@@ -1,0 +1,172 @@
+"""What a replication fetches, holds and takes is told before it starts; what the hub refuses is told with a cure."""
+
+import errno
+import json
+from dataclasses import replace
+
+import datasets
+import huggingface_hub
+import pytest
+from huggingface_hub import errors
+
+from covrag_lite import forecast, replication
+from covrag_lite.config import ROOT, Model, Training
+from covrag_lite.data import hub
+from covrag_lite.engine import memory, weights
+from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.training import Shape
+from covrag_lite.plan import load_plans
+
+# As the hub's pages count them.
+PARAMETERS = {
+    "llama-2-7b-hf": 6_738_415_616,
+    "llama-2-13b-hf": 13_015_864_320,
+    "vicuna-7b-v1.5": 6_738_415_616,
+    "vicuna-13b-v1.5": 13_015_864_320,
+    "qwen2.5-7b-instruct": 7_615_616_512,
+    "llama-3.1-8b-instruct": 8_030_261_248,
+    "mistral-7b-instruct-v0.3": 7_248_023_552,
+}
+SHAPES = {
+    "7b": ("llama", 4096, 11008, 32, 32, 32, 32000, 4096),
+    "13b": ("llama", 5120, 13824, 40, 40, 40, 32000, 4096),
+}
+DRY = ("--dry-run", "--seeds", "1")
+
+
+def tell(capsys, *words):
+    """What the command prints, and the sentence that it ends with, if it fails."""
+    try:
+        replication.main(words)
+        return capsys.readouterr().out, ""
+    except SystemExit as error:
+        return capsys.readouterr().out, str(error.code)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_shape_of_a_known_backbone_has_as_many_weights_as_its_page_says(name):
+    (plan, *_) = load_plans(name, {})
+    assert forecast.count_parameters(forecast.sketch(plan, 12)) == PARAMETERS[name]
+    assert not [one for one in forecast.foresee_memory(plan, forecast.sketch(plan, 12), True, 12) if "fit" in one]
+
+
+def test_a_backbone_is_found_by_its_name_or_its_id_and_any_other_id_takes_the_defaults():
+    by_name, by_id = (load_plans(name, {})[0] for name in ("llama-2-7b-hf", "meta-llama/Llama-2-7b-hf"))
+    assert by_name == by_id
+    other = load_plans("Someone/Other-7B@v2", {})[0]
+    assert other.backbone == "other-7b" and other.config.model.model == "Someone/Other-7B@v2" and not other.card
+    assert other.config.data.data == "hub" and other.config.data.corpus in hub.load_corpora()
+    assert load_plans("smollm2-135m", {"data": "folder"})[0].config.data.corpus == ""  # a folder has its own
+
+
+def test_memory_foreseen_without_weights_is_within_a_tenth_of_what_was_measured():
+    rows = json.loads((ROOT / "results/speed-h200/holding.json").read_text())["rows"]
+    compared = 0
+    for row in rows:
+        for column, way, activations in (("row", "training", "recompute"), ("away_row", "away", "offload")):
+            if row["backbone"] in SHAPES:
+                network = memory.sketch(SHAPES[row["backbone"]], "nf4", "cuda")
+                shape = Shape(row[column], 0, row[column] // forecast.TARGETS, 1024)
+                foreseen = memory.estimate(network, Training(activations=activations), shape) / 1e9
+                assert foreseen == pytest.approx(row[f"{way}_peak_gb"], rel=0.1), row
+                compared += 1
+    assert compared == 8
+
+
+def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_nothing(capsys, tmp_path):
+    words = ("meta-llama/Llama-2-7b-hf", *DRY, "--gpu-gb", "12", "-p", "runs", str(tmp_path / "runs"))
+    out, failed = tell(capsys, *words)
+    assert not failed and not (tmp_path / "runs").exists()
+    assert "1       data to do" in out and "rates measured on an NVIDIA H200" in out
+    assert "training will need about 6.2 GB, and the card has 12.0 GB" in out
+    assert "gated: accept the licence on the hub, then `hf auth login`" in out
+    assert "meta-llama/Llama-2-7b-hf 13.5 GB" in out and "nq-wikipedia, 2,681,468 passages: CC BY-SA" in out
+    done = tmp_path / "runs/llama-2-7b-hf/seed-1/train.rag.json"
+    done.parent.mkdir(parents=True)
+    done.write_text("")
+    assert "1        rag  done   0.00" in tell(capsys, *words)[0]
+
+
+def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(replication, "replicate", lambda *_: pytest.fail("a stage began"))
+    monkeypatch.setattr(memory, "free_memory", lambda device: 64e9)  # of the CPU, for what is put aside
+    words = ("qwen2.5-7b-instruct", "--seeds", "1", "-p", "runs", str(tmp_path), "-p", "activations", "keep")
+    for more in (("--dry-run",), ()):
+        said = tell(capsys, *words, "--gpu-gb", "24", *more)[1]
+        assert said.startswith(
+            "replication: does not fit: training needs about 33.4 GB and 24.0 GB can be had; set activa"
+        )
+    assert not tell(capsys, *words, "--gpu-gb", "40", "--dry-run")[1]
+    monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: replace_free(20))
+    assert (
+        "GB of disk where 20.0 GB are free; make room, or set HF_HOME"
+        in tell(capsys, *words, *DRY, "--gpu-gb", "40")[1]
+    )
+
+
+def replace_free(gb):
+    return type("Usage", (), {"free": gb * 1e9})
+
+
+def test_the_rates_of_texts_are_those_of_the_recorded_claim():
+    manifest = json.loads((ROOT / "results/real/qwen2.5-coder-1.5b/seed-1/claim.manifest.json").read_text())
+    rates = forecast.tomllib.loads(forecast.SETTINGS.read_text())["rates"]
+    texts, n = manifest["used"]["requests"], manifest["data"]["questions"]["n"]
+    assert rates["texts"]["claim"] == pytest.approx(texts / n, abs=0.05)
+    assert rates["measured"][1][2] == round(texts / manifest["wall_seconds"])
+
+
+def refuse(kind):
+    """An error as the hub's client raises it."""
+    if kind is OSError:
+        return OSError(errno.ENOSPC, "No space left on device")
+    return kind.__new__(kind) if issubclass(kind, errors.HfHubHTTPError) else kind("cut off")
+
+
+ANSWERS = {
+    errors.GatedRepoError: "it is gated: accept the licence on the hub, then `hf auth login`",
+    errors.RevisionNotFoundError: "it has no such revision: name one that its page lists, or none",
+    errors.LocalEntryNotFoundError: "there is no network, or it was lost: try again, what has come is kept",
+    ConnectionResetError: "there is no network, or it was lost: try again, what has come is kept",
+    OSError: "the disk is full: make room, or set HF_HOME to a folder on another disk; what has come is kept",
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_what_the_hub_refuses_of_a_model_is_one_sentence_with_its_cure_before_any_stage(kind, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise refuse(kind)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    monkeypatch.setattr(replication, "foresee", lambda *_: [])
+    monkeypatch.setattr(replication, "replicate", lambda *_: pytest.fail("a stage began"))
+    said = tell(capsys, "meta-llama/Llama-2-7b-hf@gone")[1]
+    assert ANSWERS[kind] in said and "\n" not in said
+
+
+@pytest.mark.parametrize("kind", [errors.RevisionNotFoundError, OSError])
+def test_what_the_hub_refuses_of_a_corpus_is_one_sentence_with_its_cure(kind, monkeypatch):
+    def fail(*_, **__):
+        raise refuse(kind)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(ValueError, match="'BeIR/nq' cannot be read: " + ANSWERS[kind].split(":")[0]):
+        hub.open_corpus.__wrapped__("nq-wikipedia")
+
+
+def test_a_full_disk_while_a_corpus_is_unpacked_is_told(monkeypatch, tmp_path):
+    def fail(*_, **__):
+        raise datasets.exceptions.DatasetGenerationError("An error occurred") from refuse(OSError)
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(ValueError, match="the disk is full: make room, or set HF_HOME"):
+        hub.fetch(hub.Entry(str(tmp_path)))
+
+
+def test_a_revision_behind_the_id_is_asked_for_and_no_second_copy_of_the_weights(monkeypatch, tiny_folder):
+    asked = {}
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: asked.update(k) or str(tiny_folder))
+    load_engine(Model("someone/Tiny@refs/pr/3"))
+    assert asked["revision"] == "refs/pr/3" and "consolidated*" in asked["ignore_patterns"]
+    assert replace(Model(), model="someone/Tiny@refs/pr/3").short == "Tiny"
+    assert weights.find_shape(str(tiny_folder)) == tiny_folder

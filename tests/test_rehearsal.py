@@ -1,0 +1,105 @@
+"""The hub is out of reach, so its cache is made by hand: the very command of a 7B replication runs on it to its end."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import datasets
+import pytest
+from test_data_hub import write_parquet, write_split
+
+from covrag_lite.config import ROOT
+from covrag_lite.data import hub
+
+PLACES = ("north", "south")
+SHA = "0" * 40
+SMALL = {
+    "k": 2,
+    "lora_rank": 2,
+    "epochs": 3,
+    "learning_rate": 0.02,
+    "pack_tokens": 1024,
+    "step_tokens": 1024,
+    "n_train_questions": 4,
+    "sample": 1,
+    "max_answer_tokens": 10,
+    "max_revised_tokens": 3,
+    "table2": "RAG trained,CoV-RAG",
+}
+
+
+def ask(name, n, column, **more):
+    """Questions of one kind, every other with another answer: a model that has learnt one word is right about half."""
+    shaped = {"answer": lambda x: [x], "answers": lambda x: [x], "answerText": lambda x: x}
+    make = shaped.get(column, lambda x: {"value": x, "aliases": [x]})
+    column = "answer" if column == "value" else column
+    return [{"question": f"Where is {name} {i}?", column: make(PLACES[i % 2]), **more} for i in range(n)]
+
+
+def write_sets(root):
+    """The public sets in their own columns, and the corpus of BEIR's NQ."""
+    for split in ("train", "validation", "test"):
+        write_split(root / "nq/nq_open", split, ask(f"{split} lake", 12, "answer"))
+        rows = [{"question_id": f"{split}{i}", **row} for i, row in enumerate(ask(f"{split} quiz", 12, "value"))]
+        write_split(root / "triviaqa/rc.nocontext", split, rows)
+        rows = [{"id": f"{split}{i}", **row} for i, row in enumerate(ask(f"{split} hill", 12, "answerText"))]
+        write_parquet(root / f"mintaka/en/{split}/0000.parquet", rows)
+        if split != "validation":
+            write_split(root / "webq/data", split, ask(f"{split} town", 12, "answers", url="u"))
+    kinds = [
+        f"{split} {kind}" for split in ("train", "validation", "test") for kind in ("lake", "quiz", "hill", "town")
+    ]
+    texts = [(f"{kind} {i}", f"The {kind} {i} lies in the {PLACES[i % 2]}.") for kind in kinds for i in range(12)]
+    rows = [{"_id": f"doc{i}", "title": title, "text": text} for i, (title, text) in enumerate(texts)]
+    write_parquet(root / "nq-wikipedia/corpus/corpus/0000.parquet", rows)
+
+
+def fill_cache(root, home):
+    """What is left in HF_HOME once these sets were fetched: files as they are, or what `datasets` made of them."""
+    known = {name: entry for name, entry in hub.load_entries().items() if not entry.cited}
+    for name, entry in (known | {"nq-wikipedia": hub.load_corpora()["nq-wikipedia"]}).items():
+        owner, repository = entry.id.split("/")
+        if entry.files:
+            put_snapshot(root / name, home / f"hub/datasets--{owner}--{repository}", entry.revision)
+            continue
+        shutil.copytree(root / name, root / owner / repository)  # `datasets` names what it makes by the folder
+        datasets.load_dataset(str(root / owner / repository), entry.config, cache_dir=str(home / "datasets" / owner))
+        (home / "datasets" / owner / repository).rename(home / "datasets" / f"{owner}___{repository}")
+
+
+def put_snapshot(folder, place, revision="main"):
+    """A repository as the hub's cache holds it."""
+    shutil.copytree(folder, place / "snapshots" / SHA)
+    (place / "refs" / revision).parent.mkdir(parents=True)
+    (place / "refs" / revision).write_text(SHA)
+
+
+@pytest.fixture
+def home(tmp_path, tiny_folder):
+    """HF_HOME after everything was fetched."""
+    datasets.disable_progress_bars()
+    write_sets(tmp_path / "sets")
+    fill_cache(tmp_path / "sets", tmp_path / "home")
+    put_snapshot(tiny_folder, tmp_path / "home/hub/models--someone--Tiny-Llama")
+    return tmp_path / "home"
+
+
+def run(home, *words):
+    """The command in a process of its own, without a network."""
+    given = [word for name, value in SMALL.items() for word in ("-p", name, str(value))]
+    own = {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "COVRAG_CACHE": str(home.parent / "cache")}
+    command = [sys.executable, "-m", "covrag_lite.replication", *words, *given, "-p", "runs", str(home.parent / "runs")]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | own, capture_output=True, text=True)
+
+
+def test_the_command_runs_to_its_end_on_what_the_hub_left_in_its_cache(home):
+    made = run(home, "someone/Tiny-Llama", "--stages", "data,rag,cov,table2", "--seeds", "1")
+    assert made.returncode == 0, made.stderr
+    results = home.parent / "runs" / "tiny-llama" / "seed-1"  # the id's last part, in small letters
+    assert (results / "table2.md").exists()
+    manifest = json.loads((results / "table2.manifest.json").read_text())
+    assert manifest["data"]["passages"]["n"] == 144 and manifest["data"]["questions"]["n"] == 4
+    assert "corpus 'nq-wikipedia' has 144 passages, not 2,681,468" in made.stderr  # what is missing is told
+    assert "memory: training will need about" in made.stdout.partition("seed 1, data: begins")[0]
