@@ -17,7 +17,7 @@ from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.training import Shape
 from covrag_lite.plan import load_plans
 
-# As the hub's pages count them.
+# As published, from memory: the hub's pages could not be looked up.
 PARAMETERS = {
     "llama-2-7b-hf": 6_738_415_616,
     "llama-2-13b-hf": 13_015_864_320,
@@ -44,7 +44,7 @@ def tell(capsys, *words):
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_the_shape_of_a_known_backbone_has_as_many_weights_as_its_page_says(name):
+def test_the_shape_of_a_known_backbone_has_as_many_weights_as_are_published(name):
     (plan, *_) = load_plans(name, {})
     assert forecast.count_parameters(forecast.sketch(plan, 12)) == PARAMETERS[name]
     assert not [one for one in forecast.foresee_memory(plan, forecast.sketch(plan, 12), True, 12) if "fit" in one]
