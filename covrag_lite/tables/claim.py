@@ -59,7 +59,8 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
 def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     """The claim with every training seed that was run, and pooled where these are several."""
     rows = compare_systems(frames)
-    whole, by_set = rows[rows.set == EVERY], rows[(rows.set != EVERY) & (rows.seed == rows.seed.iloc[-1])]
+    last = rows.groupby(["from", "to"]).seed.transform("last")  # pooled where a comparison has several seeds
+    whole, by_set = rows[rows.set == EVERY], rows[(rows.set != EVERY) & (rows.seed == last)]
     judged = pd.DataFrame([row for seed, frame in frames.items() for row in judge_rows(frame, seed)])
     searched = pd.DataFrame([row for seed, frame in frames.items() for row in search_rows(frame, seed)])
     parts = {
