@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from covrag_lite import metrics
+from covrag_lite.config import ROOT
 from covrag_lite.method import Tools, cov_rag, keep_weighed, rag
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Question, Round
@@ -62,6 +63,18 @@ def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside
     (row,) = claim.judge_rows(made.assign(words_first=found), "1")
     assert (row["right ones trusted"], row["wrong ones trusted"], row["right"]) == ("100.0", "66.7", "60.0")
     assert row["wrong ones beside an answer trusted"] == "50.0"
+    made["expected_correctness"] = [0.8, 0.7, 0.9, 0.1, 0.1]  # from 0.8 on: one right and one wrong answer
+    made["likelihood"] = [0.0, 0.0, -0.7, -0.1, -0.1]  # and 3 * 0.9 - 0.7 is less than 3 * 0.7
+    (row,) = claim.judge_rows(made, "1")
+    assert row["right, trusting from 0.8"] == "60.0" and row["AUROC"].startswith("0.667")
+    assert row["AUROC of both, weighed"].startswith("1.000")
+
+
+def test_the_threshold_of_trust_is_the_best_on_validation_answers_of_the_same_reader():
+    known = pd.read_csv(ROOT / "results/real/qwen2.5-coder-1.5b/validation/validation.candidates.csv.gz")
+    known = known[(known.layout == "shared") & (known.kind == "near") & (known.candidate == "rag first")]
+    right = {t / 20: ((known.correctness >= t / 20) == known.right).mean() for t in range(1, 20)}
+    assert max(right, key=right.get) == claim.TRUST and len(known) == 3022
 
 
 def test_a_second_reader_without_a_second_search_is_the_control():

@@ -47,6 +47,7 @@ SHORT = {  # names in the picture
     "CoV-RAG-S": "its own first answer",
 }
 JUDGED = ("CoV-RAG, two adapters", "CoV-RAG")  # whose first answers were verified
+TRUST = 0.8  # the expected correctness above which trusting an answer is right most often on validation questions
 
 load = load_or_outcomes
 
@@ -193,12 +194,14 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
             beside_gold = some[~right & (some.words_first == True)]  # noqa: E712 (it may be None)
             told = {
                 "right": (trusted == right).mean(),
+                f"right, trusting from {TRUST}": ((some.expected_correctness.astype(float) >= TRUST) == right).mean(),
                 "majority": max(right.mean(), 1 - right.mean()),
                 "right ones trusted": trusted[right].mean(),
                 "wrong ones trusted": trusted[~right].mean(),
                 "wrong ones beside an answer trusted": (beside_gold.judgment == "true").mean(),
             }
             areas = {"AUROC": some.expected_correctness, "AUROC of the likelihood": some.likelihood}
+            areas["AUROC of both, weighed"] = weigh(some)
             row = {"answers of": name, "set": name_of(dataset), "seed": seed, "n": len(some)}
             row |= {key: _area(scores, right) for key, scores in areas.items()}
             made.append(row | {key: f"{100 * share:.1f}" for key, share in told.items()})
