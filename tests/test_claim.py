@@ -53,6 +53,18 @@ def test_questions_are_paired_by_id_and_a_pooled_question_counts_once():
     assert pooled.p == pytest.approx(claim.sign_flip(np.array([1, 0.5, 0, 0, -0.5, 0, 0, 0.5])), rel=0.05)
 
 
+def test_a_set_stands_on_the_same_line_in_every_panel_though_one_has_fewer_trainings(tmp_path):
+    sets = ["nq"] * 4 + ["webq"] * 4
+    both = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], claim.BEST: [1, 1, 0, 1, 0, 0, 0, 1]}, sets)
+    once = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], "CoV-RAG": [0, 0, 1, 1, 1, 0, 0, 1]}, sets)
+    rows = claim.build_seeds({"1": pd.concat([both, once.iloc[8:]]), "2": both}).rows
+    left, right = claim.plot(rows, tmp_path / "claim.png").axes
+    names = [label.get_text() for label in left.get_yticklabels()]
+    assert names == ["NQ (4)", "WebQ (4)", "all, training 1", "all, training 2", "all, mean of trainings"]
+    drawn = [sorted({float(y) for line in axis.lines[:-1] for y in line.get_ydata()}) for axis in (left, right)]
+    assert drawn == [[-4, -3, -2, -1, 0], [-2, -1, 0]]
+
+
 def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside_an_answer():
     made = frame({"CoV-RAG": [1, 1, 0, 0, 0]}, ["nq"] * 5)
     (row,) = claim.judge_rows(made, "1")

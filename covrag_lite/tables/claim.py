@@ -77,7 +77,7 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         parts,
         [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."],
         facts_of(whole) | facts_of(by_set) | facts_of_rows("judge of", judged) | facts_of_rows("search of", searched),
-        partial(plot, rows, ""),
+        partial(plot, rows),
         other_files={"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"},
         digits=4,
     )
@@ -277,28 +277,34 @@ def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
     return made
 
 
-def plot(rows: pd.DataFrame, told: str, path: Path) -> "Figure":
+def plot(rows: pd.DataFrame, path: Path) -> "Figure":
     """A forest plot: each set's difference with its interval, pooled over seeds, and every seed over all sets."""
     plt, _ = pictures.style(0.8)
     panels = [pair for pair in FOREST if ((rows["from"] == pair[0]) & (rows.to == pair[1])).any()]
     figure, axes = plt.subplots(
         1, len(panels), figsize=(4.8 * len(panels), 5.6), sharex=True, sharey=True, layout="constrained"
     )
+    labels = {(row.set, POOLED): f"{name_of(row.set)} ({row.n:,})" for row in rows.itertuples() if row.set != EVERY}
+    seeds = sorted(set(rows.seed) - {POOLED})
+    labels |= {(EVERY, seed): f"all, training {seed}" if len(seeds) > 1 else "all questions" for seed in seeds}
+    if len(seeds) > 1:
+        labels[EVERY, POOLED] = "all, mean of trainings"
+    heights = {key: -number for number, key in enumerate(labels)}
     for axis, (a, b) in zip(np.atleast_1d(axes), panels):
         own = rows[(rows["from"] == a) & (rows.to == b)]
         last = own.seed.iloc[-1]
-        every = own[own.set == EVERY]
-        lines = [
-            (name_of(row.set), row, "#8a8a8a", "o") for row in own[own.seed == last].itertuples() if row.set != EVERY
-        ]
-        lines += [(f"all, seed {row.seed}", row, "#5b8fd0", "s") for row in every.itertuples() if row.seed != last]
-        lines += [("all questions", row, "#1b3a5c", "D") for row in every.itertuples() if row.seed == last]
-        lines.reverse()
-        for height, (_, row, colour, mark) in enumerate(lines):
+        for row in own.itertuples():
+            whole = row.set == EVERY
+            if not whole and row.seed != last:
+                continue
+            height = heights[(EVERY, row.seed) if whole else (row.set, POOLED)]
+            colour, mark = ("#8a8a8a", "o") if not whole else ("#1b3a5c", "D") if row.seed == last else ("#5b8fd0", "s")
             axis.plot([row.low, row.high], [height, height], color=colour, lw=4 if mark == "D" else 2)
             axis.plot(row.difference, height, mark, color=colour, ms=10 if mark == "D" else 7)
         axis.axvline(0, color=pictures.DARK, lw=1)
-        axis.set_yticks(range(len(lines)), [f"{name} ({row.n:,})" for name, row, *_ in lines])
+        axis.set_yticks(list(heights.values()), list(labels.values()))
         axis.set(title=f"{SHORT.get(b, b)}\nminus {SHORT.get(a, a)}", xlabel="points of accuracy")
-    figure.suptitle("What the second round is worth" + (f": {told}" if told else ""))
+    best = rows[(rows["from"] == FOREST[0][0]) & (rows.to == BEST) & (rows.set == EVERY)]["difference"].tolist()
+    told = f": {minus(f'{best[-1]:+.1f}')} points where one adapter reads and another verifies" if best else ""
+    figure.suptitle(f"What the second round is worth{told}")
     return pictures.save_picture(figure, path)

@@ -59,7 +59,7 @@ def build(rows: pd.DataFrame, run: Recorded) -> Table:
     facts = claim.facts_of(compared[compared.set == claim.EVERY])
     for row in judged:
         facts |= {f"{row['layout']}, {row['kind']}, {row['answers']}, {name}": row[name] for name in list(row)[4:]}
-    return Table("validation", long, parts, notes, facts, partial(claim.plot, compared, "validation questions, seed 1"))
+    return Table("validation", long, parts, notes, facts, partial(claim.plot, compared))
 
 
 def as_systems(own: pd.DataFrame) -> pd.DataFrame:
