@@ -1,7 +1,7 @@
 """Does a passage fit a question, does it entail an answer: pairs of texts, scored from 0 to 1 by a small encoder.
 
-Either a linear head on a frozen sentence encoder, small enough to ship, or a whole network with a classifier on top:
-one that was tuned here (`learners` trains both), or an entailment model by its hub id or folder.
+Either a linear head on a frozen sentence encoder, small enough to ship (`heads` trains it), or an entailment model by
+its hub id or folder.
 """
 
 import json
@@ -23,10 +23,8 @@ from covrag_lite.retrieval.dense import load_encoder
 Score = Callable[[Sequence[str], Sequence[Sequence[Passage]]], list[list[float]]]
 Entail = Callable[[Sequence[str], Sequence[Sequence[Passage]], Sequence[str]], list[float]]
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
-ABOUT = "head.json"  # what a folder trained here tells of itself; of a head also the weights
-BATCH = 32
-GPU_BATCH = 256  # a GPU takes hardly longer for it than for a few
-LABELS = ("entailment", "entailed", "relevant", "true", "1")  # how a classifier may call what is asked for
+ABOUT = "head.json"  # a head's weights, and how it was trained
+LABELS = ("entailment", "entailed")  # how an entailment model may call what is asked for
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,6 @@ class Pair:
     @property
     def evidence(self) -> str:
         return f"{self.passage.title} {self.passage.text}".strip()
-
-    def texts(self, premise_first: bool) -> tuple[str, str]:
-        """Both texts, in the order in which a classifier reads them."""
-        return (self.evidence, self.asked) if premise_first else (self.asked, self.evidence)
 
 
 Rate = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> scores from 0 to 1
@@ -79,7 +73,7 @@ class Features:
         missing = [text for text in dict.fromkeys(texts) if text not in self.vectors]
         if missing:
             network = load_encoder(weights.find_encoder(self.encoder))
-            made = network.encode(missing, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
+            made = network.encode(missing, normalize_embeddings=True, show_progress_bar=False)
             self.vectors.update(zip(missing, made))
 
     def __call__(self, pairs: Sequence[Pair]) -> np.ndarray:
@@ -160,45 +154,32 @@ def load_head(folder: Path) -> Rate:
 
 
 def read_about(folder: Path) -> dict:
-    """What is known of a head or a tuned encoder; nothing of a model from elsewhere."""
+    """What is known of a head; nothing of a model from elsewhere."""
     file = folder / ABOUT
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def load_classifier(folder: Path, premise_first: bool) -> Rate:
-    """A whole network over pairs; entailment models read the passage first, relevance models the question."""
+def load_classifier(folder: Path) -> Rate:
+    """An entailment model from elsewhere; it reads the passage first."""
     import torch
 
-    sentence_transformers = need("sentence_transformers")
-    network = sentence_transformers.CrossEncoder(str(folder), model_kwargs={"use_safetensors": True})
-    label = find_label(network.config.id2label, folder)
-    activation = torch.nn.Sigmoid() if label is None else torch.nn.Softmax(dim=1)
-    size = GPU_BATCH if network.device.type == "cuda" else BATCH
+    network = need("sentence_transformers").CrossEncoder(str(folder), model_kwargs={"use_safetensors": True})
+    names = [name.lower() for name in network.config.id2label.values()]
+    label = next((place for place, name in enumerate(names) if name in LABELS), None)
+    if label is None:
+        raise ValueError(f"the model {folder} has the labels {', '.join(names)}, and none of {', '.join(LABELS)}")
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
-        different = list(dict.fromkeys(pairs))
-        texts = [pair.texts(premise_first) for pair in different]
-        scores = network.predict(texts, batch_size=size, activation_fn=activation, show_progress_bar=False)
-        known = dict(zip(different, scores if label is None else scores[:, label]))
-        return np.array([known[pair] for pair in pairs], float)
+        texts = [(pair.evidence, pair.asked) for pair in pairs]
+        return network.predict(texts, activation_fn=torch.nn.Softmax(dim=1), show_progress_bar=False)[:, label]
 
     return rate
 
 
-def find_label(labels: dict[int, str], folder: Path) -> int | None:
-    """Which of a classifier's labels is asked for; None where it has one score only."""
-    if len(labels) == 1:
-        return None
-    for place, name in labels.items():
-        if name.lower() in LABELS:
-            return place
-    raise ValueError(f"the model {folder} has the labels {', '.join(labels.values())}, and none of {', '.join(LABELS)}")
-
-
 @cache
-def load_rate(folder: Path, premise_first: bool) -> Rate:
-    """The scores of a folder: its head's, or its whole network's."""
-    return load_head(folder) if "head" in read_about(folder) else load_classifier(folder, premise_first)
+def load_rate(folder: Path) -> Rate:
+    """The scores of a head, or of an entailment model."""
+    return load_head(folder) if read_about(folder) else load_classifier(folder)
 
 
 def as_score(rate: Rate) -> Score:

@@ -10,8 +10,7 @@ from covrag_lite.runs.recorded import Recorded, backbone, find
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = set(
-    "device adapters systems free_every retrievers live snapshot evaluator entailment learners tune n_learnt "
-    "n_validated n_rewarded n_rewrites neighbours related_systems n_related batch_tokens requests".split()
+    "device adapters systems free_every retrievers live snapshot entailment n_learnt related_systems".split()
 )
 CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging, config.Related)
 # Parameters in which a recorded run may differ and still be of the same model and data: a run may ask some of its
