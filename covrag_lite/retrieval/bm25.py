@@ -17,7 +17,6 @@ from covrag_lite.data import digest
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 
-BLOCK = 512  # scores of which only the maximum is looked at first
 KEPT = 10_000  # passages from which on an index is cached; a smaller one is built in less than two seconds
 LANGUAGE = "english"  # of the stemmer
 STOP_WORDS = "en"
@@ -71,15 +70,5 @@ def key_of(passages: Sequence[Passage]) -> str:
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k highest scores, ties in order; bm25s breaks ties as the processor happens to."""
-    floor = -np.inf
-    whole = len(scores) // BLOCK * BLOCK
-    if whole > k * BLOCK:  # none of the k highest is below the k-th highest of the blocks' maxima
-        floor = kth(scores[:whole].reshape(-1, BLOCK).max(1), k)
-    rows = np.flatnonzero(scores >= floor)
-    rows = rows[scores[rows] >= kth(scores[rows], k)]
+    rows = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
     return rows[np.argsort(-scores[rows], kind="stable")][:k]
-
-
-def kth(values: np.ndarray, k: int) -> float:
-    """Return the k-th highest value."""
-    return np.partition(values, len(values) - k)[len(values) - k]

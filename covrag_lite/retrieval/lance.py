@@ -1,14 +1,13 @@
-"""The retriever `engine`: full-text search in LanceDB, whose index is a folder or a folder of an object store.
+"""The retriever `engine`: full-text search in LanceDB, whose index is a folder.
 
-"engine" alone keeps its index in the cache; engine:<folder> or engine:s3://bucket/folder names another place. A place
-has one table a corpus. It holds each passage's row and its stems, as `bm25` sees them, so both find the same but for
-LanceDB's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
+"engine" alone keeps its index in the cache; engine:<folder> names another place. A place has one table a corpus. It
+holds each passage's row and its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is
+1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
 """
 
 import fcntl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +23,14 @@ if TYPE_CHECKING:
 DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
 THREADS = 8  # queries in flight
 BATCH = 10_000  # passages per commit, the most that a killed build loses
-STORES = ("s3://", "gs://", "az://")  # object stores; their keys come from the environment
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Open the index, built or completed first where needed; the search returns the k passages that score highest."""
-    table = open_index(find_address(settings), passages)
+    given = settings.retriever.partition(":")[2]
+    if "://" in given:  # it may hold a key, which no error shows
+        raise ValueError("the engine's index is a folder of this machine: engine:<folder>, or engine alone")
+    table = open_index(config.resolve(given) if given else weights.CACHE / "engine", passages)
 
     def search_one(stems: Sequence[str]) -> list[Passage]:
         return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
@@ -39,22 +40,6 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
             return list(pool.map(search_one, bm25.tokenise(queries) if queries else []))
 
     return search
-
-
-def find_address(settings: config.Retrieval) -> str:
-    """The place in the retriever's name, a folder's from the project's root; the cache if it names none."""
-    given = settings.retriever.partition(":")[2]
-    if "@" in given or "?" in given:  # no error shows it either
-        raise ValueError("the engine's address must hold no key, because manifests keep it; set it in the environment")
-    if given.startswith(STORES):
-        return given
-    if "://" in given:
-        raise ValueError(
-            f"the engine's address {given!r} is not known; give engine:<folder> or engine:s3://bucket/folder"
-        )
-    folder = config.resolve(given) if given else weights.CACHE / "engine"
-    folder.mkdir(parents=True, exist_ok=True)
-    return str(folder)
 
 
 def find_rows(table: "Table", words: str, k: int) -> list[int]:
@@ -81,15 +66,15 @@ def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int
     return sorted(zip(scores, hits["row"].to_pylist()))
 
 
-def open_index(address: str, passages: Sequence[Passage]) -> "Table":
+def open_index(folder: Path, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
     lancedb, pa = config.need("lancedb"), config.need("pyarrow")
 
-    with nullcontext() if address.startswith(STORES) else open(Path(address) / "lock", "w") as file:
-        if file:  # one process at a time builds in a folder; released when a process is killed
-            fcntl.flock(file, fcntl.LOCK_EX)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time builds; released when a process is killed
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
-        table = lancedb.connect(address).create_table(bm25.key_of(passages), schema=schema, exist_ok=True)
+        table = lancedb.connect(folder).create_table(bm25.key_of(passages), schema=schema, exist_ok=True)
         add_passages(table, passages)
         index_words(table)
     return table
