@@ -82,8 +82,7 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, ev
     assert (about["data"], about["kind"], about["questions"]["n"]) == ("world", "evaluator", 20)
     assert report.AUROC.iloc[0] > 0.7  # even on random vectors the shared letters tell something
     assert 0 <= about["thresholds"][0] <= about["thresholds"][1] <= 1.01
-    rate = relevance.load_rate(folder)
-    score = relevance.as_score(rate)
+    score = relevance.load_score(folder)
     own = Passage("p", "Aldermere", "Aldermere is a town.")
     scores = score(["where is aldermere", "who?"], [[own, Passage("q", "Stell", "A river.")], [own]])
     assert [len(row) for row in scores] == [2, 1]
@@ -117,15 +116,17 @@ def test_the_shipped_heads_are_those_of_the_embedded_data():
         assert about["validation"][0]["AUROC"] > 0.85
 
 
-def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages):
+def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages, monkeypatch):
     seen = []
 
     def rate(asked):
         seen.extend(asked)
         return np.array([0.9 if "1861" in pair.passage.text else 0.1 for pair in asked])
 
-    assert relevance.as_entail(rate, True)(["when?"], [passages[:2]], ["1861"]) == [0.9]
+    monkeypatch.setattr(relevance, "load_rate", lambda folder: rate)
+    head, model = relevance.load_entail(tools.find_head(Config(), "entailment")), relevance.load_entail(Path("a model"))
+    assert head(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert len(seen) == 2
-    assert relevance.as_entail(rate, False)(["when?"], [passages[:2]], ["1861"]) == [0.9]
+    assert model(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert passages[0].text in seen[-1].passage.text
-    assert relevance.as_entail(rate, True)(["when?"], [()], ["1861"]) == [0.0]
+    assert head(["when?"], [()], ["1861"]) == [0.0]

@@ -61,55 +61,46 @@ FEATURES = (
 )
 
 
-class Features:
+@cache
+def features_of(encoder: str) -> Callable[[Sequence[Pair]], np.ndarray]:
     """Pairs as a few numbers: likeness of an encoder's vectors, and which words and letters both texts share."""
+    network = load_encoder(weights.find_encoder(encoder))
+    vectors: dict[str, np.ndarray] = {}  # passages and questions come again and again
 
-    def __init__(self, encoder: str):
-        self.encoder = encoder
-        self.vectors: dict[str, np.ndarray] = {}  # passages and questions come again and again
-
-    def embed(self, texts: Sequence[str]) -> None:
-        """Make these texts' unit vectors known."""
-        missing = [text for text in dict.fromkeys(texts) if text not in self.vectors]
-        if missing:
-            network = load_encoder(weights.find_encoder(self.encoder))
-            made = network.encode(missing, normalize_embeddings=True, show_progress_bar=False)
-            self.vectors.update(zip(missing, made))
-
-    def __call__(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """The features, (pairs, FEATURES)."""
-        sentences = [find_sentence(one) for one in pairs]
-        texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
-        with_answer = [one.asked for one, sentence in zip(pairs, sentences) if sentence]
-        self.embed([*texts, *filter(None, sentences), *with_answer])
-        rows = [self.describe(one, sentence) for one, sentence in zip(pairs, sentences)]
-        return np.array(rows, np.float32).reshape(len(pairs), len(FEATURES))
-
-    def describe(self, pair: Pair, sentence: str) -> list[float]:
-        """One pair's features."""
-        question, evidence = self.vectors[pair.question], self.vectors[pair.evidence]
-        cosine = question @ evidence
+    def describe(pair: Pair, sentence: str) -> list[float]:
+        question, cosine = vectors[pair.question], vectors[pair.question] @ vectors[pair.evidence]
         near = near_claim = 0.0
         if sentence:
-            near = question @ self.vectors[sentence]
-            near_claim = self.vectors[pair.asked] @ self.vectors[sentence]
+            near, near_claim = question @ vectors[sentence], vectors[pair.asked] @ vectors[sentence]
         shared = overlaps(pair)
-        stands = shared[-1]
-        return [cosine, question @ self.vectors[pair.passage.title], *shared, stands * cosine, near, near_claim]
+        return [cosine, question @ vectors[pair.passage.title], *shared, shared[-1] * cosine, near, near_claim]
+
+    def features(pairs: Sequence[Pair]) -> np.ndarray:  # (pairs, FEATURES)
+        sentences = [find_sentence(one) for one in pairs]
+        texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
+        texts += [*filter(None, sentences), *(one.asked for one, sentence in zip(pairs, sentences) if sentence)]
+        missing = [text for text in dict.fromkeys(texts) if text not in vectors]
+        if missing:
+            made = network.encode(missing, normalize_embeddings=True, show_progress_bar=False)
+            vectors.update(zip(missing, made))
+        rows = [describe(one, sentence) for one, sentence in zip(pairs, sentences)]
+        return np.array(rows, np.float32).reshape(len(pairs), len(FEATURES))
+
+    return features
 
 
 def overlaps(pair: Pair) -> list[float]:
     """Shares of letters and words that two texts have in common, and whether the answer stands in the passage."""
     asked, said = set(normalise(pair.question).split()), normalise(pair.said)
     title, text = set(normalise(pair.passage.title).split()), normalise(pair.evidence)
-    words = set(text.split())
+    words, claimed = set(text.split()), set(said.split())
     letters = letters_of(pair.passage.title)
-    new = set(said.split()) - asked  # what the answer adds to the question
+    new = claimed - asked  # what the answer adds to the question
     return [
         len(letters & letters_of(pair.question)) / max(1, len(letters)),
         len(title & asked) / max(1, len(title)),
         len(asked & words) / max(1, len(asked)),
-        len(set(said.split()) & words) / max(1, len(set(said.split()))),
+        len(claimed & words) / max(1, len(claimed)),
         len(new & words) / max(1, len(new)),
         float(stands_in(said, text)),
     ]
@@ -131,12 +122,6 @@ def find_sentence(pair: Pair) -> str:
     said = normalise(pair.said)
     sentences = SENTENCE_END.split(pair.passage.text) if said else []
     return next((one for one in sentences if stands_in(said, normalise(one))), "")
-
-
-@cache
-def features_of(encoder: str) -> Features:
-    """The encoder's features, one for all that use it."""
-    return Features(encoder)
 
 
 def load_head(folder: Path) -> Rate:
@@ -182,8 +167,9 @@ def load_rate(folder: Path) -> Rate:
     return load_head(folder) if read_about(folder) else load_classifier(folder)
 
 
-def as_score(rate: Rate) -> Score:
+def load_score(folder: Path) -> Score:
     """Each passage's relevance to its question, as CRAG and FaVe ask for it."""
+    rate = load_rate(folder)
 
     def score(x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[list[float]]:
         values = iter(rate([Pair(question, passage) for question, own in zip(x, k) for passage in own]).tolist())
@@ -192,8 +178,9 @@ def as_score(rate: Rate) -> Score:
     return score
 
 
-def as_entail(rate: Rate, one_by_one: bool) -> Entail:
-    """Whether passages entail a statement: by all of them as one text or, for those trained here, by the best one."""
+def load_entail(folder: Path) -> Entail:
+    """Whether passages entail a statement: by a model, by all of them as one text; by a head, a proxy, by the best."""
+    rate, one_by_one = load_rate(folder), bool(read_about(folder))  # as heads were trained
 
     def entail(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[float]:
         groups = k if one_by_one else [[Passage("", "", " ".join(f"{p.title} {p.text}" for p in own))] for own in k]

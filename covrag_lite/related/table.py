@@ -21,15 +21,13 @@ from covrag_lite.evaluate import Resources
 from covrag_lite.plan import Plan, tell_changes
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.related import a2r
-from covrag_lite.related.relevance import Entail, Score
+from covrag_lite.related.relevance import Entail, Score, load_entail, load_score
 from covrag_lite.related.tools import (
     HEADS,
     describe_entailment,
     find_heads,
     lacks,
-    load_entail,
     load_resources,
-    load_score,
     run,
 )
 from covrag_lite.runs.manifest import save_manifest

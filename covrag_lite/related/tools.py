@@ -20,7 +20,7 @@ from covrag_lite.evaluate import Resources
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.related import RECORDED_ONLY, a2r, fave, recorded_only
-from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
+from covrag_lite.related.relevance import ABOUT, Entail, Score, features_of, load_entail, load_score, read_about
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
@@ -72,16 +72,6 @@ def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
     """CRAG's search elsewhere: deeper results of the same corpus."""
     depth = min(DEPTH * config.retrieval.k, len(passages))
     return load_retriever(replace(config.retrieval, k=depth), passages)
-
-
-def load_score(folder: Path) -> Score:
-    """Relevance by an evaluator."""
-    return as_score(load_rate(folder))
-
-
-def load_entail(folder: Path) -> Entail:
-    """Entailment by a model of the hub or a folder, or by our own head, which is a proxy."""
-    return as_entail(load_rate(folder), one_by_one=bool(read_about(folder)))  # as ours were trained
 
 
 def find_head(config: Config, name: str) -> Path:
@@ -162,12 +152,11 @@ class Meter:
 
     def watch(self, tools: Tools) -> Tools:
         """The same tools, counted."""
-        related = tools.related and replace(tools.related, **self._counted(tools.related))
-        return replace(tools, related=related, **self._counted(tools))
-
-    def _counted(self, some: Tools | RelatedTools) -> dict[str, Callable]:
-        known = SEARCHES + SCORES + TEXTS
-        return {name: self._count(name, call) for name, call in vars(some).items() if call and name in known}
+        known, made = SEARCHES + SCORES + TEXTS, []
+        for some in (tools, tools.related):
+            calls = {name: call for name, call in vars(some).items() if call and name in known} if some else {}
+            made.append(some and replace(some, **{name: self._count(name, call) for name, call in calls.items()}))
+        return replace(made[0], related=made[1])
 
     def _count(self, name: str, call: Callable) -> Callable:
         """One function, counted by what it is for."""
