@@ -18,7 +18,7 @@ from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused
 from covrag_lite.retrieval.web import fetch
-from covrag_lite.retrieval.web.pages import Crawler
+from covrag_lite.retrieval.web.fetch import Crawler
 from covrag_lite.runs import choice, manifest
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
