@@ -130,3 +130,19 @@ def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages,
     assert model(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert passages[0].text in seen[-1].passage.text
     assert head(["when?"], [()], ["1861"]) == [0.0]
+
+
+def test_an_entailment_model_from_elsewhere_reads_the_passage_first_and_tells_one_of_its_labels(tiny_encoder, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    network = CrossEncoder(str(tiny_encoder), num_labels=3)
+    network.config.id2label = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
+    network.save_pretrained(str(tmp_path / "model"))
+    folder = tools.find_head(Config().change(entailment=str(tmp_path / "model")), "entailment")
+    pair = Pair("who?", Passage("p", "Stell", "A river."), "Edith")
+    (expected,) = network.predict([("Stell A river.", "who? Edith")], apply_softmax=True)[:, 2]
+    assert relevance.load_rate(folder)([pair]) == pytest.approx([expected])
+    network.config.id2label = {0: "bad", 1: "fair", 2: "good"}
+    network.save_pretrained(str(tmp_path / "model"))
+    with pytest.raises(ValueError, match="has the labels bad, fair, good, and none of entailment, entailed"):
+        relevance.load_classifier(folder)

@@ -102,7 +102,7 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
 
 def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
     """The questions of one split, before any is drawn or held out; defective gold answers are counted."""
-    made = read_questions(find_rows(entry, split), entry, dataset)
+    made = read_questions(fetch(entry)[entry.splits[split]], entry, dataset)
     defective = sum(is_defective(one.answers) for one in made)
     if defective:
         warnings.warn(
@@ -135,13 +135,13 @@ def passages(config: Config) -> list[Passage]:
 def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
     """Questions with cited answers, and the references that come with each, where the set has WebGLM-QA's shape."""
     entry = find_entry(dataset)
-    return folder.to_cited(dataset, enumerate(find_rows(entry, "train"), 1)) if entry.cited else None
+    return folder.to_cited(dataset, enumerate(fetch(entry)[entry.splits["train"]], 1)) if entry.cited else None
 
 
 def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
     """What is known of a set, how many rows it has and how many of them repeat an id."""
     entry = find_entry(dataset)
-    rows = find_rows(entry, split if split in entry.splits else "train")
+    rows = fetch(entry)[entry.splits[split if split in entry.splits else "train"]]
     return {
         "source": f"{entry.id}:{entry.config}" if entry.config else entry.id,
         "revision": entry.revision,
@@ -151,11 +151,6 @@ def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
         "rows": len(rows),
         "rows that repeat an id": len(rows) - len(set(rows[entry.row_id])) if entry.row_id else 0,
     }
-
-
-def find_rows(entry: Entry, split: str) -> "Dataset":
-    """The rows of one of our splits."""
-    return fetch(entry)[entry.splits[split]]
 
 
 def read_questions(rows: "Dataset", entry: Entry, dataset: str) -> list[Question]:

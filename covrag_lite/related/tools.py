@@ -41,7 +41,7 @@ class RelatedTools:
     """The further functions; a system whose entry does not name one in `needs` may find None there."""
 
     score: Score | None = None
-    thresholds: Sequence[float] = (0.5, 0.5)  # of scores: all below the first, Incorrect; one above the second, Correct
+    thresholds: Sequence[float] = ()  # of scores: all below the first, Incorrect; one above the second, Correct
     wider: Search | None = None  # queries -> passages from deeper down
     entail: Entail | None = None
     name_terms: Callable[[Sequence[str]], list[str]] | None = None  # questions -> key terms to search for
@@ -53,19 +53,18 @@ class RelatedTools:
 
 def bind(system: System, config: Config, wider: Search, author: TaskModel, rewriter: TaskModel) -> RelatedTools:
     """A system's further tools; an error that names the command where something it needs is missing."""
-    found = {name: find_head(config, name) for name in system.needs}
-    made = RelatedTools(
+    evaluator, entailment = (find_head(config, name) if name in system.needs else None for name in HEADS)
+    return RelatedTools(
+        score=evaluator and load_score(evaluator),
+        thresholds=read_about(evaluator)["thresholds"] if evaluator else (),
         wider=wider,
+        entail=entailment and load_entail(entailment),
         name_terms=rewriter.name_terms,
         plan=partial(fave.plan, rewriter),
         is_relevant=partial(fave.is_relevant, rewriter),
         feedback=partial(a2r.feedback, rewriter),
         refine=partial(a2r.refine, rewriter),
     )
-    if "evaluator" in found:
-        folder = found["evaluator"]
-        made = replace(made, score=load_score(folder), thresholds=read_about(folder)["thresholds"])
-    return replace(made, entail=load_entail(found["entailment"])) if "entailment" in found else made
 
 
 def load_wider(config: Config, passages: Sequence[Passage]) -> Search:

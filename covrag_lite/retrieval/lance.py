@@ -6,12 +6,17 @@ holds each passage's row and its stems, as `bm25` sees them, so both find the sa
 """
 
 import fcntl
+import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import bm25s
+import Stemmer
+
 from covrag_lite import config
+from covrag_lite.data import digest
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import bm25
@@ -44,26 +49,21 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
 
 def find_rows(table: "Table", words: str, k: int) -> list[int]:
     """Find the k rows that score highest, ties by the row; the first rows fill up where too few hold a word."""
-    hits: list[tuple[float, int]] = []
+    from lancedb.query import MatchQuery
+
+    hits: list[tuple[float, int]] = []  # minus the score, row
     depth = max(DEPTH, 2 * k)
     while words:
-        hits = query_table(table, words, depth)
+        query = table.search(MatchQuery(words, "words"), query_type="fts")
+        found = query.select(["row", "_score"]).limit(depth).to_arrow()
+        scores = (-round(score, 4) for score in found["_score"].to_pylist())  # the order of a sum changes its last bit
+        hits = sorted(zip(scores, found["row"].to_pylist()))
         if len(hits) < depth or hits[k - 1][0] < hits[-1][0]:  # all that tie with the k-th are among them
             break
         depth *= 8
     rows = [row for _, row in hits[:k]]
     others = (row for row in range(2 * k) if row not in rows)
     return rows + [next(others) for _ in range(k - len(rows))]
-
-
-def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int]]:
-    """Return so many hits as (minus the score, row), sorted."""
-    from lancedb.query import MatchQuery
-
-    query = table.search(MatchQuery(words, "words"), query_type="fts")
-    hits = query.select(["row", "_score"]).limit(depth).to_arrow()
-    scores = (-round(score, 4) for score in hits["_score"].to_pylist())  # the order of a sum changes its last bit
-    return sorted(zip(scores, hits["row"].to_pylist()))
 
 
 def open_index(folder: Path, passages: Sequence[Passage]) -> "Table":
@@ -74,10 +74,16 @@ def open_index(folder: Path, passages: Sequence[Passage]) -> "Table":
     with open(folder / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time builds; released when a process is killed
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
-        table = lancedb.connect(folder).create_table(bm25.key_of(passages), schema=schema, exist_ok=True)
+        table = lancedb.connect(folder).create_table(key_of(passages), schema=schema, exist_ok=True)
         add_passages(table, passages)
         index_words(table)
     return table
+
+
+def key_of(passages: Sequence[Passage]) -> str:
+    """Hash the passages and what stems them: another corpus, bm25s, stemmer or setting has another index."""
+    versions = (bm25s.__version__, Stemmer.version(), bm25.LANGUAGE, bm25.STOP_WORDS)
+    return hashlib.sha256(" ".join((digest(passages), *versions)).encode()).hexdigest()[:16]
 
 
 def add_passages(table: "Table", passages: Sequence[Passage]) -> None:
@@ -91,13 +97,7 @@ def add_passages(table: "Table", passages: Sequence[Passage]) -> None:
         block = passages[start : start + BATCH]
         words = [" ".join(stems) for stems in bm25.tokenise(f"{p.title} {p.text}" for p in block)]
         rows = pa.table({"row": list(range(start, start + len(block))), "words": words}, schema=table.schema)
-        try:
-            table.add(rows)
-        except (OSError, RuntimeError) as error:
-            if "No space left" not in str(error):
-                raise
-            cure = "make room, or name another place with engine:<folder>; the same command goes on from here"
-            raise OSError(f"the index's disk is full after {start:,} of {len(passages):,} passages: {cure}") from None
+        table.add(rows)
 
 
 def index_words(table: "Table") -> None:
