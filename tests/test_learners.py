@@ -90,7 +90,7 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, ev
     assert score(["who?"], [[]]) == [[]]
 
 
-def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights_once_it_is_done(config, evaluator):
+def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights(config, evaluator):
     folder, _ = evaluator
     beside = config.change(adapters=config.training.adapters_out)
     assert tools.find_head(beside, "evaluator") == folder
@@ -102,11 +102,7 @@ def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights
     about = json.loads((folder / "head.json").read_text())
     (folder / "head.json").write_text(json.dumps(about | {"encoder_sha256": "other"}))
     with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
-        relevance.load_head(folder)
-    del about["validation"]  # it was killed before
-    (folder / "head.json").write_text(json.dumps(about))
-    with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'world'"):
-        tools.find_head(beside, "evaluator")
+        relevance.rate_by_head(relevance.read_about(folder))
 
 
 def test_the_shipped_heads_are_those_of_the_embedded_data():

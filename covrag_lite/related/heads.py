@@ -6,7 +6,7 @@ Both are a logistic regression on a frozen encoder's features, made in a minute 
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.weights import hash_encoder
 from covrag_lite.plan import Plan
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, features_of, load_rate, read_about
+from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, features_of, load_rate, rate_by_head, read_about
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.sources import load_sources
@@ -116,8 +116,6 @@ def train(config: Config, name: str) -> pd.DataFrame:
     rows = [(pair, right) for pair, right in rows if right is not None]
     if len({right for _, right in rows}) < 2:
         raise ValueError(f"the {name} has nothing to learn: all {len(rows)} pairs are alike; take more questions")
-    folder = resolve(config.training.adapters_out) / name
-    folder.mkdir(parents=True, exist_ok=True)
     questions = [question for one in sources for question in one.questions]
     pairs, truth = zip(*rows)
     about = {
@@ -130,31 +128,29 @@ def train(config: Config, name: str) -> pd.DataFrame:
         **find_commit(),
         "head": fit(features_of(encoder)(pairs), np.array(truth)),
     }
-    save_manifest(folder / ABOUT, about)  # its scores can be read only once it says what it is
-    load_rate.cache_clear()
     fifth = max(1, settings.n_learnt // 5) if settings.n_learnt else 0
     questions = load_questions(config.change(split="validation", n_questions=fifth))
-    report, thresholds = validate(
-        name, folder, encoder, questions, load_retriever(config.retrieval, load_passages(config))
-    )
+    report, thresholds = validate(about, questions, load_retriever(config.retrieval, load_passages(config)))
     if name == "evaluator":
         about["thresholds"] = thresholds
     about["validation"] = report.astype(object).where(report.notna(), None).to_dict("records")
     about["seconds"] = round(time.perf_counter() - start, 1)
+    folder = resolve(config.training.adapters_out) / name
+    folder.mkdir(parents=True, exist_ok=True)
     save_manifest(folder / ABOUT, about)
+    load_rate.cache_clear()
     return report
 
 
-def validate(
-    kind: str, folder: Path, encoder: str, questions: Sequence[Question], search: Search
-) -> tuple[pd.DataFrame, tuple[float, float]]:
-    """Against what the data settles, beside simpler scores, and the thresholds that CRAG takes."""
+def validate(about: Mapping, questions: Sequence[Question], search: Search) -> tuple[pd.DataFrame, tuple[float, float]]:
+    """A head against what the data settles, beside simpler scores, and the thresholds that CRAG takes."""
+    kind = about["kind"]
     rows = PAIRS[kind](questions, search)
-    scores = load_rate(folder)([pair for pair, _ in rows])
+    scores = rate_by_head(about)([pair for pair, _ in rows])
     thresholds = fit_thresholds(*best_of_questions(rows, scores))
     settled = [place for place, (_, right) in enumerate(rows) if right is not None]
     truth = np.array([rows[place][1] for place in settled])
-    plain = features_of(encoder)([rows[place][0] for place in settled])
+    plain = features_of(about["encoder"])([rows[place][0] for place in settled])
     simple = {"evaluator": ("cosine", "words of the question"), "entailment": ("cosine", "answer")}[kind]
     shown = {kind: scores[settled]} | {f"{name} alone": plain[:, FEATURES.index(name)] for name in simple}
     table = []

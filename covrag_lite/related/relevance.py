@@ -6,7 +6,7 @@ its hub id or folder.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -124,12 +124,11 @@ def find_sentence(pair: Pair) -> str:
     return next((one for one in sentences if stands_in(said, normalise(one))), "")
 
 
-def load_head(folder: Path) -> Rate:
+def rate_by_head(about: Mapping) -> Rate:
     """A linear head on the encoder that it was made for."""
-    about = read_about(folder)
     encoder, head = about["encoder"], about["head"]
     if weights.hash_encoder(encoder) != about["encoder_sha256"]:
-        raise ValueError(f"the head {folder} was trained on other weights of the encoder {encoder!r}")
+        raise ValueError(f"the {about['kind']} was trained on other weights of the encoder {encoder!r}")
     slopes = np.array([head[name] for name in FEATURES])
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
@@ -164,7 +163,8 @@ def load_classifier(folder: Path) -> Rate:
 @cache
 def load_rate(folder: Path) -> Rate:
     """The scores of a head, or of an entailment model."""
-    return load_head(folder) if read_about(folder) else load_classifier(folder)
+    about = read_about(folder)
+    return rate_by_head(about) if about else load_classifier(folder)
 
 
 def load_score(folder: Path) -> Score:

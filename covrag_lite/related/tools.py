@@ -84,7 +84,7 @@ def find_head(config: Config, name: str) -> Path:
     beside = adapters_folder(config.model)
     for place in (beside, SHIPPED / Path(config.retrieval.encoder).name):
         about = read_about(place / name)
-        if about.get("data") == Path(config.data.data).name and "validation" in about:  # else its training was killed
+        if about.get("data") == Path(config.data.data).name:
             return place / name
     given = {"data": config.data.data, "encoder": config.retrieval.encoder, "adapters_out": beside}
     command = "papermill notebooks/train_related.ipynb" + "".join(f" -p {one} {value}" for one, value in given.items())
