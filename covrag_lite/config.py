@@ -103,7 +103,7 @@ class Data:
     datasets: tuple[str, ...] = ALL  # "all", or some sets by name; the world's are search, entity, complex and quiz
     split: str = "test"  # "test", "validation" or "train"
     n_questions: int = 2  # of each set, the first ones; 0 means all
-    # Passages for "hub", or in place of a folder's corpus: JSONL or Parquet files and hub:<id>, joined by commas.
+    # Passages for "hub", or in place of a folder's corpus: a name of data/corpora.toml, or JSONL files by commas.
     corpus: str = ""
     sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
 
@@ -226,21 +226,14 @@ class Judging:
 
 @dataclass(frozen=True)
 class Related:
-    """CRAG, A²R, FaVe and RRR beside CoV-RAG, and what they need trained (related/)."""
+    """CRAG, A²R and FaVe beside CoV-RAG, and what they need trained (related/)."""
 
-    related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")  # the rows; also RRR
+    related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")  # the rows
     # "auto": a proxy of our own, beside the adapters or shipped; or an entailment model's hub id or folder.
     entailment: str = "auto"
-    learners: tuple[str, ...] = ("evaluator", "entailment")  # what train_related.ipynb trains; also "rewriter" (RRR's)
-    tune: str = "head"  # "head" on the frozen encoder, or "whole": the encoder too, which wants a GPU
     # Training questions of each world or set that heads learn from; 0 means all. A fifth as many validation questions
-    # fit thresholds, and the rewriter learns from a fifth, as the reader answers each seven times.
+    # fit thresholds.
     n_learnt: int = 80
-
-    @property
-    def a_fifth(self) -> int:
-        """A fifth of these questions, at least one; 0 means all."""
-        return max(1, self.n_learnt // 5) if self.n_learnt else 0
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ Tables 2 and a training.
 
     python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub> --stages learners,related
 
-`learners` trains CRAG's evaluator, the entailment proxy and RRR's rewriter, `related` makes their table, on the first
-`-p n_questions` of each set. Both need the adapters rag and cov.
+`learners` trains CRAG's evaluator and the entailment proxy, `related` makes their table, on the first `-p n_questions`
+of each set; it needs the adapters rag and cov.
 """
 
 import argparse
@@ -164,7 +164,7 @@ def steps(plan: Plan) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
         "table6": run_table6,
     }
     made |= {name: (plan.results / f"{name}.md", run) for name, run in tables.items()}
-    learn, compare = "covrag_lite.related.learners:train_stage", "covrag_lite.related.table:run_stage"
+    learn, compare = "covrag_lite.related.heads:train_stage", "covrag_lite.related.table:run_stage"
     made["learners"] = (plan.learnt, lambda plan: resolve_name(learn)(plan))
     return made | {"related": (plan.results / "related.md", lambda plan: resolve_name(compare)(plan))}
 
@@ -192,7 +192,7 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     hold_to(plans[0], but=("n_questions",) if set(stages) <= set(RELATED) else ())
     for plan in plans:
         if plan.first and set(stages) & set(RELATED):
-            resolve_name("covrag_lite.related.learners:hold_to")(plan)
+            resolve_name("covrag_lite.related.table:hold_to")(plan)
         for name, (done, run) in choose_steps(plan, stages).items():
             start, there = time.perf_counter(), done.exists()
             print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)

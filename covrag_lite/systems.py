@@ -100,7 +100,7 @@ ENTRIES = (
             (", weighed answer", "weighed", "#0b4f6c"),
         )
     ),
-    System("RRR", start_revise, "rag", "rewrite-reward", colour="#f2b705", needs=("rewrite-reward",)),
+    System("RRR", "covrag_lite.related:recorded_only", "rag", colour="#f2b705"),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#d1495b", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#7b4fa3", needs=("entailment",)),
     System("CoQ", "covrag_lite.related:recorded_only", "rag", colour="#e7a6b8"),

@@ -12,7 +12,7 @@ from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, VERDICT_TOKENS, Endpoint
 from covrag_lite.prompts import SCHEMA, build_verify, parse_verdict
-from covrag_lite.records import Search, Verdict
+from covrag_lite.records import Search
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.synthesis import Annotate, Example, annotate, supporting
 from covrag_lite.task_model import write_journaled
@@ -43,20 +43,15 @@ def annotate_with_teacher(
 ) -> list[Example]:
     """The examples with the teacher's verdicts; those without a readable one are left out."""
     asked = [f"{build_verify(one.question.question, one.passages, one.answer)}\n{STRICT}" for one in examples]
-    verdicts = _ask(asked, endpoint, journal)
+    revised = endpoint.settings.max_revised_tokens
+    limit = VERDICT_TOKENS + revised
+    fill = partial(endpoint.fill, schema=SCHEMA, max_tokens=revised)
+    keys = keys_of("annotate", asked, limit, endpoint)
+    written = write_journaled("annotate", keys, asked, fill, limit, endpoint, journal)
+    verdicts = [parse_verdict(one.text) for one in written]
     labelled = [replace(one, verdict=verdict) for one, verdict in zip(examples, verdicts) if verdict.parsed]
     print(f"the teacher labelled {len(labelled)} of {len(examples)} examples; the others could not be read")
     return try_revisions(labelled, search)
-
-
-def _ask(texts: Sequence[str], endpoint: Endpoint, journal: Journal) -> list[Verdict]:
-    """Verdicts through the journal."""
-    revised = endpoint.settings.max_revised_tokens
-    limit = VERDICT_TOKENS + revised
-    keys = keys_of("annotate", texts, limit, endpoint)
-    fill = partial(endpoint.fill, schema=SCHEMA, max_tokens=revised)
-    made = write_journaled("annotate", keys, texts, fill, limit, endpoint, journal)
-    return [parse_verdict(one.text) for one in made]
 
 
 def try_revisions(examples: Sequence[Example], search: Search) -> list[Example]:

@@ -168,14 +168,12 @@ def corpus_of(*names, **changes):
 PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"text {i}", "source": "s"} for i in range(4)]
 
 
-def test_a_corpus_comes_from_jsonl_parquet_or_the_hub_and_several_are_joined(tmp_path):
+def test_a_corpus_comes_from_jsonl_and_several_files_are_joined(tmp_path):
     plain = write_jsonl(tmp_path / "a.jsonl", PASSAGES)
     packed = tmp_path / "b.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes().replace(b'"p', b'"q')))
-    table = write_parquet(tmp_path / "c.parquet", [{**row, "id": f"r{row['id']}"} for row in PASSAGES])
-    write_parquet(tmp_path / "wiki/train.parquet", [{**row, "id": f"s{row['id']}"} for row in PASSAGES])
-    made = data.load_passages(corpus_of(plain, packed, f" {table}", f"hub:{tmp_path / 'wiki'}"))
-    assert [p.id[0] for p in made] == [*"ppppqqqqrrrrssss"]
+    made = data.load_passages(corpus_of(plain, f" {packed}"))
+    assert [p.id[0] for p in made] == [*"ppppqqqq"]
     assert {p.text for p in made} == {row["text"] for row in PASSAGES} and made[0].title == "T0"
 
 
@@ -188,9 +186,10 @@ def test_a_corpus_comes_from_jsonl_parquet_or_the_hub_and_several_are_joined(tmp
     ],
 )
 def test_a_corpus_that_cannot_be_one_is_named(tmp_path, rows, sentence):
-    for name in (write_jsonl(tmp_path / "c.jsonl", rows), f"hub:{write_jsonl(tmp_path / 'c/t.jsonl', rows).parent}"):
-        with pytest.raises(ValueError, match=sentence):
-            data.load_passages(corpus_of(name))
+    with pytest.raises(ValueError, match=sentence):
+        data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", rows)))
+    with pytest.raises(FileNotFoundError, match="use nq-wikipedia, wikipedia-dpr or files .jsonl.*corpora.toml"):
+        data.load_passages(corpus_of("hub:someone/set"))
 
 
 def test_a_named_corpus_is_read_from_disk_whole_and_told_where_it_was_cut(tmp_path, monkeypatch):
@@ -199,7 +198,6 @@ def test_a_named_corpus_is_read_from_disk_whole_and_told_where_it_was_cut(tmp_pa
     entry = replace(hub.load_corpora()["nq-wikipedia"], id=str(tmp_path / "wiki"), passages=26)
     monkeypatch.setattr(hub, "load_corpora", lambda: {"wiki": entry})
     monkeypatch.setattr(hub, "BLOCK", 10)
-    monkeypatch.setattr(hub, "MOST_PASSAGES", 5)  # which holds for hub:<id> alone
     with pytest.warns(UserWarning, match="corpus 'wiki' has 25 passages, not 26"):
         made = data.load_passages(corpus_of("wiki"))
     assert data.load_passages(corpus_of("wiki")) is made  # opened once

@@ -1,4 +1,4 @@
-"""CRAG's evaluator, the entailment proxy and RRR's rewriter: what they learn from, how, and who finds them."""
+"""CRAG's evaluator and the entailment proxy: what they learn from, how, and who finds them."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covrag_lite import prompts
 from covrag_lite.config import Config
 from covrag_lite.records import Passage, Question
-from covrag_lite.related import heads, learners, relevance, tools
+from covrag_lite.related import heads, relevance, tools
 from covrag_lite.related.relevance import Pair
-from covrag_lite.sources import Source
-from covrag_lite.systems import find_system
 
 
 @pytest.fixture
@@ -74,7 +71,7 @@ def config(tiny_encoder, tmp_path):
 
 @pytest.fixture
 def evaluator(config):
-    report = learners.train(config, "evaluator")
+    report = heads.train(config, "evaluator")
     return Path(config.training.adapters_out) / "evaluator", report
 
 
@@ -85,8 +82,7 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, ev
     assert (about["data"], about["kind"], about["questions"]["n"]) == ("world", "evaluator", 20)
     assert report.AUROC.iloc[0] > 0.7  # even on random vectors the shared letters tell something
     assert 0 <= about["thresholds"][0] <= about["thresholds"][1] <= 1.01
-    rate = relevance.load_rate(folder, False)
-    score = relevance.as_score(rate)
+    score = relevance.load_score(folder)
     own = Passage("p", "Aldermere", "Aldermere is a town.")
     scores = score(["where is aldermere", "who?"], [[own, Passage("q", "Stell", "A river.")], [own]])
     assert [len(row) for row in scores] == [2, 1]
@@ -94,101 +90,55 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, ev
     assert score(["who?"], [[]]) == [[]]
 
 
-def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights_once_it_is_done(config, evaluator):
+def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights(config, evaluator):
     folder, _ = evaluator
     beside = config.change(adapters=config.training.adapters_out)
-    assert tools.find_trained(beside, "evaluator") == folder
-    told = "no evaluator was trained on 'mine'; train it with: papermill notebooks/train_related.ipynb -p learners ev"
+    assert tools.find_head(beside, "evaluator") == folder
+    told = "no evaluator was trained on 'mine'; train it with: papermill notebooks/train_related.ipynb -p data mine"
     with pytest.raises(FileNotFoundError, match=told):
-        tools.find_trained(beside.change(data="mine"), "evaluator")
+        tools.find_head(beside.change(data="mine"), "evaluator")
     named = beside.change(data="mine", entailment=str(folder))
-    assert tools.find_trained(named, "entailment") == folder  # whatever it was trained on
+    assert tools.find_head(named, "entailment") == folder  # whatever it was trained on
     about = json.loads((folder / "head.json").read_text())
     (folder / "head.json").write_text(json.dumps(about | {"encoder_sha256": "other"}))
     with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
-        relevance.load_head(folder)
-    del about["validation"]  # it was killed before
-    (folder / "head.json").write_text(json.dumps(about))
-    with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'world'"):
-        tools.find_trained(beside, "evaluator")
-
-
-def test_what_the_commands_train_is_what_the_systems_need():
-    for name in ("RRR", "CRAG", "A²R", "FaVe"):
-        assert set(find_system(name).needs) <= set(tools.LEARNERS)
+        relevance.rate_by_head(relevance.read_about(folder))
 
 
 def test_the_shipped_heads_are_those_of_the_embedded_data():
     for kind in tools.HEADS:
-        about = relevance.read_about(tools.find_trained(Config(), kind))
+        about = relevance.read_about(tools.find_head(Config(), kind))
         assert (about["data"], about["encoder"], about["kind"]) == ("world", "minilm", kind)
         assert about["validation"][0]["AUROC"] > 0.85
 
 
-def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages):
+def test_a_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages, monkeypatch):
     seen = []
 
     def rate(asked):
         seen.extend(asked)
         return np.array([0.9 if "1861" in pair.passage.text else 0.1 for pair in asked])
 
-    assert relevance.as_entail(rate, True)(["when?"], [passages[:2]], ["1861"]) == [0.9]
+    monkeypatch.setattr(relevance, "load_rate", lambda folder: rate)
+    head, model = relevance.load_entail(tools.find_head(Config(), "entailment")), relevance.load_entail(Path("a model"))
+    assert head(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert len(seen) == 2
-    assert relevance.as_entail(rate, False)(["when?"], [passages[:2]], ["1861"]) == [0.9]
+    assert model(["when?"], [passages[:2]], ["1861"]) == [0.9]
     assert passages[0].text in seen[-1].passage.text
-    assert relevance.as_entail(rate, True)(["when?"], [()], ["1861"]) == [0.0]
+    assert head(["when?"], [()], ["1861"]) == [0.0]
 
 
-class Writer:
-    """A rewriter that writes a sample by its number, and a reader that reads names out of passages."""
+def test_an_entailment_model_from_elsewhere_reads_the_passage_first_and_tells_one_of_its_labels(tiny_encoder, tmp_path):
+    from sentence_transformers import CrossEncoder
 
-    settings = Config().model
-
-    def __init__(self):
-        self.samples = {None: "the same thing", 0: "copper lanterns author", 1: "sheep", 2: "sheep", 3: "sheep"}
-
-    def write(self, stage, texts, limit, sample=None):
-        return [self.samples[sample]] * len(texts)
-
-    def guess(self, x):
-        return ["" for _ in x]
-
-    def name_terms(self, x):
-        return ['the "terms"' for _ in x]
-
-    def answer(self, x, k):
-        return ["Edith Marrow[1]" if "Edith" in own[0].text else "nobody" for own in k]
-
-
-@pytest.fixture
-def source(passages):
-    def search(queries):
-        return [[passages[0 if "author" in query or "kite" in query else 2]] for query in queries]
-
-    lost = Question("q0", "nq", "who wrot teh copper lantern", ("Edith Marrow",), ("p0",))
-    found = Question("q1", "nq", "kite author of lanterns", ("Edith Marrow",), ("p0",))
-    return Source([lost, found], passages, search, search)
-
-
-def test_the_reward_is_the_readers_answer_and_half_as_much_for_a_passage(source):
-    question = source.questions[0]
-    values = learners.rewards([question], [["copper lanterns author", "sheep"]], source.search, Writer())
-    assert values == [[1.5, 0.0]]
-    deaf = Writer()
-    deaf.answer = lambda x, k: ["nobody" for _ in x]
-    assert learners.rewards([question], [["copper lanterns author"]], source.search, deaf) == [[0.5]]
-
-
-def test_the_question_itself_wins_ties_and_a_question_nobody_answers_teaches_nothing():
-    assert learners.choose(["asked", "rewritten"], [1.5, 1.5]) == "asked"
-    assert learners.choose(["asked", "rewritten"], [0.5, 1.5]) == "rewritten"
-    assert learners.choose(["asked", "rewritten"], [0.0, 0.0]) is None
-
-
-def test_the_rewriter_learns_the_best_rewrite_of_each_question(source):
-    samples = learners.reward_samples([source], Writer(), Writer())
-    assert [(one.id, one.target) for one in samples] == [
-        ("q0", ("copper lanterns author",)),
-        ("q1", ("kite author of lanterns",)),
-    ]
-    assert samples[0].prompt == prompts.build_alone("rewrite", "who wrot teh copper lantern")
+    network = CrossEncoder(str(tiny_encoder), num_labels=3)
+    network.config.id2label = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
+    network.save_pretrained(str(tmp_path / "model"))
+    folder = tools.find_head(Config().change(entailment=str(tmp_path / "model")), "entailment")
+    pair = Pair("who?", Passage("p", "Stell", "A river."), "Edith")
+    (expected,) = network.predict([("Stell A river.", "who? Edith")], apply_softmax=True)[:, 2]
+    assert relevance.load_rate(folder)([pair]) == pytest.approx([expected])
+    network.config.id2label = {0: "bad", 1: "fair", 2: "good"}
+    network.save_pretrained(str(tmp_path / "model"))
+    with pytest.raises(ValueError, match="has the labels bad, fair, good, and none of entailment, entailed"):
+        relevance.load_classifier(folder)

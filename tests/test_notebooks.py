@@ -39,8 +39,7 @@ SMALL = {
     "table5": FEW,
     "table6": FEW | {"encoder": "{encoder}"},
     "related": FEW | {"n_questions": 1, "related_systems": "RAG trained,FaVe,CoV-RAG"},
-    "train_related": LEARNT
-    | {"learners": "evaluator,entailment,rewriter", "n_learnt": 40, "adapters": "none", "encoder": "{encoder}", "k": 2},
+    "train_related": {"adapters_out": "{tmp}/adapters", "n_learnt": 40, "encoder": "{encoder}", "k": 2},
     "train": LEARNT
     | SHORT
     | STEPS

@@ -32,7 +32,7 @@ def heads(monkeypatch):
     def entail(x, k, y):
         return [1.0 if own else 0.0 for own in k]
 
-    monkeypatch.setattr(tools, "find_trained", lambda config, name: Path("toy"))
+    monkeypatch.setattr(tools, "find_head", lambda config, name: Path("toy"))
     monkeypatch.setattr(tools, "read_about", lambda folder: {"thresholds": [0.2, 0.8]})
     for module in (tools, related):
         monkeypatch.setattr(module, "load_score", lambda folder: score)
@@ -70,6 +70,13 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
     assert tools.run(only, resources, unmeasured)[1].seconds.isna().all()
 
 
+def test_a_system_that_is_only_recorded_stops_the_run_before_it_begins(config, resources, questions, scripted):
+    for name in ("RRR", "CoQ"):
+        with pytest.raises(ValueError, match=f"the system {name} is in recorded tables only; leave it out"):
+            tools.run(config.change(systems=("RAG trained", name)), resources, questions)
+    assert not resources.journal.texts
+
+
 @pytest.fixture
 def frame(config, resources, questions, heads):
     predictions, costs = tools.run(config, resources, questions)
@@ -96,7 +103,7 @@ def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_qua
     nobody = config.change(data="mine")
     assert tools.find_heads(nobody) == {}
     assert tools.describe_entailment(None).startswith("nobody")
-    assert "-p learners entailment -p data mine" in capsys.readouterr().out
+    assert "no entailment was trained on 'mine'" in capsys.readouterr().out
     one = Prediction(Question("a", "nq", "x?", ("yes",)), "RAG trained", (Round("x?", (), "yes[1]"),))
     frame = related.add_quality(to_frame([one]), [one], None, None)
     assert frame.citation_recall.isna().all()

@@ -13,7 +13,7 @@ from covrag_lite.check import check
 from covrag_lite.engine.interface import Completion
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Sample
-from covrag_lite.related import a2r, fave, learners
+from covrag_lite.related import a2r, fave
 from covrag_lite.runs.outcomes import read_packed
 from covrag_lite.runs.recorded import find
 
@@ -40,11 +40,10 @@ def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
     corpus = [{"id": f"p{i}", "title": TOWNS[i % 10], "text": text} for i, text in enumerate(texts)]
     write_jsonl(data / "corpus.jsonl", corpus)
     toy_project.undraw(monkeypatch)
-    monkeypatch.setattr(fave.fave, "__defaults__", (2,))  # sessions
+    monkeypatch.setattr(fave, "SESSIONS", 2)
     monkeypatch.setattr(a2r, "REFINEMENTS", 1)
-    monkeypatch.setattr(learners, "REWRITES", 1)
     own = {"data": str(data), "model": str(tiny_folder), "encoder": str(tiny_encoder)}
-    return SMALL | own | {"runs": str(tmp_path / "runs"), "tune": "head", "n_learnt": 20}
+    return SMALL | own | {"runs": str(tmp_path / "runs"), "n_learnt": 20}
 
 
 @pytest.fixture
@@ -73,13 +72,13 @@ def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, t
     give_adapters(plan)
     table = replication.replicate([plan], replication.RELATED)
     assert table.stage.tolist() == ["learners", "related"]
-    assert "RRR: 6 questions in" in (said := capsys.readouterr().out)
+    assert "CRAG: 6 questions in" in (said := capsys.readouterr().out)
     assert said.rstrip().endswith((plan.results / "related.md").read_text().rstrip())  # the table stands at the end
     ends = "csv md facts.json manifest.json predictions.jsonl.xz outcomes.csv.gz qualities.csv.gz costs.csv"
-    for name in (*(f"related.{end}" for end in ends.split()), "train.evaluator.json", "train.rewriter.losses.csv"):
+    for name in (*(f"related.{end}" for end in ends.split()), "train.evaluator.json", "train.entailment.json"):
         assert (plan.results / name).exists(), name
     manifest = json.loads((plan.results / "related.manifest.json").read_text())
-    assert set(manifest["adapters"]) == {"rag", "cov", "rewrite-reward", "evaluator", "entailment"}
+    assert set(manifest["adapters"]) == {"rag", "cov", "evaluator", "entailment"}
     assert manifest["data"]["questions"]["n"] == 6
     rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.xz").splitlines()]
     assert list(dict.fromkeys(row["system"] for row in rows)) == list(plan.related.related_systems)
@@ -94,7 +93,7 @@ def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, t
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, tmp_path, monkeypatch):
-    given |= {"related_systems": "RAG trained,A²R,FaVe", "learners": "evaluator,entailment"}
+    given |= {"related_systems": "RAG trained,A²R,FaVe"}
     plan = load(given)
     give_adapters(plan)
     replication.replicate([plan], ["learners"])
@@ -153,14 +152,12 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
 
 
 def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypatch):
-    plan = load(given, related_systems="RAG trained,RRR,CRAG")
+    plan = load(given, related_systems="RAG trained,CRAG")
     command = "run python -m covrag_lite.replication smollm2-135m --stages"
-    with pytest.raises(FileNotFoundError, match=f"the rewriter's reader is the adapter 'rag': {command} rag, with"):
-        replication.replicate([plan], ["learners"])
-    told = f"the related systems need evaluator, rag, rewrite-reward: {command} rag,learners, with the parameters of"
+    told = f"the related systems need evaluator, rag: {command} rag,learners, with the parameters of"
     with pytest.raises(FileNotFoundError, match=told):
         replication.replicate([plan], ["related"])
     give_adapters(plan)
-    with pytest.raises(FileNotFoundError, match=f"need evaluator, rewrite-reward: {command} learners, with"):
+    with pytest.raises(FileNotFoundError, match=f"need evaluator: {command} learners, with"):
         replication.replicate([plan], ["related"])
     assert not (plan.results / "related.md").exists()

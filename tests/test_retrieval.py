@@ -3,7 +3,6 @@
 import sys
 import types
 
-import bm25s
 import numpy as np
 import pytest
 
@@ -11,13 +10,9 @@ from covrag_lite import retrieval
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine import weights
 from covrag_lite.evaluate import load_resources
-from covrag_lite.records import Passage
 from covrag_lite.retrieval import bm25, load_retriever
 from covrag_lite.retrieval import dense as dense_retrieval
 from covrag_lite.retrieval.dense import embed, load_encoder, nearest
-
-WORDS = "otter river copper lantern kite fair harrow hill sheep novel bridge stone".split()
-QUERIES = ["otters of the copper hill", "kites", "the", "zebra", "novel novel bridge", ""]
 
 
 @pytest.fixture
@@ -25,22 +20,6 @@ def dense(tiny_encoder, tmp_path, monkeypatch):
     """Settings of a dense retriever with a tiny encoder and a cache of its own."""
     monkeypatch.setattr(weights, "CACHE", tmp_path)
     return Retrieval(retriever="dense", encoder=str(tiny_encoder), k=2)
-
-
-@pytest.fixture(scope="module")
-def corpus():
-    """Passages of a few words each, so that many have the same score."""
-    rng = np.random.default_rng(1)
-    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(1000)]
-    return [Passage(f"p{i}", WORDS[i % 12], text) for i, text in enumerate(texts)]
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A cache of its own, and every corpus counts as large."""
-    monkeypatch.setattr(weights, "CACHE", tmp_path)
-    monkeypatch.setattr(bm25, "KEPT", 1)
-    return tmp_path / "bm25"
 
 
 def ids(found):
@@ -129,39 +108,3 @@ def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_pat
     assert ids(load_resources(config, passages, scripted).search(["kite"])) == [["p2"]]
     with pytest.raises(ValueError, match="fewer than the k = 7"):
         load_retriever(Retrieval(retriever="alphabet", k=7), passages)
-
-
-# BM25's cache
-
-
-def refuse(*_):
-    raise AssertionError("the index was built again")
-
-
-def test_a_cached_index_gives_the_very_scores_and_passages_of_a_fresh_one(cache, corpus, monkeypatch):
-    fresh = bm25.build_index(corpus)
-    first = load_retriever(Retrieval(), corpus)(QUERIES)
-    monkeypatch.setattr(bm25, "build_index", refuse)
-    assert load_retriever(Retrieval(), corpus)(QUERIES) == first
-    assert load_retriever(Retrieval(k=2), corpus)(QUERIES) == [row[:2] for row in first]
-    mapped = bm25.load_index(corpus)
-    assert isinstance(mapped.scores["data"], np.memmap)
-    for words in bm25.tokenise(QUERIES):
-        one = fresh.get_scores_from_ids(fresh.get_tokens_ids(words))
-        other = mapped.get_scores_from_ids(mapped.get_tokens_ids(words))
-        assert one.dtype == other.dtype and (one == other).all()
-
-
-def test_an_index_that_was_not_written_to_the_end_is_not_there(cache, corpus, monkeypatch):
-    def stop(self, folder, **_):
-        folder.mkdir(parents=True)
-        (folder / "data.csc.index.npy").write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(bm25s.BM25, "save", stop)
-        with pytest.raises(KeyboardInterrupt):
-            bm25.load_index(corpus)
-    assert not (cache / bm25.key_of(corpus)).exists()
-    assert len(load_retriever(Retrieval(), corpus)(["otter"])[0]) == 5
-    assert [folder.name for folder in cache.iterdir()] == [bm25.key_of(corpus)]

@@ -96,7 +96,7 @@ def test_a_prediction_is_shown_as_html(prediction):
     text = show(prediction)._repr_html_()
     assert "<a href='#q1-1-1'>[1]</a>" in text  # a citation is tied to its passage
     assert "id='q1-1-1'" in text
-    assert "width:21px" in text
+    assert "<meter value='0.21'>" in text
     assert text.count("✓ gold") == 1
 
 

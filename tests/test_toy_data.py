@@ -16,9 +16,9 @@ from covrag_lite.check.compare import compare_csv, compare_values
 from covrag_lite.config import Config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
-from covrag_lite.retrieval import bm25, dense, fused
+from covrag_lite.retrieval import bm25, dense, fused, lance
 from covrag_lite.retrieval.web import fetch
-from covrag_lite.retrieval.web.pages import Crawler
+from covrag_lite.retrieval.web.fetch import Crawler
 from covrag_lite.runs import choice, manifest
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
@@ -139,7 +139,7 @@ def test_bm25_reads_titles_and_breaks_ties_by_order():
     search = bm25.load(alike, Config().change(k=2).retrieval)
     assert [p.id for p in search(["title3"])[0]] == ["3", "0"]
     assert [p.id for p in search(["same words"])[0]] == ["0", "1"]
-    assert bm25.key_of(alike) != bm25.key_of([*alike[:3], A])
+    assert lance.key_of(alike) != lance.key_of([*alike[:3], A])
 
 
 def test_ranks_are_fused_by_their_reciprocals():

@@ -30,28 +30,25 @@ HELD_OUT = 10  # one in ten training questions is for validation, where no file 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
     """The sets that have a file for this split, by name."""
-    folder = find_folder(config.data.data)
-    found = {file.name.partition(".")[0] for file in folder.iterdir() if file.name.endswith(ENDS)}
+    found = find_files(config)
     if split == "test":
         return tuple(sorted(name for name in found if not name.startswith(("train_", "validation_", "corpus"))))
-    learnt = {name.removeprefix("train_") for name in found if name.startswith("train_")}
-    if split == "train":
-        return tuple(sorted(learnt))
-    own = {name.removeprefix("validation_") for name in found if name.startswith("validation_")}
-    return tuple(sorted(own | {name for name in learnt if not is_cited(config, name)}))
+    learnt, own = (
+        {name.removeprefix(start) for name in found if name.startswith(start)} for start in ("train_", "validation_")
+    )
+    return tuple(sorted(learnt if split == "train" else own | {one for one in learnt if not is_cited(config, one)}))
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
     """The questions of one set and split. What validates is never trained on, whatever files there are."""
-    folder = find_folder(config.data.data)
-    own = find_file(folder, f"validation_{dataset}")
+    own = find_files(config).get(f"validation_{dataset}")
     if split == "test":
-        return read_questions(need_file(folder, dataset), dataset)
+        return read_questions(need_file(config, dataset), dataset)
     if split == "validation" and own:
         return read_questions(own, dataset)
     if split == "validation" and is_cited(config, dataset):
         return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
-    every = read_questions(need_file(folder, dataset, "train_"), dataset)
+    every = read_questions(need_file(config, f"train_{dataset}"), dataset)
     return every if own else hold_out(every, split)
 
 
@@ -71,14 +68,13 @@ def hash_text(text: str) -> str:
 
 def passages(config: Config) -> list[Passage]:
     """The whole corpus."""
-    folder = find_folder(config.data.data)
-    path = find_file(folder, "corpus")
+    folder, path = find_folder(config.data.data), find_files(config).get("corpus")
     if path is None and documents.find_documents(folder):
         return documents.read_passages(folder)
     if path is None:
+        ends = ", ".join(documents.ENDS)
         raise FileNotFoundError(
-            f"{folder} has neither corpus.jsonl nor documents ({', '.join(documents.ENDS)}); "
-            f"the parameter corpus can name another"
+            f"{folder} has neither corpus.jsonl nor documents ({ends}); the parameter corpus names others"
         )
     return to_passages(read_rows(path, ("id", "text")), str(path))
 
@@ -96,18 +92,16 @@ def to_passages(rows: Iterable[tuple[int, dict]], where: str) -> list[Passage]:
 
 def is_cited(config: Config, dataset: str) -> bool:
     """Does the training file of this set have WebGLM-QA's shape?"""
-    path = find_file(find_folder(config.data.data), f"train_{dataset}")
-    if path is None:
-        return False
-    return "references" in next(read_rows(path, ("question",)))[1]
+    path = find_files(config).get(f"train_{dataset}")
+    return path is not None and "references" in next(read_rows(path, ("question",)))[1]
 
 
 def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
     """Questions with cited answers, and the references that come with each, where the file has WebGLM-QA's shape."""
     if not is_cited(config, dataset):
         return None
-    path = need_file(find_folder(config.data.data), dataset, "train_")
-    return to_cited(dataset, read_rows(path, ("question", "answer", "references")))
+    rows = read_rows(need_file(config, f"train_{dataset}"), ("question", "answer", "references"))
+    return to_cited(dataset, rows)
 
 
 def to_cited(dataset: str, rows: Iterable[tuple[int, dict]]) -> tuple[list[Question], dict[str, list[Passage]]]:
@@ -135,22 +129,21 @@ def find_folder(data: str) -> Path:
     return resolve(data)
 
 
-def find_file(folder: Path, name: str) -> Path | None:
-    """The file of that name, plain or gzipped, if it is there."""
-    return next((folder / f"{name}{end}" for end in ENDS if (folder / f"{name}{end}").exists()), None)
+def find_files(config: Config) -> dict[str, Path]:
+    """The files of questions and passages by their names; of one that stands twice the plain one."""
+    folder = find_folder(config.data.data)
+    return {file.name.partition(".")[0]: file for end in reversed(ENDS) for file in folder.glob(f"*{end}")}
 
 
-def need_file(folder: Path, dataset: str, prefix: str = "") -> Path:
+def need_file(config: Config, name: str) -> Path:
     """The file of a set, or an error that names the sets there are."""
-    path = find_file(folder, prefix + dataset)
-    if path is None:
-        names = {file.name.partition(".")[0] for file in folder.iterdir() if file.name.endswith(ENDS)}
-        there = sorted(name for name in names if not name.startswith("corpus"))
+    found = find_files(config)
+    if name not in found:
+        there = ", ".join(sorted(one for one in found if not one.startswith("corpus"))) or "none"
         raise FileNotFoundError(
-            f"dataset {dataset!r} is not known: {folder / (prefix + dataset)}.jsonl does not exist; "
-            f"sets there: {', '.join(there) or 'none'}"
+            f"dataset {name!r} is not known: {config.data.data} has no {name}.jsonl; sets there: {there}"
         )
-    return path
+    return found[name]
 
 
 def read_questions(path: Path, dataset: str) -> list[Question]:

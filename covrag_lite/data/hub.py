@@ -1,6 +1,6 @@
 """Questions of the public sets that hub.toml describes, and the passages that the parameter `corpus` names.
 
-A corpus of corpora.toml stays on disk, where any number of passages fits; files and hub:<id> are held in memory.
+A corpus of corpora.toml stays on disk, where any number of passages fits; files are held in memory.
 
 Every row of a public set comes through one call of `datasets`; no dataset script ever runs. A local folder can stand in
 for every id.
@@ -10,10 +10,8 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +22,10 @@ from covrag_lite.metrics import is_defective, normalise
 from covrag_lite.records import Passage, Question
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict, IterableDatasetDict
+    from datasets import Dataset, DatasetDict
 
 SAMPLE_SEED = 1  # of the draw of test questions, as in every recorded run
-MOST_PASSAGES = 100_000  # taken from a hub:<id>, the first ones
+CORPORA = "covrag_lite/data/corpora.toml"
 BLOCK = 10_000  # passages of a corpus on disk that are read together
 
 
@@ -104,7 +102,7 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
 
 def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
     """The questions of one split, before any is drawn or held out; defective gold answers are counted."""
-    made = read_questions(find_rows(entry, split), entry, dataset)
+    made = read_questions(fetch(entry)[entry.splits[split]], entry, dataset)
     defective = sum(is_defective(one.answers) for one in made)
     if defective:
         warnings.warn(
@@ -130,20 +128,20 @@ def passages(config: Config) -> list[Passage]:
     """Nothing: no public set has a corpus of its own."""
     raise ValueError(
         f"data 'hub' has questions only; set corpus to {' or '.join(load_corpora())}, "
-        "to a JSONL or Parquet file with id, title and text, or to hub:<id>"
+        "or to a JSONL file with id, title and text"
     )
 
 
 def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
     """Questions with cited answers, and the references that come with each, where the set has WebGLM-QA's shape."""
     entry = find_entry(dataset)
-    return folder.to_cited(dataset, enumerate(find_rows(entry, "train"), 1)) if entry.cited else None
+    return folder.to_cited(dataset, enumerate(fetch(entry)[entry.splits["train"]], 1)) if entry.cited else None
 
 
 def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
     """What is known of a set, how many rows it has and how many of them repeat an id."""
     entry = find_entry(dataset)
-    rows = find_rows(entry, split if split in entry.splits else "train")
+    rows = fetch(entry)[entry.splits[split if split in entry.splits else "train"]]
     return {
         "source": f"{entry.id}:{entry.config}" if entry.config else entry.id,
         "revision": entry.revision,
@@ -153,11 +151,6 @@ def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
         "rows": len(rows),
         "rows that repeat an id": len(rows) - len(set(rows[entry.row_id])) if entry.row_id else 0,
     }
-
-
-def find_rows(entry: Entry, split: str) -> "Dataset":
-    """The rows of one of our splits."""
-    return fetch(entry)[entry.splits[split]]
 
 
 def read_questions(rows: "Dataset", entry: Entry, dataset: str) -> list[Question]:
@@ -184,13 +177,14 @@ def pick(row: dict, path: str) -> list[str]:
     return [str(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 
 
-def fetch(entry: Entry, streaming: bool = False) -> "DatasetDict | IterableDatasetDict":
-    """All splits of a set by their names."""
+def fetch(entry: Entry) -> "DatasetDict":
+    """All splits of a set by their names; what `datasets` raises becomes a sentence that names the set and the cure."""
     datasets = need("datasets")
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError
 
     place = resolve(entry.id)
-    with explaining(entry):
+    try:
         if entry.files and "/" in entry.id and not place.is_dir():  # `datasets` finds no such files again offline
             wanted = {"allow_patterns": list(entry.files.values()), "revision": entry.revision or None}
             place = Path(snapshot_download(entry.id, repo_type="dataset", **wanted))
@@ -199,30 +193,17 @@ def fetch(entry: Entry, streaming: bool = False) -> "DatasetDict | IterableDatas
             entry.config or None,
             revision=None if place.is_dir() else entry.revision or None,
             data_files=entry.files,
-            streaming=streaming,
         )
-
-
-@contextmanager
-def explaining(entry: Entry) -> Iterator[None]:
-    """Turn what `datasets` raises into one sentence that names the set and the cure."""
-    from datasets.exceptions import DatasetsError
-    from huggingface_hub.errors import HTTPError
-
-    where = repr(entry.files["train"] if entry.id == "parquet" else entry.id)
-    try:
-        yield
     except ConnectionError:
         raise ConnectionError(
-            f"{where} cannot be reached: there is no network, or no hub behind it; HF_HUB_OFFLINE=1 uses the "
+            f"{entry.id!r} cannot be reached: there is no network, or no hub behind it; HF_HUB_OFFLINE=1 uses the "
             f"copy of an earlier run, and a local folder can stand in for the id"
         ) from None
-    except (OSError, ValueError, RuntimeError, DatasetsError, HTTPError, StopIteration) as error:
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, HTTPError, StopIteration) as error:
         said = " ".join(explain_hub(error.__cause__ or error).split()).partition(" Example of usage")[0]
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-        raise kind(
-            f"{where} cannot be read: {said or 'it is empty'}; check its id, its revision and its files"
-        ) from None
+        cure = "check its id, its revision and its files"
+        raise kind(f"{entry.id!r} cannot be read: {said or 'it is empty'}; {cure}") from None
 
 
 class Corpus(Sequence[Passage]):
@@ -263,44 +244,17 @@ def open_corpus(name: str) -> Corpus:
 
 
 def read_corpus(config: Config) -> Sequence[Passage]:
-    """The passages of everything that the parameter `corpus` names, in its order."""
+    """The passages of the corpus, or of all files, that the parameter `corpus` names, in its order."""
     if config.data.corpus in load_corpora():
         return open_corpus(config.data.corpus)
     made: list[Passage] = []
     for name in map(str.strip, config.data.corpus.split(",")):
-        rows = folder.to_passages(read_rows(name), f"corpus {name!r}")
-        if not rows:
-            raise ValueError(f"corpus {name!r} is empty; give a file that has passages")
-        made += rows
+        path = resolve(name)
+        if not path.is_file() or not path.name.endswith((".jsonl", ".jsonl.gz")):
+            known = f"{', '.join(load_corpora())} or files .jsonl or .jsonl.gz ({path} is none)"
+            raise FileNotFoundError(f"corpus {name!r} is not known; use {known}; another is a table in {CORPORA}")
+        made += folder.to_passages(folder.read_rows(path, ()), f"corpus {name!r}")
     twice = [one for one, n in Counter(passage.id for passage in made).items() if n > 1]
     if twice:
         raise ValueError(f"corpus {config.data.corpus!r}: the id {twice[0]!r} stands twice")
     return made
-
-
-def read_rows(name: str) -> Iterator[tuple[int, dict]]:
-    """The numbered rows of a file, or the first ones of hub:<id>[:<configuration>][@<revision>]."""
-    if name.startswith("hub:"):
-        where, _, revision = name.removeprefix("hub:").partition("@")
-        where, _, config = where.partition(":")
-        return stream(Entry(where, config=config, revision=revision), MOST_PASSAGES)
-    path = resolve(name)
-    if not path.is_file():
-        known = ", ".join(load_corpora())
-        raise FileNotFoundError(
-            f"corpus {name!r} is no file ({path} does not exist) and not, by itself, one of {known}; "
-            "another public set is hub:<id>"
-        )
-    if path.suffix == ".parquet":
-        return stream(Entry("parquet", files={"train": str(path)}), None)
-    if path.name.endswith(folder.ENDS):
-        return folder.read_rows(path, ())
-    raise ValueError(f"corpus {name!r} is of no known kind; use a file .jsonl, .jsonl.gz or .parquet, or hub:<id>")
-
-
-def stream(entry: Entry, limit: int | None) -> Iterator[tuple[int, dict]]:
-    """The first rows of a set, read one after the other; of its splits train, or the first."""
-    splits = fetch(entry, streaming=True)
-    rows = splits["train"] if "train" in splits else next(iter(splits.values()))
-    with explaining(entry):
-        yield from enumerate(islice(rows, limit), 1)

@@ -62,13 +62,12 @@ class Answers:
     model: RecordedModel
 
     @cached_property
-    def corpus(self) -> dict[str, Passage]:
-        """The passages by their ids."""
+    def by_id(self) -> dict[str, Passage]:
         return {passage.id: passage for passage in self.passages}
 
     def gold(self, question: Question) -> list[Passage]:
         """A question's gold passages."""
-        return [self.corpus[i] for i in question.gold_passages if i in self.corpus]
+        return [self.by_id[i] for i in question.gold_passages if i in self.by_id]
 
     def by_question(self) -> list[dict[str, Prediction]]:
         """Each question's predictions by their system."""
@@ -93,7 +92,11 @@ class Answers:
 
 def load_answers(config: Config, root: Path = ROOT) -> Answers:
     """The ranked systems' answers of Table 2 in a folder of results/, or in another of the project's folders."""
-    _refuse_what_has_no_effect(config)
+    usual = Config().flat()
+    for concern in (config.world, config.data, config.model, config.retrieval, config.chain):
+        for name, value in asdict(concern).items():
+            if value != usual[name]:
+                raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more")
     folder = config.judging.predictions
     runs = [run for run in recorded.find(root) if run.folder in (root / "results" / folder, root / folder)]
     run = next((run for run in runs if run.table == "table2" and run.has_predictions), None)
@@ -107,17 +110,8 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
     questions = load_questions(run.config.change(n_questions=fewest))
     kept = {question.id for question in questions}
     predictions = sorted((p for p in predictions if p.question.id in kept), key=lambda p: RANKED.index(p.system))
-    model = RecordedModel(run.manifest["model_sha256"], run.manifest.get("adapters", {}))
+    model = RecordedModel(run.manifest["model_sha256"], run.manifest["adapters"])
     return Answers(predictions, questions, load_passages(run.config), model)
-
-
-def _refuse_what_has_no_effect(config: Config) -> None:
-    """Raise an error where a setting was changed on which recorded answers do not depend."""
-    usual = Config().flat()
-    for concern in ("world", "data", "model", "retrieval", "chain"):
-        for name, value in asdict(getattr(config, concern)).items():
-            if value != usual[name]:
-                raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more")
 
 
 def by_rubric(answers: Answers) -> list[tuple]:

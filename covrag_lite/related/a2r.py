@@ -127,37 +127,30 @@ def read_statements(answer: str, passages: Sequence[Passage]) -> list[tuple[str,
     return made
 
 
-def build_feedback(question: str, passages: Sequence[Passage], answer: str, scores: Mapping[str, float]) -> str:
-    """A²R's feedback prompt: the scores, and for each aspect what to advise or that it is well."""
-    advice = []
-    for name, wanted in ASPECTS.items():
-        what = f"advise to {wanted}" if scores[name] < LOW else "say that it is satisfactory"
-        advice.append(f"- {name}, score {100 * scores[name]:.0f}: {what}")
-    return (
-        f"{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}Answer: {answer}{SEPARATOR}"
-        "Give short feedback on the answer, by these scores from 0 to 100:\n" + "\n".join(advice) + "\nFeedback:"
-    )
-
-
-def build_refine(question: str, passages: Sequence[Passage], answer: str, feedback: str) -> str:
-    """A²R's refinement prompt."""
-    return (
-        f"{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}Answer: {answer}{SEPARATOR}"
-        f"Feedback: {feedback}{SEPARATOR}Write the answer anew, in a few words, by this feedback.{SEPARATOR}"
-        "Refined answer:"
-    )
-
-
 def feedback(
     author: TaskModel, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], scores: Sequence[Mapping]
 ) -> list[str]:
-    """Feedback in words on each answer, from its scores."""
-    return author.write("feedback", [build_feedback(*one) for one in zip(x, k, y, scores)], FEEDBACK_TOKENS)
+    """Feedback in words on each answer: by its scores, for each aspect what to advise or that it is well."""
+    asked = []
+    for question, passages, answer, own in zip(x, k, y, scores):
+        advice = []
+        for name, wanted in ASPECTS.items():
+            what = f"advise to {wanted}" if own[name] < LOW else "say that it is satisfactory"
+            advice.append(f"\n- {name}, score {100 * own[name]:.0f}: {what}")
+        task = f"Give short feedback on the answer, by these scores from 0 to 100:{''.join(advice)}\nFeedback:"
+        asked.append(build_prompt(question, passages, answer, task))
+    return author.write("feedback", asked, FEEDBACK_TOKENS)
 
 
 def refine(
     author: TaskModel, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], advice: Sequence[str]
 ) -> list[str]:
     """Each answer written anew by its feedback."""
-    asked = [build_refine(*one) for one in zip(x, k, y, advice)]
+    task = f"Write the answer anew, in a few words, by this feedback.{SEPARATOR}Refined answer:"
+    asked = [build_prompt(*one, f"Feedback: {said}{SEPARATOR}{task}") for *one, said in zip(x, k, y, advice)]
     return author.write("refine", asked, author.settings.max_answer_tokens)
+
+
+def build_prompt(question: str, passages: Sequence[Passage], answer: str, task: str) -> str:
+    """What both prompts begin with, and the task."""
+    return SEPARATOR.join([build_references(passages), f"Question: {question}", f"Answer: {answer}", task])

@@ -35,7 +35,10 @@ def crag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     found = related.wider([queries[i] for i in outside])
     external = dict(zip(outside, refine([x[i] for i in outside], found, related.score, lower)))
 
-    k = [join(internal.get(i, []), external.get(i, [])) for i in range(len(x))]
+    k = []  # internal knowledge, then external; a passage that both have counts once, as it stands first
+    for i in range(len(x)):
+        known = {passage.id for passage in internal.get(i, [])}
+        k.append([*internal.get(i, []), *(passage for passage in external.get(i, []) if passage.id not in known)])
     y = tools.answer(x, k)  # 12: G predicts y given x and k
     sources = {p.id: p for many in (*d, *found) for p in many}  # a round shows whole passages; the reader saw strips
     made = []
@@ -79,9 +82,3 @@ def recompose(strips: Sequence[Passage]) -> list[Passage]:
         before = texts.get(strip.id)
         texts[strip.id] = replace(strip, text=f"{before.text} {strip.text}") if before else strip
     return list(texts.values())
-
-
-def join(internal: Sequence[Passage], external: Sequence[Passage]) -> list[Passage]:
-    """Internal knowledge, then external; a passage that both have counts once, as it stands first."""
-    known = {passage.id for passage in internal}
-    return [*internal, *(passage for passage in external if passage.id not in known)]

@@ -66,22 +66,16 @@ def rate(marks: Sequence[tuple[bool, float]]) -> float:
     return (r_q + r_d) / 2
 
 
-def as_references(steps: Sequence[Round]) -> list[Passage]:
-    """Sub-questions with their answers, to be read like passages."""
-    made = []
-    for i, one in enumerate(steps, 1):
-        said = " ".join(CITATION.sub(" ", one.answer).split())
-        made.append(Passage(f"step {i}", one.query, f"{one.query} {said}"))
-    return made
-
-
 def conclude(
     questions: Sequence[Question], steps: Sequence[Sequence[Round]], notes: Sequence[str], tools: Tools
 ) -> list[Prediction]:
     """The final prediction, from the sub-answers; what it cites of them becomes what they cite."""
     q = [question.question for question in questions]
-    answers = tools.answer(q, [as_references(own) for own in steps])
-    made = []
+    read: list[list[Passage]] = []  # sub-questions with their answers, to be read like passages
+    for own in steps:
+        said = [" ".join(CITATION.sub(" ", one.answer).split()) for one in own]
+        read.append([Passage("", one.query, f"{one.query} {text}") for one, text in zip(own, said)])
+    answers, made = tools.answer(q, read), []
     for question, own, answer, note in zip(questions, steps, answers, notes):
         union = tuple(dict.fromkeys(passage for one in own for passage in one.passages))
         query = " | ".join(one.query for one in own)
@@ -104,16 +98,6 @@ def _point_to_passages(answer: str, steps: Sequence[Round], union: Sequence[Pass
     return CITATION.sub(lambda mark: marks_of(int(mark[1])), answer)
 
 
-def build_plan(question: str) -> str:
-    """FaVe's session generation: a numbered list of sub-questions, before anything is answered."""
-    return (
-        f"Split the question into at most {SUB_QUESTIONS} simple questions to search for, one a line, numbered.\n"
-        f"Question: Which is longer, the Danube or the Rhine?\n"
-        f"[1] {RIVERS[0]}\n[2] {RIVERS[1]}\n"
-        f"Question: {question}"
-    )
-
-
 def parse_plan(text: str) -> list[str]:
     """The sub-questions of a plan, each once; none where no line is numbered, or only the demonstration came back."""
     found = [match[1].strip() for match in map(NUMBERED.match, text.splitlines()) if match]
@@ -123,22 +107,24 @@ def parse_plan(text: str) -> list[str]:
 
 def plan(author: TaskModel, x: Sequence[str]) -> list[list[list[str]]]:
     """Sampled sessions of sub-questions for each question; the question itself where one does not parse."""
-    asked = [build_plan(one) for one in x]
+    asked = [
+        f"Split the question into at most {SUB_QUESTIONS} simple questions to search for, one a line, numbered.\n"
+        f"Question: Which is longer, the Danube or the Rhine?\n"
+        f"[1] {RIVERS[0]}\n[2] {RIVERS[1]}\n"
+        f"Question: {question}"
+        for question in x
+    ]
     written = [author.write("plan", asked, SUB_QUESTIONS * PLAN_TOKENS, number) for number in range(SESSIONS)]
     return [[parse_plan(text) or [one] for text in texts] for one, *texts in zip(x, *written)]
 
 
-def build_relevant(question: str, sub_question: str) -> str:
-    """FaVe's internal feedback: would this sub-question help?"""
-    return (
+def is_relevant(author: TaskModel, x: Sequence[str], subs: Sequence[str]) -> list[bool]:
+    """Whether each sub-question helps to answer its question; what is neither yes nor no counts as no, as in FaVe."""
+    asked = [
         "Does the sub-question help to answer the question? Say Yes or No.\n"
         f"Question: Which is longer, the Danube or the Rhine?\nSub-question: {RIVERS[1]}\nHelps: Yes\n"
         f"Question: Who painted the Mona Lisa?\nSub-question: {RIVERS[1]}\nHelps: No\n"
-        f"Question: {question}\nSub-question: {sub_question}\nHelps:"
-    )
-
-
-def is_relevant(author: TaskModel, x: Sequence[str], subs: Sequence[str]) -> list[bool]:
-    """Whether each sub-question helps to answer its question; what is neither yes nor no counts as no, as in FaVe."""
-    asked = [build_relevant(*one) for one in zip(x, subs)]
+        f"Question: {question}\nSub-question: {sub}\nHelps:"
+        for question, sub in zip(x, subs)
+    ]
     return [text.strip().lower().startswith("yes") for text in author.write("relevant", asked, YES_TOKENS)]

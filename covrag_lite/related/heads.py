@@ -1,13 +1,12 @@
 """CRAG's retrieval evaluator and a proxy for entailment, learnt from what the data settles: which passages are gold.
 
-Both are a logistic regression on a frozen encoder's features, made in a minute on a CPU, or with `tune = "whole"` the
-encoder itself.
+Both are a logistic regression on a frozen encoder's features, made in a minute on a CPU.
 """
 
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,10 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import digest, load_passages, load_questions
-from covrag_lite.engine.weights import find_encoder, hash_encoder
+from covrag_lite.engine.weights import hash_encoder
+from covrag_lite.plan import Plan
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, features_of, load_rate
+from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, features_of, load_rate, rate_by_head, read_about
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.sources import load_sources
@@ -27,13 +27,6 @@ from covrag_lite.synthesis import supporting
 SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions
 DECAY = 1e-3  # of the head's weights
 NAME = re.compile(r"[A-Z0-9][\w'-]*(?:\s[A-Z][\w'-]*)*")
-# Of an encoder that is tuned; the rate is usual for its size.
-BATCH = 32
-EPOCHS = 2
-LEARNING_RATE = 5e-5
-WARMUP = 0.1  # share of the steps
-
-
 Labelled = list[tuple[Pair, bool | None]]  # None: a passage that holds the answer but is not the gold one
 
 
@@ -96,42 +89,6 @@ def fit(features: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     return told | {"bias": float(f"{found.intercept_[0] - slopes @ middle:.5g}")}
 
 
-def tune(config: Config, rows: Sequence[tuple[Pair, bool]], folder: Path, premise_first: bool) -> None:
-    """Tune the whole encoder with one score on top, and write it as a model folder: minutes on a GPU.
-
-    Both kinds of pairs weigh alike, as for a head.
-    """
-    import torch
-    from datasets import Dataset
-    from sentence_transformers import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
-    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
-
-    seed, on_cpu = config.training.training_seed, config.model.device == "cpu"
-    torch.manual_seed(seed)  # of the score's first weights
-    encoder = str(find_encoder(config.retrieval.encoder))
-    network = CrossEncoder(encoder, num_labels=1, device="cpu" if on_cpu else None)
-    first, second = zip(*(pair.texts(premise_first) for pair, _ in rows))
-    truth = [float(right) for _, right in rows]
-    heavier = torch.tensor(len(truth) / sum(truth) - 1)  # so much more a true pair weighs
-    settings = CrossEncoderTrainingArguments(
-        output_dir=str(folder),
-        num_train_epochs=EPOCHS,
-        per_device_train_batch_size=BATCH,
-        learning_rate=LEARNING_RATE,
-        warmup_steps=WARMUP,
-        weight_decay=0.01,
-        seed=seed,
-        use_cpu=on_cpu,
-        save_strategy="no",
-        logging_strategy="no",
-        report_to="none",
-    )
-    data = Dataset.from_dict({"first": first, "second": second, "label": truth})
-    loss = BinaryCrossEntropyLoss(network, pos_weight=heavier)
-    CrossEncoderTrainer(network, settings, data, loss=loss).train()
-    network.save_pretrained(str(folder), create_model_card=False)
-
-
 def fit_thresholds(best: Sequence[float], found: Sequence[bool], sure: float = SURE) -> tuple[float, float]:
     """CRAG's two thresholds on a question's best score: below the first nothing was found, from the second on it was.
 
@@ -159,50 +116,41 @@ def train(config: Config, name: str) -> pd.DataFrame:
     rows = [(pair, right) for pair, right in rows if right is not None]
     if len({right for _, right in rows}) < 2:
         raise ValueError(f"the {name} has nothing to learn: all {len(rows)} pairs are alike; take more questions")
-    folder = resolve(config.training.adapters_out) / name
-    folder.mkdir(parents=True, exist_ok=True)
     questions = [question for one in sources for question in one.questions]
+    pairs, truth = zip(*rows)
     about = {
         "kind": name,
-        "tune": settings.tune,
         "encoder": encoder,
         "encoder_sha256": hash_encoder(encoder),
         "data": Path(config.data.data).name,  # not where it lies
         "questions": {"n": len(questions), "sha256": digest(questions)},
         "pairs": len(rows),
         **find_commit(),
+        "head": fit(features_of(encoder)(pairs), np.array(truth)),
     }
-    if settings.tune == "head":
-        pairs, truth = zip(*rows)
-        about["head"] = fit(features_of(encoder)(pairs), np.array(truth))
-    elif settings.tune == "whole":
-        tune(config, rows, folder, premise_first=name == "entailment")
-    else:
-        raise ValueError(f"tune {settings.tune!r} is not known; use 'head' or 'whole'")
-    save_manifest(folder / ABOUT, about)  # its scores can be read only once it says what it is
-    load_rate.cache_clear()
-    questions = load_questions(config.change(split="validation", n_questions=settings.a_fifth))
-    report, thresholds = validate(
-        name, folder, encoder, questions, load_retriever(config.retrieval, load_passages(config))
-    )
+    fifth = max(1, settings.n_learnt // 5) if settings.n_learnt else 0
+    questions = load_questions(config.change(split="validation", n_questions=fifth))
+    report, thresholds = validate(about, questions, load_retriever(config.retrieval, load_passages(config)))
     if name == "evaluator":
         about["thresholds"] = thresholds
     about["validation"] = report.astype(object).where(report.notna(), None).to_dict("records")
     about["seconds"] = round(time.perf_counter() - start, 1)
+    folder = resolve(config.training.adapters_out) / name
+    folder.mkdir(parents=True, exist_ok=True)
     save_manifest(folder / ABOUT, about)
+    load_rate.cache_clear()
     return report
 
 
-def validate(
-    kind: str, folder: Path, encoder: str, questions: Sequence[Question], search: Search
-) -> tuple[pd.DataFrame, tuple[float, float]]:
-    """Against what the data settles, beside simpler scores, and the thresholds that CRAG takes."""
+def validate(about: Mapping, questions: Sequence[Question], search: Search) -> tuple[pd.DataFrame, tuple[float, float]]:
+    """A head against what the data settles, beside simpler scores, and the thresholds that CRAG takes."""
+    kind = about["kind"]
     rows = PAIRS[kind](questions, search)
-    scores = load_rate(folder, kind == "entailment")([pair for pair, _ in rows])
+    scores = rate_by_head(about)([pair for pair, _ in rows])
     thresholds = fit_thresholds(*best_of_questions(rows, scores))
     settled = [place for place, (_, right) in enumerate(rows) if right is not None]
     truth = np.array([rows[place][1] for place in settled])
-    plain = features_of(encoder)([rows[place][0] for place in settled])
+    plain = features_of(about["encoder"])([rows[place][0] for place in settled])
     simple = {"evaluator": ("cosine", "words of the question"), "entailment": ("cosine", "answer")}[kind]
     shown = {kind: scores[settled]} | {f"{name} alone": plain[:, FEATURES.index(name)] for name in simple}
     table = []
@@ -224,3 +172,13 @@ def best_of_questions(rows: Labelled, scores: np.ndarray) -> tuple[list[float], 
         truths.setdefault(pair.question, set()).add(right)
     settled = [question for question in best if True in truths[question] or None not in truths[question]]
     return [best[question] for question in settled], [True in truths[question] for question in settled]
+
+
+def train_stage(plan: Plan) -> None:
+    """The stage `learners`: each head tells of itself among the results, and `plan.learnt` says that all is done."""
+    config = plan.learning()
+    for name in PAIRS:
+        print(f"{name}\n{train(config, name).to_string(index=False)}", flush=True)
+        about = read_about(resolve(config.training.adapters_out) / name)
+        save_manifest(plan.results / f"train.{name}.json", about)
+    save_manifest(plan.learnt, {**find_commit(), "parameters": {"n_learnt": config.related.n_learnt}})

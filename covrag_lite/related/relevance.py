@@ -1,12 +1,12 @@
 """Does a passage fit a question, does it entail an answer: pairs of texts, scored from 0 to 1 by a small encoder.
 
-Either a linear head on a frozen sentence encoder, small enough to ship, or a whole network with a classifier on top:
-one that was tuned here (`learners` trains both), or an entailment model by its hub id or folder.
+Either a linear head on a frozen sentence encoder, small enough to ship (`heads` trains it), or an entailment model by
+its hub id or folder.
 """
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,10 +23,8 @@ from covrag_lite.retrieval.dense import load_encoder
 Score = Callable[[Sequence[str], Sequence[Sequence[Passage]]], list[list[float]]]
 Entail = Callable[[Sequence[str], Sequence[Sequence[Passage]], Sequence[str]], list[float]]
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
-ABOUT = "head.json"  # what a folder trained here tells of itself; of a head also the weights
-BATCH = 32
-GPU_BATCH = 256  # a GPU takes hardly longer for it than for a few
-LABELS = ("entailment", "entailed", "relevant", "true", "1")  # how a classifier may call what is asked for
+ABOUT = "head.json"  # a head's weights, and how it was trained
+LABELS = ("entailment", "entailed")  # how an entailment model may call what is asked for
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,6 @@ class Pair:
     def evidence(self) -> str:
         return f"{self.passage.title} {self.passage.text}".strip()
 
-    def texts(self, premise_first: bool) -> tuple[str, str]:
-        """Both texts, in the order in which a classifier reads them."""
-        return (self.evidence, self.asked) if premise_first else (self.asked, self.evidence)
-
 
 Rate = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> scores from 0 to 1
 FEATURES = (
@@ -67,55 +61,46 @@ FEATURES = (
 )
 
 
-class Features:
+@cache
+def features_of(encoder: str) -> Callable[[Sequence[Pair]], np.ndarray]:
     """Pairs as a few numbers: likeness of an encoder's vectors, and which words and letters both texts share."""
+    network = load_encoder(weights.find_encoder(encoder))
+    vectors: dict[str, np.ndarray] = {}  # passages and questions come again and again
 
-    def __init__(self, encoder: str):
-        self.encoder = encoder
-        self.vectors: dict[str, np.ndarray] = {}  # passages and questions come again and again
-
-    def embed(self, texts: Sequence[str]) -> None:
-        """Make these texts' unit vectors known."""
-        missing = [text for text in dict.fromkeys(texts) if text not in self.vectors]
-        if missing:
-            network = load_encoder(weights.find_encoder(self.encoder))
-            made = network.encode(missing, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
-            self.vectors.update(zip(missing, made))
-
-    def __call__(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """The features, (pairs, FEATURES)."""
-        sentences = [find_sentence(one) for one in pairs]
-        texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
-        with_answer = [one.asked for one, sentence in zip(pairs, sentences) if sentence]
-        self.embed([*texts, *filter(None, sentences), *with_answer])
-        rows = [self.describe(one, sentence) for one, sentence in zip(pairs, sentences)]
-        return np.array(rows, np.float32).reshape(len(pairs), len(FEATURES))
-
-    def describe(self, pair: Pair, sentence: str) -> list[float]:
-        """One pair's features."""
-        question, evidence = self.vectors[pair.question], self.vectors[pair.evidence]
-        cosine = question @ evidence
+    def describe(pair: Pair, sentence: str) -> list[float]:
+        question, cosine = vectors[pair.question], vectors[pair.question] @ vectors[pair.evidence]
         near = near_claim = 0.0
         if sentence:
-            near = question @ self.vectors[sentence]
-            near_claim = self.vectors[pair.asked] @ self.vectors[sentence]
+            near, near_claim = question @ vectors[sentence], vectors[pair.asked] @ vectors[sentence]
         shared = overlaps(pair)
-        stands = shared[-1]
-        return [cosine, question @ self.vectors[pair.passage.title], *shared, stands * cosine, near, near_claim]
+        return [cosine, question @ vectors[pair.passage.title], *shared, shared[-1] * cosine, near, near_claim]
+
+    def features(pairs: Sequence[Pair]) -> np.ndarray:  # (pairs, FEATURES)
+        sentences = [find_sentence(one) for one in pairs]
+        texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
+        texts += [*filter(None, sentences), *(one.asked for one, sentence in zip(pairs, sentences) if sentence)]
+        missing = [text for text in dict.fromkeys(texts) if text not in vectors]
+        if missing:
+            made = network.encode(missing, normalize_embeddings=True, show_progress_bar=False)
+            vectors.update(zip(missing, made))
+        rows = [describe(one, sentence) for one, sentence in zip(pairs, sentences)]
+        return np.array(rows, np.float32).reshape(len(pairs), len(FEATURES))
+
+    return features
 
 
 def overlaps(pair: Pair) -> list[float]:
     """Shares of letters and words that two texts have in common, and whether the answer stands in the passage."""
     asked, said = set(normalise(pair.question).split()), normalise(pair.said)
     title, text = set(normalise(pair.passage.title).split()), normalise(pair.evidence)
-    words = set(text.split())
+    words, claimed = set(text.split()), set(said.split())
     letters = letters_of(pair.passage.title)
-    new = set(said.split()) - asked  # what the answer adds to the question
+    new = claimed - asked  # what the answer adds to the question
     return [
         len(letters & letters_of(pair.question)) / max(1, len(letters)),
         len(title & asked) / max(1, len(title)),
         len(asked & words) / max(1, len(asked)),
-        len(set(said.split()) & words) / max(1, len(set(said.split()))),
+        len(claimed & words) / max(1, len(claimed)),
         len(new & words) / max(1, len(new)),
         float(stands_in(said, text)),
     ]
@@ -139,18 +124,11 @@ def find_sentence(pair: Pair) -> str:
     return next((one for one in sentences if stands_in(said, normalise(one))), "")
 
 
-@cache
-def features_of(encoder: str) -> Features:
-    """The encoder's features, one for all that use it."""
-    return Features(encoder)
-
-
-def load_head(folder: Path) -> Rate:
+def rate_by_head(about: Mapping) -> Rate:
     """A linear head on the encoder that it was made for."""
-    about = read_about(folder)
     encoder, head = about["encoder"], about["head"]
     if weights.hash_encoder(encoder) != about["encoder_sha256"]:
-        raise ValueError(f"the head {folder} was trained on other weights of the encoder {encoder!r}")
+        raise ValueError(f"the {about['kind']} was trained on other weights of the encoder {encoder!r}")
     slopes = np.array([head[name] for name in FEATURES])
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
@@ -160,49 +138,38 @@ def load_head(folder: Path) -> Rate:
 
 
 def read_about(folder: Path) -> dict:
-    """What is known of a head or a tuned encoder; nothing of a model from elsewhere."""
+    """What is known of a head; nothing of a model from elsewhere."""
     file = folder / ABOUT
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def load_classifier(folder: Path, premise_first: bool) -> Rate:
-    """A whole network over pairs; entailment models read the passage first, relevance models the question."""
+def load_classifier(folder: Path) -> Rate:
+    """An entailment model from elsewhere; it reads the passage first."""
     import torch
 
-    sentence_transformers = need("sentence_transformers")
-    network = sentence_transformers.CrossEncoder(str(folder), model_kwargs={"use_safetensors": True})
-    label = find_label(network.config.id2label, folder)
-    activation = torch.nn.Sigmoid() if label is None else torch.nn.Softmax(dim=1)
-    size = GPU_BATCH if network.device.type == "cuda" else BATCH
+    network = need("sentence_transformers").CrossEncoder(str(folder), model_kwargs={"use_safetensors": True})
+    names = [name.lower() for name in network.config.id2label.values()]
+    label = next((place for place, name in enumerate(names) if name in LABELS), None)
+    if label is None:
+        raise ValueError(f"the model {folder} has the labels {', '.join(names)}, and none of {', '.join(LABELS)}")
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
-        different = list(dict.fromkeys(pairs))
-        texts = [pair.texts(premise_first) for pair in different]
-        scores = network.predict(texts, batch_size=size, activation_fn=activation, show_progress_bar=False)
-        known = dict(zip(different, scores if label is None else scores[:, label]))
-        return np.array([known[pair] for pair in pairs], float)
+        texts = [(pair.evidence, pair.asked) for pair in pairs]
+        return network.predict(texts, activation_fn=torch.nn.Softmax(dim=1), show_progress_bar=False)[:, label]
 
     return rate
 
 
-def find_label(labels: dict[int, str], folder: Path) -> int | None:
-    """Which of a classifier's labels is asked for; None where it has one score only."""
-    if len(labels) == 1:
-        return None
-    for place, name in labels.items():
-        if name.lower() in LABELS:
-            return place
-    raise ValueError(f"the model {folder} has the labels {', '.join(labels.values())}, and none of {', '.join(LABELS)}")
-
-
 @cache
-def load_rate(folder: Path, premise_first: bool) -> Rate:
-    """The scores of a folder: its head's, or its whole network's."""
-    return load_head(folder) if "head" in read_about(folder) else load_classifier(folder, premise_first)
+def load_rate(folder: Path) -> Rate:
+    """The scores of a head, or of an entailment model."""
+    about = read_about(folder)
+    return rate_by_head(about) if about else load_classifier(folder)
 
 
-def as_score(rate: Rate) -> Score:
+def load_score(folder: Path) -> Score:
     """Each passage's relevance to its question, as CRAG and FaVe ask for it."""
+    rate = load_rate(folder)
 
     def score(x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[list[float]]:
         values = iter(rate([Pair(question, passage) for question, own in zip(x, k) for passage in own]).tolist())
@@ -211,8 +178,9 @@ def as_score(rate: Rate) -> Score:
     return score
 
 
-def as_entail(rate: Rate, one_by_one: bool) -> Entail:
-    """Whether passages entail a statement: by all of them as one text or, for those trained here, by the best one."""
+def load_entail(folder: Path) -> Entail:
+    """Whether passages entail a statement: by a model, by all of them as one text; by a head, a proxy, by the best."""
+    rate, one_by_one = load_rate(folder), bool(read_about(folder))  # as heads were trained
 
     def entail(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[float]:
         groups = k if one_by_one else [[Passage("", "", " ".join(f"{p.title} {p.text}" for p in own))] for own in k]

@@ -5,6 +5,7 @@ that it can be made anew without a model.
 """
 
 import gzip
+import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,22 +14,20 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config
+from covrag_lite.config import Config, migrate
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import hash_files
 from covrag_lite.evaluate import Resources
-from covrag_lite.plan import Plan
+from covrag_lite.plan import Plan, tell_changes
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.related import a2r
-from covrag_lite.related.relevance import Entail, Score
+from covrag_lite.related.relevance import Entail, Score, load_entail, load_score
 from covrag_lite.related.tools import (
-    LEARNERS,
+    HEADS,
     describe_entailment,
     find_heads,
     lacks,
-    load_entail,
     load_resources,
-    load_score,
     run,
 )
 from covrag_lite.runs.manifest import save_manifest
@@ -244,8 +243,22 @@ def run_stage(plan: Plan) -> None:
     config = plan.comparing()
     missing = {one for name in config.related.related_systems for one in lacks(find_system(name), config)}
     if missing:
-        wanted = sorted(missing - set(LEARNERS)) + ["learners"] * bool(missing & set(LEARNERS))
+        wanted = sorted(missing - set(HEADS)) + ["learners"] * bool(missing & set(HEADS))
         told = f"the related systems need {', '.join(sorted(missing))}: {plan.tell_stages(wanted)}"
         raise FileNotFoundError(f"{told}, or choose other systems by -p related_systems")
     make(config, plan.results)
     print((plan.results / "related.md").read_text())
+
+
+def hold_to(plan: Plan) -> None:
+    """Refuse other parameters than those with which a stage was done; one that was begun only may go on with others."""
+    table = plan.results / "related.md"
+    compared = ("related_systems", "n_questions", "entailment")
+    stages = ((plan.learnt, plan.learnt, ("n_learnt",)), (table, table.with_suffix(".manifest.json"), compared))
+    for done, record, names in stages:
+        if done.exists():
+            recorded = migrate(json.loads(record.read_text())["parameters"])
+            was, now = ({name: one[name] for name in names} for one in (recorded, plan.comparing().flat()))
+            told = tell_changes(was, now)
+            if told:
+                raise ValueError(f"{done} was made with other parameters: {told}; take those, or remove that file")

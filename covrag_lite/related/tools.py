@@ -6,7 +6,7 @@ trained for them.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ from covrag_lite.engine import weights
 from covrag_lite.evaluate import Resources
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
-from covrag_lite.related import a2r, fave
-from covrag_lite.related.relevance import ABOUT, Entail, Score, as_entail, as_score, features_of, load_rate, read_about
+from covrag_lite.related import RECORDED_ONLY, a2r, fave, recorded_only
+from covrag_lite.related.relevance import ABOUT, Entail, Score, features_of, load_entail, load_score, read_about
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
@@ -29,7 +29,6 @@ from covrag_lite.task_model import TaskModel
 DEPTH = 3  # times as many passages of the same corpus, for CRAG's search elsewhere
 SHIPPED = ROOT / "results" / "adapters"
 HEADS = ("evaluator", "entailment")
-LEARNERS = {"evaluator": "evaluator", "entailment": "entailment", "rewrite-reward": "rewriter"}  # what trains a need
 SEARCHES = ("search", "wider")
 SCORES = ("score", "entail")
 TEXTS = ("answer", "verify", "rewrite", "recall")
@@ -42,7 +41,7 @@ class RelatedTools:
     """The further functions; a system whose entry does not name one in `needs` may find None there."""
 
     score: Score | None = None
-    thresholds: Sequence[float] = (0.5, 0.5)  # of scores: all below the first, Incorrect; one above the second, Correct
+    thresholds: Sequence[float] = ()  # of scores: all below the first, Incorrect; one above the second, Correct
     wider: Search | None = None  # queries -> passages from deeper down
     entail: Entail | None = None
     name_terms: Callable[[Sequence[str]], list[str]] | None = None  # questions -> key terms to search for
@@ -54,19 +53,18 @@ class RelatedTools:
 
 def bind(system: System, config: Config, wider: Search, author: TaskModel, rewriter: TaskModel) -> RelatedTools:
     """A system's further tools; an error that names the command where something it needs is missing."""
-    found = {name: find_trained(config, name) for name in system.needs}
-    made = RelatedTools(
+    evaluator, entailment = (find_head(config, name) if name in system.needs else None for name in HEADS)
+    return RelatedTools(
+        score=evaluator and load_score(evaluator),
+        thresholds=read_about(evaluator)["thresholds"] if evaluator else (),
         wider=wider,
+        entail=entailment and load_entail(entailment),
         name_terms=rewriter.name_terms,
         plan=partial(fave.plan, rewriter),
         is_relevant=partial(fave.is_relevant, rewriter),
         feedback=partial(a2r.feedback, rewriter),
         refine=partial(a2r.refine, rewriter),
     )
-    if "evaluator" in found:
-        folder = found["evaluator"]
-        made = replace(made, score=load_score(folder), thresholds=read_about(folder)["thresholds"])
-    return replace(made, entail=load_entail(found["entailment"])) if "entailment" in found else made
 
 
 def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
@@ -75,18 +73,8 @@ def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
     return load_retriever(replace(config.retrieval, k=depth), passages)
 
 
-def load_score(folder: Path) -> Score:
-    """Relevance by an evaluator."""
-    return as_score(load_rate(folder, False))
-
-
-def load_entail(folder: Path) -> Entail:
-    """Entailment by a model of the hub or a folder, or by our own head, which is a proxy."""
-    return as_entail(load_rate(folder, True), one_by_one=bool(read_about(folder)))  # as ours were trained
-
-
-def find_trained(config: Config, name: str) -> Path:
-    """The folder of a head or an adapter: beside the adapters, or shipped; an error with the command that trains it.
+def find_head(config: Config, name: str) -> Path:
+    """The folder of a head: beside the adapters, or shipped; an error with the command that trains it.
 
     A head that was trained on other data is taken only where it is named, as `entailment` can be.
     """
@@ -94,16 +82,12 @@ def find_trained(config: Config, name: str) -> Path:
     if name == "entailment" and named != "auto":
         return resolve(named) if (resolve(named) / ABOUT).exists() else weights.find_folder(named, ())
     beside = adapters_folder(config.model)
-    if name not in HEADS and config.model.adapters != "none" and (beside / name / "adapter_config.json").exists():
-        return beside / name
     for place in (beside, SHIPPED / Path(config.retrieval.encoder).name):
         about = read_about(place / name)
-        if about.get("data") == Path(config.data.data).name and "validation" in about:  # else its training was killed
+        if about.get("data") == Path(config.data.data).name:
             return place / name
-    given = {"data": config.data.data, "model": config.model.model, "encoder": config.retrieval.encoder}
-    given |= {"adapters": config.model.adapters, "adapters_out": beside}
-    command = f"papermill notebooks/train_related.ipynb -p learners {LEARNERS.get(name, name)}"
-    command += "".join(f" -p {one} {value}" for one, value in given.items())
+    given = {"data": config.data.data, "encoder": config.retrieval.encoder, "adapters_out": beside}
+    command = "papermill notebooks/train_related.ipynb" + "".join(f" -p {one} {value}" for one, value in given.items())
     raise FileNotFoundError(f"no {name} was trained on {config.data.data!r}; train it with: {command}")
 
 
@@ -114,26 +98,22 @@ def adapters_folder(model: Model) -> Path:
     return SHIPPED / (model.model if model.layout == "paper" else f"{model.model}-{model.layout}")
 
 
-def lacks(system: System, config: Config) -> list[str]:
-    """What a system needs and the folder of adapters does not have, by name."""
-    made = []
-    for name in sorted({*system.adapters, *system.needs}):
-        try:
-            find_trained(config, name)
-        except FileNotFoundError:
-            made.append(name)
-    return made
-
-
-def find_heads(config: Config) -> dict[str, Path]:
-    """The folders of the heads that are there, by name; what trains another is printed."""
+def find_heads(config: Config, names: Iterable[str] = HEADS, tell: Callable = print) -> dict[str, Path]:
+    """The folders of the heads that are there, by name; what trains another is told."""
     found = {}
-    for name in HEADS:
+    for name in names:
         try:
-            found[name] = find_trained(config, name)
+            found[name] = find_head(config, name)
         except FileNotFoundError as error:
-            print(error)
+            tell(error)
     return found
+
+
+def lacks(system: System, config: Config) -> set[str]:
+    """The adapters and heads that a system needs and that are not there, by name."""
+    folder, trained = adapters_folder(config.model), config.model.adapters != "none"
+    there = {name for name in system.adapters if trained and (folder / name / "adapter_config.json").exists()}
+    return {*system.adapters, *system.needs} - there - set(find_heads(config, system.needs, lambda _: None))
 
 
 def describe_entailment(folder: Path | None) -> str:
@@ -171,12 +151,11 @@ class Meter:
 
     def watch(self, tools: Tools) -> Tools:
         """The same tools, counted."""
-        related = tools.related and replace(tools.related, **self._counted(tools.related))
-        return replace(tools, related=related, **self._counted(tools))
-
-    def _counted(self, some: Tools | RelatedTools) -> dict[str, Callable]:
-        known = SEARCHES + SCORES + TEXTS
-        return {name: self._count(name, call) for name, call in vars(some).items() if call and name in known}
+        known, made = SEARCHES + SCORES + TEXTS, []
+        for some in (tools, tools.related):
+            calls = {name: call for name, call in vars(some).items() if call and name in known} if some else {}
+            made.append(some and replace(some, **{name: self._count(name, call) for name, call in calls.items()}))
+        return replace(made[0], related=made[1])
 
     def _count(self, name: str, call: Callable) -> Callable:
         """One function, counted by what it is for."""
@@ -213,8 +192,10 @@ class Meter:
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> tuple[list[Prediction], pd.DataFrame]:
     """Every configured system over the questions, and what each cost: a row a system, means a question."""
-    for name in config.chain.systems:
-        evaluate.bind(find_system(name), config, resources)  # what is missing is named before anything runs
+    for system in map(find_system, config.chain.systems):
+        tools = evaluate.bind(system, config, resources)  # what is missing is named before anything runs
+        if system.run == RECORDED_ONLY:
+            recorded_only(questions, tools)
     made, costs = [], []
     for name in config.chain.systems:
         features_of.cache_clear()  # or the next system would be spared what this one has read

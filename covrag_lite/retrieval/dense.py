@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 BLOCK = 10_000  # texts encoded together, the most that a killed run loses
-SHOWN = 1000  # texts from which on encoding them shows a progress bar
 SCORES = 10_000_000  # held at once: about 200 MB with what sorting takes, however large the corpus
 
 
@@ -54,45 +53,33 @@ def nearest(queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int = SCO
 
 
 def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
-    """Return the texts' unit vectors, a row each: computed once for these texts and this encoder, then mapped."""
+    """Return the texts' unit vectors, a row each: computed once for these texts and this encoder, then mapped.
+
+    A killed run goes on behind the last whole block.
+    """
     key = hashlib.sha256("\0".join([weights.hash_encoder(encoder), *texts]).encode()).hexdigest()[:16]
     file = weights.CACHE / "embeddings" / f"{key}.npy"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if not file.exists():
-        network = load_encoder(weights.find_encoder(encoder))
-        if len(texts) <= BLOCK:
-            show = len(texts) > SHOWN
-            write(file, network.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=show))
-        else:
-            encode_blocks(texts, network, file)
-    return np.load(file, mmap_mode="r")
-
-
-def encode_blocks(texts: Sequence[str], network: "SentenceTransformer", file: Path) -> None:
-    """Encode many texts block by block into one file; a killed run goes on behind the last whole block."""
-    folder = file.with_suffix("")
+    if file.exists():
+        return np.load(file, mmap_mode="r")
+    network, folder = load_encoder(weights.find_encoder(encoder)), file.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(texts), BLOCK)
-    folder.mkdir(exist_ok=True)
     parts = [folder / f"{start}.npy" for start in starts]
     left = [(start, part) for start, part in zip(starts, parts) if not part.exists()]
     for start, part in track(left, "encode", "block", total=len(parts), done=len(parts) - len(left)):
         block = list(texts[start : start + BLOCK])
-        write(part, network.encode_document(block, normalize_embeddings=True, show_progress_bar=False))
-    width = np.load(parts[0], mmap_mode="r").shape[1]
+        unfinished = part.with_suffix(f".{os.getpid()}.npy")
+        np.save(unfinished, network.encode_document(block, normalize_embeddings=True, show_progress_bar=False))
+        unfinished.rename(part)
     unfinished = file.with_suffix(f".{os.getpid()}.npy")
+    width = np.load(parts[0], mmap_mode="r").shape[1]
     whole = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(texts), width))
     for start, part in zip(starts, parts):
         whole[start : start + BLOCK] = np.load(part)
     whole.flush()
     unfinished.rename(file)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def write(file: Path, vectors: np.ndarray) -> None:
-    """Write vectors, whole or not at all."""
-    unfinished = file.with_suffix(f".{os.getpid()}.npy")
-    np.save(unfinished, vectors)
-    unfinished.rename(file)
+    return np.load(file, mmap_mode="r")
 
 
 @cache

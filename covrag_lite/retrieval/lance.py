@@ -1,18 +1,22 @@
-"""The retriever `engine`: full-text search in LanceDB, whose index is a folder or a folder of an object store.
+"""The retriever `engine`: full-text search in LanceDB, whose index is a folder.
 
-"engine" alone keeps its index in the cache; engine:<folder> or engine:s3://bucket/folder names another place. A place
-has one table a corpus. It holds each passage's row and its stems, as `bm25` sees them, so both find the same but for
-LanceDB's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
+"engine" alone keeps its index in the cache; engine:<folder> names another place. A place has one table a corpus. It
+holds each passage's row and its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is
+1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
 """
 
 import fcntl
+import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import bm25s
+import Stemmer
+
 from covrag_lite import config
+from covrag_lite.data import digest
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import bm25
@@ -24,12 +28,14 @@ if TYPE_CHECKING:
 DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
 THREADS = 8  # queries in flight
 BATCH = 10_000  # passages per commit, the most that a killed build loses
-STORES = ("s3://", "gs://", "az://")  # object stores; their keys come from the environment
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Open the index, built or completed first where needed; the search returns the k passages that score highest."""
-    table = open_index(find_address(settings), passages)
+    given = settings.retriever.partition(":")[2]
+    if "://" in given:  # it may hold a key, which no error shows
+        raise ValueError("the engine's index is a folder of this machine: engine:<folder>, or engine alone")
+    table = open_index(config.resolve(given) if given else weights.CACHE / "engine", passages)
 
     def search_one(stems: Sequence[str]) -> list[Passage]:
         return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
@@ -41,28 +47,17 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     return search
 
 
-def find_address(settings: config.Retrieval) -> str:
-    """The place in the retriever's name, a folder's from the project's root; the cache if it names none."""
-    given = settings.retriever.partition(":")[2]
-    if "@" in given or "?" in given:  # no error shows it either
-        raise ValueError("the engine's address must hold no key, because manifests keep it; set it in the environment")
-    if given.startswith(STORES):
-        return given
-    if "://" in given:
-        raise ValueError(
-            f"the engine's address {given!r} is not known; give engine:<folder> or engine:s3://bucket/folder"
-        )
-    folder = config.resolve(given) if given else weights.CACHE / "engine"
-    folder.mkdir(parents=True, exist_ok=True)
-    return str(folder)
-
-
 def find_rows(table: "Table", words: str, k: int) -> list[int]:
     """Find the k rows that score highest, ties by the row; the first rows fill up where too few hold a word."""
-    hits: list[tuple[float, int]] = []
+    from lancedb.query import MatchQuery
+
+    hits: list[tuple[float, int]] = []  # minus the score, row
     depth = max(DEPTH, 2 * k)
     while words:
-        hits = query_table(table, words, depth)
+        query = table.search(MatchQuery(words, "words"), query_type="fts")
+        found = query.select(["row", "_score"]).limit(depth).to_arrow()
+        scores = (-round(score, 4) for score in found["_score"].to_pylist())  # the order of a sum changes its last bit
+        hits = sorted(zip(scores, found["row"].to_pylist()))
         if len(hits) < depth or hits[k - 1][0] < hits[-1][0]:  # all that tie with the k-th are among them
             break
         depth *= 8
@@ -71,28 +66,24 @@ def find_rows(table: "Table", words: str, k: int) -> list[int]:
     return rows + [next(others) for _ in range(k - len(rows))]
 
 
-def query_table(table: "Table", words: str, depth: int) -> list[tuple[float, int]]:
-    """Return so many hits as (minus the score, row), sorted."""
-    from lancedb.query import MatchQuery
-
-    query = table.search(MatchQuery(words, "words"), query_type="fts")
-    hits = query.select(["row", "_score"]).limit(depth).to_arrow()
-    scores = (-round(score, 4) for score in hits["_score"].to_pylist())  # the order of a sum changes its last bit
-    return sorted(zip(scores, hits["row"].to_pylist()))
-
-
-def open_index(address: str, passages: Sequence[Passage]) -> "Table":
+def open_index(folder: Path, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
     lancedb, pa = config.need("lancedb"), config.need("pyarrow")
 
-    with nullcontext() if address.startswith(STORES) else open(Path(address) / "lock", "w") as file:
-        if file:  # one process at a time builds in a folder; released when a process is killed
-            fcntl.flock(file, fcntl.LOCK_EX)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time builds; released when a process is killed
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
-        table = lancedb.connect(address).create_table(bm25.key_of(passages), schema=schema, exist_ok=True)
+        table = lancedb.connect(folder).create_table(key_of(passages), schema=schema, exist_ok=True)
         add_passages(table, passages)
         index_words(table)
     return table
+
+
+def key_of(passages: Sequence[Passage]) -> str:
+    """Hash the passages and what stems them: another corpus, bm25s, stemmer or setting has another index."""
+    versions = (bm25s.__version__, Stemmer.version(), bm25.LANGUAGE, bm25.STOP_WORDS)
+    return hashlib.sha256(" ".join((digest(passages), *versions)).encode()).hexdigest()[:16]
 
 
 def add_passages(table: "Table", passages: Sequence[Passage]) -> None:

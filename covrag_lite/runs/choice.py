@@ -10,8 +10,7 @@ from covrag_lite.runs.recorded import Recorded, backbone, find
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = set(
-    "device adapters systems free_every retrievers live snapshot evaluator entailment learners tune n_learnt "
-    "n_validated n_rewarded n_rewrites neighbours related_systems n_related batch_tokens requests".split()
+    "device adapters systems free_every retrievers live snapshot entailment n_learnt related_systems".split()
 )
 CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging, config.Related)
 # Parameters in which a recorded run may differ and still be of the same model and data: a run may ask some of its
@@ -56,7 +55,10 @@ def name_data(asked: config.Config) -> str:
 def changed(now: dict, recorded: dict) -> list[str]:
     """What differs between two runs' manifests of all that can change a number."""
     differs = changed_parameters(*(config.from_manifest(one["parameters"]) for one in (now, recorded)))
-    differs += changed_adapters(now.get("adapters"), recorded.get("adapters"))
+    ours, theirs = now.get("adapters"), recorded.get("adapters")
+    if ours is not None and theirs is not None:  # of two tables' runs only adapters that both used can be compared
+        differs += [f"the adapter {name}" for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
+        differs += ["having adapters"] if bool(ours) != bool(theirs) else []
     for name in ("model_sha256", "encoder_sha256"):
         if now.get(name) != recorded.get(name):
             differs.append(f"the weights of the {name.partition('_')[0]}")
@@ -66,25 +68,14 @@ def changed(now: dict, recorded: dict) -> list[str]:
 
 
 def changed_parameters(now: config.Config, recorded: config.Config, but: Collection[str] = ()) -> list[str]:
-    """The parameters that can change a number and differ, each with its two values; `but` names some to pass over."""
+    """The parameters that can change a number and differ, each with its two values; `but` names some to pass over.
+
+    "all" sets may be those that the other run names: whether the questions are the same, their hash tells.
+    """
     a, b = (json.loads(json.dumps(one.flat())) for one in (now, recorded))
     differs = []
-    for concern in CONCERNS:
-        for name in [f.name for f in fields(concern) if f.name not in IMMATERIAL and f.name not in but]:
-            if a[name] != b[name] and not same_sets(name, a, b):
-                differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
+    for name in [f.name for concern in CONCERNS for f in fields(concern) if f.name not in {*IMMATERIAL, *but}]:
+        same_sets = name == "datasets" and list(config.ALL) in (a[name], b[name])
+        if a[name] != b[name] and not same_sets:
+            differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
     return differs
-
-
-def same_sets(name: str, a: dict, b: dict) -> bool:
-    """Do both name the same sets, one of them as "all"? Whether the questions are the same, their hash tells."""
-    return name == "datasets" and list(config.ALL) in (a[name], b[name])
-
-
-def changed_adapters(now: dict | None, recorded: dict | None) -> list[str]:
-    """Adapters, by their hash; of two tables' runs only those that both used can be compared."""
-    if now is None or recorded is None:
-        return []
-    shared = sorted(now.keys() & recorded.keys())
-    differs = [f"the adapter {name}" for name in shared if now[name] != recorded[name]]
-    return differs + (["having adapters"] if bool(now) != bool(recorded) else [])

@@ -93,9 +93,8 @@ def _verdict_html(verdict: Verdict) -> str:
     for name in SCORES:
         score = getattr(verdict, name)
         shown = "–" if score is None else f"{score:.2f}"
-        style = f"display:inline-block;background:#4c72b0;height:.7em;width:{100 * (score or 0):.0f}px"
         bars += f"<tr><td style='text-align:left'>{name.replace('_', ' ')}</td>"
-        bars += f"<td style='text-align:left'><div style='{style}'></div> {shown}</td></tr>"
+        bars += f"<td style='text-align:left'><meter value='{score or 0}'></meter> {shown}</td></tr>"
     revised = html.escape(verdict.revised_question) or "(none)"
     return (
         f"<table style='font-size:.8em'>{bars}</table><div><b>Judgment:</b> {html.escape(verdict.judgment)}; "

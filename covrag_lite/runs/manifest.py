@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from covrag_lite.config import ROOT, Config
@@ -21,23 +21,18 @@ PACKAGES = (
 )
 
 
-def version_of(package: str) -> str:
-    """The version of a package, nothing where it is not installed: not every run needs every one."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
 def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
+    installed = {one.name.lower(): one.version for one in distributions()}  # not every run needs every package
+    gguf = model.weights if model.weights and model.weights.is_file() else None
+    packed = gguf and f"a GGUF file of {gguf.stat().st_size:,} bytes, dequantised; model_sha256 is of that file"
     return {
         **find_commit(),
         "parameters": config.flat(),
         "python": platform.python_version(),
-        "versions": {name: found for name in PACKAGES if (found := version_of(name))},
+        "versions": {name: installed[name] for name in PACKAGES if name in installed},
         "model_sha256": model.weights_hash,
-        "weights": describe_weights(model.weights),
+        "weights": packed,  # what they are where that is not the model's own safetensors
         "adapters": hash_adapters(config, model),
         "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
         "hardware": {
@@ -49,13 +44,6 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
         "used": dict(model.used),
         "peak_memory_gb": round(peak_memory(), 2),
     }
-
-
-def describe_weights(path: Path | None) -> str | None:
-    """What the weights are where that is not the model's own safetensors."""
-    if path is None or not path.is_file():
-        return None
-    return f"a GGUF file of {path.stat().st_size:,} bytes, dequantised; model_sha256 is of that file"
 
 
 def find_commit() -> dict[str, str | bool | None]:

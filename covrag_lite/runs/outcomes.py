@@ -73,17 +73,14 @@ def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]
     known, made = {(current_name(row["system"]), row["id"], row["round"]): row for row in rows}, []
     for p in outputs:
         rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
-        outcomes = [Outcome(*(_WORDS[row[one.name]] for one in fields(Outcome))) for row in rows]
-        rounds = tuple(_with_outcome(one, outcome) for one, outcome in zip(p.rounds, outcomes))
-        made.append(replace(p, question=replace(p.question, kind=rows[0]["kind"]), rounds=rounds))
+        rounds = []
+        for one, row in zip(p.rounds, rows):
+            outcome = Outcome(*(_WORDS[row[part.name]] for part in fields(Outcome)))
+            if outcome.parsed is False:  # a verdict that its question made unreadable may be readable without it
+                one = replace(one, verdict=replace(prompts.parse_verdict(""), text=one.verdict.text))
+            rounds.append(replace(one, outcome=outcome))
+        made.append(replace(p, question=replace(p.question, kind=rows[0]["kind"]), rounds=tuple(rounds)))
     return made
-
-
-def _with_outcome(one: Round, outcome: Outcome) -> Round:
-    """The round with its outcome; a verdict that was not readable with the question in it is not without it either."""
-    if outcome.parsed is False:
-        one = replace(one, verdict=replace(prompts.parse_verdict(""), text=one.verdict.text))
-    return replace(one, outcome=outcome)
 
 
 def _describe(p: Prediction) -> dict:

@@ -130,10 +130,8 @@ def load_part(run: Recorded, part: str = "") -> list[Prediction]:
 
 def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
     """The prediction with its backbone's name; a system whose adapter was not there ran on the bare model."""
-    adapters = run.manifest.get("adapters")
-    if adapters is None or adapter_of(prediction.system) in adapters:
-        return prediction
-    return replace(prediction, backbone=run.config.model.model)
+    trained = adapter_of(prediction.system) in run.manifest["adapters"]
+    return prediction if trained else replace(prediction, backbone=run.config.model.model)
 
 
 def check_snapshot(run: Recorded, settings: config.Retrieval) -> None:
@@ -142,21 +140,21 @@ def check_snapshot(run: Recorded, settings: config.Retrieval) -> None:
         if not now["queries"]:
             raise FileNotFoundError(f"the snapshot {settings.snapshot} of {name} is not at hand")
         was = run.manifest.get("snapshots", {}).get(name, {}).get("sha256")
-        if now["sha256"] != was:
-            raise ValueError(
-                f"the snapshot of {name} is no longer that of the run: recorded {was}, now {now['sha256']}"
-            )
+        refuse_other(f"snapshot of {name} is no longer that", was, now["sha256"])
 
 
 def check_data(run: Recorded, **data: Sequence) -> None:
     """An error where the data of the run's configuration are no longer those that it was made on."""
     for name, rows in data.items():
-        was = run.manifest["data"][name]["sha256"]
-        now = digest(rows)
-        if now != was:
-            raise ValueError(
-                f"the {name} of this configuration are no longer those of the run: recorded {was}, now {now}"
-            )
+        refuse_other(
+            f"{name} of this configuration are no longer those", run.manifest["data"][name]["sha256"], digest(rows)
+        )
+
+
+def refuse_other(what: str, was: str | None, now: str) -> None:
+    """An error where a hash is not the recorded one."""
+    if now != was:
+        raise ValueError(f"the {what} of the run: recorded {was}, now {now}")
 
 
 def backbone(run: Recorded) -> str:

@@ -9,7 +9,7 @@ and world.toml all words and sentences.
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, count, islice, zip_longest
 
 from covrag_lite.config import Config, World
@@ -71,24 +71,15 @@ def _check(world: World) -> None:
         if not 0 <= share <= 1:
             raise ValueError(f"{name} of traps is a share and must lie between 0 and 1, not {share}")
     if len(world.n_world) != 3 or min(world.n_world) < 0:
-        raise ValueError(
-            f"n_world is {world.n_world}, but must be three numbers of 0 or more: of test questions in each set, "
-            f"of training and of validation questions"
-        )
+        raise ValueError(f"n_world is {world.n_world}, but must be three numbers of 0 or more, one a split")
     if not 1000 <= world.n_passages <= 1_000_000:
         raise ValueError(f"n_passages must lie between 1,000 and 1,000,000, not {world.n_passages:,}")
     trapped = {name: shares[name] for name, _, _ in TRAPS.values()}
     if max(trapped.values()) > MOST_OF_ONE or round(sum(trapped.values()), 9) > MOST_OF_ALL:
-        raise ValueError(
-            f"{', '.join(trapped)} are {', '.join(map(str, trapped.values()))}, but each may be at most {MOST_OF_ONE} "
-            f"and all together {MOST_OF_ALL}: lower one"
-        )
+        raise ValueError(f"{trapped}: each may be at most {MOST_OF_ONE}, and all together {MOST_OF_ALL}: lower one")
     broken, left = sum(shares[name] for name in DEFECTS), 1 - sum(trapped.values())
     if round(broken - left, 9) > 0:
-        raise ValueError(
-            f"{', '.join(DEFECTS)} make {broken:.2f}, over {left:.2f}: "
-            f"a question has at most one defect, and one that is trapped has none"
-        )
+        raise ValueError(f"{', '.join(DEFECTS)} make {broken:.2f}, over {left:.2f}: a question has at most one defect")
 
 
 @dataclass(frozen=True)
@@ -120,17 +111,6 @@ def _district(world: World, district: int) -> list[Entry]:
     ]
 
 
-def _full_districts(world: World) -> int:
-    """How many districts lie in the corpus as a whole."""
-    districts = range(world.n_passages // len(DISTRICT) + 1)
-    return bisect_right(districts, world.n_passages, key=partial(_passages_before, world)) - 1
-
-
-def _passages_before(world: World, district: int) -> int:
-    """How many passages the districts before this one hold, crowds included."""
-    return district * len(DISTRICT) + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)
-
-
 def _set_size(world: World, split: str, dataset: str) -> int:
     """How many questions a set has: in testing each has its own number, elsewhere the four share one."""
     test, train, validation = world.n_world
@@ -146,7 +126,13 @@ def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
 
     Each trap has its share, as far as the districts have asks for it.
     """
-    homes = [d for d in range(_full_districts(world)) if SPLIT_OF[d % len(SPLIT_OF)] == split]
+
+    def passages_before(district: int) -> int:
+        return district * len(DISTRICT) + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)
+
+    districts = range(world.n_passages // len(DISTRICT) + 1)
+    n_whole = bisect_right(districts, world.n_passages, key=passages_before) - 1  # that lie in the corpus as a whole
+    homes = [d for d in range(n_whole) if SPLIT_OF[d % len(SPLIT_OF)] == split]
     if len(homes) > size:
         homes = rng_for(world.seed, split, dataset, "homes").sample(homes, size)
     pools = [_asks(world, home, dataset) for home in homes]
@@ -157,10 +143,8 @@ def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
     plain = _in_turn([[ask for ask in pool if ask.failure not in TRAPS] for pool in pools])
     possible = len(chosen) + len(plain)
     if possible < size:
-        raise ValueError(
-            f"{size} {dataset} questions asked for the {split} split, but {world.n_passages} passages give {possible}: "
-            f"raise n_passages or ask for fewer"
-        )
+        told = f"{world.n_passages} passages give {possible}: raise n_passages or ask for fewer"
+        raise ValueError(f"{size} {dataset} questions asked for the {split} split, but {told}")
     return chosen + _alike(plain, chosen, size - len(chosen))
 
 

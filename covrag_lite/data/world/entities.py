@@ -21,6 +21,7 @@ WORDS["first_alias"] = WORDS["women_alias"] + WORDS["men_alias"]
 
 BEFORE_VOWEL = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
 ARTICLE = re.compile(r"^(a|an|the) ")
+LIST = re.compile(r"\{(\w+)\}")  # stands for a word of a list
 AFAR = 3  # districts between an entity and those of its name or nearly its name
 
 
@@ -96,16 +97,6 @@ def _lengthening(more: dict, round_: int) -> str:
     return more["form"].format(" ".join(words))
 
 
-class _Draw(dict):
-    """Gives a random word for the name of a word list."""
-
-    def __init__(self, rng: random.Random):
-        self.rng = rng
-
-    def __missing__(self, list_name: str) -> str:
-        return self.rng.choice(WORDS[list_name])
-
-
 def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -> tuple[dict, dict]:
     """The facts of the k-th entity of its kind in a district, and the entities they name."""
     spec = KINDS[kind]
@@ -114,7 +105,9 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
     refs = {}
     for slot, other in spec.get("refs", {}).items():
         refs[slot] = (other, district * KINDS[other]["count"] + rng.randrange(KINDS[other]["count"]))
-    slots = {slot: pattern.format_map(_Draw(rng)) for slot, pattern in spec.get("draw", {}).items()}
+    slots = {}
+    for slot, pattern in spec.get("draw", {}).items():
+        slots[slot] = LIST.sub(lambda name: rng.choice(WORDS[name[1]]), pattern)
     slots |= {slot: f"{rng.randint(*span):,}" for slot, span in spec.get("numbers", {}).items()}
     slots |= {slot: str(rng.randint(*span)) for slot, span in spec.get("years", {}).items()}
     if kind == "person":

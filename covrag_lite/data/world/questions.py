@@ -16,6 +16,7 @@ Main = dict[tuple[str, int], Known]  # by kind and index
 
 NUMERALS = {"three": 3, "five": 5, "seven": 7, "eight": 8, "nine": 9}
 NUMERALS |= {"eleven": 11, "twelve": 12, "thirteen": 13, "fifteen": 15}
+MANNERS = ("ask", "search", "quiz")
 COMPOSED = ("two-hop", "comparison", "superlative", "count")  # what a complex question wants
 SPRUNG = 0.75  # how often the question about an entity of a shared or other name has the word that misses it
 COMPARISONS = 2  # of a district, while there is something else to ask: they find their passages too easily
@@ -31,7 +32,7 @@ class Ask:
     """One thing to ask, before it is worded."""
 
     label: str
-    forms: dict[str, list[str]]  # manner ("ask", "search", "quiz") -> patterns
+    forms: dict[str, list[str]]  # manner -> patterns; "ask" stands for one that is not there
     slots: dict[str, str]
     clean: str
     answers: tuple[str, ...]
@@ -64,7 +65,7 @@ def accounts(told: Sequence[Known], rng: Random) -> list[Ask]:
         fact = rng.choice(KINDS[thing.kind][TRAPS[trap.kind][1]])
         spec = KINDS[thing.kind]["fact"][fact]
         if spec["label"] not in COMPOSED:
-            manners = {manner: [_by(one, trap.kind) for one in spec[manner]] for manner in ("ask", "search", "quiz")}
+            manners = {manner: [_by(one, trap.kind) for one in spec[manner]] for manner in MANNERS}
             clean, answers = fill(manners["ask"][0], thing.slots), _answers(thing, fact)
             asks.append(Ask(spec["label"], manners, thing.slots, clean, answers, (gold,), kind=thing.kind))
     return asks
@@ -90,10 +91,6 @@ def composed(world: World, main: Main, rng: Random) -> list[Ask]:
     order = list(groups.values())
     rng.shuffle(order)
     return [ask for turn in zip_longest(*order) for ask in turn if ask] + spare
-
-
-def _manners(patterns: list[str]) -> dict[str, list[str]]:
-    return {"ask": patterns, "search": patterns, "quiz": patterns}
 
 
 def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str, rng: Random) -> list[Ask]:
@@ -143,7 +140,7 @@ def _hops(main: Main) -> list[Ask]:
             target, gold, trap = main[thing.refs[hop["via"]]]
             for fact, patterns in hop["ask"].items() if _is_free(trap) else ():
                 clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
-                asks.append(Ask("two-hop", _manners(patterns), thing.slots, clean, _answers(target, fact), (gold,)))
+                asks.append(Ask("two-hop", {"ask": patterns}, thing.slots, clean, _answers(target, fact), (gold,)))
     return asks
 
 
@@ -168,7 +165,7 @@ def _comparisons(main: Main) -> list[Ask]:
             winner = a if (ahead > 0) == spec["most"] else b
             slots = {"a": a.slots["name"], "b": b.slots["name"]}
             answers = tuple(dict.fromkeys((winner.slots["name"], winner.slots["short"])))
-            texts = (_manners(spec["ask"]), slots, fill(spec["ask"][0], slots), answers)
+            texts = ({"ask": spec["ask"]}, slots, fill(spec["ask"][0], slots), answers)
             # cut off or put vaguely, half of the question would still name a subject in full
             asks.append(Ask("comparison", *texts, (gold_a, gold_b), ("a", "b"), breakable=("misspelt",)))
     return asks

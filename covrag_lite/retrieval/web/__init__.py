@@ -13,7 +13,7 @@ from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
 from covrag_lite.retrieval.web import fetch
-from covrag_lite.retrieval.web.pages import LONGEST_TITLE, Crawler, clean, read_pages
+from covrag_lite.retrieval.web.pages import LONGEST_TITLE, clean, read_pages
 from covrag_lite.retrieval.web.providers import PROVIDERS, Hit
 from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError, Snapshot
 from covrag_lite.runs.progress import track
@@ -61,22 +61,16 @@ def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list
         )
     if missing:
         results |= {result.query: result for result in search_live(missing, snapshot)}
-    if queries:
-        print(describe(list(results.values()), len(missing), snapshot))
-    return list(results.values())
-
-
-def describe(results: Sequence[Result], n_live: int, snapshot: Snapshot) -> str:
-    """Say where the results came from, and what is missing in them."""
-    dates = sorted(result.date[:10] for result in results)
-    pages = [page for result in results for page in result.pages]
-    failed = sum(bool(page.failed) for page in pages)
-    empty = sum(not result.passages() for result in results)
-    return (
-        f"web search ({snapshot.provider}): {len(results) - n_live} queries from the snapshot {snapshot.folder}, "
-        f"{n_live} searched for live and frozen there, dated {dates[0]} to {dates[-1]}; {failed} of {len(pages)} pages "
-        f"could not be had, {empty} queries found no passage"
-    )
+    made = list(results.values())
+    if made:
+        dates = sorted(result.date[:10] for result in made)
+        failed = [bool(page.failed) for result in made for page in result.pages]
+        print(
+            f"web search ({snapshot.provider}): {len(made) - len(missing)} queries from the snapshot {snapshot.folder}"
+            f", {len(missing)} searched for live and frozen there, dated {dates[0]} to {dates[-1]}; {sum(failed)} of "
+            f"{len(failed)} pages could not be had, {sum(not one.passages() for one in made)} queries found no passage"
+        )
+    return made
 
 
 def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
@@ -85,7 +79,7 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
     An empty result waits for the next one that is not: several in a row are a failure, which must not be frozen as a
     result.
     """
-    crawler = Crawler()
+    crawler = fetch.Crawler()
     frozen, waiting = [], []
     for query in track(queries, f"web search ({snapshot.provider})", "search", len(queries)):
         crawler.wait(snapshot.provider, fetch.LIMITS.pause)
@@ -105,7 +99,7 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
     return frozen
 
 
-def find_pages(query: str, find: Callable[[str, int], list[Hit]], crawler: Crawler) -> list[Page]:
+def find_pages(query: str, find: Callable[[str, int], list[Hit]], crawler: fetch.Crawler) -> list[Page]:
     """Find a query's pages, in the provider's order, each with its text or the reason why there is none."""
     hits = find(query, N_PAGES)[:N_PAGES]
     with ThreadPoolExecutor(THREADS) as pool:

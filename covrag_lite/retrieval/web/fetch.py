@@ -1,4 +1,4 @@
-"""One HTTP request: guarded against private addresses, bounded in time and size, repeated where a server is busy.
+"""Fetching pages: guarded against private addresses, bounded in time and size, as robots.txt allows.
 
 A host name is resolved once; the guard checks every address that came out, and the connection goes to one of these, so
 that a name which means another address a moment later gains nothing. Every redirect is checked likewise. No error holds
@@ -7,24 +7,29 @@ text of a stranger unless `show` has quoted it.
 
 import ipaddress
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from ssl import SSLContext
-from typing import TypeVar
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 import httpcore
+from protego import Protego
 
+NAME = "covrag_lite"  # our user agent in a robots.txt
 AGENT = "covrag_lite/0.1 (research on question answering; fetches a few pages a question)"
-BUSY = (429, 500, 502, 503, 504)
+TYPES = ("text/html", "application/xhtml+xml", "text/plain")
+REDIRECTS = (301, 302, 303, 307, 308)
+ROBOTS_SIZE = 500_000  # characters of a robots.txt; RFC 9309 wants at least that many to be read
+ROBOTS_WORK = 1_000_000  # user agents times lines in it, the parser's worst case
 UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out to hosts of the internet
 SIX_TO_FOUR = ipaddress.ip_network("2002::/16")  # holds an IPv4 address, maybe a private one
 LONGEST_URL = 2000  # characters
 URL_CHARACTERS = "%/:=&?~+!$,;'@()*[]"  # those that stand unquoted
 certificates = cache(httpcore.default_ssl_context)  # the trusted ones, loaded once
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,9 @@ class Limits:
     total: float = 30.0  # for a whole request, however slowly it drips
     size: int = 5_000_000  # bytes of a page; large pages of Wikipedia have three million
     redirects: int = 5
-    tries: int = 3
-    pause: float = 1.0  # between two requests to a host; doubles before each further try
-    longest_pause: float = 20.0  # that a server may ask for
+    tries: int = 3  # to connect
+    pause: float = 1.0  # between two requests to a host
+    longest_pause: float = 20.0  # that a robots.txt may ask for
 
 
 LIMITS = Limits()
@@ -46,14 +51,6 @@ LIMITS = Limits()
 
 class PageError(Exception):
     """A page cannot be had; the sentence says why and is frozen in the page's place."""
-
-
-class TryAgain(PageError):
-    """A page cannot be had now, but perhaps after so many seconds; None leaves the pause to us."""
-
-    def __init__(self, sentence: str, pause: float | None = None):
-        super().__init__(sentence)
-        self.pause = pause
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ def resolve(host: str, port: int, guarded: bool = True) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise TryAgain(f"the name {show(host)} has no address") from None
+        raise PageError(f"the name {show(host)} has no address") from None
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     for address in addresses:
         if guarded and not is_public(address):
@@ -179,65 +176,98 @@ def request(
     method = "GET" if content is None else "POST"
     try:
         with (
-            httpcore.ConnectionPool(ssl_context=certificates(), network_backend=backend) as pool,
+            httpcore.ConnectionPool(certificates(), retries=LIMITS.tries - 1, network_backend=backend) as pool,
             pool.stream(method, url, headers=sent, content=content, extensions={"timeout": timeout}) as stream,
         ):
             named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in stream.headers}
             reply = Reply(url, stream.status, named)
-            if reply.status != 200:
-                return reply
-            check_headers(reply, types)
-            return Reply(url, 200, named, read_body(stream.iter_stream()))
+            body = read_body(reply, types, stream.iter_stream()) if reply.status == 200 else b""
+            return replace(reply, body=body)
     except httpcore.TimeoutException:
         trouble = PageError(f"it did not answer in time ({LIMITS.connect:g} s to connect, {LIMITS.total:g} s in all)")
     except httpcore.NetworkError:
-        trouble = TryAgain("the connection failed or broke off")
+        trouble = PageError("the connection failed or broke off")
     except (httpcore.ProtocolError, ValueError):
         trouble = PageError("it answered with something that is no proper HTTP, or less than it said")
     raise trouble  # outside of `except`: the client's own error may hold the request, and so a key
 
 
-def check_headers(reply: Reply, types: Iterable[str] | None) -> None:
-    """Refuse a body of another type, a packed one, or one too long by its own account."""
+def read_body(reply: Reply, types: Iterable[str] | None, chunks: Iterable[bytes]) -> bytes:
+    """Read a body up to the limit; refuse one of another type, a packed one, and one too long by its own account."""
     if types is not None and reply.type not in types:
         raise PageError(f"it is {show(reply.type) if reply.type else 'of no named type'}, not a page of text")
-    encoding = reply.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise PageError(f"it is packed by {show(encoding)}, which was not asked for")
-    length = reply.headers.get("content-length", "")
+    if reply.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise PageError("it is packed, which was not asked for")
+    length, body = reply.headers.get("content-length", ""), bytearray()
+    too_large = PageError(f"it is larger than {LIMITS.size:,} bytes")
     if length.isdigit() and int(length) > LIMITS.size:
-        raise PageError(f"it is larger than {LIMITS.size:,} bytes")
-
-
-def read_body(chunks: Iterable[bytes]) -> bytes:
-    """Read a body up to the limit."""
-    body = bytearray()
+        raise too_large
     for chunk in chunks:
         body += chunk
         if len(body) > LIMITS.size:
-            raise PageError(f"it is larger than {LIMITS.size:,} bytes")
+            raise too_large
     return bytes(body)
 
 
-def check_status(reply: Reply) -> None:
-    """Raise where the server gave no page, with the seconds that it wishes where another try may help."""
-    if reply.status in BUSY:
-        wished = reply.headers.get("retry-after", "").strip()
-        raise TryAgain(f"it answered with status {reply.status}", float(wished) if wished.isdecimal() else None)
+def check_status(reply: Reply) -> Reply:
+    """The reply, or an error where the server gave no page."""
     if reply.status != 200:
         raise PageError(f"it answered with status {reply.status}")
+    return reply
 
 
-def retry(once: Callable[[], Result]) -> Result:
-    """Call `once` as often as the limits allow, with pauses; a pause that is too long ends it."""
-    for number in range(1, LIMITS.tries + 1):
+class Crawler:
+    """Fetches pages, one at a time of each host; remembers the hosts' robots.txt and when they were last asked."""
+
+    def __init__(self):
+        self.locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self.robots: dict[str, Protego] = {}
+        self.asked: dict[str, float] = {}
+
+    def fetch(self, url: str) -> Reply | PageError:
+        """Fetch a page of text, after redirects; return the error where it cannot be had."""
         try:
-            return once()
-        except TryAgain as error:
-            pause = error.pause if error.pause is not None else LIMITS.pause * 2 ** (number - 1)
-            if pause > LIMITS.longest_pause:
-                raise PageError(f"{error}, and asks to be left alone for {pause:.0f} s") from None
-            if number == LIMITS.tries:
-                raise PageError(f"{error} (asked {number} times)") from None
-        time.sleep(pause)
-    raise ValueError(f"tries is {LIMITS.tries}; at least one is needed")
+            with self.locks[urlsplit(normalize(url)).netloc]:
+                return check_status(self.follow(url, TYPES, obey=True))
+        except PageError as error:
+            return error
+
+    def follow(self, url: str, types: Iterable[str] | None, obey: bool) -> Reply:
+        """Follow redirects to a reply; each is checked as the first address was."""
+        url = normalize(url)
+        for _ in range(LIMITS.redirects + 1):
+            pause = self.check_robots(url) if obey else 0.0
+            self.wait(urlsplit(url).netloc, max(pause, LIMITS.pause))
+            reply = request(url, types)
+            if reply.status not in REDIRECTS:
+                return reply
+            url = normalize(reply.headers.get("location", ""), url)
+        raise PageError(f"it redirects more than {LIMITS.redirects} times")
+
+    def wait(self, host: str, pause: float) -> None:
+        """Sleep until this host may be asked again."""
+        left = self.asked.get(host, 0.0) + pause - time.monotonic()
+        if host in self.asked and left > 0:
+            time.sleep(left)
+        self.asked[host] = time.monotonic()
+
+    def check_robots(self, url: str) -> float:
+        """Return the pause that the host's robots.txt asks for; refuse a page that it forbids.
+
+        A missing one allows all, an unreachable one forbids all (RFC 9309).
+        """
+        home = urljoin(url, "/robots.txt")
+        if home not in self.robots:
+            reply = self.follow(home, None, obey=False)
+            if reply.status == 429 or reply.status >= 500:
+                check_status(reply)
+            text = reply.body.decode("utf-8", "replace")
+            if len(text) > ROBOTS_SIZE or text.lower().count("agent") * text.count("\n") > ROBOTS_WORK:
+                raise PageError("its robots.txt is too long to be read")
+            self.robots[home] = Protego.parse(text)
+        if not self.robots[home].can_fetch(url, NAME):
+            raise PageError("its robots.txt does not allow it")
+        pause = self.robots[home].crawl_delay(NAME) or 0.0
+        if pause > LIMITS.longest_pause:
+            raise PageError(f"its robots.txt asks for {pause:g} s between two pages")
+        return pause

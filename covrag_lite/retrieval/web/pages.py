@@ -1,4 +1,4 @@
-"""From a page's address to its main text: fetched as robots.txt allows, extracted, and made plain.
+"""From a page's bytes to its main text: decoded, extracted, and made plain.
 
 Text is plain when nothing in it can pass for a part of a prompt, a tag or a special token.
 """
@@ -7,23 +7,11 @@ import json
 import re
 import subprocess
 import sys
-import threading
-import time
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from urllib.parse import urljoin, urlsplit
+from collections.abc import Sequence
 
-from protego import Protego
+from covrag_lite.retrieval.web.fetch import PageError, Reply
 
-import covrag_lite.retrieval.web.fetch as fetch
-from covrag_lite.retrieval.web.fetch import BUSY, PageError, Reply, check_status, normalize
-
-NAME = "covrag_lite"  # our user agent in a robots.txt
-TYPES = ("text/html", "application/xhtml+xml", "text/plain")
-REDIRECTS = (301, 302, 303, 307, 308)
-ROBOTS_SIZE = 500_000  # characters of a robots.txt; RFC 9309 wants at least that many to be read
-ROBOTS_WORK = 1_000_000  # user agents times lines in it, the parser's worst case
 SECONDS = 20  # of CPU time for extracting one page's text; an ordinary one takes a tenth of a second
 # A page can be built to keep a parser busy for hours or to break it, so trafilatura runs in a process with little
 # memory, which the system kills when a page takes too long. It reads a page a line; -I keeps our folders off its path.
@@ -57,77 +45,21 @@ CHARSETS = re.compile(
 )
 
 
-class Crawler:
-    """Fetches pages, one at a time of each host; remembers the hosts' robots.txt and when they were last asked."""
-
-    def __init__(self):
-        self.locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
-        self.robots: dict[str, Protego] = {}
-        self.asked: dict[str, float] = {}
-
-    def fetch(self, url: str) -> Reply | PageError:
-        """Fetch a page of text, after redirects and further tries; return the error where it cannot be had."""
-
-        def once() -> Reply:
-            reply = self.follow(url, TYPES, obey=True)
-            check_status(reply)
-            return reply
-
-        try:
-            with self.locks[urlsplit(normalize(url)).netloc]:
-                return fetch.retry(once)
-        except PageError as error:
-            return error
-
-    def follow(self, url: str, types: Iterable[str] | None, obey: bool) -> Reply:
-        """Follow redirects to a reply; each is checked as the first address was."""
-        url = normalize(url)
-        for _ in range(fetch.LIMITS.redirects + 1):
-            pause = self.check_robots(url) if obey else 0.0
-            self.wait(urlsplit(url).netloc, max(pause, fetch.LIMITS.pause))
-            reply = fetch.request(url, types)
-            if reply.status not in REDIRECTS:
-                return reply
-            url = normalize(reply.headers.get("location", ""), url)
-        raise PageError(f"it redirects more than {fetch.LIMITS.redirects} times")
-
-    def wait(self, host: str, pause: float) -> None:
-        """Sleep until this host may be asked again."""
-        left = self.asked.get(host, 0.0) + pause - time.monotonic()
-        if host in self.asked and left > 0:
-            time.sleep(left)
-        self.asked[host] = time.monotonic()
-
-    def check_robots(self, url: str) -> float:
-        """Return the pause that the host's robots.txt asks for; refuse a page that it forbids."""
-        robots = self.load_robots(url)
-        if not robots.can_fetch(url, NAME):
-            raise PageError("its robots.txt does not allow it")
-        pause = robots.crawl_delay(NAME) or 0.0
-        if pause > fetch.LIMITS.longest_pause:
-            raise PageError(f"its robots.txt asks for {pause:g} s between two pages")
-        return pause
-
-    def load_robots(self, url: str) -> Protego:
-        """Load the host's robots.txt: a missing one allows all, an unreachable one forbids all (RFC 9309)."""
-        home = urljoin(url, "/robots.txt")
-        if home not in self.robots:
-            reply = self.follow(home, None, obey=False)
-            if reply.status in BUSY:
-                check_status(reply)
-            text = reply.body.decode("utf-8", "replace") if reply.status == 200 else ""
-            if len(text) > ROBOTS_SIZE or text.lower().count("agent") * text.count("\n") > ROBOTS_WORK:
-                raise PageError("its robots.txt is too long to be read")
-            self.robots[home] = Protego.parse(text)
-        return self.robots[home]
-
-
 def read_pages(replies: Sequence[Reply | PageError]) -> list[tuple[str, str] | PageError]:
-    """Read each page's title and main text, a paragraph a line, or say why there is none."""
+    """Read each page's title and main text, a paragraph a line, or say why there is none; plain text has no title."""
     decoded = [decode(reply) if isinstance(reply, Reply) else reply for reply in replies]
     is_html = [isinstance(text, str) and reply.type != "text/plain" for text, reply in zip(decoded, replies)]
     extracted = iter(extract([text for text, html in zip(decoded, is_html) if html]))
-    return [make_plain(next(extracted) if html else text) for text, html in zip(decoded, is_html)]
+    made = []
+    for text, html in zip(decoded, is_html):
+        found = next(extracted) if html else ("", text)
+        if isinstance(found, PageError) or isinstance(text, PageError):
+            made.append(text if isinstance(text, PageError) else found)
+            continue
+        lines = [clean(line) for line in found[1][:LONGEST_TEXT].splitlines()]
+        plain = "\n".join(line for line in lines if line)
+        made.append((clean(found[0])[:LONGEST_TITLE], plain) if plain else PageError("it has no main text"))
+    return made
 
 
 def decode(reply: Reply) -> str | PageError:
@@ -157,16 +89,6 @@ def extract(pages: Sequence[str]) -> list[tuple[str, str] | PageError]:
         if len(made) < len(pages):
             made.append(PageError(f"its main text could not be extracted, at least not within {SECONDS:g} s"))
     return made
-
-
-def make_plain(found: tuple[str, str] | str | PageError) -> tuple[str, str] | PageError:
-    """Clean a page's title and text; plain text has no title."""
-    if isinstance(found, PageError):
-        return found
-    title, text = ("", found) if isinstance(found, str) else found
-    lines = [clean(line) for line in text[:LONGEST_TEXT].splitlines()]
-    text = "\n".join(line for line in lines if line)
-    return (clean(title)[:LONGEST_TITLE], text) if text else PageError("it has no main text")
 
 
 def clean(text: str) -> str:

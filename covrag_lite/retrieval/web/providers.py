@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import covrag_lite.retrieval.web.fetch as fetch
-from covrag_lite.retrieval.web.fetch import BUSY, PageError, TryAgain, check_status
+from covrag_lite.retrieval.web.fetch import PageError, check_status
 from covrag_lite.retrieval.web.snapshot import SearchError
 
 ADDRESSES = {
@@ -37,13 +37,13 @@ def ddgs(query: str, n: int) -> list[dict]:
     try:
         return DDGS(timeout=round(fetch.LIMITS.read)).text(query, max_results=n, backend=BACKEND)
     except RatelimitException:
-        raise TryAgain("it asks for fewer queries") from None
+        raise PageError("it asks for fewer queries") from None
     except TimeoutException:
-        raise TryAgain("it did not answer in time") from None
+        raise PageError("it did not answer in time") from None
     except DDGSException as error:
         if str(error).startswith("No results"):
             return []
-        raise TryAgain("the connection failed, or it refuses to answer") from None
+        raise PageError("the connection failed, or it refuses to answer") from None
 
 
 def brave(query: str, n: int) -> list[dict]:
@@ -90,17 +90,16 @@ def ask(url: str, headers: dict[str, str], content: bytes | None = None, key: st
     reply = fetch.request(url, headers=headers, content=content, guarded=False)
     if reply.status in (401, 403):
         raise PageError(f"it refused the key in {key} (status {reply.status})")
-    if reply.status != 200 and reply.status not in BUSY:
-        raise PageError(f"it answered with status {reply.status}; is this its address?")
-    check_status(reply)
-    return json.loads(reply.body)
+    if reply.status == 404:
+        raise PageError("it answered with status 404; is this its address?")
+    return json.loads(check_status(reply).body)
 
 
 def find(provider: str, query: str, n: int) -> list[Hit]:
     """Return the first n pages that a provider finds, each once; a refusal, or an unknown form, stops the run."""
     search, address = ROWS[provider]
     try:
-        rows = fetch.retry(partial(search, query, n))
+        rows = search(query, n)
         hits = {row[address].strip(): Hit(row[address].strip(), str(row.get("title") or "")) for row in rows}
         return list(hits.values())[:n]
     except PageError as error:
