@@ -116,6 +116,6 @@ def test_a_place_has_an_index_of_its_own_for_every_corpus_and_stemmer(settings, 
 
 
 def test_an_address_elsewhere_is_refused_and_not_shown(settings, passages):
-    with pytest.raises(ValueError, match="is a folder of this machine") as raised:
+    with pytest.raises(ValueError, match="keys come from the environment") as raised:
         load_retriever(at(settings, "s3://me:secret-word@host/x"), passages)
     assert "secret-word" not in str(raised.value)

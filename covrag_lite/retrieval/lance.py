@@ -1,14 +1,15 @@
-"""The retriever `engine`: full-text search in LanceDB, whose index is a folder.
+"""The retriever `engine`: full-text search in LanceDB, whose index is a folder, of an object store too.
 
-"engine" alone keeps its index in the cache; engine:<folder> names another place. A place has one table a corpus. It
-holds each passage's row and its stems, as `bm25` sees them, so both find the same but for LanceDB's constants (k1 is
-1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
+"engine" alone keeps its index in the cache; engine:<folder> or engine:s3://bucket/folder names another place. A place
+has one table a corpus. It holds each passage's row and its stems, as `bm25` sees them, so both find the same but for
+LanceDB's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
 """
 
 import fcntl
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,14 +29,16 @@ if TYPE_CHECKING:
 DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
 THREADS = 8  # queries in flight
 BATCH = 10_000  # passages per commit, the most that a killed build loses
+STORES = ("s3://", "gs://", "az://")  # object stores
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Open the index, built or completed first where needed; the search returns the k passages that score highest."""
     given = settings.retriever.partition(":")[2]
-    if "://" in given:  # it may hold a key, which no error shows
-        raise ValueError("the engine's index is a folder of this machine: engine:<folder>, or engine alone")
-    table = open_index(config.resolve(given) if given else weights.CACHE / "engine", passages)
+    if "@" in given or "?" in given or "://" in given and not given.startswith(STORES):  # no error shows a key
+        raise ValueError("give engine, engine:<folder> or engine:s3://bucket/folder; keys come from the environment")
+    place = given if given.startswith(STORES) else config.resolve(given) if given else weights.CACHE / "engine"
+    table = open_index(place, passages)
 
     def search_one(stems: Sequence[str]) -> list[Passage]:
         return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
@@ -66,15 +69,17 @@ def find_rows(table: "Table", words: str, k: int) -> list[int]:
     return rows + [next(others) for _ in range(k - len(rows))]
 
 
-def open_index(folder: Path, passages: Sequence[Passage]) -> "Table":
+def open_index(place: Path | str, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
     lancedb, pa = config.need("lancedb"), config.need("pyarrow")
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time builds; released when a process is killed
+    if isinstance(place, Path):
+        place.mkdir(parents=True, exist_ok=True)
+    with open(place / "lock", "w") if isinstance(place, Path) else nullcontext() as file:
+        if file:  # one process at a time builds in a folder; released when a process is killed
+            fcntl.flock(file, fcntl.LOCK_EX)
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
-        table = lancedb.connect(folder).create_table(key_of(passages), schema=schema, exist_ok=True)
+        table = lancedb.connect(place).create_table(key_of(passages), schema=schema, exist_ok=True)
         add_passages(table, passages)
         index_words(table)
     return table
