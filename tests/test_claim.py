@@ -1,13 +1,10 @@
-"""The claim as paired differences: the tests behind it, pooling over seeds, and which answer counts."""
+"""The claim as paired differences: the tests behind it, and pooling over seeds."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from covrag_lite import metrics
-from covrag_lite.method import Tools, cov_rag, keep_weighed, rag
-from covrag_lite.prompts import parse_verdict, render_verdict
-from covrag_lite.records import Passage, Question, Round
 from covrag_lite.tables import claim
 
 
@@ -85,36 +82,3 @@ def test_the_second_search_stands_beside_a_perfect_choice_between_both_answers()
 def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():
     # 80 % power at p < 0.05: (1.96 + 0.8416) · √(1/3) / √4
     assert claim.visible(np.array([0.5, -0.5, 0.5, -0.5])) == pytest.approx(80.88, abs=0.01)
-
-
-def verdict(correctness: float, revised: str = ""):
-    return parse_verdict(
-        render_verdict((0.5, correctness, 0.5, 0.5, 0.5, 0.5), "false" if revised else "true", revised)
-    )
-
-
-def test_the_weighed_answer_needs_likelihood_and_verdict_of_every_round():
-    first, last = Round("q", (), "a", verdict(0.2), -0.1), Round("r", (), "b", verdict(0.9), -1.5)
-    assert keep_weighed([first, last]) == -1  # -0.1 + 0.6 is less than -1.5 + 2.7
-    assert keep_weighed([first, Round("r", (), "b", verdict(0.5), -1.5)]) == 0
-    assert keep_weighed([first, Round("r", (), "b", None, -1.5)]) == -1
-    assert keep_weighed([Round("q", (), "a", verdict(0.9), None), last]) == -1
-
-
-def test_the_last_answer_is_verified_only_where_a_rule_asks_for_it():
-    asked = []
-
-    def verify(x, k, y):
-        asked.append(list(y))
-        return [verdict(0.1, "better?") if one == "first" else verdict(0.9) for one in y]
-
-    def answer(x, k):
-        return ["second" if passages[0].id == "better?" else "first" for passages in k]
-
-    questions = [Question("1", "nq", "what?", ("second",))]
-    tools = Tools("toy", lambda queries: [[Passage(query, "", "")] for query in queries], answer, verify)
-    assert cov_rag(questions, tools)[0].answer == "second" and asked == [["first"]]
-    weighing = Tools("toy", tools.search, answer, verify, verifies_last=True)
-    (made,) = cov_rag(questions, weighing)
-    assert asked == [["first"], ["first"], ["second"]] and made.rounds[1].verdict.correctness == 0.9
-    assert rag(questions, weighing)[0].rounds[0].verdict is None

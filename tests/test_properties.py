@@ -218,6 +218,8 @@ def test_two_words_and_a_copy_that_was_cut_off_are_redacted_and_other_texts_are_
     long = "which novelist of stonebridge wrote the copper lanterns"
     hidden = redact("Which novelist of Stonebridge wrote the copper lan", long)
     assert hidden.startswith("⟨") and "novelist" not in hidden
+    for own in ("which novelist of Stonebridge wrote the copper kettles", "which novelist"):  # it only begins alike
+        assert redact(own, long) == own
 
 
 # Statistics beside other ways to the same number.

@@ -3,6 +3,7 @@ import shutil
 from dataclasses import asdict, replace
 
 import pytest
+from conftest import write_jsonl
 
 from covrag_lite import evaluate
 from covrag_lite.config import Config, Retrieval
@@ -73,12 +74,10 @@ def test_without_a_model_the_second_round_asks_in_the_clean_wording(passages, qu
 @pytest.fixture
 def run(tmp_path, passages, questions, scripted):
     """A recorded Table 6 over a folder, two questions of each set answered and all of them searched."""
-    folder = tmp_path / "library"
-    folder.mkdir()
-    files = {name: [asdict(one) for one in questions if one.dataset == name] for name in ("nq", "webq")}
-    for name, rows in (files | {"corpus": [asdict(one) for one in passages]}).items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    changes = {"data": str(folder), "retrievers": ("bm25",), "k": 1}
+    files = {name: [one for one in questions if one.dataset == name] for name in ("nq", "webq")}
+    for name, rows in (files | {"corpus": passages}).items():
+        write_jsonl(tmp_path / "library" / f"{name}.jsonl", map(asdict, rows))
+    changes = {"data": str(tmp_path / "library"), "retrievers": ("bm25",), "k": 1}
     config = Config().change(runs=str(tmp_path), n_questions=2, systems=("CoV-RAG",), **changes)
     asked, corpus = load_questions(config), load_passages(config)
     resources = evaluate.load_resources(config, corpus, scripted)
