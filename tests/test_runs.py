@@ -2,20 +2,16 @@
 
 import json
 import sys
-from collections import Counter
 from dataclasses import replace
 
 import pytest
-from conftest import ScriptedModel
+from conftest import load_tiny
 
-from covrag_lite import config
 from covrag_lite.config import Config
-from covrag_lite.engine.interface import load_engine
 from covrag_lite.prompts import SCHEMA, parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs import cost
 from covrag_lite.runs.display import as_html, show
-from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.progress import track
 
@@ -29,28 +25,14 @@ def test_a_manifest_names_code_data_and_machine(questions, passages, scripted, t
     assert json.loads((tmp_path / "manifest.json").read_text())["model_sha256"] == "scripted"
 
 
-class Counting(ScriptedModel):
-    """Counts a hundred tokens read and ten written for every answer."""
-
-    def complete(self, prompts, max_tokens, sample=None):
-        self.used += Counter(requests=len(prompts), prompt_tokens=100 * len(prompts), completion_tokens=10)
-        return super().complete(prompts, max_tokens)
-
-
-@pytest.fixture
-def journal(tmp_path):
-    return Journal(tmp_path / "journal.jsonl")
-
-
-def test_after_a_run_what_it_used_is_told():
-    model = Counting()
-    assert cost.tell_spent(model, 3.0) == "cost: 3 s, no text: all were journaled"
-    model.complete(["a", "b"], 9)
-    assert cost.tell_spent(model, 170.0) == "cost: 3 min, 2 texts, 200 tokens read and 10 written"
+def test_after_a_run_what_it_used_is_told(scripted):
+    assert cost.tell_spent(scripted, 3.0) == "cost: 3 s, no text: all were journaled"
+    scripted.used.update(requests=2, prompt_tokens=200, completion_tokens=10)
+    assert cost.tell_spent(scripted, 170.0) == "cost: 3 min, 2 texts, 200 tokens read and 10 written"
 
 
 def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(tiny_folder):
-    model = load_engine(config.Model(model=str(tiny_folder), max_revised_tokens=6, device="cpu"))
+    model = load_tiny(tiny_folder)
     asked = ["who wrote it?", "where was the author born, and when?"]
     answers = [one.text for one in model.complete(asked, 8)]
     read, written = map(sum, zip(*model.count_tokens(asked, answers)))
@@ -59,14 +41,9 @@ def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(
     assert (model.used["requests"], model.used["prompt_tokens"]) == (4, 2 * read)
 
 
-@pytest.fixture
-def log(monkeypatch, capsys):
-    """A function that reads what was written to a stderr that is not a terminal, outside of any notebook."""
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    return lambda: capsys.readouterr().err
+def test_no_line_pretends_that_a_loop_ended(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)  # what is no notebook, and no terminal
 
-
-def test_no_line_pretends_that_a_loop_ended(log):
     def failing():
         yield 1
         raise OSError("the disk is full")
@@ -78,7 +55,7 @@ def test_no_line_pretends_that_a_loop_ended(log):
     with pytest.raises(KeyboardInterrupt):
         for _ in track(range(10), "answer", "batch", total=10):
             raise KeyboardInterrupt
-    assert log() == ""
+    assert capsys.readouterr().err == ""
 
 
 VERDICT = parse_verdict(render_verdict((0.21, 0.5, 0.81, 0.91, 0.82, 1), "false", "Who wrote it?"))
