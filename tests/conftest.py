@@ -107,6 +107,29 @@ def project(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def predictions(tmp_path_factory):
+    """What all systems predict of the toy's questions."""
+    import toy
+
+    from covrag_lite import evaluate
+
+    config, resources = toy.stage(tmp_path_factory.mktemp("toy"), systems=toy.SYSTEMS)
+    return evaluate.run(config, resources, toy.QUESTIONS)
+
+
+@pytest.fixture(scope="session")
+def frame(predictions):
+    from covrag_lite.runs.outcomes import to_frame
+
+    return to_frame(predictions)
+
+
+@pytest.fixture
+def cov(predictions):
+    return [p for p in predictions if p.system == "CoV-RAG"]
+
+
+@pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
     """A Llama of a few thousand random weights and a byte-level tokenizer, as a model folder."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

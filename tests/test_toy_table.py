@@ -32,28 +32,6 @@ from covrag_lite.tables import Table, accuracy, failures, seeds, sigma, table5, 
 IDS = list(TEXTS)
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    """All systems' predictions, and the resources with what was asked."""
-    config, resources = toy.stage(tmp_path_factory.mktemp("toy"), systems=SYSTEMS)
-    return evaluate.run(config, resources, QUESTIONS), resources
-
-
-@pytest.fixture(scope="module")
-def predictions(played):
-    return played[0]
-
-
-@pytest.fixture(scope="module")
-def frame(predictions):
-    return to_frame(predictions)
-
-
-@pytest.fixture(scope="module")
-def cov(predictions):
-    return [p for p in predictions if p.system == "CoV-RAG"]
-
-
 def run_one(system, folder, **changes):
     config, resources = toy.stage(folder, **changes)
     return evaluate.run_system(system, config, resources, QUESTIONS), resources.model.log
@@ -195,8 +173,7 @@ def test_facts_of_a_comparison_name_the_smallest_difference_that_could_be_seen(f
 
 
 def test_a_value_of_the_paper_stands_beside_its_own_sets_alone(cov, frame):
-    sets = {"one": "nq", "two": "webq"}
-    asked = [replace(p, question=replace(p.question, dataset=sets[p.question.dataset])) for p in cov]
+    asked = toy.of_public_sets(cov)
     long = accuracy.accuracy_table(to_frame(asked), "table2").set_index(["metric", "dataset"]).paper
     assert long.loc["normalised"].fillna(0).tolist() == [66.0, 68.5, 0]  # its average is of four sets
     assert accuracy.accuracy_table(frame, "table2").paper.isna().all()
