@@ -5,6 +5,8 @@ import json
 import lzma
 import re
 import shutil
+import sys
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -13,7 +15,8 @@ from toy_project import find
 from covrag_lite.check import check
 from covrag_lite.data import load_questions
 from covrag_lite.runs.outcomes import read_packed
-from covrag_lite.tables import TABLES, find_table
+from covrag_lite.runs.recorded import load_or_outcomes
+from covrag_lite.tables import TABLES, Table, find_table
 
 
 @pytest.fixture
@@ -165,16 +168,13 @@ def test_other_data_than_the_recorded_is_no_basis_for_a_score(alone):
     assert "the questions of this configuration are no longer those of the run" in check(alone)[0][0]
 
 
-def test_a_table_is_one_file_and_one_entry(alone, tmp_path, monkeypatch):
-    (tmp_path / "counting.py").write_text(
-        "import pandas as pd\n"
-        "from covrag_lite.runs.recorded import load_or_outcomes as load\n"
-        "from covrag_lite.tables import Table\n"
-        "def build(predictions, run):\n"
-        "    rows = pd.DataFrame({'what': ['predictions'], 'value': [len(predictions)]})\n"
-        "    return Table(run.table, rows, facts={'predictions': str(len(predictions))})\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+def count(predictions, run):
+    rows = pd.DataFrame({"what": ["predictions"], "value": [len(predictions)]})
+    return Table(run.table, rows, facts={"predictions": str(len(predictions))})
+
+
+def test_a_table_is_one_file_and_one_entry(alone, monkeypatch):
+    monkeypatch.setitem(sys.modules, "counting", SimpleNamespace(load=load_or_outcomes, build=count))
     monkeypatch.setitem(TABLES, "counted", "counting")
     run = find(alone, "table2")
     for end in ("manifest.json", "predictions.jsonl.xz"):

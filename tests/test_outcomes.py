@@ -2,9 +2,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from toy import BORN, PASSAGES, QUESTIONS, SYSTEMS
 
-from covrag_lite import evaluate
-from covrag_lite.config import Config
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import (
@@ -17,24 +16,18 @@ from covrag_lite.runs.outcomes import (
     save_predictions,
 )
 
-
-@pytest.fixture
-def predictions(tmp_path, passages, questions, scripted):
-    config = Config().change(k=2, runs=str(tmp_path))
-    return evaluate.run(config, evaluate.load_resources(config, passages, scripted), questions)
+Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # where the prediction of a question stands that was revised
 
 
-def test_saved_predictions_hold_ids_and_outputs_but_no_question_and_are_the_same_bytes(
-    predictions, questions, tmp_path
-):
-    for name in ("a", "b"):
-        save_predictions(tmp_path / f"{name}.xz", predictions)
+def test_saved_predictions_hold_ids_and_outputs_but_no_question_and_are_the_same_bytes(predictions, tmp_path):
+    for name in ("a.xz", "b.xz"):
+        save_predictions(tmp_path / name, predictions)
     assert (tmp_path / "a.xz").read_bytes() == (tmp_path / "b.xz").read_bytes()
     rows = read_rows(tmp_path / "a.xz")
     assert len(rows) == len(predictions)
-    assert rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
-    assert rows[-3]["rounds"][0]["query"] is None  # the question itself
-    assert not any(question.question in read_packed(tmp_path / "a.xz") for question in questions)
+    queries = [one["query"] for one in rows[Q2]["rounds"]]
+    assert queries == [None, BORN]  # the first one is the question itself
+    assert not any(question.question in read_packed(tmp_path / "a.xz") for question in QUESTIONS)
 
 
 def come_back(folder, predictions):
@@ -44,28 +37,27 @@ def come_back(folder, predictions):
     return load_outcomes(folder / "o.gz", load_outputs(folder / "p.xz"))
 
 
-def test_outcomes_hold_no_text(predictions, questions, tmp_path):
+def test_outcomes_hold_no_text(predictions, tmp_path):
     told = come_back(tmp_path, predictions)
     text = read_packed(tmp_path / "o.gz")
-    for question in questions:
-        assert question.question not in text
-        assert not any(answer in text for answer in question.answers)
+    words = [text for one in QUESTIONS for text in (one.question, *one.answers) if len(text) > 3]
+    assert not any(word in text for word in words)
     assert not any(p.question.question or p.question.answers for p in told)
 
 
-def test_records_under_an_earlier_name_of_a_system_are_read_under_todays(predictions, questions, passages, tmp_path):
-    old = [replace(p, system="CoV-RAG surer") for p in predictions if p.system == "CoV-RAG"]
-    told = come_back(tmp_path, old)
-    for made in (load_predictions(tmp_path / "p.xz", questions, passages), told):
-        assert {p.system for p in made} == {"CoV-RAG, likelier answer"} and len(made) == len(old)
+def test_records_under_an_earlier_name_of_a_system_are_read_under_todays(cov, tmp_path):
+    told = come_back(tmp_path, [replace(p, system="CoV-RAG surer") for p in cov])
+    for made in (load_predictions(tmp_path / "p.xz", QUESTIONS, PASSAGES.values()), told):
+        assert [p.system for p in made] == ["CoV-RAG, likelier answer"] * 7
 
 
-def test_no_question_is_recorded_where_another_one_was_searched_for(predictions, questions, passages, tmp_path):
-    one, other = predictions[-3], questions[0].question
+def test_no_question_is_recorded_where_another_one_was_searched_for(predictions, tmp_path):
+    one, other = predictions[Q2], QUESTIONS[0].question
     shuffled = replace(one, rounds=(one.rounds[0], replace(one.rounds[1], query=f"Of {other.title()}: Marrow")))
     save_predictions(tmp_path / "p.xz", [*predictions, shuffled])
     assert other not in read_packed(tmp_path / "p.xz").lower()
-    assert load_predictions(tmp_path / "p.xz", questions, passages)[-1].rounds[1].query == shuffled.rounds[1].query
+    made = load_predictions(tmp_path / "p.xz", QUESTIONS, PASSAGES.values())
+    assert shuffled.rounds[1].query in [last.query for p in made for last in p.rounds[1:]]
 
 
 @pytest.mark.parametrize(
@@ -88,10 +80,10 @@ def test_a_question_that_the_model_copied_is_hidden_even_if_the_copy_was_cut_off
     assert "⟨question" in untold.rounds[0].query
 
 
-def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(predictions, tmp_path):
-    asked = replace(predictions[-3].question, question='who wrote "Lanterns" first?')
+def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(cov, tmp_path):
+    asked = replace(cov[1].question, question='who wrote "Lanterns" first?')
     broken = parse_verdict(render_verdict([0.5] * 6, "false", "X").replace("X", asked.question.rstrip("? ")))
-    one = replace(predictions[-3], question=asked, rounds=(replace(predictions[-3].rounds[0], verdict=broken),))
+    one = replace(cov[1], question=asked, rounds=(replace(cov[1].rounds[0], verdict=broken),))
     (told,) = come_back(tmp_path, [one])
     assert load_outputs(tmp_path / "p.xz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
     assert not broken.parsed and not told.rounds[0].verdict.parsed
