@@ -50,16 +50,8 @@ class Script:
         self.log.append(("verify", list(x), list(y), [[p.id for p in ps] for ps in k]))
         return [self.verdicts[question] for question in x]
 
-    def rewrite(self, x):
-        self.log.append(("rewrite", list(x)))
-        return ["Who wrote it?" if question == WRITER else "" for question in x]
-
-    def recall(self, x):
-        self.log.append(("recall", list(x)))
-        return ["?"] * len(x)
-
     def tools(self, **settings):
-        return Tools("toy", self.search, self.answer, self.verify, self.rewrite, self.recall, **settings)
+        return Tools("toy", self.search, self.answer, self.verify, **settings)
 
     def stages(self):
         return [entry[0] for entry in self.log]
