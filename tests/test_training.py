@@ -175,28 +175,20 @@ def test_a_half_finished_run_of_an_earlier_version_keeps_its_key():
     assert checkpoint.run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
 
 
-@pytest.fixture
-def deep(tiny, monkeypatch):
-    """A network that looks sixteen layers deep: of two too little can lie elsewhere."""
-    network = tiny.read_anew()
-    monkeypatch.setattr(network.config, "num_hidden_layers", 16)
-    return network
-
-
 SHAPE = Shape(tokens=4096, sequences=8, targets=512, longest=800)
 
 
-def check(network, monkeypatch, activations, on_the_gpu, on_the_cpu=1e12):
-    monkeypatch.setattr(memory, "free_memory", {"cuda": on_the_gpu, "cpu": on_the_cpu}.__getitem__)
-    return memory.check(network, dataclasses.replace(SETTINGS, activations=activations), SHAPE, "cuda")
+def test_what_cannot_fit_is_refused_with_the_setting_to_change(tiny, monkeypatch):
+    def check(activations, on_the_gpu):
+        monkeypatch.setattr(memory, "free_memory", {"cuda": on_the_gpu, "cpu": 1e12}.__getitem__)
+        return memory.check(network, dataclasses.replace(SETTINGS, activations=activations), SHAPE, "cuda")
 
-
-def test_what_cannot_fit_is_refused_with_the_setting_to_change(deep, monkeypatch):
-    needed = {}
+    network, needed = tiny.read_anew(), {}
+    monkeypatch.setattr(network.config, "num_hidden_layers", 16)  # of two layers too little can lie elsewhere
     for way in WAYS:
-        needed[way] = memory.estimate(deep, dataclasses.replace(SETTINGS, activations=way), SHAPE)
+        needed[way] = memory.estimate(network, dataclasses.replace(SETTINGS, activations=way), SHAPE)
     assert needed["keep"] > needed["recompute"] > needed["offload"]
-    assert check(deep, monkeypatch, "keep", 2 * needed["keep"])  # with room to unpack the weights
+    assert check("keep", 2 * needed["keep"])  # with room to unpack the weights
     for way, room, cure in (
         ("keep", 0.9 * needed["keep"], "set activations = 'recompute'"),
         ("recompute", 0.7 * needed["recompute"], "set activations = 'offload'"),
@@ -205,7 +197,7 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(deep, monkeypatch
         ("keep", 0.0, "smaller model"),
     ):
         with pytest.raises(MemoryError, match=cure):
-            check(deep, monkeypatch, way, room)
+            check(way, room)
 
 
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
