@@ -17,8 +17,6 @@ from benchmarks.shapes import full_rows, length_mix
 from covrag_lite import prompts
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.prompts import parse_verdict, render_verdict
-from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import save_predictions
 
@@ -99,18 +97,14 @@ def test_recorded_speed_can_be_told_in_prose(tmp_path):
 
 
 @pytest.fixture
-def speed(tmp_path):
-    """Ten questions' worth of work, and a GPU on which 7B answers one a second."""
+def speed(tmp_path, predictions):
+    """The toy's questions' worth of work, and a GPU on which 7B answers one a second."""
     run = tmp_path / report.WORK
     for name, tokens, samples in (("cov", 3000, 30), ("rag", 1000, 10)):
         write(run / f"train.{name}.json", {"data": {"samples": {"n": samples}}})
         pd.DataFrame({"step": [1, 2], "tokens": tokens // 2}).to_csv(run / f"train.{name}.losses.csv", index=False)
-    once = (Round("q", (), "a"),)
-    twice = (Round("q", (), "a", parse_verdict(render_verdict([0.5] * 6, "true", ""))), *once)
-    ways = {"RAG": once, "CoV-RAG-S": once, "CoV-RAG": twice}
-    asked = [Question(f"q{number}", "toy", "q", ("a",)) for number in range(10)]
-    made = [Prediction(question, name, rounds) for name, rounds in ways.items() for question in asked]
-    save_predictions(run / "table2.predictions.jsonl.xz", made)
+    answered = [p for p in predictions if p.system in ("RAG", "CoV-RAG-S", "CoV-RAG")]
+    save_predictions(run / "table2.predictions.jsonl.xz", answered)
     for name, seconds in zip(report.TABLES, (10, 5, 10, 5)):
         write(tmp_path / name / f"{name[:6]}.manifest.json", {"wall_seconds": seconds})
     trained = {"variant": "ours", "speed_ratio": 2.0, "memory_ratio": 0.5} | TRAINED
@@ -129,11 +123,11 @@ def speed(tmp_path):
 
 def test_the_cost_is_the_work_at_the_measured_rates(speed):
     work = report.count_work(speed.parent / report.WORK)  # an answer that two systems share is counted once
-    assert work == {"tokens": 8000, "synthesis": 80, "answers": 30, "verdicts": 10}  # ten of them second answers
+    assert work == {"tokens": 8000, "synthesis": 80, "answers": 17, "verdicts": 7}  # three of them second answers
     table = report.replication(speed, price=6.0)
     small, middle, large = (table.loc[shape] for shape in ("smollm2", "7b", "13b"))
-    assert (middle.training, middle.data, middle.tables) == (100, 80, 3 * (30 + 2 * 10))
-    assert middle.price == pytest.approx(6 * middle.hours) == pytest.approx(6 * 330 / 3600)
+    assert (middle.training, middle.data, middle.tables) == (100, 80, 3 * (17 + 2 * 7))
+    assert middle.price == pytest.approx(6 * middle.hours) == pytest.approx(6 * 273 / 3600)
     assert small.data == pytest.approx(0.8)
     assert large.hours == pytest.approx(2 * middle.hours)  # half as quick in training, so it is in answering
     told = report.facts(speed)

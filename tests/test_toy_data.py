@@ -17,8 +17,6 @@ from covrag_lite.config import Config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused
-from covrag_lite.retrieval.web import fetch
-from covrag_lite.retrieval.web.pages import Crawler
 from covrag_lite.runs import choice, manifest
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
@@ -94,16 +92,16 @@ def test_a_training_question_may_stand_in_no_set_that_is_tested(tmp_path, name):
 
 def test_validation_questions_are_held_out_of_training(tmp_path):
     config = write_folder(tmp_path, one=["x"], train_one=[f"question {i}" for i in range(40)])
-    splits = {}
-    for split in ("train", "validation", "test"):
-        splits[split] = {one.question for one in data.load_questions(config.change(split=split, n_questions=0))}
-    assert len(splits["validation"]) == 4 and len(splits["train"]) == 36
-    assert not splits["validation"] & splits["train"]
+    train, held = (
+        {one.question for one in data.load_questions(config.change(split=split, n_questions=0))}
+        for split in ("train", "validation")
+    )
+    assert (len(train), len(held), len(train & held)) == (36, 4, 0)
     cited = [{"question": f"who {i}?", "answer": "Ada [1].", "references": ["Ada wrote it.", "No."]} for i in range(5)]
     write_jsonl(tmp_path / "train_two.jsonl", cited)
     source, own = load_sources(config.change(n_train_questions=5))
     assert [p.text for p in own.search(["who 3?"])[0]] == cited[3]["references"]  # a cited answer has its own
-    assert len(source.questions) == 5 and {one.question for one in source.questions} < splits["train"]
+    assert len(source.questions) == 5 and {one.question for one in source.questions} < train
     assert [len(found) for found in source.deep(["bridge"])] == [4] and len(source.search(["bridge"])[0]) == 1
 
 
@@ -139,18 +137,6 @@ def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
 
 
 # Retrieval.
-
-
-def test_every_redirect_is_guarded_as_the_first_address_was(monkeypatch):
-    asked = []
-
-    def request(url, types=None, headers=None, content=None, guarded=True):
-        asked.append((url, guarded))
-        return fetch.Reply(url, 302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
-
-    monkeypatch.setattr(fetch, "request", request)
-    assert Crawler().follow("http://host0/", None, obey=False).status == 200
-    assert asked == [(f"http://host{i}/", True) for i in range(3)]
 
 
 def test_bm25_reads_titles_and_breaks_ties_by_order():

@@ -121,7 +121,6 @@ def test_the_adapter_loads_in_peft_and_lowers_the_loss(tiny_folder, tmp_path):
     ids, labels = torch.tensor([one.ids]), torch.tensor([[-100] * one.start + list(one.ids[one.start :])])
     base = plain.network(input_ids=ids, labels=labels).loss
     trained = PeftModel.from_pretrained(plain.network, tmp_path)
-    assert trained.peft_config["default"].lora_alpha == 2 * SETTINGS.lora_rank
     assert trained(input_ids=ids, labels=labels).loss < 0.8 * base
 
 
