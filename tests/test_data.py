@@ -1,11 +1,11 @@
 """Questions and passages of every kind of data; the embedded world has test_world.py."""
 
-import gzip
 import json
 import sys
 from types import SimpleNamespace
 
 import pytest
+from conftest import write_jsonl
 
 from covrag_lite import data
 from covrag_lite.config import Config
@@ -16,17 +16,10 @@ from covrag_lite.records import Passage, Question
 ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"}
 
 
-def write(path, rows):
-    """Rows as a file, gzipped if its name says so; a string is a line as it stands."""
-    text = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-
-
-def folder(tmp_path, rows, corpus=None):
-    """A folder with one set, as the data of a run."""
-    write(tmp_path / "nq.jsonl", rows)
-    if corpus:
-        write(tmp_path / "corpus.jsonl.gz", corpus)
+def folder(tmp_path, rows):
+    """A folder with one set, as the data of a run; a string is a line as it stands."""
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (tmp_path / "nq.jsonl").write_text("\n".join(lines))
     return Config().change(data=str(tmp_path), datasets=("nq",), n_questions=0)
 
 
@@ -37,8 +30,8 @@ def texts(config, split):
 
 def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
     for name in ("webq", "nq", "train_nq", "train_own", "validation_nq", "validation_mine"):
-        write(tmp_path / f"{name}.jsonl", [{**ROW, "question": name}])
-    write(tmp_path / "corpus.jsonl", [{"id": "p1", "text": "Edith."}])
+        write_jsonl(tmp_path / f"{name}.jsonl", [{**ROW, "question": name}])
+    write_jsonl(tmp_path / "corpus.jsonl", [{"id": "p1", "text": "Edith."}])
     config = Config().change(data=str(tmp_path))
     assert texts(config, "test") == ["nq", "webq"]
     assert texts(config, "train") == ["train nq", "train own"]
