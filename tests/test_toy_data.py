@@ -17,6 +17,8 @@ from covrag_lite.config import Config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused
+from covrag_lite.retrieval.web import fetch
+from covrag_lite.retrieval.web.pages import Crawler
 from covrag_lite.runs import choice, manifest
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
@@ -137,6 +139,18 @@ def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
 
 
 # Retrieval.
+
+
+def test_every_redirect_is_guarded_as_the_first_address_was(monkeypatch):
+    asked = []
+
+    def request(url, types=None, headers=None, content=None, guarded=True):
+        asked.append((url, guarded))
+        return fetch.Reply(url, 302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
+
+    monkeypatch.setattr(fetch, "request", request)
+    assert Crawler().follow("http://host0/", None, obey=False).status == 200
+    assert asked == [(f"http://host{i}/", True) for i in range(3)]
 
 
 def test_bm25_reads_titles_and_breaks_ties_by_order():
