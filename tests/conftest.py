@@ -19,6 +19,7 @@ from covrag_lite.engine.interface import Completion
 from covrag_lite.prompts import render_verdict
 from covrag_lite.records import Passage, Question
 
+BORN = "Where was Edith Marrow born?"
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
 PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
 
@@ -47,15 +48,7 @@ def passages():
 def questions():
     return [
         Question("q1", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",)),
-        Question(
-            "q2",
-            "nq",
-            "wher was edit marow born",
-            ("Stonebridge",),
-            ("p1",),
-            "Where was Edith Marrow born?",
-            "birthplace+misspelt",
-        ),
+        Question("q2", "nq", "wher was edit marow born", ("Stonebridge",), ("p1",), BORN, "birthplace+misspelt"),
         Question("q3", "webq", "how long is the River Stell?", ("71 kilometres", "71 km"), ("p3",)),
         Question("q4", "webq", "what is it?", ("---",)),
     ]
@@ -87,7 +80,7 @@ class ScriptedModel:
 
     def fill(self, prompts, schema, max_tokens):
         self.asked += prompts
-        bad = render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", "Where was Edith Marrow born?")
+        bad = render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", BORN)
         good = render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
         return [Completion(bad if "marow" in prompt else good) for prompt in prompts]
 
@@ -111,6 +104,29 @@ def project(tmp_path_factory):
     root = tmp_path_factory.mktemp("project")
     toy_project.build(root)
     return root
+
+
+@pytest.fixture(scope="session")
+def predictions(tmp_path_factory):
+    """What all systems predict of the toy's questions."""
+    import toy
+
+    from covrag_lite import evaluate
+
+    config, resources = toy.stage(tmp_path_factory.mktemp("toy"), systems=toy.SYSTEMS)
+    return evaluate.run(config, resources, toy.QUESTIONS)
+
+
+@pytest.fixture(scope="session")
+def frame(predictions):
+    from covrag_lite.runs.outcomes import to_frame
+
+    return to_frame(predictions)
+
+
+@pytest.fixture
+def cov(predictions):
+    return [p for p in predictions if p.system == "CoV-RAG"]
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,6 @@ from benchmarks.shapes import full_rows, length_mix
 from covrag_lite import prompts
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.prompts import parse_verdict, render_verdict
-from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import save_predictions
 
@@ -82,40 +80,21 @@ def write(path, content):
     path.write_text(json.dumps(content))
 
 
-def test_recorded_speed_can_be_told_in_prose(tmp_path):
-    row = {"shape": "7b", "variant": "ours, 4k", "speed_ratio": 1.96, "memory_ratio": 0.455} | TRAINED
-    rows = [row | {"tokens_per_second": 13645.3}, row | {"variant": "left out", "tokens_per_second": None}]
-    write(tmp_path / "training.json", ABOUT | {"matrix_rate": 1e15, "rows": rows})
-    searched = {"ours, 10,000 passages": {"faster": 152.44, "queries_per_second": 6645.7}}
-    write(tmp_path / "inference.json", ABOUT | {"bm25": searched})
-    more = {"graphs, 494M": {"answers, graphs": {"faster": 1.52, "same": 393.0}}}
-    write(tmp_path / "inference.of-another-run.json", ABOUT | more)
-    told = report.facts(tmp_path)
-    assert "{graphs, 494M answers, graphs faster}, {graphs, 494M answers, graphs same}".format_map(told) == "1.5, 393"
-    assert (told["7b ours, 4k speed_ratio"], told["7b ours, 4k memory_ratio"]) == ("2.0", "0.46")
-    assert not any("left out" in name for name in told)
-    prose = "{bm25 ours, 10,000 passages faster}, {bm25 ours, 10,000 passages queries_per_second}"
-    assert prose.format_map(told) == "152.4, 6,646"
-
-
 @pytest.fixture
-def speed(tmp_path):
-    """Ten questions' worth of work, and a GPU on which 7B answers one a second."""
+def speed(tmp_path, predictions):
+    """The toy's questions' worth of work, and a GPU on which 7B answers one a second."""
     run = tmp_path / report.WORK
     for name, tokens, samples in (("cov", 3000, 30), ("rag", 1000, 10)):
         write(run / f"train.{name}.json", {"data": {"samples": {"n": samples}}})
         pd.DataFrame({"step": [1, 2], "tokens": tokens // 2}).to_csv(run / f"train.{name}.losses.csv", index=False)
-    once = (Round("q", (), "a"),)
-    twice = (Round("q", (), "a", parse_verdict(render_verdict([0.5] * 6, "true", ""))), *once)
-    ways = {"RAG": once, "CoV-RAG-S": once, "CoV-RAG": twice}
-    asked = [Question(f"q{number}", "toy", "q", ("a",)) for number in range(10)]
-    made = [Prediction(question, name, rounds) for name, rounds in ways.items() for question in asked]
-    save_predictions(run / "table2.predictions.jsonl.xz", made)
+    answered = [p for p in predictions if p.system in ("RAG", "CoV-RAG-S", "CoV-RAG")]
+    save_predictions(run / "table2.predictions.jsonl.xz", answered)
     for name, seconds in zip(report.TABLES, (10, 5, 10, 5)):
         write(tmp_path / name / f"{name[:6]}.manifest.json", {"wall_seconds": seconds})
-    trained = {"variant": "ours", "speed_ratio": 2.0, "memory_ratio": 0.5} | TRAINED
+    trained = {"variant": "ours", "speed_ratio": 1.96, "memory_ratio": 0.455} | TRAINED
     rates = {"smollm2": 8000, "7b": 80, "13b": 40}
     rows = [trained | {"shape": shape, "tokens_per_second": rate} for shape, rate in rates.items()]
+    rows.append(rows[0] | {"variant": "left out", "tokens_per_second": None})
     write(tmp_path / "speed-toy" / "training.json", ABOUT | {"matrix_rate": 1e15, "rows": rows})
     inference = {
         "batches, 7b shape": {"batches": {"seconds": 4.0, "n": 4}},
@@ -127,13 +106,23 @@ def speed(tmp_path):
     return tmp_path / "speed-toy"
 
 
+def test_recorded_speed_can_be_told_in_prose(speed):
+    more = {"graphs, 494M": {"answers, graphs": {"faster": 1.52, "same": 393.0, "queries_per_second": 6645.7}}}
+    write(speed / "inference.of-another-run.json", ABOUT | more)
+    told = report.facts(speed)
+    prose = "; ".join(f"{{graphs, 494M answers, graphs {name}}}" for name in ("faster", "same", "queries_per_second"))
+    assert prose.format_map(told) == "1.5; 393; 6,646"
+    assert (told["7b ours speed_ratio"], told["7b ours memory_ratio"]) == ("2.0", "0.46")
+    assert not any("left out" in name for name in told)
+
+
 def test_the_cost_is_the_work_at_the_measured_rates(speed):
     work = report.count_work(speed.parent / report.WORK)  # an answer that two systems share is counted once
-    assert work == {"tokens": 8000, "synthesis": 80, "answers": 30, "verdicts": 10}  # ten of them second answers
+    assert work == {"tokens": 8000, "synthesis": 80, "answers": 17, "verdicts": 7}  # three of them second answers
     table = report.replication(speed, price=6.0)
     small, middle, large = (table.loc[shape] for shape in ("smollm2", "7b", "13b"))
-    assert (middle.training, middle.data, middle.tables) == (100, 80, 3 * (30 + 2 * 10))
-    assert middle.price == pytest.approx(6 * middle.hours) == pytest.approx(6 * 330 / 3600)
+    assert (middle.training, middle.data, middle.tables) == (100, 80, 3 * (17 + 2 * 7))
+    assert middle.price == pytest.approx(6 * middle.hours) == pytest.approx(6 * 273 / 3600)
     assert small.data == pytest.approx(0.8)
     assert large.hours == pytest.approx(2 * middle.hours)  # half as quick in training, so it is in answering
     told = report.facts(speed)
@@ -196,7 +185,7 @@ def test_our_speed_is_told_over_each_peers():
     assert frame.loc[3, ["ours_faster", "ours_faster_steady", "ours_memory"]].isna().all()
 
 
-def test_a_notebooks_parameters_are_options_or_of_the_configuration(tmp_path):
+def test_a_notebooks_parameters_are_options_or_of_the_configuration():
     made = options.from_notebook({"shapes": "7b,13b", "speed_questions": 3, "model": "a", "_own": 1})
     assert (made.shapes, made.speed_questions, made.config.model.model) == (("7b", "13b"), 3, "a")
     assert made.config.folder().name == "custom"  # the defaults alone write to figures/embedded

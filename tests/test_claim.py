@@ -6,10 +6,7 @@ import pytest
 
 from covrag_lite import metrics
 from covrag_lite.config import ROOT
-from covrag_lite.method import Tools, cov_rag, keep_weighed, rag
-from covrag_lite.prompts import parse_verdict, render_verdict
-from covrag_lite.records import Passage, Question, Round
-from covrag_lite.tables import claim
+from covrag_lite.tables import claim, validation
 
 
 def test_flipping_signs_is_mcnemars_exact_test_for_one_training():
@@ -112,34 +109,25 @@ def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():
     assert claim.visible(np.array([0.5, -0.5, 0.5, -0.5])) == pytest.approx(80.88, abs=0.01)
 
 
-def verdict(correctness: float, revised: str = ""):
-    return parse_verdict(
-        render_verdict((0.5, correctness, 0.5, 0.5, 0.5, 0.5), "false" if revised else "true", revised)
-    )
+def answers(rows: dict[str, tuple[float, float, bool]]) -> pd.DataFrame:
+    """One candidate's answers by question: likelihood, expected correctness, right or wrong."""
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["likelihood", "correctness", "right"])
 
 
-def test_the_weighed_answer_needs_likelihood_and_verdict_of_every_round():
-    first, last = Round("q", (), "a", verdict(0.2), -0.1), Round("r", (), "b", verdict(0.9), -1.5)
-    assert keep_weighed([first, last]) == -1  # -0.1 + 0.6 is less than -1.5 + 2.7
-    assert keep_weighed([first, Round("r", (), "b", verdict(0.5), -1.5)]) == 0
-    assert keep_weighed([first, Round("r", (), "b", None, -1.5)]) == -1
-    assert keep_weighed([Round("q", (), "a", verdict(0.9), None), last]) == -1
-
-
-def test_the_last_answer_is_verified_only_where_a_rule_asks_for_it():
-    asked = []
-
-    def verify(x, k, y):
-        asked.append(list(y))
-        return [verdict(0.1, "better?") if one == "first" else verdict(0.9) for one in y]
-
-    def answer(x, k):
-        return ["second" if passages[0].id == "better?" else "first" for passages in k]
-
-    questions = [Question("1", "nq", "what?", ("second",))]
-    tools = Tools("toy", lambda queries: [[Passage(query, "", "")] for query in queries], answer, verify)
-    assert cov_rag(questions, tools)[0].answer == "second" and asked == [["first"]]
-    weighing = Tools("toy", tools.search, answer, verify, verifies_last=True)
-    (made,) = cov_rag(questions, weighing)
-    assert asked == [["first"], ["first"], ["second"]] and made.rounds[1].verdict.correctness == 0.9
-    assert rag(questions, weighing)[0].rounds[0].verdict is None
+@pytest.mark.parametrize(
+    "rule, right",
+    [
+        ("last", [True, False, True, True]),
+        ("likelier", [False, False, True, False]),
+        ("better verified", [True, True, True, True]),
+        ("likelihood + correctness", [False, True, True, False]),
+        ("likelihood + 3 correctness", [True, True, True, True]),  # of the last one 1.2 gained, 1.1 lost
+    ],
+)
+def test_each_rule_keeps_its_answer_and_a_question_without_a_second_one_keeps_its_first(rule, right):
+    first = {"a": (-0.1, 0.2, False), "b": (-0.5, 0.9, True), "c": (-0.5, 0.9, True), "d": (-0.1, 0.3, False)}
+    second = answers({"a": (-0.9, 0.8, True), "b": (-0.2, 0.1, False), "d": (-1.2, 0.7, True)})
+    kept = validation.keep(answers(first), second, *validation.KEEPS[rule])
+    assert kept.tolist() == right
+    if rule == "last":
+        assert validation.compare(answers(first), kept, 3) == ("75.0", 4, "+25.00", 2, 1, "1.0000")

@@ -45,6 +45,12 @@ def writer_of(model, room=LIMIT):
     return Writer(model.loaded, model.adapter, model.loaded.encode(PROMPTS, room))
 
 
+def assert_same(made, expected):
+    """The same texts, and chances that differ by a rounding at most."""
+    assert [one.text for one in made] == [one.text for one in expected]
+    assert [one.probabilities for one in made] == [pytest.approx(one.probabilities, abs=2e-4) for one in expected]
+
+
 def spread_ends(model):
     """Let the model's turn end with a token that many rows write; returns prompts that end, and when."""
     written = writer_of(model).write_free(range(len(PROMPTS)), (), LIMIT)
@@ -74,11 +80,11 @@ def test_fixed_steps_write_the_answers_and_verdicts_of_growing_ones(growing, fix
     ends = spread_ends(plain)
     assert len(set(ends.values())) > 2
     view.loaded.end_id = plain.loaded.end_id
-    assert view.complete(PROMPTS, LIMIT) == plain.complete(PROMPTS, LIMIT)
+    assert_same(view.complete(PROMPTS, LIMIT), plain.complete(PROMPTS, LIMIT))
     assert steps_of(view).known and steps_of(growing) is None
     alone = view.complete(PROMPTS[:1], LIMIT)  # one row, in a shape of its own
-    assert alone == plain.complete(PROMPTS[:1], LIMIT)
-    assert view.fill(PROMPTS, SCHEMA, 12) == plain.fill(PROMPTS, SCHEMA, 12)
+    assert_same(alone, plain.complete(PROMPTS[:1], LIMIT))
+    assert_same(view.fill(PROMPTS, SCHEMA, 12), plain.fill(PROMPTS, SCHEMA, 12))
 
 
 def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter(growing, fixed):
@@ -90,7 +96,7 @@ def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter(growing, fixed)
     assert len(steps_of(fixed).known) == len(known) + 1
     for name in ("rag", "cov", "rag"):
         made = fixed.with_adapter(name).complete(PROMPTS, LIMIT)
-        assert made == growing.with_adapter(name).complete(PROMPTS, LIMIT)
+        assert_same(made, growing.with_adapter(name).complete(PROMPTS, LIMIT))
     known = steps_of(fixed.with_adapter("rag")).known  # all others were of weights that an adapter moved
     assert {owner.name for owner, _ in known} == {"rag", "cov"}
 
@@ -144,7 +150,7 @@ def test_layers_of_our_own_that_fail_give_way_to_those_of_transformers(growing, 
         steps_of(fixed).functions = SimpleNamespace(**functions | {"gated": lambda gate, up: gate + up})
     steps_of(fixed).recorder = SimpleNamespace(record=record)
     with pytest.warns(UserWarning, match="transformers' own layers, because (no compiler here|a replayed step gave)"):
-        assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+        assert_same(fixed.complete(PROMPTS, LIMIT), growing.complete(PROMPTS, LIMIT))
     assert fixed.used["fallback: decoding steps run by transformers' own layers"] == 1
     assert steps_of(fixed).functions is None and not steps_of(fixed).is_given_up
     assert all(step.replay for step in steps_of(fixed).known.values())
@@ -162,10 +168,10 @@ def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing
     steps_of(fixed).recorder = SimpleNamespace(record=record)
     expected = growing.complete(thinning, LIMIT)
     with pytest.warns(UserWarning, match="kernel by kernel, because operation not permitted .* gives the same texts"):
-        assert fixed.complete(thinning, LIMIT) == expected
+        assert_same(fixed.complete(thinning, LIMIT), expected)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fixed.complete(thinning, LIMIT) == expected
+        assert_same(fixed.complete(thinning, LIMIT), expected)
     told = build_manifest(config.Config().change(systems=()), fixed, 1.0)["used"]
     assert told["fallback: decoding steps run kernel by kernel"] == 1
 
@@ -173,7 +179,7 @@ def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing
 def test_steps_without_memory_are_told_and_change_no_text(growing, fixed, monkeypatch):
     monkeypatch.setattr(decode_session, "free_memory", lambda device: 0)
     with pytest.warns(UserWarning, match="kernel by kernel, because memory is too short for the keys and values"):
-        assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+        assert_same(fixed.complete(PROMPTS, LIMIT), growing.complete(PROMPTS, LIMIT))
     assert fixed.used - growing.used == {"fallback: decoding steps run kernel by kernel": 1}
 
 
@@ -224,22 +230,18 @@ def recorder(monkeypatch):
 
 
 @both
-def test_recording_a_step_leaves_it_where_it_was(growing, fixed, recorder):
-    steps_of(fixed).recorder = recorder
-    assert fixed.fill(PROMPTS, SCHEMA, 12) == growing.fill(PROMPTS, SCHEMA, 12)
-    assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
-    assert all(step.replay for step in steps_of(fixed).known.values())
-
-
-def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone(growing, fixed, recorder):
+def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_and_recording_leaves_it_where_it_was(
+    growing, fixed, recorder
+):
     steps_of(fixed).recorder = recorder
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for prompts in (PROMPTS[:1], PROMPTS[:2], PROMPTS):  # each wants a larger store, over which no old step lies
-            assert fixed.complete(prompts, LIMIT) == growing.complete(prompts, LIMIT)
+            assert_same(fixed.complete(prompts, LIMIT), growing.complete(prompts, LIMIT))
         assert len(Graph.pools) == 3
-        assert fixed.complete(PROMPTS[:2], LIMIT) == growing.complete(PROMPTS[:2], LIMIT)
+        assert_same(fixed.complete(PROMPTS[:2], LIMIT), growing.complete(PROMPTS[:2], LIMIT))
     assert len(Graph.pools) == 3  # as long as one graph is there, the next one joins it
+    assert_same(fixed.fill(PROMPTS, SCHEMA, 12), growing.fill(PROMPTS, SCHEMA, 12))
     stretches = {stretch.data_ptr() for stretch in steps_of(fixed).store.stretches}
     for step in steps_of(fixed).known.values():
         assert step.replay
@@ -255,5 +257,5 @@ def test_a_replay_that_writes_something_else_is_refused(growing, fixed, recorder
     monkeypatch.setattr(Graph, "replay", wrong)
     steps_of(fixed).recorder = recorder
     with pytest.warns(UserWarning, match=said):
-        assert fixed.complete(PROMPTS, LIMIT) == growing.complete(PROMPTS, LIMIT)
+        assert_same(fixed.complete(PROMPTS, LIMIT), growing.complete(PROMPTS, LIMIT))
     assert steps_of(fixed).is_given_up

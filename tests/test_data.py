@@ -1,31 +1,25 @@
 """Questions and passages of every kind of data; the embedded world has test_world.py."""
 
-import gzip
 import json
-import re
-from pathlib import Path
+import sys
+from types import SimpleNamespace
 
 import pytest
+from conftest import write_jsonl
 
 from covrag_lite import data
 from covrag_lite.config import Config
 from covrag_lite.data import check_disjoint, load_passages, load_questions, pick_question
 from covrag_lite.metrics import normalise
+from covrag_lite.records import Passage, Question
 
 ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"}
 
 
-def write(path, rows):
-    """Rows as a file, gzipped if its name says so; a string is a line as it stands."""
-    text = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-
-
-def folder(tmp_path, rows, corpus=None):
-    """A folder with one set, as the data of a run."""
-    write(tmp_path / "nq.jsonl", rows)
-    if corpus:
-        write(tmp_path / "corpus.jsonl.gz", corpus)
+def folder(tmp_path, rows):
+    """A folder with one set, as the data of a run; a string is a line as it stands."""
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (tmp_path / "nq.jsonl").write_text("\n".join(lines))
     return Config().change(data=str(tmp_path), datasets=("nq",), n_questions=0)
 
 
@@ -36,8 +30,8 @@ def texts(config, split):
 
 def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
     for name in ("webq", "nq", "train_nq", "train_own", "validation_nq", "validation_mine"):
-        write(tmp_path / f"{name}.jsonl", [{**ROW, "question": name}])
-    write(tmp_path / "corpus.jsonl", [{"id": "p1", "text": "Edith."}])
+        write_jsonl(tmp_path / f"{name}.jsonl", [{**ROW, "question": name}])
+    write_jsonl(tmp_path / "corpus.jsonl", [{"id": "p1", "text": "Edith."}])
     config = Config().change(data=str(tmp_path))
     assert texts(config, "test") == ["nq", "webq"]
     assert texts(config, "train") == ["train nq", "train own"]
@@ -95,24 +89,15 @@ def test_one_question_of_a_set_or_ones_own_can_be_picked():
         pick_question(config.change(question="entitty 2"))
 
 
-NUMBERS = """
-from covrag_lite.records import Passage, Question
-
-def sets(config, split):
-    return ("odd", "even")
-
-def questions(config, split, dataset):
+def count_on(config, split, dataset):
     start = {"odd": 1, "even": 2}[dataset]
     return [Question(f"{split}-{i}", dataset, f"What is {i}?", (str(i),)) for i in range(start, 9, 2)]
 
-def passages(config):
-    return [Passage("p", "Numbers", "1 and 2.")]
-"""
 
-
-def test_a_further_kind_of_data_is_one_file_and_one_entry(tmp_path, monkeypatch):
-    (tmp_path / "numbers_of_a_test.py").write_text(NUMBERS)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_a_further_kind_of_data_is_one_file_and_one_entry(monkeypatch):
+    calls = {"sets": lambda config, split: ("odd", "even"), "questions": count_on}
+    module = SimpleNamespace(**calls, passages=lambda config: [Passage("p", "Numbers", "1 and 2.")])
+    monkeypatch.setitem(sys.modules, "numbers_of_a_test", module)
     monkeypatch.setitem(data.KINDS, "numbers", "numbers_of_a_test")
     config = Config().change(data="numbers", n_questions=3)
     assert [q.id for q in load_questions(config)] == ["test-1", "test-3", "test-5", "test-2", "test-4", "test-6"]
@@ -120,7 +105,3 @@ def test_a_further_kind_of_data_is_one_file_and_one_entry(tmp_path, monkeypatch)
     assert [q.id for q in one] == ["train-2"] and load_passages(config)[0].title == "Numbers"
     with pytest.raises(ValueError, match="4 validation questions are training questions too"):
         check_disjoint(load_questions(config.change(split="train", datasets=("odd",), n_questions=0)), config)
-
-
-def test_no_kind_is_imported_before_it_is_asked_for():
-    assert not re.search(r"^\s*(from|import) covrag_lite\.data", Path(data.__file__).read_text(), re.M)

@@ -72,6 +72,9 @@ def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources,
         "table2.predictions.jsonl.xz",
     }
     assert json.loads((tmp_path / "toy" / "table2.manifest.json").read_text())["data"] == made["data"]
+    assert {name: part["n"] for name, part in made["data"].items()} == {"questions": 4, "passages": 6}
+    assert {"commit", "versions", "hardware", "wall_seconds", "peak_memory_gb"} <= set(made)
+    assert (made["parameters"]["seed"], made["model_sha256"]) == (1, "scripted")
     assert "encoder_sha256" not in made  # BM25 has none
 
 

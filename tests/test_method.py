@@ -15,7 +15,9 @@ from covrag_lite.method import (
     cov_rag,
     expect,
     keep_likelier,
+    keep_weighed,
     never,
+    rag,
     shuffled,
     swap_answers,
     swap_references,
@@ -48,16 +50,8 @@ class Script:
         self.log.append(("verify", list(x), list(y), [[p.id for p in ps] for ps in k]))
         return [self.verdicts[question] for question in x]
 
-    def rewrite(self, x):
-        self.log.append(("rewrite", list(x)))
-        return ["Who wrote it?" if question == WRITER else "" for question in x]
-
-    def recall(self, x):
-        self.log.append(("recall", list(x)))
-        return ["?"] * len(x)
-
     def tools(self, **settings):
-        return Tools("toy", self.search, self.answer, self.verify, self.rewrite, self.recall, **settings)
+        return Tools("toy", self.search, self.answer, self.verify, **settings)
 
     def stages(self):
         return [entry[0] for entry in self.log]
@@ -124,6 +118,21 @@ def test_sigma_by_fitted_thresholds_reads_expectations_not_what_was_written():
 @pytest.mark.parametrize("sigma", [by_revision, by_thresholds(), by_fitted_thresholds()])
 def test_an_unparsed_verdict_revises_nothing(sigma):
     assert not sigma(verified(parse_verdict("I think the answer is fine.")))
+
+
+def test_the_weighed_answer_needs_likelihood_and_verdict_of_every_round():
+    first = verified(replace(TRUE, correctness=0.2), -0.1)
+    assert keep_weighed([first, verified(TRUE, -1.5)]) == -1  # -0.1 + 0.6 is less than -1.5 + 2.7
+    assert keep_weighed([first, verified(replace(TRUE, correctness=0.5), -1.5)]) == 0
+    assert keep_weighed([first, verified(None, -1.5)]) == keep_weighed([verified(TRUE), first]) == -1
+
+
+def test_the_last_answer_is_verified_only_where_a_rule_asks_for_it(questions, script):
+    weighing = script.tools(verifies_last=True)
+    _, revised = cov_rag(questions[:2], weighing)
+    assert script.stages() == ["search", "answer", "verify"] * 2
+    assert script.log[-1][1:3] == ([BIRTHPLACE], [revised.answer]) and revised.rounds[1].verdict == FALSE
+    assert rag(questions[:2], weighing)[0].rounds[0].verdict is None
 
 
 def test_the_shuffled_control_searches_as_often_as_cov_rag_but_for_another_question(questions, passages):

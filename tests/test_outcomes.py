@@ -1,12 +1,9 @@
 import json
-import re
 from dataclasses import replace
 
-import pandas as pd
 import pytest
+from toy import BORN, PASSAGES, QUESTIONS, SYSTEMS
 
-from covrag_lite import evaluate
-from covrag_lite.config import Config
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import (
@@ -17,84 +14,50 @@ from covrag_lite.runs.outcomes import (
     read_rows,
     save_outcomes,
     save_predictions,
-    to_frame,
 )
-from covrag_lite.tables import accuracy as tables
+
+Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # where the prediction of a question stands that was revised
 
 
-@pytest.fixture
-def config(tmp_path):
-    return Config().change(k=2, runs=str(tmp_path))
-
-
-@pytest.fixture
-def predictions(config, passages, questions, scripted):
-    return evaluate.run(config, evaluate.load_resources(config, passages, scripted), questions)
-
-
-def read(file):
-    return read_packed(file)
-
-
-def test_saved_predictions_hold_ids_and_outputs_but_no_question(predictions, questions, tmp_path):
-    file = tmp_path / "p.jsonl.xz"
-    save_predictions(file, predictions)
-    rows = read_rows(file)
-    assert len(rows) == len(predictions)
-    assert rows[-3]["rounds"][1]["query"] == "Where was Edith Marrow born?"
-    assert rows[-3]["rounds"][0]["query"] is None  # the question itself
-    assert not any(question.question in read(file) for question in questions)
-
-
-def test_the_same_predictions_are_the_same_bytes(predictions, tmp_path):
-    for name in ("a", "b"):
+def test_saved_predictions_hold_ids_and_outputs_but_no_question_and_are_the_same_bytes(predictions, tmp_path):
+    for name in ("a.xz", "b.xz"):
         save_predictions(tmp_path / name, predictions)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "a.xz").read_bytes() == (tmp_path / "b.xz").read_bytes()
+    rows = read_rows(tmp_path / "a.xz")
+    assert len(rows) == len(predictions)
+    queries = [one["query"] for one in rows[Q2]["rounds"]]
+    assert queries == [None, BORN]  # the first one is the question itself
+    assert not any(question.question in read_packed(tmp_path / "a.xz") for question in QUESTIONS)
 
 
-def test_outcomes_hold_no_text_and_give_the_tables_of_their_predictions(predictions, questions, tmp_path):
-    frame = to_frame(predictions)
-    save_outcomes(tmp_path / "o.csv.gz", predictions)
-    save_predictions(tmp_path / "p.jsonl.xz", predictions)
-    text = read(tmp_path / "o.csv.gz")
-    for question in questions:
-        assert question.question not in text
-        assert not any(answer in text for answer in question.answers)
-    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.xz", predictions[0].backbone))
+def come_back(folder, predictions):
+    """What is known of predictions without their data."""
+    save_predictions(folder / "p.xz", predictions)
+    save_outcomes(folder / "o.gz", predictions)
+    return load_outcomes(folder / "o.gz", load_outputs(folder / "p.xz"))
+
+
+def test_outcomes_hold_no_text(predictions, tmp_path):
+    told = come_back(tmp_path, predictions)
+    text = read_packed(tmp_path / "o.gz")
+    words = [text for one in QUESTIONS for text in (one.question, *one.answers) if len(text) > 3]
+    assert not any(word in text for word in words)
     assert not any(p.question.question or p.question.answers for p in told)
-    loaded = to_frame(told).assign(backbone=frame.backbone)
-    pd.testing.assert_frame_equal(tables.accuracy_table(loaded, "table2"), tables.accuracy_table(frame, "table2"))
-    pd.testing.assert_frame_equal(tables.compare(loaded), tables.compare(frame))
-    assert tables.notes(loaded) == tables.notes(frame)
 
 
-def test_records_under_an_earlier_name_of_a_system_are_read_under_todays(predictions, questions, passages, tmp_path):
-    old = [replace(p, system="CoV-RAG surer") for p in predictions if p.system == "CoV-RAG"]
-    save_predictions(tmp_path / "p.xz", old)
-    save_outcomes(tmp_path / "o.gz", old)
-    told = load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.xz"))
-    for made in (load_predictions(tmp_path / "p.xz", questions, passages), told):
-        assert {p.system for p in made} == {"CoV-RAG, likelier answer"} and len(made) == len(old)
+def test_records_under_an_earlier_name_of_a_system_are_read_under_todays(cov, tmp_path):
+    told = come_back(tmp_path, [replace(p, system="CoV-RAG surer") for p in cov])
+    for made in (load_predictions(tmp_path / "p.xz", QUESTIONS, PASSAGES.values()), told):
+        assert [p.system for p in made] == ["CoV-RAG, likelier answer"] * 7
 
 
-def words(text):
-    return " ".join(re.findall(r"\w+", text.lower()))
-
-
-def test_no_question_is_recorded_where_another_one_was_searched_for(predictions, questions, passages, tmp_path):
-    one, other = predictions[-3], questions[0].question
-    for query in (
-        f"{other.capitalize()}? the novel",
-        f'"{other}"',
-        other.upper(),
-        f"of {other}: Marrow",
-        other.replace(" ", ", ").title(),
-    ):
-        shuffled = replace(one, rounds=(one.rounds[0], replace(one.rounds[1], query=query)))
-        save_predictions(tmp_path / "p.jsonl.xz", [*predictions, shuffled])
-        assert words(other) not in words(read(tmp_path / "p.jsonl.xz"))
-        loaded = load_predictions(tmp_path / "p.jsonl.xz", questions, passages)
-        assert loaded[-1].rounds[1].query == query
+def test_no_question_is_recorded_where_another_one_was_searched_for(predictions, tmp_path):
+    one, other = predictions[Q2], QUESTIONS[0].question
+    shuffled = replace(one, rounds=(one.rounds[0], replace(one.rounds[1], query=f"Of {other.title()}: Marrow")))
+    save_predictions(tmp_path / "p.xz", [*predictions, shuffled])
+    assert other not in read_packed(tmp_path / "p.xz").lower()
+    made = load_predictions(tmp_path / "p.xz", QUESTIONS, PASSAGES.values())
+    assert shuffled.rounds[1].query in [last.query for p in made for last in p.rounds[1:]]
 
 
 @pytest.mark.parametrize(
@@ -110,44 +73,31 @@ def test_a_question_that_the_model_copied_is_hidden_even_if_the_copy_was_cut_off
     asked = Question("a", "nq", "which novelist of Stonebridge wrote the copper lanterns in 1893?", ("Edith Marrow",))
     one = Prediction(asked, "FaVe", (Round(written, tuple(passages[:1]), written, note=written),))
     save_predictions(tmp_path / "p.xz", [one])
-    assert "novelist" not in read(tmp_path / "p.xz").lower()
+    assert "novelist" not in read_packed(tmp_path / "p.xz").lower()
     (again,) = load_predictions(tmp_path / "p.xz", [asked], passages)
     assert (again.rounds[0].query, again.rounds[0].answer, again.rounds[0].note) == (written, written, written)
     (untold,) = load_outputs(tmp_path / "p.xz")
     assert "⟨question" in untold.rounds[0].query
 
 
-def test_a_question_of_the_models_own_that_begins_alike_is_recorded_as_it_is(passages, tmp_path):
-    asked = Question("a", "nq", "which novelist of Stonebridge wrote the copper lanterns in 1893?", ("Edith Marrow",))
-    own = "which novelist of Stonebridge wrote the copper kettles"
-    save_predictions(
-        tmp_path / "p.xz", [Prediction(asked, "FaVe", (Round(own, tuple(passages[:1]), "which novelist"),))]
-    )
-    assert own in read(tmp_path / "p.xz")
-    assert "which novelist" in read(tmp_path / "p.xz")  # two words are no copy
-
-
-def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(predictions, tmp_path):
-    asked = replace(predictions[-3].question, question='who wrote "Lanterns" first?')
+def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(cov, tmp_path):
+    asked = replace(cov[1].question, question='who wrote "Lanterns" first?')
     broken = parse_verdict(render_verdict([0.5] * 6, "false", "X").replace("X", asked.question.rstrip("? ")))
-    one = replace(predictions[-3], question=asked, rounds=(replace(predictions[-3].rounds[0], verdict=broken),))
-    assert not broken.parsed
-    save_predictions(tmp_path / "p.jsonl.xz", [one])
-    save_outcomes(tmp_path / "o.csv.gz", [one])
-    assert load_outputs(tmp_path / "p.jsonl.xz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
-    (told,) = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.xz"))
-    assert not told.rounds[0].verdict.parsed
+    one = replace(cov[1], question=asked, rounds=(replace(cov[1].rounds[0], verdict=broken),))
+    (told,) = come_back(tmp_path, [one])
+    assert load_outputs(tmp_path / "p.xz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
+    assert not broken.parsed and not told.rounds[0].verdict.parsed
 
 
 def test_predictions_come_back_system_by_system_though_a_questions_lines_stand_together(tmp_path):
     questions = [Question(f"q{i}", "nq", f"who is number {i}?", ("nobody",)) for i in range(3)]
     systems = ("RAG", "CoV-RAG")
     made = [Prediction(one, system, (Round("", (), f"{system} {one.id}"),)) for system in systems for one in questions]
-    save_predictions(tmp_path / "p.jsonl.xz", made)
-    lines = read(tmp_path / "p.jsonl.xz").splitlines()
+    save_predictions(tmp_path / "p.xz", made)
+    lines = read_packed(tmp_path / "p.xz").splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["q0", "q0", "q1", "q1", "q2", "q2"]
-    loaded = load_predictions(tmp_path / "p.jsonl.xz", questions, [])
+    loaded = load_predictions(tmp_path / "p.xz", questions, [])
     assert [(p.system, p.question.id) for p in loaded] == [(p.system, p.question.id) for p in made]
-    save_predictions(tmp_path / "p.jsonl.xz", [*made[1:3], *made[3:]])  # the first system has not the first question
-    loaded = load_predictions(tmp_path / "p.jsonl.xz", questions, [])
+    save_predictions(tmp_path / "p.xz", [*made[1:3], *made[3:]])  # the first system has not the first question
+    loaded = load_predictions(tmp_path / "p.xz", questions, [])
     assert [(p.system, p.question.id) for p in loaded] == [(p.system, p.question.id) for p in made[1:]]

@@ -17,21 +17,20 @@ def test_nothing_stands_beside_the_worlds_sets(table):
         assert paper.find_values(table, system, WORLD) == {}
 
 
-def test_a_sets_value_stands_beside_that_set():
-    assert paper.find_values("table2", "CoV-RAG", ["webq"]) == {"webq": 68.5}
-    assert paper.find_values("table4", "CoV-RAG", ["nq", "search"]) == {"nq": 58.3}
-
-
-def test_sets_whose_sample_is_not_published_have_no_value_and_so_no_average():
-    assert paper.find_values("table2", "CoV-RAG", FOUR[::-1]) == {"nq": 66.0, "webq": 68.5}
-    assert paper.find_values("table4", "CoV-RAG", ["triviaqa"]) == {}
-
-
-def test_shares_of_several_sets_stand_only_beside_those_sets():
-    assert paper.find_values("table5", "CoV-RAG", ["webq", "nq"])["judge"] == 60.0
-    assert paper.find_values("table5", "CoV-RAG", FOUR) == {}
-    assert paper.find_values("table3", "CoV-RAG", FOUR) == {}  # ranks over sets of which two are not known
-    assert paper.find_values("table3", "CoV-RAG", ["nq"]) == {}
+@pytest.mark.parametrize(
+    "table, sets, values",
+    [
+        ("table2", ["webq"], {"webq": 68.5}),
+        ("table4", ["nq", "search"], {"nq": 58.3}),
+        ("table2", FOUR[::-1], {"nq": 66.0, "webq": 68.5}),  # of the others the sample is not published, so no average
+        ("table4", ["triviaqa"], {}),
+        ("table5", FOUR, {}),  # shares of two sets
+        ("table3", FOUR, {}),  # ranks over sets of which two are not known
+        ("table3", ["nq"], {}),
+    ],
+)
+def test_a_value_stands_beside_the_sets_it_was_measured_on_alone(table, sets, values):
+    assert paper.find_values(table, "CoV-RAG", sets) == values
 
 
 def test_every_row_that_a_system_is_compared_with_is_a_row_of_the_paper():

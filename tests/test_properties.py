@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score
 from toy import BORN, LOW, write_verdict
 
@@ -54,6 +53,8 @@ def test_an_answer_is_right_by_any_of_its_gold_answers_and_whole_is_the_strictes
         assert all(metrics.score(said, answers, metric) for metric in metrics.METRICS)
         other = draw_text(rng)
         assert metrics.score(other, answers, "whole") <= metrics.score(other, answers, "normalised")
+    with pytest.raises(ValueError, match="'exact' is not known"):
+        metrics.score("a", ["a"], "exact")
 
 
 def draw_verdict(rng):
@@ -218,14 +219,11 @@ def test_two_words_and_a_copy_that_was_cut_off_are_redacted_and_other_texts_are_
     long = "which novelist of stonebridge wrote the copper lanterns"
     hidden = redact("Which novelist of Stonebridge wrote the copper lan", long)
     assert hidden.startswith("⟨") and "novelist" not in hidden
+    for own in ("which novelist of Stonebridge wrote the copper kettles", "which novelist"):  # it only begins alike
+        assert redact(own, long) == own
 
 
 # Statistics beside other ways to the same number.
-
-
-def test_an_unknown_metric_is_named():
-    with pytest.raises(ValueError, match="'exact' is not known"):
-        metrics.score("a", ["a"], "exact")
 
 
 def test_wilson_knows_the_textbook_values():
@@ -241,12 +239,6 @@ def test_the_bootstraps_interval_is_that_of_all_resamples_there_are():
         ends = [every[int(np.ceil(share * len(every))) - 1] for share in (0.025, 0.975)]
         assert metrics.mean_bootstrap(gains)[1:] == pytest.approx(tuple(ends))
     assert metrics.mean_bootstrap([2.0] * 7) == (2.0, 2.0, 2.0)
-
-
-def test_values_on_no_grid_are_resampled_at_random_and_alike_each_time():
-    values = np.random.default_rng(2).random(50).tolist()
-    mean, low, high = metrics.mean_bootstrap(values)
-    assert low < mean < high and metrics.mean_bootstrap(values) == (mean, low, high)
 
 
 def test_the_mean_auroc_of_a_judge_and_its_copy_is_no_surer_than_the_judge_alone():
@@ -278,44 +270,21 @@ def test_the_exact_ends_are_those_of_many_draws():
         exact, drawn = metrics._exact_ends(values, counts), metrics._drawn_ends(values, counts)
         assert exact == pytest.approx(drawn, abs=1.5 / n + 0.005)
         assert exact[0] <= values @ counts / n <= exact[1]
-    assert metrics._exact_ends(np.array([0.0, 0.1234567]), np.array([1, 1])) is None
-
-
-def test_the_interval_of_a_mean_is_near_the_normal_one():
-    rng = np.random.default_rng(3)
-    for values in (rng.random(400) < 0.3, rng.normal(size=400)):
-        mean, low, high = metrics.mean_bootstrap(values)
-        half = norm.ppf(0.975) * np.std(values) / 20
-        assert (mean, low, high) == pytest.approx((np.mean(values), mean - half, mean + half), abs=half / 10)
+    values = np.random.default_rng(2).random(50)  # on no grid: they are drawn, and alike each time
+    mean, low, high = metrics.mean_bootstrap(values)
+    assert metrics._exact_ends(values, np.ones(50)) is None and metrics.mean_bootstrap(values) == (mean, low, high)
+    assert mean - low == pytest.approx(1.96 * values.std() / 50**0.5, rel=0.1)
 
 
 def test_auroc_is_sklearns_and_its_interval_covers():
     truth, covered = 0.760, 0  # of N(1, 1) over N(0, 1): Φ(1/√2)
     for rng in map(np.random.default_rng, range(200)):
         right = np.arange(80) < 50
-        scores = rng.normal(size=80) + right
+        scores = (rng.normal(size=80) + right).round(2)  # of ties each counts half
         area, low, high = metrics.auroc(scores, right)
         assert area == pytest.approx(roc_auc_score(right, scores))
         covered += low <= truth <= high
     assert 180 <= covered <= 199
-    rounded = scores.round()
-    assert metrics.auroc(rounded, right)[0] == pytest.approx(roc_auc_score(right, rounded))  # ties count half
-
-
-def test_mcnemar_is_the_exact_test_of_the_questions_that_differ():
-    for rng in map(np.random.default_rng, range(40)):
-        a, b = rng.random(30) < 0.4, rng.random(30) < 0.6
-        gained, lost, p = metrics.mcnemar(a.tolist(), b.tolist())
-        assert (gained, lost) == (int((b & ~a).sum()), int((a & ~b).sum()))
-        assert p == pytest.approx(binomtest(gained, gained + lost, 0.5).pvalue)
-
-
-def test_the_smallest_visible_difference_is_seen_four_times_in_five():
-    points = metrics.smallest_visible(24, 16, 400)
-    share = (points / 100 * 400 / 40 + 1) / 2
-    wins = np.random.default_rng(0).binomial(40, share, 20_000)
-    seen = {won: binomtest(won, 40).pvalue < 0.05 for won in set(wins.tolist())}
-    assert np.mean([seen[won] for won in wins.tolist()]) == pytest.approx(0.8, abs=0.015)
 
 
 def test_corrupted_answers_say_the_same_and_are_noticed():

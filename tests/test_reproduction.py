@@ -9,7 +9,7 @@ from toy_project import find
 from covrag_lite.runs import recorded
 from covrag_lite.runs.choice import choose
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.tables import accuracy
+from covrag_lite.tables import accuracy, table2
 from covrag_lite.tables.reproduction import changed, reproduction
 
 
@@ -19,24 +19,24 @@ def run(project):
 
 
 @pytest.fixture
-def long(run):
-    return accuracy.accuracy_table(to_frame(recorded.load(run)), "table2")
+def known(run):
+    return recorded.load(run)
+
+
+@pytest.fixture
+def long(known):
+    return accuracy.accuracy_table(to_frame(known), "table2")
 
 
 def with_parameters(manifest, **parameters):
     return manifest | {"parameters": manifest["parameters"] | parameters}
 
 
-def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(project, run, long):
+def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(project, run, long, capsys):
     assert set(reproduction(long, run.manifest, project).verdict) == {"OK"}
     near = long.assign(value=long.value + 0.1)
     assert set(reproduction(near, run.manifest, project).verdict) == {"within noise"}
-    far = long.assign(value=long.value + 90, low=long.low + 90, high=long.high + 90)
-    assert "DIFFERS" in set(reproduction(far, run.manifest, project).verdict)
-
-
-def test_of_another_configuration_the_nearest_record_is_named(project, run, long, capsys):
-    assert reproduction(long, with_parameters(run.manifest, k=3), project) is None
+    assert reproduction(long, with_parameters(run.manifest, k=3), project) is None  # but the nearest is named
     assert "nearest, results/toy/table2.csv, differs in k (3, recorded 5)" in capsys.readouterr().out
 
 
@@ -72,33 +72,82 @@ def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(run):
     assert changed(here, run.manifest | {"adapters": {}}) == ["having adapters"]
 
 
-def test_a_backbone_is_told_by_its_weights_and_its_layout(run):
-    names = {}
-    for parameters in ({}, {"quantize": "int8"}, {"quantize": "none"}, {"layout": "shared"}):
-        other = replace(run, manifest=with_parameters(run.manifest, **parameters))
-        names[recorded.backbone(other)] = parameters
-    assert list(names) == [
-        "smollm2-135m",
-        "smollm2-135m, int8",
-        "smollm2-135m, unquantised",
-        "smollm2-135m, shared layout",
-    ]
+@pytest.mark.parametrize(
+    "parameters, told",
+    [
+        ({}, ""),
+        ({"quantize": "int8"}, ", int8"),
+        ({"quantize": "none"}, ", unquantised"),
+        ({"layout": "shared"}, ", shared layout"),
+    ],
+)
+def test_a_backbone_is_told_by_its_weights_and_its_layout(run, parameters, told):
+    other = replace(run, manifest=with_parameters(run.manifest, **parameters))
+    assert recorded.backbone(other) == f"smollm2-135m{told}"
 
 
-@pytest.fixture
-def asked(project):
-    return find(project, "table2").config
-
-
-def test_the_run_of_the_same_model_and_data_is_found_however_many_questions_are_asked(project, asked):
+def test_the_run_of_the_same_model_and_data_is_found_however_many_questions_are_asked(project, run):
+    asked = run.config
     assert choose(asked, project).folder == project / "results" / "toy"
     assert choose(asked.change(n_questions=1, systems=("RAG",), device="cpu"), project) is not None
     for other in ({"model": "other"}, {"seed": 2}, {"k": 3}, {"quantize": "none"}, {"data": "elsewhere"}):
         assert choose(asked.change(**other), project) is None
 
 
-def test_a_run_can_be_named_and_none_can_be_wanted(project, asked):
-    assert choose(asked.change(model="other", record="toy"), project).table == "table2"
-    assert choose(asked.change(record="none"), project) is None
+def test_a_run_can_be_named_and_none_can_be_wanted(project, run):
+    assert choose(run.config.change(model="other", record="toy"), project).table == "table2"
+    assert choose(run.config.change(record="none"), project) is None
     with pytest.raises(ValueError, match="record is 'toys', but must be 'auto', 'none' or one of toy"):
-        choose(asked.change(record="toys"), project)
+        choose(run.config.change(record="toys"), project)
+
+
+# Live rows beside recorded ones.
+
+
+def change_round(prediction, number, **changes):
+    """The prediction with another text in one of its rounds."""
+    rounds = list(prediction.rounds)
+    rounds[number] = replace(rounds[number], **changes)
+    return replace(prediction, rounds=tuple(rounds))
+
+
+def test_another_text_is_counted_and_its_outcome_beside_it(run, known):
+    right = next(p for p in known if p.rounds[-1].answer == p.question.answers[0])
+    longer = change_round(right, -1, answer=f"{right.answer}, surely")
+    wrong = change_round(right, -1, answer="another")
+    for new, alike in ((longer, 1), (wrong, 0)):
+        table = table2.compare_texts([new], known)
+        said = table2.tell_texts(table, run.manifest, run)
+        row = table.loc[right.system]
+        assert (row.questions, row[table2.SAME], row[table2.ALIKE]) == (1, 0, alike)
+        assert said.startswith(f"0 of 1 live predictions are the recorded ones, every text of them; {alike} end alike")
+
+
+def test_what_else_differs_from_the_recorded_run_is_told(run, known):
+    other = run.manifest | {"model_sha256": "other"}
+    other["parameters"] = other["parameters"] | {"n_questions": 1, "k": 3}
+    said = table2.tell_texts(table2.compare_texts(known, known), other, run)
+    assert said.endswith("they also differ in k (3, recorded 5); the weights of the model.")
+    assert "n_questions" not in said  # a sample always asks fewer
+
+
+def test_live_rows_stand_below_the_recorded_ones_of_their_system(known):
+    frame = to_frame(known)
+    some = frame[(frame.system == "CoV-RAG") & frame.dataset.isin(["search", "quiz"])]
+    assert {word for _, word in table2.beside(frame).index} == {table2.RECORDED}
+    table = table2.beside(frame, some)
+    assert list(table.index) == [("CoV-RAG", "recorded"), ("CoV-RAG", "live")]
+    assert list(table.n) == [8, 4]
+    assert table.loc[("CoV-RAG", "live"), "entity questions"] != table.loc[("CoV-RAG", "recorded"), "entity questions"]
+    style = table2.mark(table).to_html().partition("</style>")[0]
+    assert "_row1_col0" in style and "_row0_col0" not in style  # the live row is coloured, and it alone
+
+
+def test_without_a_record_the_live_rows_stand_alone(known, run, tmp_path):
+    table = table2.beside(to_frame([]), to_frame(known))
+    assert {word for _, word in table.index} == {table2.LIVE}
+    texts = table2.compare_texts(known, [])
+    said = table2.tell_texts(texts, run.manifest, None)
+    assert texts.empty and "none of the live questions is recorded" in said
+    assert table2.save_live(tmp_path / "deep" / "live.md", table, texts, said) == said
+    assert "| CoV-RAG   | live" in (tmp_path / "deep" / "live.md").read_text()

@@ -19,33 +19,21 @@ from covrag_lite.sources import Source, load_searches, load_sources
 from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer, judge, verify_samples, with_gold
 
 CONFIG = Config().change(k=2)
-CLEAN = "Who wrote The Copper Lanterns?"
-ASKED = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",), CLEAN, "author")
-MISSPELT = replace(ASKED, question="hoo rote teh coper lnterns", kind="author+misspelt")
+Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
+A, B, C, D, E, F = PASSAGES.values()
+GOOD = Example(Q1, (C, A), "Ada Voss[2]", "retrieved")  # a right answer from a passage that states it
+BAD = Example(Q2, (C, D), "Mere[1]", "broken wording")  # a misspelt question that found nothing of use
 
 
-@pytest.fixture
-def source(passages, questions):
-    return Source(questions[:3], passages, *load_searches(CONFIG, passages))
-
-
-@pytest.fixture
-def good(passages):
-    """A right answer from a passage that states it."""
-    return Example(ASKED, (passages[2], passages[0]), "Edith Marrow[2]", "retrieved")
-
-
-@pytest.fixture
-def bad(passages):
-    """A misspelt question that found nothing of use."""
-    return Example(MISSPELT, (passages[2], passages[3]), "Aldermere[1]", "broken wording")
+def source_of(questions):
+    return Source(list(questions), list(PASSAGES.values()), toy.search, toy.search)
 
 
 @pytest.mark.parametrize("share, n_unknown", [(0.25, 2), (0.5, 6), (0.0, 0)])
-def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(source, monkeypatch, share, n_unknown):
+def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(monkeypatch, share, n_unknown):
     monkeypatch.setattr(synthesis, "UNSUPPORTED", share)
-    unknown = [replace(ASKED, id=str(i), answers=("Agnes Vale",), gold_passages=()) for i in range(9)]
-    targets = [sample.target[0] for sample in answer_samples(source, unknown + [ASKED] * 6, CONFIG)]
+    unknown = [replace(Q1, id=str(i), answers=("Agnes Vale",), gold_passages=()) for i in range(9)]
+    targets = [sample.target[0] for sample in answer_samples(source_of([]), unknown + [Q1] * 6, CONFIG)]
     assert targets.count("Agnes Vale") == n_unknown == len(targets) - 6
 
 
@@ -70,18 +58,17 @@ def test_examples_are_natural_first_and_corrupted_by_hand_in_a_minority(monkeypa
             assert holds_answer(one.passages, one.question.answers) == (one.kind != "deeper passages")
 
 
-def test_only_what_its_own_search_missed_is_a_failure(good, bad):
-    without = replace(good, passages=bad.passages, kind="deeper passages")  # it was found, and taken away
-    assert synthesis.find_failures([good, bad, without]) == {MISSPELT.question: bad}
+def test_only_what_its_own_search_missed_is_a_failure():
+    without = replace(GOOD, passages=(C, D), kind="deeper passages")  # it was found, and taken away
+    assert synthesis.find_failures([GOOD, BAD, without]) == {Q2.question: BAD}
 
 
-def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved(good, bad, passages):
-    hopeless = replace(bad, question=replace(MISSPELT, question="hoo?"))
-    examples = annotate([good, bad, bad, hopeless], {MISSPELT.question: CLEAN})
-    samples = synthesis.rewrite_samples(examples)
-    assert [sample.target[0] for sample in samples] == [ASKED.question, CLEAN]  # of the hopeless one nothing is known
-    assert not any(passage.text in sample.prompt for sample in samples for passage in passages)
-    assert samples[1].prompt.endswith(f"\\Question: {MISSPELT.question}\\Rewritten:")
+def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved():
+    hopeless = replace(BAD, question=replace(Q2, question="wher?"))
+    samples = synthesis.rewrite_samples(annotate([GOOD, BAD, BAD, hopeless], {Q2.question: BORN}))
+    assert [sample.target[0] for sample in samples] == [Q1.question, BORN]  # of the hopeless one nothing is known
+    assert not any(passage.text in sample.prompt for sample in samples for passage in PASSAGES.values())
+    assert samples[1].prompt.endswith(f"\\Question: {Q2.question}\\Rewritten:")
 
 
 class Guesser:
@@ -94,28 +81,21 @@ class Guesser:
         return lambda x: [self.said[task] for _ in x]
 
 
-def found_for(question, passages, author, search):
-    return synthesis.find_revisions(
-        {question.question: Example(question, tuple(passages), "", "retrieved")}, author, search
-    )
-
-
-def test_the_question_stands_in_every_candidate_but_the_bare_ones_and_is_none_itself(passages):
-    one = Example(MISSPELT, passages[:1], "Agnes[1]", "")
-    asked = MISSPELT.question
-    assert synthesis.propose(one, "Edith wrote it.\nMore", "lanterns", "Ada, Eve") == {
-        "the question well put": CLEAN,
-        "guess and answer": f"{asked}? Edith wrote it. Agnes",
-        "guess": f"{asked}? Edith wrote it.",
-        "answer": f"{asked}? Agnes",
-        "guess and options": f"{asked}? Edith wrote it. Ada, Eve",
-        "options": f"{asked}? Ada, Eve",
-        "key terms": f"{asked}? lanterns",
-        "title 1": f"{asked}? Copper Lanterns",
-        "a guess alone": "Edith wrote it.",
-        "key terms alone": "lanterns",
+def test_the_question_stands_in_every_candidate_but_the_bare_ones_and_is_none_itself():
+    asked = Q2.question
+    assert synthesis.propose(replace(BAD, passages=(C,)), "Ada was born there.\nMore", "birth", "Mere, Stell") == {
+        "the question well put": BORN,
+        "guess and answer": f"{asked}? Ada was born there. Mere",
+        "guess": f"{asked}? Ada was born there.",
+        "answer": f"{asked}? Mere",
+        "guess and options": f"{asked}? Ada was born there. Mere, Stell",
+        "options": f"{asked}? Mere, Stell",
+        "key terms": f"{asked}? birth",
+        "title 1": f"{asked}? Stell",
+        "a guess alone": "Ada was born there.",
+        "key terms alone": "birth",
     }
-    unknown = replace(MISSPELT, clean_question="")
+    unknown = replace(Q2, clean_question="")
     assert synthesis.propose(Example(unknown, (), "", ""), asked, "", "") == {"guess": f"{asked}? {asked}"}
 
 
@@ -126,15 +106,18 @@ def test_a_candidate_is_one_line_that_a_verdict_can_hold():
     assert synthesis.tidy("England, England England - England") == "England, England -"
 
 
-def test_candidates_that_find_the_passage_are_kept_by_their_form_and_no_others(passages, source):
-    search = source.search
-    assert found_for(MISSPELT, passages[2:4], Guesser(), search) == {MISSPELT.question: {synthesis.CLEAN: CLEAN}}
-    unknown = replace(MISSPELT, clean_question="")
-    author = Guesser("Sheep graze on hills.", "copper lanterns novel")
-    kept = found_for(unknown, passages[2:4], author, search)[MISSPELT.question]
+def test_candidates_that_find_the_passage_are_kept_by_their_form_and_no_others():
+    def found(question, author):
+        failures = {question.question: Example(question, (E, F), "", "retrieved")}
+        return synthesis.find_revisions(failures, author, search)
+
+    search, _ = load_searches(CONFIG, list(PASSAGES.values()))
+    asked = replace(Q2, question="hoo?")
+    assert found(asked, Guesser()) == {"hoo?": {synthesis.CLEAN: BORN}}
+    kept = found(replace(asked, clean_question=""), Guesser("A fair is held.", "born Ada Voss"))["hoo?"]
     assert set(kept) == {"key terms", "key terms alone"}
-    useless = replace(MISSPELT, gold_passages=("p4",), clean_question="what about sheep and hills?")
-    assert found_for(useless, passages[5:], Guesser("Sheep.", "hills"), search) == {}
+    useless = replace(asked, clean_question="how long is the bridge of metres?")
+    assert found(useless, Guesser("A bridge.", "metres")) == {}
     assert synthesis.find_revisions({}, Guesser(), search) == {}
 
 
@@ -158,8 +141,6 @@ def test_a_second_step_or_a_newer_account_is_asked_for_only_once_a_passage_has_p
     assert synthesis.clean_wording(stale, [old, pointing]) == clean
 
 
-Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
-A, B, C, D, E, F = PASSAGES.values()
 LONG = " ".join(f"word{i}" for i in range(30))
 # An example, its revised question -> reference_correctness, correctness, citation_accuracy, truthfulness, bias,
 # conciseness; judgment; the revised question that stays.
@@ -232,14 +213,10 @@ def test_a_gold_passage_is_put_in_at_any_place():
     assert with_gold(two, [C, A], {"a": A, "b": B}, rng) == [C, A]  # one of them is enough
 
 
-def toy_source(questions):
-    return Source(list(questions), list(PASSAGES.values()), toy.search, toy.search)
-
-
 def test_answers_to_learn_cite_what_is_shown():
     assert gold_answer(Q1, (C, A)) == "Ada Voss[2]"
     assert gold_answer(replace(Q1, answers=("It was Ada[1].",)), (C, A)) == "It was Ada[1]."
-    samples = answer_samples(toy_source(QUESTIONS), QUESTIONS, Config())
+    samples = answer_samples(source_of(QUESTIONS), QUESTIONS, Config())
     assert [one.id for one in samples][:5] == ["q1", "q2", "q3", "q4", "q7"]
     for sample in samples:
         question = next(one for one in QUESTIONS if one.id == sample.id)
@@ -297,7 +274,7 @@ def test_each_seed_model_learns_one_half(monkeypatch):
     monkeypatch.setattr(recipe, "train_adapter", lambda config, name, samples: {one.id for one in samples})
     questions = [one for one in QUESTIONS if one.gold_passages]
     one, two = ({question.id for question in half} for half in synthesis.halve(questions))
-    assert recipe.train_seeds(Config(), [toy_source(questions)]) == {"seed-1": one, "seed-2": two}
+    assert recipe.train_seeds(Config(), [source_of(questions)]) == {"seed-1": one, "seed-2": two}
 
 
 def test_samples_come_back_as_they_were_saved_and_damaged_ones_say_what_to_do(tmp_path):

@@ -30,25 +30,44 @@ Q1 = QUESTIONS[0]
 A, B, C, D, E, F = PASSAGES.values()
 
 
-def test_a_judge_without_a_verdict_does_not_see_its_score():
+@pytest.fixture(scope="module")
+def judged():
+    """Sixty answers held for true, whose expected correctness tells the truth."""
     rng = np.random.default_rng(0)
     right = rng.random(60) < 0.5
     rows = pd.DataFrame({"id": [f"q{i:02}" for i in range(60)], "first_normalised": right})
-    rows = rows.assign(system="CoV-RAG", dataset="one", form="well put", judgment="true")
-    rows = rows.assign(expected_correctness=np.where(right, 0.9, 0.1), likelihood=rng.random(60) - 1)
-    table = verifier.judge_table(rows).iloc[0]
-    assert table.fitted.startswith("100.0 ")
-    assert float(table.unverified.split()[0]) < 70
-    unread = verifier.judge_table(rows.assign(expected_correctness=rng.random(60))).iloc[0]
+    rows = rows.assign(system="CoV-RAG", dataset="one", form="well put", judgment="true", noise=rng.random(60))
+    return rows.assign(expected_correctness=np.where(right, 0.9, 0.1), likelihood=rng.random(60) - 1)
+
+
+def test_a_judge_without_a_verdict_does_not_see_its_score(judged):
+    table, unread = (
+        verifier.judge_table(rows).iloc[0] for rows in (judged, judged.assign(expected_correctness=judged.noise))
+    )
+    assert table.fitted.startswith("100.0 ") and float(table.unverified.split()[0]) < 70
     assert unread.unverified == table.unverified and not unread.fitted.startswith("100.0 ")
+    likely = judged.assign(likelihood=np.where(judged.first_normalised, -0.1, -0.9), expected_correctness=0.5)
+    assert verifier.judge_table(likely).iloc[0].unverified.startswith("100.0 ")
+
+
+def test_no_question_is_judged_by_weights_that_were_fitted_on_it(judged):
     # Each question a set of its own: what was fitted to all of them would know each set's answer.
-    alone = verifier.judge_table(rows.assign(dataset=rows.id, expected_correctness=rng.random(60))).iloc[0]
+    alone = verifier.judge_table(judged.assign(dataset=judged.id, expected_correctness=judged.noise)).iloc[0]
     assert float(alone.fitted.split()[0]) < 70
-    assert table.caught.startswith("0 of ")
-    unclear = verifier.judge_table(rows.assign(judgment="unclear")).iloc[0]
-    assert unclear.caught.startswith("0 of ") and unclear.doubted.startswith("0 of ")
-    halves = rows.assign(likelihood=np.where(right, -0.1, -0.9), expected_correctness=0.5)
-    assert verifier.judge_table(halves).iloc[0].unverified.startswith("100.0 ")
+
+
+def test_an_answer_without_scores_is_not_judged(judged):
+    rows = verifier.judged_rows(judged.assign(likelihood=judged.likelihood.mask(judged.id == "q03")), "CoV-RAG")
+    assert rows.id[verifier.fitted_judgments(rows).isna()].tolist() == ["q03"]
+    silent = rows.assign(expected_correctness=np.nan)
+    assert verifier.fitted_judgments(silent).isna().all()
+    assert not verifier.fitted_judgments(silent, ["likelihood"])[:3].isna().any()
+
+
+def test_what_is_unclear_is_neither_caught_nor_doubted(judged):
+    for word in ("true", "unclear"):
+        table = verifier.judge_table(judged.assign(judgment=word)).iloc[0]
+        assert table.caught.startswith("0 of ") and table.doubted.startswith("0 of ")
 
 
 # Splits.
@@ -75,16 +94,16 @@ def test_a_training_question_may_stand_in_no_set_that_is_tested(tmp_path, name):
 
 def test_validation_questions_are_held_out_of_training(tmp_path):
     config = write_folder(tmp_path, one=["x"], train_one=[f"question {i}" for i in range(40)])
-    splits = {}
-    for split in ("train", "validation", "test"):
-        splits[split] = {one.question for one in data.load_questions(config.change(split=split, n_questions=0))}
-    assert len(splits["validation"]) == 4 and len(splits["train"]) == 36
-    assert not splits["validation"] & splits["train"]
+    train, held = (
+        {one.question for one in data.load_questions(config.change(split=split, n_questions=0))}
+        for split in ("train", "validation")
+    )
+    assert (len(train), len(held), len(train & held)) == (36, 4, 0)
     cited = [{"question": f"who {i}?", "answer": "Ada [1].", "references": ["Ada wrote it.", "No."]} for i in range(5)]
     write_jsonl(tmp_path / "train_two.jsonl", cited)
     source, own = load_sources(config.change(n_train_questions=5))
     assert [p.text for p in own.search(["who 3?"])[0]] == cited[3]["references"]  # a cited answer has its own
-    assert len(source.questions) == 5 and {one.question for one in source.questions} < splits["train"]
+    assert len(source.questions) == 5 and {one.question for one in source.questions} < train
     assert [len(found) for found in source.deep(["bridge"])] == [4] and len(source.search(["bridge"])[0]) == 1
 
 

@@ -57,36 +57,19 @@ def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):
     asked = [verify_prompt("who wrote it", "ac", "Ada Voss[1]"), verify_prompt("when is the fair", "de", "May[2]")]
     fast, plain = (engine.fill(asked, prompts.SCHEMA, 6) for engine in engines)
     assert [one.text for one in fast] == [one.text for one in plain]
-    engine = engines[1]
-    loaded = engine.loaded
+    loaded, places = engines[1].loaded, slots.slots_of(prompts.SCHEMA)[0][:-1]
     for prompt, made, other in zip(asked, plain, fast):
-        ids, expected = list(loaded.tokenise([prompt])[0]), {}
-
-        def chances(choices, ids=ids):
-            logs = log_probabilities(engine, ids)[-1]
-            shares = torch.stack([logs[loaded.continue_ids(choice)[0]] for choice in choices]).exp()
-            return (shares / shares.sum()).tolist()
-
-        for part in prompts.SCHEMA[:-1]:
-            if isinstance(part, str):
-                ids += loaded.continue_ids(part)
-                continue
-            kind, name = part
-            if kind == "score":
-                zero, one = chances("01")
-                expected[name] = one
-                ids += loaded.continue_ids("01"[one > zero]) + loaded.continue_ids(".")
-                for digit in (1, 2):
-                    likeliest = 0  # behind a leading 1
-                    if zero > one:
-                        shares = chances("0123456789")
-                        expected[name] += zero * 0.1**digit * sum(i * share for i, share in enumerate(shares))
-                        likeliest = shares.index(max(shares))
-                    ids += loaded.continue_ids(str(likeliest))
-            elif kind == "judgment":
-                shares = chances(prompts.JUDGMENTS)
-                expected["true"] = shares[0]
-                ids += loaded.continue_ids(prompts.JUDGMENTS[shares.index(max(shares))])
+        ids, path, chances = list(loaded.tokenise([prompt])[0]), [], []
+        for place in places:
+            ids += loaded.continue_ids(place.before) if place.before else []
+            firsts = [loaded.continue_ids(choice)[0] for choice in place.choices]
+            shares = log_probabilities(engines[1], ids)[-1][firsts].softmax(0).tolist()
+            if place.digit and path[-place.digit] == "1":  # behind a leading 1 there is no choice
+                shares = []
+            path.append(place.choices[shares.index(max(shares)) if shares else 0])
+            chances.append(shares)
+            ids += loaded.continue_ids(path[-1])
+        expected = slots.probabilities_of(places, chances)
         assert set(expected) == {*SCORES, "true"}  # this tokenizer has no token for an empty revision
         assert made.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
         assert other.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)

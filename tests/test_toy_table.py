@@ -4,18 +4,22 @@ CoV-RAG's answers to q1 to q5 and q7 (q6 has no gold answer): the first ones are
 wrong, the last ones right, right, right, wrong, right and right. q1 to q4 are set one, the others set two.
 """
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import toy
-from toy import BORN, DAY, KEEPER, QUESTIONS, SYSTEMS, TEXTS
+from toy import BORN, DAY, KEEPER, LOW, QUESTIONS, SYSTEMS, TEXTS, write_verdict
 
 from covrag_lite import evaluate
+from covrag_lite.prompts import parse_verdict
+from covrag_lite.records import Round
 from covrag_lite.runs import cost
 from covrag_lite.runs.outcomes import (
     check_frame,
+    failure_of,
     load_outcomes,
     load_outputs,
     load_predictions,
@@ -23,31 +27,9 @@ from covrag_lite.runs.outcomes import (
     save_predictions,
     to_frame,
 )
-from covrag_lite.tables import accuracy, failures, seeds, sigma, table5, verifier
+from covrag_lite.tables import Table, accuracy, failures, seeds, sigma, table5, verifier
 
 IDS = list(TEXTS)
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    """All systems' predictions, and the resources with what was asked."""
-    config, resources = toy.stage(tmp_path_factory.mktemp("toy"), systems=SYSTEMS)
-    return evaluate.run(config, resources, QUESTIONS), resources
-
-
-@pytest.fixture(scope="module")
-def predictions(played):
-    return played[0]
-
-
-@pytest.fixture(scope="module")
-def frame(predictions):
-    return to_frame(predictions)
-
-
-@pytest.fixture(scope="module")
-def cov(predictions):
-    return [p for p in predictions if p.system == "CoV-RAG"]
 
 
 def run_one(system, folder, **changes):
@@ -93,11 +75,14 @@ def test_the_shared_layout_has_prompts_of_its_own_and_the_same_rounds(tmp_path, 
     assert [p.rounds for p in made] == [p.rounds for p in cov]
 
 
-def test_a_third_round_verifies_the_second_answer(tmp_path):
+def test_a_third_round_verifies_the_second_answer_and_cut_off_it_is_a_run_of_fewer_rounds(tmp_path, predictions, cov):
     made, log = run_one("CoV-RAG", tmp_path, max_rounds=3)
     assert {entry[2:] for entry in log if entry[1] == "verify"} == FIRST | SECOND["CoV-RAG"]
     judged = {p.question.id: [one.verdict.judgment for one in p.rounds] for p in made if p.revised}
     assert judged == {"q2": ["false", "true"], "q4": ["false", "true"], "q7": ["false", "true"]}
+    assert [table5.cut(p, 2) for p in made] == cov
+    single = [p.rounds for p in predictions if p.system == "CoV-RAG-S"]
+    assert [table5.cut(p, 1).rounds for p in made] == single
 
 
 def test_every_round_of_cov_rag(cov):
@@ -187,6 +172,25 @@ def test_facts_of_a_comparison_name_the_smallest_difference_that_could_be_seen(f
     assert accuracy.facts_of_comparisons(many)["a → b visible"] == "4.4"
 
 
+def test_a_value_of_the_paper_stands_beside_its_own_sets_alone(cov, frame):
+    asked = toy.of_public_sets(cov)
+    long = accuracy.accuracy_table(to_frame(asked), "table2").set_index(["metric", "dataset"]).paper
+    assert long.loc["normalised"].fillna(0).tolist() == [66.0, 68.5, 0]  # its average is of four sets
+    assert accuracy.accuracy_table(frame, "table2").paper.isna().all()
+    assert table5.chain_table(asked).set_index("metric").paper["judge"] == 60.0
+    assert table5.chain_table(asked[:4]).paper.isna().all()  # it is of both sets
+
+
+def test_table_and_picture_are_written_and_the_same_each_time(frame, tmp_path):
+    long = accuracy.accuracy_table(frame, "table2").astype({"paper": float})
+    text = Table("table2", long, {"Accuracy": accuracy.wide(long).reset_index()}, ["a note"]).save(tmp_path)
+    assert "| RAG " in text and "- a note" in text and (tmp_path / "table2.md").read_text() == text
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table2.csv"), long, rtol=1e-2, check_dtype=False)
+    for name in ("a", "b"):
+        accuracy.plot_accuracy(long, "toy", tmp_path / f"{name}.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
 def test_what_was_found_first_and_last(frame):
     own = frame[frame.system == "CoV-RAG"].set_index("id")
     columns = {
@@ -259,6 +263,14 @@ def test_the_judge_beside_what_knows_less(frame):
     assert table.loc["broken wording", "judge"].startswith("100.0") and table.loc["well put", "right"] == "80.0"
 
 
+def test_a_judge_of_spelling_is_no_better_than_the_rule_that_sees_the_wording_alone(frame):
+    said = frame.form.map({"well put": "true", "broken wording": "false"})
+    table = verifier.judge_table(frame.assign(judgment=said)).set_index("questions")
+    assert table.judge["all"].startswith("83.3") and table.wording["all"] == "83.3"
+    assert table.majority["all"] == "66.7"  # beside the majority alone it would look good
+    assert table.caught["well put"] == "0 of 1"
+
+
 def test_trust_by_passages_and_by_answers(frame):
     table = verifier.trust_table(frame).set_index("passages")
     assert table.loc["a gold passage", ["right", "n right", "n wrong"]].tolist() == pytest.approx([100 / 3, 3, 0])
@@ -278,22 +290,52 @@ def test_table_5(predictions):
     assert direct.value.to_dict() == pytest.approx({name: 100 * share for name, share in shares.items()})
     rules = table5.policies(predictions).set_index("rule")
     assert rules.loc["never revise", ["accuracy", "helped", "hurt", "searches"]].tolist() == [66.7, 0, 0, 0]
+    replaced = rules.loc["replace, 2 rounds at most (the paper)"]
+    assert replaced[["accuracy", "helped", "hurt", "left", "searches"]].tolist() == [83.3, 2, 1, 0, 3]
     assert rules.loc["keep the likelier of 2"].tolist() == [6, 100.0, 61.0, 100.0, 2, 0, 1, 3]
     crossed = rules.loc["replace where the paper's thresholds are crossed"]
     assert crossed.tolist() == [6, 83.3, 43.6, 97.0, 1, 0, 0, 1]
-    assert rules.loc["oracle: the better of 2", "accuracy"] == 100.0
+    assert rules.loc["oracle: the better of 2", ["accuracy", "helped", "hurt", "left"]].tolist() == [100.0, 2, 0, 1]
+    assert not any("better verified" in rule for rule in rules.index)  # second answers without a verdict
 
 
-def test_failures_and_bounds(frame):
-    told = failures.failure_table(frame).set_index("questions").loc["all"]
-    assert told.tolist() == [6, "66.7", "2 of 2", "1 of 4", 3, "2 of 2", "83.3", "+16.7", "[-33.3, +66.7]"]
+def test_the_better_verified_answer_is_kept_and_of_equals_the_later(cov):
+    def rounds(*told):
+        said = (write_verdict((0.5, correctness, *LOW[2:]), judgment, "why?") for judgment, correctness in told)
+        return [Round("", (), "", parse_verdict(text)) for text in said]
+
+    assert table5.better_verified(rounds(("unclear", 0.5), ("false", 0.5))) == 0
+    assert table5.better_verified(rounds(("false", 0.5), ("false", 0.5))) == 1
+    assert table5.better_verified(rounds(("false", 0.4), ("false", 0.3))) == 0
+    deep = replace(cov[0], rounds=(*rounds(("false", 0.5), ("false", 0.5)), cov[0].rounds[0]))
+    unread = replace(deep, rounds=(*deep.rounds[:2], replace(deep.rounds[2], verdict=None)))
+    rules = set(table5.policies([deep, unread]).rule)
+    assert {"keep the better verified of 2", "replace, 3 rounds at most"} <= rules
+    assert "keep the better verified of 3" not in rules
+
+
+def test_what_is_caught_mended_and_gained_stands_by_kind_of_failure(frame):
+    kinds = ("", "author", "author/namesake", "author+misspelt", "two-hop")
+    assert [failure_of(kind) for kind in kinds] == ["none", "none", "namesake", "broken wording", "two-hop"]
+    told = failures.failure_table(frame).set_index("questions").T
+    assert told["all"].tolist() == [6, "66.7", "2 of 2", "1 of 4", 3, "2 of 2", "83.3", "+16.7", "[-33.3, +66.7]"]
+    assert told["none"].tolist()[:-1] == [5, "80.0", "1 of 1", "1 of 4", 2, "1 of 1", "80.0", "+0.0"]
+    assert told["broken wording"].tolist()[:-1] == [1, "0.0", "1 of 1", "0 of 0", 1, "1 of 1", "100.0", "+100.0"]
+    unread = failures.failure_table(frame.assign(judgment=""))  # verdicts that did not parse
+    assert set(unread.caught) == set(unread.doubted) == {"0 of 0"}
+
+
+def test_bounds_classes_of_error_and_notes(frame):
     cases = failures.bounds(frame)
     assert cases["answer never revise"] == pytest.approx(200 / 3) and cases["answer where they hold none"] == 0.0
     assert cases["answer perfect reader of the first passages"] == pytest.approx(250 / 3)
     assert list(failures.error_classes(frame).values()) == [0, 100, 0, 0]  # q4 was searched away
     assert failures.count_found(frame) == (1, 1)
     assert accuracy.count_changes(frame[frame.system == "CoV-RAG"]) == (3, 2, 1)
-    assert accuracy.notes(frame)[0].startswith("1 of 7 questions have gold answers that normalise to nothing")
+    notes = accuracy.notes(frame)
+    assert notes[0].startswith("1 of 7 questions have gold answers that normalise to nothing")
+    assert "CoV-RAG: 0 of 7 verdicts did not parse; judged true 2, false 4, unclear 1." in notes
+    assert "CoV-RAG: 3 questions were revised; that helped 2, hurt 1 and left 0 as they were." in notes
 
 
 # σ fitted: q2 and q7 gain by another search, q4 loses.
@@ -313,6 +355,14 @@ def test_thresholds_are_fitted_on_all_and_scored_on_held_out_questions(cov):
     assert told.loc["revised question present, the surer answer", "accuracy"] == 100.0
 
 
+def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(predictions, cov, tmp_path):
+    config, _ = toy.stage(tmp_path, adapters_out=str(tmp_path))
+    (tmp_path / "cov").mkdir()
+    assert len(sigma.fit(config, predictions)) == 6 and sigma.fit(config, []) is None
+    kept = json.loads((tmp_path / "cov" / "sigma.json").read_text())
+    assert kept == sigma.cross_validate_sigma(cov)[0]
+
+
 # Several seeds: questions are resampled, and seeds are averaged before.
 
 
@@ -329,18 +379,44 @@ def test_the_mean_over_seeds_has_the_interval_of_its_questions(predictions):
     assert own.loc["mean", ["low", "high"]].tolist() == pytest.approx([-100 / 6, 200 / 3])
 
 
+def test_questions_that_one_seed_lacks_are_left_out_of_the_mean_alone(predictions):
+    short = [p for p in predictions if p.question.id != "q1"]
+    told = seeds.comparisons(seeds.Seeds({"1": predictions, "2": short}, {})).set_index(["what", "seed"]).n
+    assert told["answer right: RAG trained → CoV-RAG"].to_dict() == {"1": 6, "2": 5, "mean": 5}
+
+
+def test_chain_and_none_are_compared_where_table_5_was_run(predictions):
+    alone = seeds.Seeds({"1": predictions, "2": predictions}, {})
+    both = replace(alone, table5={"1": predictions})
+    told = seeds.comparisons(both).set_index("what").value
+    found = {what.partition(" right: ")[0]: value for what, value in told.items() if "w/o chain" in what}
+    assert found == pytest.approx({"first answer": 50, "last answer": 50, "judgment": 100 / 3})
+    assert not seeds.comparisons(alone).what.str.contains("w/o chain").any() and seeds.unrevised(alone).empty
+    # By the chance that no question is revised, which both have: without a chain q1 is above q2 alone.
+    areas = seeds.unrevised(both).set_index("system").AUROC.str.split().str[0].to_dict()
+    assert areas == {"CoV-RAG": "1.00", "CoV-RAG w/o chain": "0.60"}
+    table = seeds.build(both)
+    assert table.facts["CoV-RAG 1 unrevised AUROC"].startswith("1.00")
+    assert "by the chance that no question is revised" in table.text
+
+
 # Files.
 
 
-def test_what_is_saved_comes_back_with_the_round_that_was_kept(predictions, frame, tmp_path):
+def test_what_is_saved_comes_back_with_the_round_that_was_kept(predictions, frame, cov, tmp_path):
     save_predictions(tmp_path / "p.xz", predictions)
     loaded = load_predictions(tmp_path / "p.xz", QUESTIONS[::-1], list(toy.PASSAGES.values()), "smollm2-135m")
     assert loaded == predictions
     assert to_frame(loaded).equals(frame)  # probabilities and likelihoods too
     save_outcomes(tmp_path / "o.gz", predictions)
-    told = to_frame(load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.xz", "smollm2-135m")))
+    told = load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.xz", "smollm2-135m"))
     columns = [name for name in frame if name not in ("answer", "query", "searched")]
-    assert told[columns].equals(frame[columns])
+    assert to_frame(told)[columns].equals(frame[columns])
+    for table in (table5.chain_table, table5.policies, table5.judges_of):  # which need no data
+        pd.testing.assert_frame_equal(table(told), table(predictions))
+    assert table5.chain_notes(told) == table5.chain_notes(predictions)
+    own = [p for p in told if p.system == "CoV-RAG"]
+    assert sigma.cross_validate_sigma(own)[1].equals(sigma.cross_validate_sigma(cov)[1])
 
 
 # The estimate of the cost.

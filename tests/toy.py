@@ -5,6 +5,7 @@ with a word or a passage too few has no answer.
 """
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from conftest import ScriptedModel
@@ -189,3 +190,9 @@ def stage(folder, **changes):
     """A configuration, and resources with an actor, a scripted search and an empty journal."""
     config = Config().change(k=2, runs=str(folder), **changes)
     return config, Resources(search, Actor(config.model), Journal(config.journal()))
+
+
+def of_public_sets(predictions):
+    """The predictions as if they were of two of the paper's sets."""
+    sets = {"one": "nq", "two": "webq"}
+    return [replace(p, question=replace(p.question, dataset=sets[p.question.dataset])) for p in predictions]

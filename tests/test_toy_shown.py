@@ -1,0 +1,216 @@
+"""What is shown of the toy: a lesson's curves, the picture of the method, a page of predictions, Tables 4 and 6."""
+
+import json
+import re
+import shutil
+from dataclasses import asdict, replace
+
+import pytest
+import toy
+from conftest import write_jsonl
+from matplotlib import pyplot
+from matplotlib.image import imread
+from toy import BORN, LOW, PASSAGES, QUESTIONS, TEXTS
+
+from covrag_lite import evaluate
+from covrag_lite.data import load_passages, load_questions
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.runs import recorded
+from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
+from covrag_lite.tables import browse, lesson, method_picture, table4, table6
+from covrag_lite.tables.table6 import join_retrievers, retrieval_table, search_twice, wide
+
+
+def test_sigma_searches_again_below_the_threshold_and_only_where_a_question_was_revised(frame):
+    table = lesson.move_sigma(frame, [0, 0.2, 0.25, 0.3, 1])
+    assert table.searches.tolist() == [0, 0, 1, 2, 3]  # q4, q7 and q2 lie on a threshold, and not below it
+    assert table.accuracy.tolist() == [66.7, 66.7, 50.0, 66.7, 83.3]
+
+
+def test_a_bin_of_the_curve_holds_each_answer_once_and_its_share_that_is_right(frame):
+    curve = lesson.reliability(frame)
+    assert curve[["bin", "n", "expected", "value"]].values.tolist() == [
+        ["0.0 to 0.2", 1, 20.0, 100.0],
+        ["0.2 to 0.4", 2, 27.5, 0.0],
+        ["0.4 to 0.6", 1, 60.0, 100.0],
+        ["0.6 to 0.8", 1, 70.0, 100.0],
+        ["0.8 to 1.0", 1, 95.0, 100.0],
+    ]
+
+
+def test_the_picture_shows_a_question_that_the_second_search_rescues(cov, tmp_path):
+    first, last = cov[1].rounds
+    far = replace(cov[1], rounds=(first, replace(last, answer="Stell[7]")))
+    table = method_picture.build([cov[3], far])  # the second search has hurt q4
+    texts = dict(table.part("q2").itertuples(index=False))
+    assert (texts["answer"], texts["new answer"]) == ("Mere [1] ✗ wrong", "Stell [7] ✓ right")
+    assert texts["cited anew"].startswith("[2]: “The Harbour Lamp")  # there is no seventh passage
+    table.save(tmp_path)
+    pyplot.close("all")
+    assert imread(tmp_path / "method.png").shape[1] > 1200
+    with pytest.raises(ValueError, match="rescues no question; set record to"):
+        method_picture.build(cov[3:4])
+
+
+def test_a_verdict_is_read_in_the_papers_order(cov):
+    table = lesson.read_verdict(cov[1].rounds[0].verdict)
+    assert table.index[0] == "reference correctness" and table.index[-1] == "revised question"
+    assert table.written.tolist() == [*LOW, "false", BORN]
+
+
+def test_the_slider_draws_another_picture_where_it_is_moved(frame):
+    slider, picture = lesson.slide_sigma(frame, 0.1).children
+    before = picture.value
+    slider.value = 0.25
+    assert before and picture.value != before
+
+
+# The page of predictions.
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'><!--"
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_each_question_is_filed_under_what_came_of_its_verdict(cov):
+    own = to_frame(cov)
+    own["judgment"] = ["false", "true", *own.judgment[2:6], "unclear"]
+    filed = {way["id"]: way["outcomes"] for way in browse.describe(cov, own, "toy")["ways"]}
+    assert filed == {
+        "q1": ["wrongly doubted"],
+        "q2": ["helped", "wrongly trusted"],
+        "q3": [],
+        "q4": ["hurt", "wrongly doubted"],
+        "q5": [],
+        "q6": [],
+        "q7": ["helped"],
+    }
+
+
+def test_no_text_can_become_markup():
+    passage = Passage(HOSTILE, HOSTILE, HOSTILE)
+    verdict = parse_verdict(render_verdict([0.5] * 6, "false", HOSTILE))
+    question = Question(HOSTILE, "nq", HOSTILE, (HOSTILE,), (), "", HOSTILE)
+    hostile = Prediction(question, "CoV-RAG", (Round(HOSTILE, (passage,), HOSTILE, verdict), Round("x", (), HOSTILE)))
+    page = browse.page([hostile], to_frame([hostile]), HOSTILE)
+    data = data_of(page)
+    assert 'data-lm-suppress-shortcuts="true"' in page  # what is typed into it is no shortcut of JupyterLab
+    assert page.count("<script") == page.count("</script>") == 2  # the data and the page's own
+    assert "<img" not in page and "<!--" not in page
+    assert data["passages"][HOSTILE] == [HOSTILE, HOSTILE]  # and yet it is all there
+    assert data["ways"][0]["rounds"][0]["verdict"]["revised"] == HOSTILE
+    script = (browse.HERE / "browse.js").read_text()
+    assert not re.search("innerHTML|outerHTML|insertAdjacentHTML|document.write|eval", script)
+
+
+def test_without_the_data_there_are_ids_and_our_own_outputs(cov, tmp_path):
+    first, last = cov[1].rounds
+    echo = parse_verdict(render_verdict(LOW, "false", f"{TEXTS['q2']}? Voss was born in"))
+    one = replace(cov[1], rounds=(replace(first, verdict=echo), last))
+    save_predictions(tmp_path / "p.jsonl.xz", [one])
+    save_outcomes(tmp_path / "o.csv.gz", [one])
+    told = load_outcomes(tmp_path / "o.csv.gz", load_outputs(tmp_path / "p.jsonl.xz"))
+    page = browse.page(told, to_frame(told), "toy")
+    data = data_of(page)
+    first, last = data["ways"][0]["rounds"]
+    assert not data["texts"] and TEXTS["q2"] not in page and "Harbour" not in page
+    assert first["verdict"]["revised"] == "⟨the question⟩? Voss was born in"
+    assert (first["passages"], first["right"], last["right"]) == (["c", "d"], "wrong", "right")
+    assert data["ways"][0]["outcomes"] == ["helped"]
+
+
+# Table 4.
+
+
+def rewrite(predictions, **queries):
+    """The predictions; some of Start-Revise trained search for something else and find the gold passage of q4."""
+    made = []
+    for p in predictions:
+        query = queries.get(p.question.id) if p.system == "Start-Revise trained" else None
+        made.append(replace(p, rounds=(Round(query, (PASSAGES["e"],), ""),)) if query else p)
+    return made
+
+
+def test_a_rewrite_that_loses_the_gold_passage_is_shown(predictions):
+    assert table4.drift(predictions).empty
+    lost = rewrite(predictions, q2="of the hills", q3="hills of the river", q4="when is it?")  # q2 had not found it
+    assert table4.drift(lost).values.tolist() == [[TEXTS["q3"], "hills of the river"]]
+
+
+def test_rewrites_that_repeat_the_instruction_are_counted_where_any_is_recorded(predictions):
+    own = [p for p in predictions if p.system == "Start-Revise trained"]
+    echo = "Rewrite this as one clear question for a search engine."
+    assert table4.off_question(own) == 0
+    assert table4.off_question(rewrite(own, q1=echo, q3="Rewrite: how is the")) == 2
+    assert table4.off_question(rewrite(own, q2=TEXTS["q2"])) is None
+
+
+# Table 6.
+
+
+@pytest.fixture
+def searched(cov):
+    return retrieval_table(join_retrievers({"one": toy.of_public_sets(cov)}))
+
+
+def test_the_share_before_and_after_has_n_intervals_and_what_was_gained_and_lost(searched):
+    long = searched.set_index(["measure", "questions", "retriever"])
+    columns = ["n", "first", "last", "delta", "gained", "lost"]
+    assert long.loc[("answer", "NQ", "one"), columns].tolist() == [4, 100, 75, -25, 0, 1]
+    assert long.loc[("gold passage", "NQ", "one"), columns].tolist() == [4, 75, 75, 0, 1, 1]
+    row = long.loc[("answer", "WebQ", "one")]
+    assert row[columns].tolist() == [2, 50, 100, 50, 1, 0]  # the gold answer of q6 normalises to nothing
+    assert row.first_low < 50 < row.first_high and row.delta_low <= 50 <= row.delta_high
+    assert long.loc[("answer", "all", "one"), "n"] == 6
+    assert [long.loc[("gold passage", form, "one"), "n"] for form in ("broken wording", "well put")] == [1, 4]
+
+
+def test_the_papers_engines_stand_beside_its_own_sets_and_measure_alone(searched):
+    paper = searched.query("n.isna()")
+    assert set(paper.measure) == {"answer"} and set(paper.questions) == {"NQ", "WebQ"}
+    assert set(paper.retriever) == {"Bing*", "Chrome*"}
+    shown = wide(searched).set_index(["questions", "retriever"])
+    assert shown.loc[("NQ", "Bing*")].tolist() == ["", "65.0", "66.8", "+1.8", "", "", ""]
+
+
+def test_of_a_page_of_the_web_nobody_knows_whether_it_is_gold():
+    made = search_twice(QUESTIONS, toy.search)
+    known = join_retrievers({"bm25": made, "web-ddgs": made}).groupby("retriever").gold_first.count()
+    assert known.to_dict() == {"bm25": 5, "web-ddgs": 0}
+
+
+def test_without_a_model_the_second_round_asks_in_the_clean_wording():
+    asked = []
+
+    def search(queries):
+        asked.append(queries)
+        return toy.search(queries)
+
+    own = to_frame(search_twice(QUESTIONS, search)).set_index("id")
+    assert asked == [list(TEXTS.values()), [BORN if one == "q2" else text for one, text in TEXTS.items()]]
+    assert (own.gold_first["q2"], own.gold_last["q2"], own.gold_first["q5"]) == (False, True, None)
+    assert BORN not in own["query"].tolist()  # the data's own text is not recorded
+
+
+@pytest.mark.filterwarnings("ignore:.*normalise to nothing")
+def test_table_6_is_made_anew_byte_for_byte_where_its_data_is_gone(tmp_path):
+    for name, rows in {"nq": QUESTIONS[:4], "webq": QUESTIONS[4:], "corpus": PASSAGES.values()}.items():
+        write_jsonl(tmp_path / "library" / f"{name}.jsonl", map(asdict, rows))
+    given = {"data": str(tmp_path / "library"), "retrievers": ("bm25",), "n_questions": 2, "systems": ("CoV-RAG",)}
+    config, resources = toy.stage(tmp_path, **given)
+    asked, every = load_questions(config), load_questions(config.change(n_questions=0))
+    made = evaluate.run(config, resources, asked) + search_twice(asked, toy.search)
+    data = {"questions": asked, "every": every, "passages": load_passages(config)}
+    run = recorded.save_run(tmp_path, "table6", {"bm25": made}, config, resources.model, 1.0, data)
+    run = recorded.Recorded(tmp_path, "table6", json.loads(json.dumps(run.manifest)), tmp_path)
+    for name in ("with", "without"):
+        table6.build(table6.load(run), run).save(tmp_path / name)
+        shutil.rmtree(tmp_path / "library", ignore_errors=True)
+    with pytest.raises(FileNotFoundError, match="library"):
+        table6.score_searches(run)
+    made = {file.name: file.read_bytes() for file in (tmp_path / "without").iterdir()}
+    assert made == {file.name: file.read_bytes() for file in (tmp_path / "with").iterdir()}
+    assert set(made) == {f"table6.{end}" for end in ("csv", "md", "png", "clean.png", "facts.json")}
