@@ -38,7 +38,7 @@ from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.recorded import find_under, save_run
 from covrag_lite.sources import load_sources
-from covrag_lite.tables import claim, find_table, pictures, seeds, sigma, table4, table5, table6
+from covrag_lite.tables import claim, find_table, pictures, sigma, table4, table5, table6
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
 STAGES = ("data", *METHODS, "sigma", "claim", "table2", "table4", "table5", "table6")
@@ -205,13 +205,10 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
 
 
 def tell_seeds(folder: Path) -> None:
-    """What the seeds that have been run so far agree on."""
-    runs = [run for run in find_under(folder) if run.table in ("table2", "table5", "claim")]
-    bases = {run.folder / run.table: find_table(run.table).load(run) for run in runs}
-    made = [seeds.build(by_seed) for by_seed in seeds.gather(bases).values()]
-    made += [claim.build_seeds(frames) for frames in claim.gather(bases).values()]
-    for table in made:
-        print(table.save(folder))
+    """The claim, pooled over the seeds that have been run so far."""
+    runs = [run for run in find_under(folder) if run.table == "claim"]
+    for frames in claim.gather({run.folder / run.table: claim.load(run) for run in runs}).values():
+        print(claim.build_seeds(frames).save(folder))
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -95,14 +95,14 @@ ENTRIES = (
             colour=colour,
         )
         for name, keep, colour in (
-            ("", "last", "#17806d"),
-            (", likelier answer", "likelier", "#6fb7a8"),
-            (", weighed answer", "weighed", "#0b4f6c"),
+            ("", "last", "#3fd0c4"),
+            (", likelier answer", "likelier", "#6fb1ea"),
+            (", weighed answer", "weighed", "#0f2747"),
         )
     ),
     System("RRR", "covrag_lite.related:recorded_only", "rag", colour="#f2b705"),
-    System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#d1495b", needs=("evaluator",)),
-    System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#7b4fa3", needs=("entailment",)),
+    System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#e8308c", needs=("evaluator",)),
+    System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#af86ed", needs=("entailment",)),
     System("CoQ", "covrag_lite.related:recorded_only", "rag", colour="#e7a6b8"),
     System("FaVe", "covrag_lite.related.fave:fave", "rag", colour="#8c1c55", needs=("evaluator",)),
     System("verify, swapped references", swap_references, "cov", colour="#555555"),

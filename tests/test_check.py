@@ -49,6 +49,16 @@ def test_an_untouched_record_follows_to_the_last_number(copy):
     assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0.0 points more", (copy / "README.md").read_text())
 
 
+def test_facts_whose_code_left_the_tree_are_taken_as_recorded_and_named(alone):
+    (alone / "results" / "toy" / "gone.facts.json").write_text('{"gain": "+1.5"}')
+    template = alone / "README.template.md"
+    template.write_text(template.read_text() + "Formerly {toy/gone | gain}.\n")
+    page = alone / "README.md"
+    page.write_text(page.read_text() + "Formerly +1.6.\n")
+    (wrong,), (note,) = check(alone)
+    assert "recorded +1.6., recomputed +1.5." in wrong and "gone.facts.json: taken as recorded" in note
+
+
 def test_one_altered_prediction_is_found(copy):
     run = find(copy, "table2")
     file = run.file("predictions.jsonl.xz")

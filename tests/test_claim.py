@@ -6,7 +6,7 @@ import pytest
 
 from covrag_lite import metrics
 from covrag_lite.config import ROOT
-from covrag_lite.tables import claim, validation
+from covrag_lite.tables import claim
 
 
 def test_flipping_signs_is_mcnemars_exact_test_for_one_training():
@@ -107,27 +107,3 @@ def test_the_second_search_stands_beside_a_perfect_choice_between_both_answers()
 def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():
     # 80 % power at p < 0.05: (1.96 + 0.8416) · √(1/3) / √4
     assert claim.visible(np.array([0.5, -0.5, 0.5, -0.5])) == pytest.approx(80.88, abs=0.01)
-
-
-def answers(rows: dict[str, tuple[float, float, bool]]) -> pd.DataFrame:
-    """One candidate's answers by question: likelihood, expected correctness, right or wrong."""
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["likelihood", "correctness", "right"])
-
-
-@pytest.mark.parametrize(
-    "rule, right",
-    [
-        ("last", [True, False, True, True]),
-        ("likelier", [False, False, True, False]),
-        ("better verified", [True, True, True, True]),
-        ("likelihood + correctness", [False, True, True, False]),
-        ("likelihood + 3 correctness", [True, True, True, True]),  # of the last one 1.2 gained, 1.1 lost
-    ],
-)
-def test_each_rule_keeps_its_answer_and_a_question_without_a_second_one_keeps_its_first(rule, right):
-    first = {"a": (-0.1, 0.2, False), "b": (-0.5, 0.9, True), "c": (-0.5, 0.9, True), "d": (-0.1, 0.3, False)}
-    second = answers({"a": (-0.9, 0.8, True), "b": (-0.2, 0.1, False), "d": (-1.2, 0.7, True)})
-    kept = validation.keep(answers(first), second, *validation.KEEPS[rule])
-    assert kept.tolist() == right
-    if rule == "last":
-        assert validation.compare(answers(first), kept, 3) == ("75.0", 4, "+25.00", 2, 1, "1.0000")

@@ -10,7 +10,6 @@ from covrag_lite import metrics
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.tables import figure4 as sizes
-from covrag_lite.tables import seeds
 
 SMALL, LARGE = "smollm2-135m", "qwen2.5-coder-1.5b"
 
@@ -59,7 +58,7 @@ def test_rag_trained_for_longer_is_a_control_beside_the_mean_of_cov_rags_seeds(b
     assert facts["1544M RAG trained for 3 epochs gain over control"] == "+0.0"
 
 
-def value(long, backbone, measure, what, seed=seeds.MEAN):
+def value(long, backbone, measure, what, seed=sizes.MEAN):
     chosen = (long.backbone == backbone) & (long.measure == measure) & (long.what == what) & (long.seed == seed)
     (row,) = long[chosen].to_dict("records")
     return row
@@ -74,7 +73,7 @@ def test_a_gain_is_the_difference_of_two_accuracies_on_the_same_questions_and_me
     assert (mean["n"], mean["value"]) == (8, 18.75) and mean["low"] < 18.75 < mean["high"]
     assert "RAG" not in set(long.what)  # as it was not run
     only = value(long, SMALL, "gain", "its first round")
-    assert only == value(long, SMALL, "gain", "its first round", "1") | {"seed": seeds.MEAN}
+    assert only == value(long, SMALL, "gain", "its first round", "1") | {"seed": sizes.MEAN}
 
 
 def test_the_judge_is_measured_on_first_answers_beside_their_likelihood(bases):

@@ -4,21 +4,27 @@ import json
 import re
 import shutil
 from dataclasses import asdict, replace
+from itertools import combinations
 
+import numpy as np
 import pytest
 import toy
 from conftest import write_jsonl
 from matplotlib import pyplot
+from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from toy import BORN, LOW, PASSAGES, QUESTIONS, TEXTS
 
 from covrag_lite import evaluate
+from covrag_lite.config import Related
 from covrag_lite.data import load_passages, load_questions
+from covrag_lite.plan import load_plans
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import load_outcomes, load_outputs, save_outcomes, save_predictions, to_frame
-from covrag_lite.tables import browse, lesson, method_picture, table4, table6
+from covrag_lite.systems import palette
+from covrag_lite.tables import browse, lesson, method_picture, table4, table5, table6
 from covrag_lite.tables.table6 import join_retrievers, retrieval_table, search_twice, wide
 
 
@@ -214,3 +220,33 @@ def test_table_6_is_made_anew_byte_for_byte_where_its_data_is_gone(tmp_path):
     made = {file.name: file.read_bytes() for file in (tmp_path / "without").iterdir()}
     assert made == {file.name: file.read_bytes() for file in (tmp_path / "with").iterdir()}
     assert set(made) == {f"table6.{end}" for end in ("csv", "md", "png", "clean.png", "facts.json")}
+
+
+# Machado, Oliveira and Fernandes (2009): linear RGB as people without one kind of cone see it.
+VIEWS = {
+    "all cones": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+
+
+def to_lab(colour: str, view: list[list[float]]) -> np.ndarray:
+    """A colour in CIELAB, where distances are about what the eye sees."""
+    value = np.array(to_rgb(colour))
+    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]])
+    xyz = to_xyz @ np.clip(np.array(view) @ linear, 0, 1) / (0.9505, 1, 1.089)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_systems_of_one_picture_differ_for_every_kind_of_eye(view):
+    plans = [load_plans(name, {"data": "world"})[0] for name in ("smollm2-135m", "smollm2-135m-world")]
+    drawn = [plan.settings[table] for plan in plans for table in ("table2", "claim")]
+    drawn += [Related().related_systems, table4.POSITIONS, (*table5.CHAINS, table5.CONTROL)]
+    for names in drawn:
+        for a, b in combinations(names, 2):
+            distance = np.linalg.norm(to_lab(palette()[a], VIEWS[view]) - to_lab(palette()[b], VIEWS[view]))
+            assert distance > 10, (a, b)

@@ -27,7 +27,7 @@ from covrag_lite.runs.outcomes import (
     save_predictions,
     to_frame,
 )
-from covrag_lite.tables import Table, accuracy, failures, seeds, sigma, table5, verifier
+from covrag_lite.tables import Table, accuracy, failures, sigma, table5, verifier
 
 IDS = list(TEXTS)
 
@@ -361,43 +361,6 @@ def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(predictions
     assert len(sigma.fit(config, predictions)) == 6 and sigma.fit(config, []) is None
     kept = json.loads((tmp_path / "cov" / "sigma.json").read_text())
     assert kept == sigma.cross_validate_sigma(cov)[0]
-
-
-# Several seeds: questions are resampled, and seeds are averaged before.
-
-
-def test_the_mean_over_seeds_has_the_interval_of_its_questions(predictions):
-    other = []
-    for p in predictions:
-        changed = p.system == "CoV-RAG" and p.question.id == "q4"
-        other.append(replace(p, rounds=p.rounds[:1]) if changed else p)  # the second seed keeps q4's right answer
-    told = seeds.comparisons(seeds.Seeds({"1": predictions, "2": other[::-1]}, {})).set_index(["what", "seed"])
-    own = told.loc["answer right: CoV-RAG-S → CoV-RAG"]
-    assert own.n.to_dict() == {"1": 6, "2": 6, "mean": 6}
-    # Gains by question are 1 (q2), -1/2 (q4), 1 (q7) and 0; the sum of six draws is at 2.5 % -1, at 97.5 % 4.
-    assert own.value.tolist() == pytest.approx([100 / 6, 100 / 3, 25])
-    assert own.loc["mean", ["low", "high"]].tolist() == pytest.approx([-100 / 6, 200 / 3])
-
-
-def test_questions_that_one_seed_lacks_are_left_out_of_the_mean_alone(predictions):
-    short = [p for p in predictions if p.question.id != "q1"]
-    told = seeds.comparisons(seeds.Seeds({"1": predictions, "2": short}, {})).set_index(["what", "seed"]).n
-    assert told["answer right: RAG trained → CoV-RAG"].to_dict() == {"1": 6, "2": 5, "mean": 5}
-
-
-def test_chain_and_none_are_compared_where_table_5_was_run(predictions):
-    alone = seeds.Seeds({"1": predictions, "2": predictions}, {})
-    both = replace(alone, table5={"1": predictions})
-    told = seeds.comparisons(both).set_index("what").value
-    found = {what.partition(" right: ")[0]: value for what, value in told.items() if "w/o chain" in what}
-    assert found == pytest.approx({"first answer": 50, "last answer": 50, "judgment": 100 / 3})
-    assert not seeds.comparisons(alone).what.str.contains("w/o chain").any() and seeds.unrevised(alone).empty
-    # By the chance that no question is revised, which both have: without a chain q1 is above q2 alone.
-    areas = seeds.unrevised(both).set_index("system").AUROC.str.split().str[0].to_dict()
-    assert areas == {"CoV-RAG": "1.00", "CoV-RAG w/o chain": "0.60"}
-    table = seeds.build(both)
-    assert table.facts["CoV-RAG 1 unrevised AUROC"].startswith("1.00")
-    assert "by the chance that no question is revised" in table.text
 
 
 # Files.

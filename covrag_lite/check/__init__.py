@@ -20,7 +20,7 @@ import pandas as pd
 from covrag_lite.check.compare import compare_file, compare_text
 from covrag_lite.config import ROOT, Config
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, seeds
+from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson
 
 EMBEDDED = Path("figures", "embedded")
 FACT = re.compile(r"\{([^{}|]+) \| ([^{}]+)\}")
@@ -53,12 +53,17 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
         if file not in made:
             notes.append(f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded")
     facts = {place.as_posix().removeprefix("results/"): table.facts for place, table in tables.items()}
+    for file in sorted(root.glob("results/**/*.facts.json")):
+        place = file.relative_to(root / "results").as_posix().removesuffix(".facts.json")
+        if place not in facts:
+            facts[place] = json.loads(file.read_text())
+            notes.append(f"{file.relative_to(root)}: taken as recorded, as nothing here makes it anew")
     return wrong + check_pages(root, facts, write), notes
 
 
 def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tuple[Path, Table]]:
     """Every table and figure that is recorded, by its place under the root."""
-    bases, claims = {}, {}  # what seeds and Figure 4 are made from, and the pooled claim
+    bases, claims = {}, {}  # what Figure 4 is made from, and the pooled claim
     for run in find(root):
         basis = try_to_load(run, root, wrong, notes)
         if basis is not None:
@@ -68,8 +73,6 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
             if run.table == "claim":
                 claims[place] = basis
             yield place, find_table(run.table).build(basis, run)
-    for folder, by_seed in seeds.gather(bases).items():
-        yield folder / "seeds", seeds.build(by_seed)
     for folder, frames in claim.gather(claims).items():
         yield folder / "claim", claim.build_seeds(frames)
     if (root / EMBEDDED / "figure4.csv").exists():

@@ -21,11 +21,9 @@ TABLES = {  # made from one recorded run each: build(load(run), run)
     "table6": "covrag_lite.tables.table6",
     "sigma": "covrag_lite.tables.sigma",
     "claim": "covrag_lite.tables.claim",
-    "validation": "covrag_lite.tables.validation",
     "related": "covrag_lite.related.table",
 }
 FIGURES = {  # made from several records, or from none: build(basis)
-    "seeds": "covrag_lite.tables.seeds",
     "figure4": "covrag_lite.tables.figure4",
     "world": "covrag_lite.tables.world",
     "method": "covrag_lite.tables.method_picture",

@@ -20,9 +20,9 @@ from covrag_lite.runs.recorded import find_under, load_or_outcomes
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, pictures, verifier
 from covrag_lite.tables.accuracy import minus, with_interval
-from covrag_lite.tables.seeds import MEAN
 
 REAL = Path("results", "real")
+MEAN = "mean"  # in the place of a seed
 KINDS = ("seed", "longer")  # of runs: the recipe by its training seed, and RAG trained for longer by its epochs
 SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # the first may be missing
 GAINS = {"its first round": "CoV-RAG-S", "RAG trained": "RAG trained"}  # what CoV-RAG is compared with
