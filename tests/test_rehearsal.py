@@ -8,8 +8,11 @@ import sys
 
 import datasets
 import pytest
+import sentencepiece
+from conftest import build_network
 from test_data_hub import write_parquet, write_split
 
+from covrag_lite import prompts
 from covrag_lite.config import ROOT
 from covrag_lite.data import hub
 
@@ -76,13 +79,27 @@ def put_snapshot(folder, place, revision="main"):
     (place / "refs" / revision).write_text(SHA)
 
 
+def write_llama(folder):
+    """Two random layers with a SentencePiece tokenizer, in the files that Llama 2's derivatives have."""
+    build_network("Llama", vocab_size=700, bos_token_id=1, eos_token_id=2, pad_token_id=2).save_pretrained(folder)
+    lines = [*prompts.CRITERIA.splitlines(), *prompts.STEPS.splitlines(), (ROOT / "README.md").read_text()[:4000]]
+    numbers = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1, "byte_fallback": True, "minloglevel": 2}
+    with open(folder / "tokenizer.model", "wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, vocab_size=700, model_type="bpe", **numbers
+        )
+    about = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
 @pytest.fixture
-def home(tmp_path, tiny_folder):
+def home(tmp_path):
     """HF_HOME after everything was fetched."""
     datasets.disable_progress_bars()
     write_sets(tmp_path / "sets")
     fill_cache(tmp_path / "sets", tmp_path / "home")
-    put_snapshot(tiny_folder, tmp_path / "home/hub/models--someone--Tiny-Llama")
+    write_llama(tmp_path / "llama")
+    put_snapshot(tmp_path / "llama", tmp_path / "home/hub/models--someone--Tiny-Llama")
     return tmp_path / "home"
 
 

@@ -71,6 +71,8 @@ def find_folder(name: str, aliases: Sequence[str]) -> Path:
             ) from None
     if not (path / "config.json").exists() or not any(path.glob("*.safetensors")):
         raise FileNotFoundError(f"the model folder {path} has no weights: config.json and *.safetensors are needed")
+    if not (path / "tokenizer.json").exists() and (path / "tokenizer.model").exists():  # as Vicuna's, and no other form
+        config.need("sentencepiece"), config.need("google.protobuf")
     return path
 
 
