@@ -100,7 +100,8 @@ def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     made["words"] = by_system.words.agg(lambda own: f"{own.mean():.1f}")
     for name in COSTS:
         form = "{:.0f}" if "tokens" in name else "{:.3g}"
-        made[name] = by_system[f"cost: {name}"].first().map(form.format, na_action="ignore").fillna("–")
+        costs = by_system[f"cost: {name}"].first()
+        made[name] = [form.format(cost) if pd.notna(cost) else "–" for cost in costs.reindex(made.index)]
     return made.reset_index()
 
 

@@ -58,7 +58,7 @@ def _round(one: Round, asked: Question) -> tuple[str, str, str]:
     titles = [f"[{i}] {p.title}" + " ✓" * (p.id in asked.gold_passages) for i, p in enumerate(one.passages, 1)]
     titles = [title if len(title) <= 36 else f"{title[:35]}…" for title in titles]
     mark = min(int((CITATION.search(one.answer) or [0, 1])[1]), len(titles))
-    sentence = shorten(one.passages[mark - 1].text.partition(". ")[0], 72, placeholder=" …")
+    sentence = shorten(one.passages[mark - 1].text.partition(". ")[0].rstrip("."), 72, placeholder=" …")
     return "\n".join(titles), fill(one.answer.replace("[", " ["), 19), f"[{mark}]: “{sentence}.”"
 
 
