@@ -48,6 +48,9 @@ def test_a_judge_without_a_verdict_does_not_see_its_score(judged):
     assert unread.unverified == table.unverified and not unread.fitted.startswith("100.0 ")
     likely = judged.assign(likelihood=np.where(judged.first_normalised, -0.1, -0.9), expected_correctness=0.5)
     assert verifier.judge_table(likely).iloc[0].unverified.startswith("100.0 ")
+    few = likely.assign(likelihood=likely.likelihood.where(likely.index < len(likely) // 2))
+    told = verifier.judge_table(few).iloc[0]  # half of the answers may not stand for all
+    assert (told.likelihood, told.both, told.fitted, told.unverified) == ("–",) * 4
 
 
 def test_no_question_is_judged_by_weights_that_were_fitted_on_it(judged):

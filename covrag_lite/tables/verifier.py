@@ -14,6 +14,7 @@ from covrag_lite.tables.accuracy import share, with_interval
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
+KNOWN = 0.9  # of the answers, whose likelihood must be known to be told: a few may not stand for all
 FOLDS = 5
 DECAY = 1.0  # of the fitted weights, beside a question's weight of 1, on standardised scores
 
@@ -22,6 +23,8 @@ def judged_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
     """One system's rows with a readable verdict on an answer that can be scored; `right` is the truth about it."""
     rows = frame[(frame.system == system) & (frame.judgment.fillna("") != "") & frame.first_normalised.notna()]
     scores = {name: rows[name].astype(float) for name in SCORES}
+    if scores["likelihood"].notna().mean() < KNOWN:
+        scores["likelihood"] = np.nan
     return rows.assign(right=rows.first_normalised.astype(bool), **scores)
 
 
