@@ -40,7 +40,9 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
     frame = pd.DataFrame(rows, columns=["seed", "stage", "state", "hours"]).round(2)
     if hours:
         where = f"on an {rates['card']} ({rates['source']})"
-        told.insert(0, f"hours: {frame.hours.sum():.1f} at the rates measured {where}; other cards have others")
+        total = frame.hours.sum()
+        power = f"{total * rates['watts'] / 1000:.0f} kWh at its {rates['watts']} W"
+        told.insert(0, f"hours: {total:.1f} at the rates measured {where}, or {power}; other cards have others")
     return frame, told + (list(foresee_downloads(plan, size)) if left else [])
 
 

@@ -177,9 +177,11 @@ def choose_steps(plan: Plan, stages: Sequence[str]) -> dict[str, tuple[Path, Cal
 
 def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> list[str]:
     """Print every stage, whether it is done, and what will be fetched, held and taken; return what cannot fit."""
-    states = [
-        (plan.seed, name, done.exists()) for plan in plans for name, (done, _) in choose_steps(plan, stages).items()
-    ]
+    first = {}  # seed and stage by the file that it makes: all seeds share their data
+    for plan in plans:
+        for name, (done, _) in choose_steps(plan, stages).items():
+            first.setdefault(done, (plan.seed, name))
+    states = [(*named, done.exists()) for done, named in first.items()]
     frame, told = forecast.foresee(plans[0], states, gpu_gb)
     refused = [one for one in told if one.startswith(forecast.REFUSED)]
     print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)

@@ -77,10 +77,11 @@ def test_memory_foreseen_without_weights_is_within_a_tenth_of_what_was_measured(
 
 
 def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_nothing(capsys, tmp_path):
-    words = ("meta-llama/Llama-2-7b-hf", *DRY, "--gpu-gb", "12", "-p", "runs", str(tmp_path / "runs"))
+    words = ("meta-llama/Llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", "-p", "runs", str(tmp_path / "runs"))
     out, failed = tell(capsys, *words)
     assert not failed and not (tmp_path / "runs").exists()
-    assert "1       data to do" in out and "rates measured on an NVIDIA H200" in out
+    assert out.count(" data to do ") == 1 and out.count(" cov to do ") == 3  # the data are the same for all seeds
+    assert "hours: 6.2 at the rates measured on an NVIDIA H200" in out and "or 4 kWh at its 700 W" in out
     assert "training will need about 6.2 GB, and the card has 12.0 GB" in out
     assert "gated: accept the licence on the hub, then `hf auth login`" in out
     assert "meta-llama/Llama-2-7b-hf 13.5 GB" in out and "nq-wikipedia, 2,681,468 passages: CC BY-SA" in out
