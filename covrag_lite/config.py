@@ -114,7 +114,8 @@ class Model:
 
     # That alias, a hub id (with @<revision>), a local folder, a .gguf file, or "endpoint:<name>" of a server.
     model: str = "smollm2-135m"
-    adapters: str = "auto"  # a folder with trained adapters; "auto": results/adapters/<model>, if there; "none"
+    # A folder with trained adapters; "auto": results/adapters/<model>, if there; "none"; "served" behind an endpoint.
+    adapters: str = "auto"
     quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits

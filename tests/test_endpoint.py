@@ -1,6 +1,7 @@
 """The endpoint and the teacher, against a real server on loopback that fails in every way a server can."""
 
 import json
+import math
 import time
 import traceback
 from dataclasses import replace
@@ -200,11 +201,56 @@ def test_a_verdict_that_is_none_is_data(server, way, text):
 def test_a_server_without_schemas_is_asked_in_plain_text(server):
     server.script = ["no_schema"]
     endpoint = connect()
-    with pytest.warns(UserWarning, match="verdicts are not forced, because the server refuses a JSON schema"):
-        assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 2
+    with pytest.warns(UserWarning, match="verdicts are not forced, because the server refuses response_format"):
+        assert verify(endpoint, "is it?") == ["Edith Marrow[1]"] and len(server.asked) == 3
     assert endpoint.used["fallback: verdicts are not forced"] == 1
     verify(endpoint.with_adapter("cov"), "is it?", "and this?")
-    assert len(server.asked) == 4 and not any("response_format" in body for _, body in server.asked[1:])
+    assert len(server.asked) == 5 and not any("response_format" in body for _, body in server.asked[2:])
+    assert all("logprobs" in body for _, body in server.asked[2:])  # it was not to blame
+
+
+def tell(text, chances, size=1):
+    """A message in tokens of so many letters, with other chances than certainty at some places."""
+    made = []
+    for start in range(0, len(text), size):
+        token = text[start : start + size]
+        likely = chances.get(start, {token: 1.0})
+        others = [{"token": one, "logprob": math.log(p), "bytes": None} for one, p in likely.items()]
+        made.append({"token": token, "logprob": math.log(likely[token]), "bytes": None, "top_logprobs": others})
+    told = message(text)
+    told["choices"][0]["logprobs"] = {"content": made, "refusal": None}
+    return told
+
+
+def test_an_answers_likelihood_is_the_mean_of_its_tokens(server):
+    WAYS["told"] = say(tell("No", {0: {"N": 0.5}, 1: {"o": 0.25, "a": 0.75}}))
+    server.script = ["told"]
+    (made,) = connect().complete(["is it?"], 9)
+    assert made.text == "No" and made.probabilities == {"likelihood": round(1.5 * math.log(0.5), 5)}
+    server.script = ["good"]  # no word of probabilities
+    assert connect().complete(["is it?"], 9)[0].probabilities is None
+
+
+def test_a_verdicts_scores_are_expected_where_numbers_come_digit_by_digit(server):
+    place = TRUE.index("0.90")  # reference_correctness, the first; all others are certain
+    likely = {place: {"0": 0.8, "1": 0.1, " ": 0.1}, place + 2: {"9": 0.4, "5": 0.4, '"': 0.2}}
+    WAYS["told"], WAYS["whole"] = say(tell(TRUE, likely)), say(tell(TRUE, {}, size=4))
+    server.script = ["told"]
+    (made,) = connect().fill(["is it?"], prompts.SCHEMA, 32)
+    # Among what is allowed: 1/9 for a 1, and 8/9 for a 0 with 7 tenths on average.
+    assert made.probabilities["reference_correctness"] == pytest.approx(1 / 9 + 8 / 9 * 0.7, abs=1e-5)
+    assert made.probabilities["bias"] == 0.1 and len(made.probabilities) == 6
+    server.script = ["whole"]
+    assert connect().fill(["is it?"], prompts.SCHEMA, 32)[0].probabilities is None
+
+
+def test_adapters_that_are_served_are_asked_for_by_their_names(server):
+    endpoint = Endpoint(config.Model(model="endpoint:toy", adapters="served"))
+    reader = endpoint.with_adapter("rag")
+    ask(reader, "who?"), ask(endpoint, "who?"), ask(connect().with_adapter("rag"), "who?")
+    assert [body["model"] for _, body in server.asked] == ["rag", "toy", "toy"]
+    assert reader.fingerprint == f"{endpoint.fingerprint}+rag" and reader.weights_hash == endpoint.fingerprint
+    assert reader.used is endpoint.used and reader.used["requests"] == 2
 
 
 def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_path):

@@ -2,22 +2,28 @@
 
 Server and key come from the environment alone (OPENAI_BASE_URL, OPENAI_API_KEY); the key stays inside the client and
 reaches no journal, no manifest and no error. ENDPOINT_PRICES, if set, says what a million prompt and a million
-completion tokens cost, as in "0.15,0.60".
+completion tokens cost, as in "0.15,0.60". With adapters = "served" the server knows our adapters as models of their
+own names, as vLLM does with `--enable-lora --lora-modules rag=<folder> cov=<folder>`.
 """
 
+import copy
 import json
+import math
 import os
+import re
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import openai
 from openai.types import CompletionUsage
-from openai.types.chat import ChatCompletion
+from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 
 from covrag_lite.config import Model
 from covrag_lite.engine.interface import Completion, Schema, report_fallback
+from covrag_lite.engine.slots import DIGITS
 from covrag_lite.prompts import JUDGMENTS, fill
 from covrag_lite.records import SCORES
 from covrag_lite.runs.journal import key_of
@@ -28,7 +34,15 @@ RETRIES = 6  # the client waits 0.5 s, twice as long each time up to 8 s, or wha
 # Seconds without a byte: two verdicts at once took 76 on two CPU cores, and giving up early has them written twice.
 TIMEOUT = 180.0
 VERDICT_TOKENS = 200  # a verdict without its revised question takes about 100; some servers indent their JSON
-MAY_MEAN_NO_SCHEMA = (openai.BadRequestError, openai.UnprocessableEntityError)  # 400 and 422 refuse a field
+SERVED = "served"  # the value of `adapters`
+TOP = 20  # tokens at each place whose probabilities are asked for, the most that servers tell
+MAY_MEAN_A_FIELD = (openai.BadRequestError, openai.UnprocessableEntityError)  # 400 and 422
+# Fields that a server may refuse -> what becomes of that, and why it matters little.
+REFUSABLE = {
+    "logprobs": ("probabilities are not told", "likelihoods and expected scores are not known"),
+    "response_format": ("verdicts are not forced", "those that do not parse are counted"),
+}
+SCORE = re.compile(r'"(\w+)":\s*([01])\.(\d)(\d?)')
 REFUSED_KEY = (openai.AuthenticationError, openai.PermissionDeniedError)
 
 
@@ -63,7 +77,8 @@ class Endpoint:
 
     device = "endpoint"
     at_once = REQUESTS
-    adapter = weights = None
+    adapter: Path | None = None
+    weights = None
 
     def __init__(self, settings: Model, retries: int = RETRIES, timeout: float = TIMEOUT):
         self.settings = settings
@@ -89,20 +104,24 @@ class Endpoint:
         # Requests answered, prompt and completion tokens, and answers whose tokens were not reported.
         self.used = Counter()
         self.counting = threading.Lock()
-        self.refuses_schema = threading.Event()
+        self.refused: set[str] = set()
 
     @property
-    def fingerprint(self) -> str:
+    def weights_hash(self) -> str:
         """A hash of the server's address and the model's name, which stand for weights that cannot be seen."""
         return key_of(server=self.server, model=self.name)[:16]
 
     @property
-    def weights_hash(self) -> str:
-        return self.fingerprint
+    def fingerprint(self) -> str:
+        return f"{self.weights_hash}+{self.adapter}" if self.adapter else self.weights_hash
 
     def with_adapter(self, name: str) -> "Endpoint":
-        """Itself: a server has no adapters of ours."""
-        return self
+        """The adapter that the server knows by that name; itself where it is not said to have any."""
+        if not name or self.settings.adapters != SERVED:
+            return self
+        view = copy.copy(self)
+        view.adapter = Path(name)
+        return view
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
         """Every prompt by itself: each is journaled as soon as it is answered."""
@@ -110,8 +129,13 @@ class Endpoint:
 
     def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
         """Each prompt completed as one user's turn; servers that know no seed draw a sample anew."""
-        chance = {} if sample is None else {"temperature": 1, "seed": sample}
-        return [Completion(self._ask(prompt, max_tokens=max_tokens, **chance)) for prompt in prompts]
+        chance = {"logprobs": True} if sample is None else {"temperature": 1, "seed": sample}
+        made = []
+        for prompt in prompts:
+            text, tokens = self._ask(prompt, max_tokens=max_tokens, **chance)
+            mean = sum(one.logprob for one in tokens) / len(tokens) if tokens else None  # without the end's
+            made.append(Completion(text, {"likelihood": round(mean, 5)} if tokens else None))
+        return made
 
     def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
         """Verdicts in the schema's JSON where the server can force it, else in the model's own words."""
@@ -119,7 +143,9 @@ class Endpoint:
         if schema is not None:
             form = {"name": "verdict", "strict": True, "schema": json_schema(schema)}
             options["response_format"] = {"type": "json_schema", "json_schema": form}
-        return [Completion(self._ask(prompt, **options)) for prompt in prompts]
+            options |= {"logprobs": True, "top_logprobs": TOP}
+        made = [self._ask(prompt, **options) for prompt in prompts]
+        return [Completion(text, expected_scores(tokens) or None) for text, tokens in made]
 
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[None, None]]:
         """Unknown text by text: the server counts its own."""
@@ -137,13 +163,12 @@ class Endpoint:
         prices = read_prices()
         return f"{said}, at these prices {price_of(used, *prices):.4f}" if prices else said
 
-    def _ask(self, prompt: str, **options) -> str:
-        """One prompt's text."""
-        if self.refuses_schema.is_set():
-            options.pop("response_format", None)
+    def _ask(self, prompt: str, **options) -> tuple[str, list[ChatCompletionTokenLogprob]]:
+        """One prompt's text, and its tokens where the server tells their probabilities."""
         trouble = None
         try:
-            text = text_of(self._request(prompt, options))
+            reply = self._request(prompt, options)
+            text = text_of(reply)
             if text is None:
                 trouble = "it answered with something that is no chat completion"
         except openai.APIError as error:
@@ -153,30 +178,35 @@ class Endpoint:
         # Raised outside of `except`, because the client's own error holds the request, key and all.
         if trouble:
             raise EndpointError(f"{self.name!r} at {self.server}: {trouble}")
-        return text
+        return text, getattr(reply.choices[0].logprobs, "content", None) or []
 
     def _request(self, prompt: str, options: dict) -> ChatCompletion:
         """The reply to one request, repeated by the client while that may help.
 
-        Where the schema may be to blame for a refusal, the request is repeated once without it.
+        Where a field may be to blame for a refusal, the request is repeated without it, and without all of them.
         """
         # `max_tokens` rather than its successor: vLLM, llama.cpp and `transformers serve` all know it.
         create = partial(
             self.client.chat.completions.create,
-            model=self.name,
+            model=str(self.adapter or self.name),
             temperature=0,
             messages=[{"role": "user", "content": prompt}],
         )
-        try:
-            reply = create(**options)
-        except MAY_MEAN_NO_SCHEMA:
-            if "response_format" not in options:
-                raise
-            reply = create(max_tokens=options["max_tokens"])
-            self.refuses_schema.set()  # only now: the request itself was good
-            effect = "those that do not parse are counted"
+        options = without(options, self.refused)
+        given = [name for name in REFUSABLE if name in options]
+        tries = [(), *((name,) for name in given), given]
+        for number, dropped in enumerate(tries):
+            try:
+                reply = create(**without(options, dropped))
+                break
+            except MAY_MEAN_A_FIELD:
+                if not given or number == len(tries) - 1:
+                    raise
+        for name in dropped:  # only now: the request itself was good
             with self.counting:
-                report_fallback(self.used, "verdicts are not forced", "the server refuses a JSON schema", effect)
+                self.refused.add(name)
+                way, effect = REFUSABLE[name]
+                report_fallback(self.used, way, f"the server refuses {name}", effect)
         self._count(getattr(reply, "usage", None))
         return reply
 
@@ -213,6 +243,30 @@ def text_of(reply: ChatCompletion) -> str | None:
         return None
     text = message.content or message.refusal or ""
     return text.strip() if isinstance(text, str) else None
+
+
+def without(options: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+    """The options but for these, and what belongs to them."""
+    return {key: value for key, value in options.items() if key.removeprefix("top_") not in names}
+
+
+def expected_scores(tokens: Sequence[ChatCompletionTokenLogprob]) -> dict[str, float]:
+    """Each score's expectation, as `slots.probabilities_of` has it, where the model writes numbers digit by digit."""
+    chances, text = {}, ""  # by the place of every token of one letter
+    for one in tokens:
+        if len(one.token) == 1:
+            chances[len(text)] = {other.token: math.exp(other.logprob) for other in one.top_logprobs}
+        text += one.token
+    made = {}
+    for found in SCORE.finditer(text):
+        digits = [chances.get(found.start(i), {}) for i in (2, 3, 4) if found[i]]
+        among = [{key: p for key, p in one.items() if key in DIGITS[: 10 if i else 2]} for i, one in enumerate(digits)]
+        if not all(among):
+            continue
+        means = [sum(int(key) * p for key, p in one.items()) / sum(one.values()) for one in among]
+        decimals = sum(0.1**i * mean for i, mean in enumerate(means[1:], 1)) if found[2] == "0" else 0.0
+        made[found[1]] = float(f"{means[0] + (1 - means[0]) * decimals:.6g}")
+    return made
 
 
 def json_schema(schema: Schema) -> dict:
