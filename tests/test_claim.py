@@ -54,7 +54,9 @@ def test_a_set_stands_on_the_same_line_in_every_panel_though_one_has_fewer_train
     sets = ["nq"] * 4 + ["webq"] * 4
     both = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], claim.BEST: [1, 1, 0, 1, 0, 0, 0, 1]}, sets)
     once = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], "CoV-RAG": [0, 0, 1, 1, 1, 0, 0, 1]}, sets)
-    rows = claim.build_seeds({"1": pd.concat([both, once.iloc[8:]]), "2": both}).rows
+    table = claim.build_seeds({"1": pd.concat([both, once.iloc[8:]]), "2": both})
+    rows, by_set = table.rows, table.part("by set").groupby("comparison").seed.unique().map(list)
+    assert by_set.to_dict() == {f"RAG trained → {claim.BEST}": ["pooled"], "RAG trained → CoV-RAG": ["1"]}
     left, right = claim.plot(rows, tmp_path / "claim.png").axes
     names = [label.get_text() for label in left.get_yticklabels()]
     assert names == ["NQ (4)", "WebQ (4)", "all, training 1", "all, training 2", "all, mean of trainings"]
