@@ -1,7 +1,8 @@
 """How fast answering is: our batches against other engines on the same prompts, and two rounds against one.
 
-"plain" is transformers' `generate` on the network as transformers, peft and bitsandbytes load it, "continuous" its
-continuous batching, "vllm" vLLM. "rounds" measures what CoV-RAG costs over RAG. Each row is written as it comes.
+"plain" is transformers' `generate` on the network as transformers, peft and bitsandbytes load it, "vllm" vLLM. "rounds"
+measures what CoV-RAG costs over RAG. Each row is written as it comes. (transformers' continuous batching was measured,
+results/speed-*/inference.continuous*.json, and has left.)
 
     python -m benchmarks.inference --parts plain rounds --out inference.json
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from benchmarks.continuous import Continuous, Peer, Plain
+from benchmarks.generate import Peer, Plain
 from benchmarks.rows import Made, Rows, write_json
 from covrag_lite import evaluate, prompts
 from covrag_lite.config import Config
@@ -30,7 +31,7 @@ from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import find_commit
 
-PARTS = ("plain", "rounds", "continuous", "vllm")
+PARTS = ("plain", "rounds", "vllm")
 SECONDS = 300.0  # after which no further row is begun
 FIRST = 32  # prompts of a peer's round that is not timed
 LATER = 3  # times that are timed after a first one, where that records and compiles
@@ -69,8 +70,6 @@ def load_peer(part: str, model: LocalEngine) -> tuple[str, Peer]:
     """The engine that a part measures, after the name of its rows."""
     if part == "plain":
         return "generate", Plain(model)
-    if part == "continuous":
-        return "generate_batch", Continuous(model)
     from benchmarks.vllm_peer import Vllm
 
     return "vLLM", Vllm(model)
@@ -111,7 +110,7 @@ def time_peer(
         rows.take(f"{stage}, ours", partial(take, stage, "ours", model))
     for stage in peer.stages:
         rows.take(f"{stage}, {name}", partial(take, stage, name, peer))
-        if stage == peer.stages[-1] or stage == "answers" and peer.starts_anew:
+        if stage == peer.stages[-1]:
             peer.stop()
 
 
@@ -130,10 +129,9 @@ def time_texts(
         return made
 
     start = time.perf_counter()
-    if one.execution == "eager" and not isinstance(one, Continuous):
+    if one.execution == "eager":
         write(["?"])  # weights are loaded, and nothing is recorded
     elif isinstance(one, Peer):
-        one.expected = len(given)
         # The longest, because pages are laid out for them, but backwards: what an engine has read it may remember.
         write([backwards(text) for text in sorted(given, key=len)[-FIRST:]])
         one.forget()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from benchmarks.continuous import Peer, write_merged
+from benchmarks.generate import Peer, write_merged
 from covrag_lite.engine.interface import Completion, Schema
 from covrag_lite.prompts import JUDGMENTS, VERDICT_ROOM
 

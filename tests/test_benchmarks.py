@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks import continuous, folders, inference, options, peer, peers, report, rows, sft, vllm_peer
+from benchmarks import folders, generate, inference, options, peer, peers, report, rows, sft, vllm_peer
 from benchmarks.rows import Rows
 from benchmarks.shapes import full_rows, length_mix
 from covrag_lite import prompts
@@ -34,11 +34,9 @@ def model(settings):
     return load_engine(settings.model).with_adapter("rag")
 
 
-@pytest.mark.parametrize("part, way", [("plain", "generate"), ("continuous", "generate_batch"), ("vllm", "vLLM")])
+@pytest.mark.parametrize("part, way", [("plain", "generate"), ("vllm", "vLLM")])
 def test_other_engines_write_our_answers_or_say_why_not(part, way, settings, model, questions, passages, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
-    monkeypatch.setattr(continuous, "FREE_VERDICT_TOKENS", 4)
-    monkeypatch.setattr(continuous.Continuous, "stages", ("answers",))
     rows, questions = Rows(100), questions[:2]
     search = load_retriever(Retrieval(k=2), passages)
     inference.time_peer(rows, settings, model, *inference.load_peer(part, model), search, questions)
@@ -63,7 +61,7 @@ def test_the_schema_as_a_regular_expression_is_what_forced_verdicts_are(model):
 
 
 def test_the_folder_for_others_holds_what_our_network_computes_with(model, tmp_path):
-    continuous.write_merged(model, tmp_path)
+    generate.write_merged(model, tmp_path)
     written = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
     ids = torch.tensor(model.loaded.encode(["What is the folder for?"], 0))
     with torch.inference_mode():
