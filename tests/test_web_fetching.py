@@ -250,9 +250,21 @@ def test_a_delay_that_a_host_asks_for_is_kept_or_the_page_left(monkeypatch):
     assert refusal({"/": reply(GOOD), "/robots.txt": rules}) == "its robots.txt asks for 60 s between two pages"
 
 
-def test_a_busy_server_is_left_for_this_time():
-    for code in (404, 429, 503):
-        assert refusal({"/": status(code)}) == f"it answered with status {code}"
+def test_a_busy_server_gets_the_pause_it_asks_for_and_another_try(monkeypatch):
+    slept = []
+    monkeypatch.setattr(fetch, "LIMITS", replace(QUICK, tries=3, pause=0.25))
+    monkeypatch.setattr(fetch.time, "sleep", slept.append)
+    answers = iter([status(429, Retry_After="2"), status(503), reply(GOOD)])
+    with serve({"/robots.txt": status(404), "/": lambda connection, path: connection.sendall(next(answers))}) as site:
+        assert get(site.url()).status == 200 and site.paths.count("/") == 3
+    assert 2.0 in slept and 0.5 in slept
+
+
+def test_a_server_that_stays_busy_or_asks_for_too_long_is_left():
+    for busy in (status(503), status(429, Retry_After="3600"), status(404)):
+        with serve({"/robots.txt": status(404), "/": busy}) as site:
+            assert "it answered with status" in str(Crawler().fetch(site.url()))
+            assert site.paths.count("/") == (fetch.LIMITS.tries if "503" in str(busy) else 1)
 
 
 def test_one_host_is_asked_by_one_connection_at_a_time():

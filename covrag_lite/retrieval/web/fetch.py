@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from ssl import SSLContext
@@ -22,6 +22,7 @@ from protego import Protego
 NAME = "covrag_lite"  # our user agent in a robots.txt
 AGENT = "covrag_lite/0.1 (research on question answering; fetches a few pages a question)"
 TYPES = ("text/html", "application/xhtml+xml", "text/plain")
+BUSY = (429, 500, 502, 503, 504)
 REDIRECTS = (301, 302, 303, 307, 308)
 ROBOTS_SIZE = 500_000  # characters of a robots.txt; RFC 9309 wants at least that many to be read
 ROBOTS_WORK = 1_000_000  # user agents times lines in it, the parser's worst case
@@ -41,9 +42,9 @@ class Limits:
     total: float = 30.0  # for a whole request, however slowly it drips
     size: int = 5_000_000  # bytes of a page; large pages of Wikipedia have three million
     redirects: int = 5
-    tries: int = 3  # to connect
-    pause: float = 1.0  # between two requests to a host
-    longest_pause: float = 20.0  # that a robots.txt may ask for
+    tries: int = 3  # to connect, and to ask a busy server
+    pause: float = 1.0  # between two requests to a host; doubles before each further try
+    longest_pause: float = 20.0  # that a robots.txt or a busy server may ask for
 
 
 LIMITS = Limits()
@@ -216,6 +217,18 @@ def check_status(reply: Reply) -> Reply:
     return reply
 
 
+def ask_patiently(once: Callable[[], Reply]) -> Reply:
+    """Ask a busy server again after the pause that it wishes, or one of ours, unless it wishes too long a one."""
+    for number in range(LIMITS.tries):
+        reply = once()
+        wished = reply.headers.get("retry-after", "").strip()
+        pause = float(wished) if wished.isdecimal() else LIMITS.pause * 2**number
+        if reply.status not in BUSY or number == LIMITS.tries - 1 or pause > LIMITS.longest_pause:
+            break
+        time.sleep(pause)
+    return reply
+
+
 class Crawler:
     """Fetches pages, one at a time of each host; remembers the hosts' robots.txt and when they were last asked."""
 
@@ -225,10 +238,10 @@ class Crawler:
         self.asked: dict[str, float] = {}
 
     def fetch(self, url: str) -> Reply | PageError:
-        """Fetch a page of text, after redirects; return the error where it cannot be had."""
+        """Fetch a page of text, after redirects and further tries; return the error where it cannot be had."""
         try:
             with self.locks[urlsplit(normalize(url)).netloc]:
-                return check_status(self.follow(url, TYPES, obey=True))
+                return check_status(ask_patiently(lambda: self.follow(url, TYPES, obey=True)))
         except PageError as error:
             return error
 

@@ -87,7 +87,7 @@ def key_of(variable: str) -> str:
 
 def ask(url: str, headers: dict[str, str], content: bytes | None = None, key: str = "") -> dict:
     """Return a provider's answer, which is JSON; every refusal is a sentence of our own, without the key."""
-    reply = fetch.request(url, headers=headers, content=content, guarded=False)
+    reply = fetch.ask_patiently(lambda: fetch.request(url, headers=headers, content=content, guarded=False))
     if reply.status in (401, 403):
         raise PageError(f"it refused the key in {key} (status {reply.status})")
     if reply.status == 404:
