@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from itertools import chain, combinations
 from pathlib import Path
 
 import openai
@@ -194,13 +195,12 @@ class Endpoint:
         )
         options = without(options, self.refused)
         given = [name for name in REFUSABLE if name in options]
-        tries = [(), *((name,) for name in given), given]
-        for number, dropped in enumerate(tries):
+        for dropped in chain.from_iterable(combinations(given, size) for size in range(len(given) + 1)):
             try:
                 reply = create(**without(options, dropped))
                 break
             except MAY_MEAN_A_FIELD:
-                if not given or number == len(tries) - 1:
+                if len(dropped) == len(given):
                     raise
         for name in dropped:  # only now: the request itself was good
             with self.counting:
