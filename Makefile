@@ -13,6 +13,7 @@ setup-all:  ## also other retrievers, public sets, served models, JupyterLab and
 table2: setup  ## Table 2: the recorded run over all questions, and a sample of them answered here, live
 	.venv/bin/papermill notebooks/table2.ipynb
 	@cat runs/embedded/table2.live.md
+	@echo 'Picture: figures/embedded/table2.png. Next: notebooks/explore.ipynb follows one question (make lab), results/README.md has real ones.'
 
 test: setup-all  ## all tests, offline, on a CPU
 	.venv/bin/python -m pytest
