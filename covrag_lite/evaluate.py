@@ -35,6 +35,7 @@ class Resources:
     search: Search
     model: Engine  # the bare model; a system takes a view of it with its adapter
     journal: Journal
+    search_on: Search | None = None  # what comes after the first k passages, for a control
     wider: Search | None = None  # the search elsewhere, for related systems
     meter: Any = None  # a related.tools.Meter, where somebody wants to know what one system costs
 
@@ -45,7 +46,13 @@ def load_resources(config: Config, passages: Sequence[Passage], model: Engine | 
     needed = any(find_system(name).needs for name in config.chain.systems)
     wider = resolve_name(f"{RELATED}:load_wider")(config, passages) if needed else None
     model = model or load_engine(config.model, config.training.execution)
-    return Resources(search, model, Journal(config.journal()), wider)
+
+    def search_on(queries: Sequence[str]) -> list[list[Passage]]:
+        k = config.retrieval.k
+        found = load_retriever(replace(config.retrieval, k=2 * k), passages)(queries)
+        return [one[k:] for one in found]
+
+    return Resources(search, model, Journal(config.journal()), search_on, wider)
 
 
 def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskModel:
@@ -68,6 +75,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
     tools = Tools(
         name=system.name,
         search=resources.search,
+        search_on=resources.search_on,
         answer=author.answer,
         verify=verifier.verify,
         rewrite=rewriter.rewrite,

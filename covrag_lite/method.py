@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper, the systems it is compared with (Tables 2 and 4), and the controls of Table 5.
+"""Algorithm 1 of the paper, and the systems it is compared with (Tables 2 and 4).
 
 A system is a function over a batch of questions and its `Tools`; every stage runs once over the questions that need it.
 """
@@ -138,6 +138,7 @@ class Tools:
     search: Search  # queries -> k passages each
     answer: Answer  # questions, their passages -> answers
     verify: Verify | None = None  # questions, their passages, their answers -> verdicts
+    search_on: Search | None = None  # queries -> the k passages after those
     rewrite: Write | None = None  # questions -> questions for the search engine
     recall: Write | None = None  # questions -> answers without any passage
     likelihoods: Likelihoods = know_none  # questions, their passages -> how likely the model held its answers
@@ -174,42 +175,3 @@ def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]
     """No retrieval: what the model knows by itself."""
     answers = tools.recall([question.question for question in questions])
     return [Prediction(question, tools.name, (Round("", (), text),)) for question, text in zip(questions, answers)]
-
-
-# Controls, which nobody would use: they tell what CoV-RAG's gain is owed to.
-def verify_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Answer and verify, but search nothing again: how often verdicts parse when they are written freely."""
-    return cov_rag(questions, replace(tools, sigma=never, max_rounds=2))
-
-
-def shuffled(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """CoV-RAG that searches as often and at the same places, but for the next question that was revised."""
-
-    def verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:
-        verdicts = list(tools.verify(x, k, y))
-        places = [i for i, verdict in enumerate(verdicts) if verdict.revised_question]
-        revised = [verdicts[i].revised_question for i in places]
-        for place, other in zip(places, [*revised[1:], *revised[:1]]):
-            verdicts[place] = replace(verdicts[place], revised_question=other)
-        return verdicts
-
-    return cov_rag(questions, replace(tools, verify=verify, sigma=by_revision, max_rounds=2))
-
-
-def swap_references(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Verify by the passages of another question: a judge that reads these holds nothing for true."""
-    return verify_only(questions, replace(tools, verify=lambda x, k, y: tools.verify(x, [*k[1:], *k[:1]], y)))
-
-
-def swap_answers(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Verify the next other answer of the same set, where there is one: a judge that reads answers holds it false."""
-
-    def answer(x: Sequence[str], k: Sequence[Passages]) -> list[str]:
-        answers, made = tools.answer(x, k), []
-        for place, own in enumerate(answers):
-            others = [*range(place + 1, len(answers)), *range(place)]
-            of_set = [i for i in others if questions[i].dataset == questions[place].dataset]
-            made.append(next((answers[i] for i in of_set if answers[i] != own), own))
-        return made
-
-    return verify_only(questions, replace(tools, answer=answer, likelihoods=know_none))

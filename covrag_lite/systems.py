@@ -9,17 +9,8 @@ that the whole generator learns from a critic's annotations, and are weighed whi
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covrag_lite.method import (
-    Tools,
-    closed_book,
-    cov_rag,
-    rag,
-    shuffled,
-    start_revise,
-    swap_answers,
-    swap_references,
-    verify_only,
-)
+from covrag_lite.controls import read_on, shuffled, swap_answers, swap_references, verify_only
+from covrag_lite.method import Tools, closed_book, cov_rag, rag, start_revise
 from covrag_lite.records import Prediction, Question
 
 
@@ -87,17 +78,19 @@ ENTRIES = (
     *(
         System(
             f"CoV-RAG, two adapters{name}",
-            cov_rag,
+            function,
             "rag",
             verifier="cov",
             settings={"keep": keep},
             verifies=True,
             colour=colour,
         )
-        for name, keep, colour in (
-            ("", "last", "#3fd0c4"),
-            (", likelier answer", "likelier", "#6fb1ea"),
-            (", weighed answer", "weighed", "#0f2747"),
+        for name, keep, function, colour in (
+            ("", "last", cov_rag, "#3fd0c4"),
+            (", likelier answer", "likelier", cov_rag, "#6fb1ea"),
+            (", weighed answer", "weighed", cov_rag, "#0f2747"),
+            (", another question's search", "weighed", shuffled, ""),
+            (", the next passages", "weighed", read_on, ""),
         )
     ),
     System("RRR", "covrag_lite.related:recorded_only", "rag", colour="#f2b705"),

@@ -29,6 +29,14 @@ def test_systems_that_share_their_first_round_compute_it_once(config, resources,
     assert len(scripted.asked) == len(set(scripted.asked)) == 8
 
 
+def test_what_is_searched_on_begins_where_the_search_ended(config, passages, scripted):
+    twice = config.change(k=4)
+    two = evaluate.load_resources(config.change(k=2), passages, scripted)
+    query = ["Where was Edith Marrow born?"]
+    both = [*two.search(query)[0], *two.search_on(query)[0]]
+    assert both == evaluate.load_resources(twice, passages, scripted).search(query)[0] and len(both) == 4
+
+
 def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
     texts = [f"prompt {'x' * i}" for i in range(5)]
     author = TaskModel(scripted.settings, scripted, resources.journal)

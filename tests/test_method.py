@@ -7,6 +7,7 @@ import pytest
 
 from covrag_lite import systems
 from covrag_lite.config import Config, from_manifest, from_notebook
+from covrag_lite.controls import read_on, shuffled, swap_answers, swap_references, verify_only
 from covrag_lite.method import (
     Tools,
     by_fitted_thresholds,
@@ -18,10 +19,6 @@ from covrag_lite.method import (
     keep_weighed,
     never,
     rag,
-    shuffled,
-    swap_answers,
-    swap_references,
-    verify_only,
 )
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Round
@@ -144,6 +141,16 @@ def test_the_shuffled_control_searches_as_often_as_cov_rag_but_for_another_quest
     assert plain.log[3] == ("search", [REVISED, "How long is it?"])
     assert mixed.log[3] == ("search", ["How long is it?", REVISED])
     assert [len(p.rounds) for p in made] == [1, 2, 2]
+
+
+def test_the_control_that_reads_on_takes_the_next_passages_of_the_same_question(questions, script):
+    one, other = script.passages[-2:]
+    asked = []
+    tools = script.tools(max_rounds=3, search_on=lambda queries: asked.append(queries) or [[one, other]])
+    kept, again = read_on(questions[:2], tools)
+    assert script.stages() == ["search", "answer", "verify", "answer"] and asked == [[BIRTHPLACE]]
+    assert script.log[-1] == ("answer", [BIRTHPLACE], [[one.id, other.id]])
+    assert len(kept.rounds) == 1 and (again.rounds[1].query, again.rounds[1].passages) == (BIRTHPLACE, (one, other))
 
 
 def test_to_verify_only_is_to_search_once(questions, script):

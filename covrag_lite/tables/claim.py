@@ -29,8 +29,14 @@ POOLED = "pooled"  # in the place of a seed
 EVERY = "all"  # in the place of a set
 BEST = "CoV-RAG, two adapters, weighed answer"  # which form counts was chosen on validation questions
 CONTROL = "two readers, one search"  # of RAG trained's and CoV-RAG's first answers the one that BEST's rule takes
+SHUFFLED = "CoV-RAG, two adapters, another question's search"
+NEXT = "CoV-RAG, two adapters, the next passages"  # controls: BEST without its own search
 COMPARISONS = (  # the system expected to be worse first
     ("RAG trained", BEST),
+    ("RAG trained", SHUFFLED),
+    (SHUFFLED, BEST),
+    ("RAG trained", NEXT),
+    (NEXT, BEST),
     ("RAG trained", CONTROL),
     (CONTROL, BEST),
     ("RAG trained", "CoV-RAG, two adapters, likelier answer"),
