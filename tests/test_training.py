@@ -12,7 +12,7 @@ import torch
 from conftest import build_network, load_tiny
 
 from covrag_lite import config, qlora
-from covrag_lite.engine import checkpoint, layers, lora, loss, memory
+from covrag_lite.engine import checkpoint, layers, local, lora, loss, memory
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
@@ -144,6 +144,50 @@ def test_every_architecture_has_the_losses_of_the_plain_way(tiny_of, tmp_path, f
     assert fast.loss.tolist() == pytest.approx(plain.loss.tolist(), rel=1e-3)
     said = [str(one.message) for one in recwarn if "trained by peft" in str(one.message)]
     assert len(said) == (family not in KNOWN)
+
+
+@pytest.mark.parametrize("way", ["", "plain:"])
+def test_in_fp16_the_losses_are_those_of_fp32_but_for_rounding(tiny_folder, tmp_path, way, monkeypatch):
+    exact = run(f"{way}{tiny_folder}", tmp_path / "fp32", epochs=1)
+    monkeypatch.setattr(local, "number_type", lambda device: torch.float16)
+    half = run(f"{way}{tiny_folder}", tmp_path / "fp16", epochs=1)
+    assert half.loss.tolist() == pytest.approx(exact.loss.tolist(), rel=1e-2)
+    assert half.loss.tolist() != exact.loss.tolist()
+    _, kept = checkpoint.restore(tmp_path / "fp16", read_key(tmp_path / "fp16"), "cpu")
+    assert kept["scale"].tolist() == [2.0**12, len(half), 0]  # no step was left out
+
+
+def read_key(folder):
+    with checkpoint.safe_open(folder / "checkpoint.safetensors", "pt") as file:
+        return file.metadata()["key"]
+
+
+def test_a_scaled_loss_has_the_gradient_of_the_loss_and_what_overflows_is_left_out_at_half_the_scale(monkeypatch):
+    weights = torch.tensor([1.0, 2.0], requires_grad=True)
+    scale = loss.LossScale(torch.float16, "cpu")
+    scale.enlarge(weights * 3.0).sum().backward()
+    assert weights.grad.tolist() == [3.0 * 2**12] * 2
+    assert scale.shrink([weights.grad]) and weights.grad.tolist() == [3.0, 3.0]
+    assert not scale.shrink([torch.tensor([1.0, torch.inf])]) and scale.state.tolist() == [2.0**11, 0, 1]
+    monkeypatch.setattr(loss, "PATIENCE", 2)
+    assert scale.shrink([weights.grad]) and scale.shrink([weights.grad]) and scale.state.tolist() == [2.0**12, 0, 1]
+    with pytest.raises(FloatingPointError, match="bf16"):
+        for _ in range(13):
+            scale.shrink([torch.tensor([torch.nan])])
+    assert loss.LossScale(torch.bfloat16, "cpu").shrink([torch.tensor([torch.nan])])  # as ever, where it is not needed
+
+
+def test_a_step_that_overflows_moves_nothing(tiny, encoded, monkeypatch):
+    monkeypatch.setattr(local, "number_type", lambda device: torch.float16)
+    trainee = Trainee(load_tiny(tiny.weights).read_anew(), SETTINGS, "eager", False)
+    trainee.scale.state[0] = 2.0**60
+    before, rows = trainee.master.weights.clone(), [lay_out(encoded, (1.0, 1.0), "cpu")]
+    learn, workers = qlora.learner(trainee, 1.0, "cpu"), qlora.PartialState(cpu=True)
+    qlora.take_step(learn, rows, trainee, 0.01, workers)
+    assert torch.equal(trainee.master.weights, before) and trainee.scale.state.tolist() == [2.0**59, 0, 1]
+    trainee.scale.state[0] = 1.0
+    qlora.take_step(learn, rows, trainee, 0.01, workers)
+    assert not torch.equal(trainee.master.weights, before)
 
 
 @pytest.mark.parametrize("way", ["recompute", "offload"])

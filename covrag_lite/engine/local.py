@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -170,9 +170,24 @@ def choose_execution(execution: str, device: str) -> str:
         raise ValueError(f"execution {execution!r} needs CUDA; use 'eager' on this machine")
     if execution != "auto":
         return execution
-    if device != "cuda":
+    if device != "cuda" or not has_bf16():
         return "eager"
     return "compiled+graph" if importlib.util.find_spec("triton") else "graph"
+
+
+@cache
+def has_bf16() -> bool:
+    """Whether the GPU has bf16 and the flash kernel: NVIDIA's from 2020 on, so neither a T4 nor an RTX 20."""
+    import torch
+
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability() >= (8, 0)
+
+
+def number_type(device: str) -> "torch.dtype":
+    """What a network computes in: fp32 on a CPU, where 16 bits are slower, else bf16 where the GPU has it, or fp16."""
+    import torch
+
+    return torch.float32 if device == "cpu" else torch.bfloat16 if has_bf16() else torch.float16
 
 
 def find_device() -> str:

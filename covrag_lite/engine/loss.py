@@ -4,6 +4,8 @@ A vocabulary is fifty times as wide as a layer and more, so the logits of a row'
 gradients would be the largest tensors of a pass.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch.autograd.function import FunctionCtx
 from transformers import PreTrainedModel
@@ -11,6 +13,7 @@ from transformers import PreTrainedModel
 from covrag_lite.engine.varlen_prefill import is_known
 
 AT_ONCE = 2**25  # logits that are there at a time
+PATIENCE = 500  # finite steps after which the scale of fp16 is doubled
 
 
 def rows_at_once(vocabulary: int) -> int:
@@ -49,6 +52,37 @@ class TokenLosses(torch.autograd.Function):
         """The gradient of `hidden`."""
         (grads,) = ctx.saved_tensors
         return (grads * grad[:, None]).to(grads.dtype), None, None
+
+
+class LossScale:
+    """What keeps gradients in fp16 from vanishing: they are computed from a larger loss, and divided again.
+
+    A step whose gradient overflows is left out and halves the scale. In other types all of this does nothing.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device):
+        self.needed = dtype == torch.float16
+        self.state = torch.tensor([2.0**12, 0, 0], device=device)  # the scale, finite steps with it, steps left out
+
+    def enlarge(self, losses: torch.Tensor) -> torch.Tensor:
+        """The same losses, whose gradient is larger."""
+        if self.needed and losses.requires_grad:
+            losses.register_hook(lambda grad: grad * self.state[0])
+        return losses
+
+    def shrink(self, grads: Sequence[torch.Tensor]) -> bool:
+        """Divide the gradients again, in place; returns whether they may be followed."""
+        if not self.needed:
+            return True
+        torch._foreach_div_(grads, self.state[0])
+        finite = all(torch.isfinite(grad).all() for grad in grads)
+        self.state[1:] += torch.tensor([finite, not finite], device=self.state.device)
+        if not finite or self.state[1] == PATIENCE:
+            self.state[0] *= 2.0 if finite else 0.5
+            self.state[1] = 0
+        if self.state[0] < 1:
+            raise FloatingPointError("gradients overflow in fp16 at any scale; use a GPU with bf16")
+        return finite
 
 
 def token_losses(network: PreTrainedModel, row: dict) -> torch.Tensor:

@@ -15,6 +15,7 @@ from covrag_lite.config import Training
 from covrag_lite.engine import checkpoint
 from covrag_lite.engine.local import LocalEngine
 from covrag_lite.engine.lora import add_adapters
+from covrag_lite.engine.loss import LossScale
 from covrag_lite.engine.trainee import MOMENTS
 from covrag_lite.engine.training import Learn, Row, Shape
 from covrag_lite.records import Sample
@@ -42,6 +43,7 @@ class PlainTrainee:
             network.enable_input_require_grads()
         self.trained = [p for p in self.adapted.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self.trained, lr=settings.learning_rate, weight_decay=0.0)
+        self.scale = LossScale(network.dtype, self.trained[0].device)
 
     def token_losses(self, row: Row) -> torch.Tensor:
         """Each target token's loss: (targets)."""
@@ -50,7 +52,7 @@ class PlainTrainee:
             made = self.adapted(input_ids=row["input_ids"][:, start:end], use_cache=False)
             logits.append(made.logits[0])  # (tokens, vocabulary)
         wanted = torch.cat(logits)[row["where"]].float()
-        return torch.nn.functional.cross_entropy(wanted, row["labels"], reduction="none")
+        return self.scale.enlarge(torch.nn.functional.cross_entropy(wanted, row["labels"], reduction="none"))
 
     def record(self, learn: Learn) -> Learn:
         """The function as it is."""
@@ -66,24 +68,26 @@ class PlainTrainee:
 
     def update(self, lr: float, clip: float) -> None:
         """Follow the step's gradient, shortened to `clip` if it is longer."""
-        torch.nn.utils.clip_grad_norm_(self.trained, clip)
-        self.optimizer.param_groups[0]["lr"] = lr
-        self.optimizer.step()
+        if self.scale.shrink([weights.grad for weights in self.trained]):
+            torch.nn.utils.clip_grad_norm_(self.trained, clip)
+            self.optimizer.param_groups[0]["lr"] = lr
+            self.optimizer.step()
         self.optimizer.zero_grad()
 
     def restore(self, out: Path, samples: Sequence[Sample], fingerprint: str) -> list[dict]:
         """Go back to the checkpoint in `out`, if there is one, and return the rows of its steps."""
         self.key = "plain " + checkpoint.run_key(self.settings, samples, fingerprint)
         rows, kept = checkpoint.restore(out, self.key, self.trained[0].device)
+        self.scale.state.copy_(kept.get("scale", self.scale.state))
         for i, weights in enumerate(self.trained if rows else []):
             weights.data.copy_(kept[f"weights {i}"])
-            state = {"step": torch.tensor(float(len(rows)))}
+            state = {"step": len(rows) - self.scale.state[2].cpu()}
             self.optimizer.state[weights] = state | {name: kept[f"{name} {i}"] for name in MOMENTS}
         return rows
 
     def save(self, out: Path, rows: list[dict]) -> None:
         """Write the losses and a checkpoint."""
-        kept = {}
+        kept = {"scale": self.scale.state}
         for i, weights in enumerate(self.trained):
             kept[f"weights {i}"] = weights.detach()
             kept |= {f"{name} {i}": self.optimizer.state[weights][name] for name in MOMENTS}

@@ -14,7 +14,7 @@ from covrag_lite.engine.cuda_graphs import record_graph
 from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.layers import OFFLOAD
 from covrag_lite.engine.local import LocalEngine, choose_execution
-from covrag_lite.engine.loss import token_losses
+from covrag_lite.engine.loss import LossScale, token_losses
 from covrag_lite.engine.training import Learn, Row, Shape
 from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.records import Sample
@@ -48,10 +48,11 @@ class Trainee:
         self.adapted = lora.attach(network, settings, unpack, "compiled" in execution)
         self.master = lora.Master(self.adapted, network.dtype, settings.activations == OFFLOAD)
         self.optimizer = lora.optimizer_of(self.master, lr=settings.learning_rate, weight_decay=0.0)
+        self.scale = LossScale(network.dtype, self.master.grad.device)
 
     def token_losses(self, row: Row) -> torch.Tensor:
         """Each target token's loss: (targets)."""
-        return token_losses(self.network, row)
+        return self.scale.enlarge(token_losses(self.network, row))
 
     def record(self, learn: Learn) -> Learn:
         """The same function, from its first call on replayed as a graph where passes run so."""
@@ -80,11 +81,12 @@ class Trainee:
 
     def update(self, lr: float, clip: float) -> None:
         """Follow the step's gradient, shortened to `clip` if it is longer."""
-        self.master.clip(clip)
-        self.optimizer.param_groups[0]["lr"] = lr
-        self.optimizer.step()
+        if self.scale.shrink([self.master.grad]):
+            self.master.clip(clip)
+            self.optimizer.param_groups[0]["lr"] = lr
+            self.optimizer.step()
+            self.master.publish()
         self.master.grad.zero_()
-        self.master.publish()
 
     def restore(self, out: Path, samples: Sequence[Sample], fingerprint: str) -> list[dict]:
         """Go back to the checkpoint in `out`, if there is one, and return the rows of its steps."""
@@ -93,7 +95,8 @@ class Trainee:
         rows, kept = checkpoint.restore(out, self.key, weights.device)
         if rows:
             weights.data.copy_(kept["weights"])
-            state = {"step": torch.tensor(float(len(rows)), device=self.master.grad.device)}
+            self.scale.state.copy_(kept.get("scale", self.scale.state))
+            state = {"step": len(rows) - self.scale.state[2]}
             self.optimizer.state[weights] = state | {name: self.master.place(kept[name]) for name in MOMENTS}
             self.master.publish()
         return rows
@@ -101,7 +104,8 @@ class Trainee:
     def save(self, out: Path, rows: list[dict]) -> None:
         """Write the losses and a checkpoint."""
         state = self.optimizer.state[self.master.weights]
-        kept = {"weights": self.master.weights.detach()} | {name: state[name] for name in MOMENTS}
+        kept = {"weights": self.master.weights.detach(), "scale": self.scale.state}
+        kept |= {name: state[name] for name in MOMENTS}
         checkpoint.save(out, self.key, rows, kept)
 
     def save_adapter(self, out: Path, base: str) -> None:

@@ -1,12 +1,14 @@
 """Causal attention within each of several texts that lie one behind the other, without padding or a mask.
 
-transformers' own SDPA would build a mask of tokens x tokens and so lose the flash kernel. On CUDA PyTorch's flash
-kernel takes the texts' ends as they are; elsewhere each text attends by itself. Both are exact.
+transformers' own SDPA would build a mask of tokens x tokens and so lose the flash kernel. PyTorch's flash kernel takes
+the texts' ends as they are; where there is none each text attends by itself. Both are exact.
 """
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
+
+from covrag_lite.engine import local
 
 ATTENTION = "packed"  # the name under which transformers knows `attend`
 
@@ -30,12 +32,17 @@ def attend_packed(
     """
     if key_ends is None:
         key_ends, longest_key = ends, longest
-    if not query.is_cuda:
+    if not has_flash(query):
         return (attend_each(query, key, value, ends, scaling, key_ends),)
     # The operator behind torch.nn.attention.varlen, whose signature still moves.
     flash = torch.ops.aten._flash_attention_forward
     made = flash(query, key, value, ends, key_ends, longest, longest_key, 0.0, True, False, scale=scaling)
     return made[:4]
+
+
+def has_flash(query: torch.Tensor) -> bool:
+    """Whether the flash kernel runs where these numbers are."""
+    return query.is_cuda and local.has_bf16()
 
 
 def attend_each(
@@ -92,7 +99,7 @@ def attend_packed_back(
     scaling: float,
 ) -> tuple[torch.Tensor, ...]:
     """The gradients of queries, keys and values."""
-    if query.is_cuda:
+    if has_flash(query):
         log_sums, *random_state = flash_state
         back = torch.ops.aten._flash_attention_backward
         lengths = (ends, ends, longest, longest)
