@@ -120,7 +120,7 @@ class Model:
     device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
     max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
     max_revised_tokens: int = 32  # the longest revised question
-    layout: str = "paper"  # of the prompts; "shared" has criteria and steps first, the answer last
+    layout: str = "shared"  # of adapters' prompts: criteria first, the answer last; "paper" is the paper's order
     verdicts: str = "forced"  # "forced" into their schema, so that every one parses; "free": as the model writes them
 
     @property

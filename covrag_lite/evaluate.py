@@ -56,10 +56,11 @@ def load_resources(config: Config, passages: Sequence[Passage], model: Engine | 
 
 
 def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskModel:
-    """The model with this adapter, writing under this run's settings."""
+    """The model with this adapter, writing under this run's settings; a bare one knows the paper's layout alone."""
     model = resources.model.with_adapter(adapter)
+    settings = config.model if model.adapter else replace(config.model, layout="paper")
     count = resources.meter and resources.meter.add
-    return TaskModel(config.model, model, resources.journal, schema_of(adapter), count)
+    return TaskModel(settings, model, resources.journal, schema_of(adapter), count)
 
 
 def bind(system: System, config: Config, resources: Resources) -> Tools:

@@ -110,8 +110,7 @@ def explain_hub(error: Exception) -> str:
 def find_adapter(model: config.Model, name: str, weights_hash: str) -> Path | None:
     """The folder of a trained adapter of this very base and layout; None where "auto" finds none."""
     auto = model.adapters == "auto"
-    layout = "" if model.layout == "paper" else f"-{model.layout}"
-    shipped = config.ROOT / "results" / "adapters" / f"{model.model}{layout}"
+    shipped = config.ROOT / "results" / "adapters" / model.model  # trained in the default layout
     folder = shipped if auto else config.resolve(model.adapters)
     path = folder / name
     there = (path / "adapter_config.json").exists()

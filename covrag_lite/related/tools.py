@@ -95,7 +95,7 @@ def adapters_folder(model: Model) -> Path:
     """Where the adapters are: the folder that is named, else the one of those shipped for the model."""
     if model.adapters not in ("auto", "none"):
         return resolve(model.adapters)
-    return SHIPPED / (model.model if model.layout == "paper" else f"{model.model}-{model.layout}")
+    return SHIPPED / model.model
 
 
 def find_heads(config: Config, names: Iterable[str] = HEADS, tell: Callable = print) -> dict[str, Path]:

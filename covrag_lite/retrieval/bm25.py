@@ -3,8 +3,11 @@
 Some 10,000 passages take two seconds; the retriever `engine` keeps the index of a large corpus.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 
+# Where JAX is installed bm25s tries it when it is imported, and JAX would take most of a GPU's memory at once.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import bm25s
 import numpy as np
 import Stemmer
@@ -18,7 +21,6 @@ STOP_WORDS = "en"
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Index the passages; the search returns the k passages that score highest."""
-    # numpy by name: where JAX is installed bm25s would pick it, and JAX takes most of a GPU's memory at once.
     index = bm25s.BM25(backend="numpy")
     index.index(tokenise(f"{p.title} {p.text}" for p in passages), show_progress=False)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config
+from covrag_lite.config import Config, Model
 from covrag_lite.runs.choice import name_data
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import SYSTEMS, palette
@@ -183,7 +183,7 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
 def title(table: str, config: Config, long: pd.DataFrame) -> str:
     """What stands over the picture of an accuracy table."""
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
-    layout = "" if config.model.layout == "paper" else f", {config.model.layout} layout,"
+    layout = "" if config.model.layout == Model().layout else f", {config.model.layout} layout,"
     return f"{told}: {config.model.short}{layout} on {name_data(config)}, n = {tell_sizes(long)}"
 
 
