@@ -198,7 +198,7 @@ class Training:
     # "offload" it to the CPU's memory, with the optimizer's weights and moments (least of the GPU's memory).
     activations: str = "recompute"
     # How passes run, of training and of answering: "eager", "graph", "compiled" or "compiled+graph"; "auto" takes what
-    # engine/local.py says.
+    # engine/devices.py says.
     execution: str = "auto"
     adapters_out: str = "runs/adapters"  # the folder that the adapters are written to
     training_seed: int = 1  # of the adapter's first weights and of the order of the samples

@@ -20,6 +20,7 @@ from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
 
+BARE_LAYOUT = "paper"  # in which a model answers that was trained for no other
 RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
 KEEPS = {
     "last": method.keep_last,
@@ -58,7 +59,7 @@ def load_resources(config: Config, passages: Sequence[Passage], model: Engine | 
 def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskModel:
     """The model with this adapter, writing under this run's settings; a bare one knows the paper's layout alone."""
     model = resources.model.with_adapter(adapter)
-    settings = config.model if model.adapter else replace(config.model, layout="paper")
+    settings = config.model if model.adapter else replace(config.model, layout=BARE_LAYOUT)
     count = resources.meter and resources.meter.add
     return TaskModel(settings, model, resources.journal, schema_of(adapter), count)
 
@@ -127,5 +128,5 @@ def run(config: Config, resources: Resources, questions: Sequence[Question]) -> 
 def estimate(config: Config, resources: Resources, questions: Sequence[Question]) -> str:
     """A sentence on what `run` will cost: seconds, tokens, memory, and money where a server asks for it."""
     x = [question.question for question in questions]
-    asked = [prompts.build_answer(*one, config.model.layout) for one in zip(x, resources.search(x))]
+    asked = [prompts.build_answer(*one, BARE_LAYOUT) for one in zip(x, resources.search(x))]  # of the bare model
     return cost.estimate(config, asked, resources.model, resources.journal)

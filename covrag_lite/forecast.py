@@ -11,7 +11,7 @@ import pandas as pd
 from covrag_lite.config import resolve
 from covrag_lite.data import hub, kind_of
 from covrag_lite.engine import weights
-from covrag_lite.engine.local import find_device
+from covrag_lite.engine.devices import find_device
 from covrag_lite.plan import SETTINGS, Plan
 
 if TYPE_CHECKING:

@@ -223,15 +223,15 @@ def test_a_folder_that_another_process_is_still_writing_is_not_taken(tmp_path, c
 @pytest.mark.parametrize(
     "told, said",
     [({"model_sha256": "another"}, "was trained on other weights"),
-     ({"parameters": {"layout": "shared"}}, "layout 'shared', not 'paper'")],
+     ({"parameters": {"layout": "paper"}}, "layout 'paper', not 'shared'")],
 )  # fmt: skip
 def test_an_adapter_of_another_base_or_layout_is_refused(tiny_folder, tiny_adapters, tmp_path, told, said):
     shutil.copytree(tiny_adapters, tmp_path / "adapters")
     (tmp_path / "adapters" / "rag" / "manifest.json").write_text(json.dumps(told))
     with pytest.raises(ValueError, match=said):
         tiny(tiny_folder, adapters=str(tmp_path / "adapters")).with_adapter("rag")
-    shared = tiny(tiny_folder, adapters=str(tmp_path / "adapters"), layout="shared")
-    assert "layout" not in said or shared.with_adapter("rag").adapter
+    other = tiny(tiny_folder, adapters=str(tmp_path / "adapters"), layout="paper")
+    assert "layout" not in said or other.with_adapter("rag").adapter
 
 
 def test_a_missing_adapter_is_named_unless_auto(plain, tiny_folder):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -104,15 +105,17 @@ def home(tmp_path):
 
 
 def run(home, *words):
-    """The command in a process of its own, without a network."""
-    given = [word for name, value in SMALL.items() for word in ("-p", name, str(value))]
+    """A command in a process of its own, without a network."""
     own = {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "COVRAG_CACHE": str(home.parent / "cache")}
-    command = [sys.executable, "-m", "covrag_lite.replication", *words, *given, "-p", "runs", str(home.parent / "runs")]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | own, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, env=os.environ | own, capture_output=True, text=True
+    )
 
 
 def test_the_command_runs_to_its_end_on_what_the_hub_left_in_its_cache(home):
-    made = run(home, "someone/Tiny-Llama", "--stages", "data,rag,cov,table2", "--seeds", "1")
+    given = [word for name, value in SMALL.items() for word in ("-p", name, str(value))]
+    place, stages = str(home.parent / "runs"), ["--stages", "data,rag,cov,table2", "--seeds", "1"]
+    made = run(home, "covrag_lite.replication", "someone/Tiny-Llama", *stages, *given, "-p", "runs", place)
     assert made.returncode == 0, made.stderr
     results = home.parent / "runs" / "tiny-llama" / "seed-1"  # the id's last part, in small letters
     assert (results / "table2.md").exists()
@@ -120,3 +123,11 @@ def test_the_command_runs_to_its_end_on_what_the_hub_left_in_its_cache(home):
     assert manifest["data"]["passages"]["n"] == 144 and manifest["data"]["questions"]["n"] == 4
     assert "corpus 'nq-wikipedia' has 144 passages, not 2,681,468" in made.stderr  # what is missing is told
     assert "memory: training will need about" in made.stdout.partition("seed 1, data: begins")[0]
+    # The notebook for a hosted GPU goes on where the command ended: nothing is left to do but to show the table.
+    asked = {"backbone": "someone/Tiny-Llama", "keep": place, "questions": 4, "more": shlex.join(given)}
+    words = [word for name, value in asked.items() for word in ("-p", name, str(value))]
+    out = home.parent / "hosted.ipynb"
+    hosted = run(home, "papermill", "notebooks/hosted.ipynb", str(out), "--no-progress-bar", *words)
+    assert hosted.returncode == 0, hosted.stderr[-3000:]
+    shown = out.read_text()
+    assert "seed 1, cov: done already" in shown and "begins" not in shown and "Accuracy in %, raw" in shown

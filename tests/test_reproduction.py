@@ -82,7 +82,7 @@ def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(run):
     ],
 )
 def test_a_backbone_is_told_by_its_weights_and_its_layout(run, parameters, told):
-    other = replace(run, manifest=with_parameters(run.manifest, **parameters))
+    other = replace(run, manifest=with_parameters(run.manifest, **{"layout": "paper"} | parameters))
     assert recorded.backbone(other) == f"smollm2-135m{told}"
 
 

@@ -230,8 +230,8 @@ def test_two_runs_of_other_weights_or_data_differ():
     assert choice.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
     assert choice.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
     assert choice.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == ["the questions"]
-    other = one | {"parameters": Config().change(layout="shared").flat()}
-    assert choice.changed(one, other) == ["layout ('paper', recorded 'shared')"]
+    other = one | {"parameters": Config().change(layout="paper").flat()}
+    assert choice.changed(one, other) == ["layout ('shared', recorded 'paper')"]
 
 
 def test_a_value_is_reproduced_only_on_as_many_questions():

@@ -17,6 +17,7 @@ from covrag_lite import prompts, qlora
 from covrag_lite.config import Config
 from covrag_lite.engine import checkpoint, lora, slots
 from covrag_lite.engine.decoding import Dice
+from covrag_lite.engine.loss import LossScale
 from covrag_lite.engine.plain_training import PlainTrainee
 from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan, schedule, token_weights
 from covrag_lite.records import SCORES, Sample
@@ -269,5 +270,6 @@ def test_a_long_gradient_is_shortened():
         trainee.trained = [torch.nn.Parameter(torch.ones(1))]
         trainee.trained[0].grad = torch.tensor([grad])
         trainee.optimizer = torch.optim.SGD(trainee.trained, lr=1.0)
+        trainee.scale = LossScale(torch.float32, "cpu")
         trainee.update(0.1, 1.0)
         assert float(trainee.trained[0]) == pytest.approx(expected)

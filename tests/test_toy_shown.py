@@ -247,6 +247,6 @@ def test_systems_of_one_picture_differ_for_every_kind_of_eye(view):
     drawn = [plan.settings[table] for plan in plans for table in ("table2", "claim")]
     drawn += [Related().related_systems, table4.POSITIONS, (*table5.CHAINS, table5.CONTROL)]
     for names in drawn:
-        for a, b in combinations(names, 2):
+        for a, b in combinations([name for name in names if name in palette()], 2):
             distance = np.linalg.norm(to_lab(palette()[a], VIEWS[view]) - to_lab(palette()[b], VIEWS[view]))
             assert distance > 10, (a, b)

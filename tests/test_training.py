@@ -12,7 +12,7 @@ import torch
 from conftest import build_network, load_tiny
 
 from covrag_lite import config, qlora
-from covrag_lite.engine import checkpoint, layers, local, lora, loss, memory
+from covrag_lite.engine import checkpoint, devices, layers, lora, loss, memory
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
@@ -149,7 +149,7 @@ def test_every_architecture_has_the_losses_of_the_plain_way(tiny_of, tmp_path, f
 @pytest.mark.parametrize("way", ["", "plain:"])
 def test_in_fp16_the_losses_are_those_of_fp32_but_for_rounding(tiny_folder, tmp_path, way, monkeypatch):
     exact = run(f"{way}{tiny_folder}", tmp_path / "fp32", epochs=1)
-    monkeypatch.setattr(local, "number_type", lambda device: torch.float16)
+    monkeypatch.setattr(devices, "number_type", lambda device: torch.float16)
     half = run(f"{way}{tiny_folder}", tmp_path / "fp16", epochs=1)
     assert half.loss.tolist() == pytest.approx(exact.loss.tolist(), rel=1e-2)
     assert half.loss.tolist() != exact.loss.tolist()
@@ -178,7 +178,7 @@ def test_a_scaled_loss_has_the_gradient_of_the_loss_and_what_overflows_is_left_o
 
 
 def test_a_step_that_overflows_moves_nothing(tiny, encoded, monkeypatch):
-    monkeypatch.setattr(local, "number_type", lambda device: torch.float16)
+    monkeypatch.setattr(devices, "number_type", lambda device: torch.float16)
     trainee = Trainee(load_tiny(tiny.weights).read_anew(), SETTINGS, "eager", False)
     trainee.scale.state[0] = 2.0**60
     before, rows = trainee.master.weights.clone(), [lay_out(encoded, (1.0, 1.0), "cpu")]

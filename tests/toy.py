@@ -131,12 +131,13 @@ class Actor(ScriptedModel):
         self.name, self.log, self.used = name, [] if log is None else log, Counter() if used is None else used
         self.adapter = Path("/nowhere") / name if name else None
         self.fingerprint = f"scripted+{name}" if name else "scripted"
+        layout = settings.layout if name else "paper"  # a bare model was taught no other
         self.parts, self.answers = {}, {}  # what a prompt is about: question, passages and, to verify, the answer
         for one, text in TEXTS.items():
             for ids in set(FOUND.values()):
-                self.parts[answer_prompt(text, ids, settings.layout)] = (one, ids)
+                self.parts[answer_prompt(text, ids, layout)] = (one, ids)
                 said = {self.say(one, ids)[0]} | ({OTHERS["rag"].get(one, "Mere[2]")} if name == "cov" else set())
-                self.parts |= {verify_prompt(text, ids, own, settings.layout): (one, ids) for own in said}
+                self.parts |= {verify_prompt(text, ids, own, layout): (one, ids) for own in said}
 
     def with_adapter(self, name):
         return Actor(self.settings, name, self.log, self.used)

@@ -82,7 +82,7 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
             wrong.append(f"{EMBEDDED / 'figure4'}: {error}")
     if (root / EMBEDDED / "world.csv").exists():
         yield EMBEDDED / "world", find_table("world").build(Config())
-    shown = bases.get(Path("results", lesson.RECORD, "table2"))
+    shown = bases.get(Path("results", lesson.RECORDS["table2"], "table2"))
     if (root / EMBEDDED / "method.md").exists() and shown:
         yield EMBEDDED / "method", find_table("method").build(shown)
     for folder in sorted((root / "results").glob("speed-*")):

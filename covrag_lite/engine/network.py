@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.utils import logging
 
 from covrag_lite.config import Model
-from covrag_lite.engine import local, prepare
+from covrag_lite.engine import devices, prepare
 from covrag_lite.engine.decode_session import Steps
 from covrag_lite.engine.varlen_prefill import Reader
 from covrag_lite.runs.progress import is_watched
@@ -38,7 +38,7 @@ class LoadedNetwork:
         self.device = device
         self.execution = execution  # "graph" in it records decoding steps, "packed" or "compiled" is how layers compute
         self.used = used  # of the engine, which counts fallbacks there
-        self.dtype = local.number_type(device)
+        self.dtype = devices.number_type(device)
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
         self.planned: dict[str, array] = {}  # tokens of the prompts whose batches were planned last

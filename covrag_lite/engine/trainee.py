@@ -11,9 +11,10 @@ from transformers import PreTrainedModel
 from covrag_lite.config import Training
 from covrag_lite.engine import checkpoint, lora, memory
 from covrag_lite.engine.cuda_graphs import record_graph
+from covrag_lite.engine.devices import choose_execution
 from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.layers import OFFLOAD
-from covrag_lite.engine.local import LocalEngine, choose_execution
+from covrag_lite.engine.local import LocalEngine
 from covrag_lite.engine.loss import LossScale, token_losses
 from covrag_lite.engine.training import Learn, Row, Shape
 from covrag_lite.engine.varlen_prefill import KNOWN, is_known

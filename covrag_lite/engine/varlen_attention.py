@@ -4,11 +4,13 @@ transformers' own SDPA would build a mask of tokens x tokens and so lose the fla
 the texts' ends as they are; where there is none each text attends by itself. Both are exact.
 """
 
+from contextlib import nullcontext
+
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
-from covrag_lite.engine import local
+from covrag_lite.engine import devices
 
 ATTENTION = "packed"  # the name under which transformers knows `attend`
 
@@ -42,7 +44,7 @@ def attend_packed(
 
 def has_flash(query: torch.Tensor) -> bool:
     """Whether the flash kernel runs where these numbers are."""
-    return query.is_cuda and local.has_bf16()
+    return query.is_cuda and devices.has_bf16()
 
 
 def attend_each(
@@ -54,20 +56,23 @@ def attend_each(
     key_ends: torch.Tensor,
 ) -> torch.Tensor:
     """The attention of each text by itself: (tokens, heads, head size) to the same."""
+    kernels = nullcontext()
+    if query.is_cuda:  # those of a card without flash, which know no groups of heads
+        kernels = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+        key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+    grouped = query.shape[1] != key.shape[1]
     key_lengths = key_ends.diff().tolist()
     texts = zip(query.split(ends.diff().tolist()), key.split(key_lengths), value.split(key_lengths))
     attended = []
-    for text in texts:
-        heads_first = [x.transpose(0, 1)[None] for x in text]  # each (1, heads, tokens, head size)
-        n_new, n_keys = len(text[0]), len(text[1])
-        mask = None
-        if n_new < n_keys:
-            mask = torch.ones(n_new, n_keys, dtype=torch.bool, device=query.device).tril(n_keys - n_new)
-        attended.append(
-            torch.nn.functional.scaled_dot_product_attention(
-                *heads_first, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=True
-            )
-        )
+    with kernels:
+        for text in texts:
+            heads_first = [x.transpose(0, 1)[None] for x in text]  # each (1, heads, tokens, head size)
+            n_new, n_keys = len(text[0]), len(text[1])
+            mask = None
+            if n_new < n_keys:
+                mask = torch.ones(n_new, n_keys, dtype=torch.bool, device=query.device).tril(n_keys - n_new)
+            options = {"attn_mask": mask, "is_causal": mask is None, "scale": scaling, "enable_gqa": grouped}
+            attended.append(torch.nn.functional.scaled_dot_product_attention(*heads_first, **options))
     return torch.cat(attended, 2)[0].transpose(0, 1)
 
 

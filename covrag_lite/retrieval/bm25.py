@@ -41,5 +41,8 @@ def tokenise(texts: Iterable[str]) -> list[list[str]]:
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k highest scores, ties in order; bm25s breaks ties as the processor happens to."""
-    rows = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
+    rows = np.flatnonzero(scores > 0)  # few passages have a word of the question; to look at these alone is quicker
+    if len(rows) < k:
+        rows = np.arange(len(scores))
+    rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
     return rows[np.argsort(-scores[rows], kind="stable")][:k]

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from ipywidgets import VBox
     from matplotlib.figure import Figure
 
-RECORD = "shared-smollm2-135m-h200"  # what "auto" means here: the recorded run of the world whose judge can judge
-LIKELIHOODS = "judge-smollm2-135m-shared-cpu"  # the same adapter, with the likelihood of every first answer recorded
+RECORDS = {  # what "auto" means here: the recorded runs of the shipped adapters on the world
+    "table2": "table2-smollm2-135m-h200",
+    "sigma": "train-smollm2-135m-h200",
+    "claim": "claim-smollm2-135m-h200",
+}
 ASKED = {  # what each score answers (the paper's Table 1), in our words
     "reference_correctness": "do the passages hold an answer?",
     "correctness": "is the question answered rightly?",
@@ -37,7 +40,7 @@ MIDDLES = (10, 30, 50, 70, 90)  # of these, in %
 
 def load(config: Config, table: str = "table2") -> tuple[list[Prediction], pd.DataFrame]:
     """The recorded predictions that a lesson is about, and their outcomes; says which they are."""
-    run = choose(config.change(record=RECORD) if config.run.record == "auto" else config, table=table)
+    run = choose(config.change(record=RECORDS[table]) if config.run.record == "auto" else config, table=table)
     print(tell(run))
     return browse.load_ways(run, config)
 

@@ -12,7 +12,7 @@ from covrag_lite.runs.outcomes import outcome_of
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, pictures
 
-EXAMPLE = "world1-complex-test-0135"  # in two hops: only a passage names the one to search for
+EXAMPLE = "world1-complex-test-0011"  # in two hops: only a passage names the one to search for
 WIDTH, HEIGHT, TALL = 12.38, 5.9, 1.85  # of the picture, and a box's height, in inches
 BOXES = {  # left and lower edge, width: round 1 runs to the right, round 2 back to the left below it
     "question": (0.2, 3.4, 2.4),
