@@ -10,7 +10,7 @@ from bitsandbytes.nn import Linear4bit
 from conftest import PROMPTS, add_adapter, build_network, load_tiny
 
 from covrag_lite import config
-from covrag_lite.engine import local, prefill, prepare
+from covrag_lite.engine import devices, local, prefill, prepare
 from covrag_lite.engine import varlen_attention as attending
 from covrag_lite.engine import varlen_prefill as packed
 from covrag_lite.engine.network import LoadedNetwork
@@ -179,8 +179,15 @@ def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
 def test_auto_reads_packed_on_cuda_and_all_else_as_it_is_called(
     asked, device, compiler, chosen, tiny_folder, monkeypatch
 ):
-    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: compiler)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: compiler)
     engine = local.LocalEngine(config.Model(model=str(tiny_folder), device=device), tiny_folder, asked)
     assert engine.execution == chosen
     loaded = LoadedNetwork(tiny_folder, engine.settings, "cpu", chosen, engine.used)
     assert (loaded.layers == "") == (chosen in ("graph", "eager"))
+
+
+def test_a_card_without_bf16_computes_in_fp16_and_kernel_by_kernel(monkeypatch):
+    assert (devices.number_type("cuda"), devices.number_type("cpu")) == (torch.bfloat16, torch.float32)
+    monkeypatch.setattr(devices, "has_bf16", lambda: False)
+    assert devices.choose_execution("auto", "cuda") == "eager" and devices.number_type("cuda") == torch.float16
+    assert devices.number_type("cpu") == torch.float32
