@@ -43,6 +43,7 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
         total = frame.hours.sum()
         power = f"{total * rates['watts'] / 1000:.0f} kWh at its {rates['watts']} W"
         told.insert(0, f"hours: {total:.1f} at the rates measured {where}, or {power}; other cards have others")
+    told += foresee_web(plan, left)
     return frame, told + (list(foresee_downloads(plan, size)) if left else [])
 
 
@@ -114,6 +115,21 @@ def count_questions(plan: Plan, stage: str, split: str) -> int:
             size = len(kind_of(config).questions(config, split, name))
         total += min(size, limit)
     return total
+
+
+def foresee_web(plan: Plan, left: set[str]) -> Iterator[str]:
+    """What a run over the web asks of it: two searches a question, whichever tables share them, and ten pages each."""
+    settings = plan.config.retrieval
+    asked = [count_questions(plan, stage, "test") for stage in left & {"claim", "table2", "table4", "table5"}]
+    if settings.has_corpus or not asked:
+        return
+    n = 2 * max(asked)
+    many = "; the stage data searches a dozen times a question: make it over a corpus" if "data" in left else ""
+    yield (
+        f"the web: at most {n:,} searches by {settings.retriever} and {10 * n:,} pages, one a second, so "
+        f"{n / 3600:.1f} hours or more, and {n:,} times the provider's price of a search; all are frozen in "
+        f"{settings.snapshot}, and the next run asks for none of them{many}"
+    )
 
 
 def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:
