@@ -104,12 +104,7 @@ ENTRIES = (
     System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
 )
 SYSTEMS = {system.name: system for system in ENTRIES}
-# Names under which runs were recorded -> those of today.
-ALIASES = {
-    "CoV-RAG surer": "CoV-RAG, likelier answer",
-    "judge of other references": "verify, swapped references",
-    "judge of other answers": "verify, swapped answers",
-}
+ALIASES = {"CoV-RAG surer": "CoV-RAG, likelier answer"}  # names under which runs were recorded -> those of today
 
 
 def current_name(name: str) -> str:
