@@ -181,10 +181,13 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
 
 
 def title(table: str, config: Config, long: pd.DataFrame) -> str:
-    """What stands over the picture of an accuracy table."""
+    """What stands over the picture of an accuracy table: what it shows, and of what."""
+    mean = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system").value
+    pair = [mean.get(name) for name in ("CoV-RAG", "RAG trained")]
+    found = "" if None in pair else "CoV-RAG answers {:.1f} % rightly, RAG trained {:.1f} %\n".format(*pair)
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == Model().layout else f", {config.model.layout} layout,"
-    return f"{told}: {config.model.short}{layout} on {name_data(config)}, n = {tell_sizes(long)}"
+    return f"{found}{told}: {config.model.short}{layout} on {name_data(config)}, n = {tell_sizes(long)}"
 
 
 def tell_sizes(long: pd.DataFrame) -> str:
