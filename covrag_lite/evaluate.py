@@ -14,7 +14,7 @@ from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine, load_engine
 from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
-from covrag_lite.retrieval import load_retriever
+from covrag_lite.retrieval import load_deeper, load_retriever
 from covrag_lite.runs import cost
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
@@ -49,9 +49,8 @@ def load_resources(config: Config, passages: Sequence[Passage], model: Engine | 
     model = model or load_engine(config.model, config.training.execution)
 
     def search_on(queries: Sequence[str]) -> list[list[Passage]]:
-        k = config.retrieval.k
-        found = load_retriever(replace(config.retrieval, k=2 * k), passages)(queries)
-        return [one[k:] for one in found]
+        deep = load_deeper(config.retrieval, passages, 2)
+        return [found[config.retrieval.k :] for found in deep(queries)]
 
     return Resources(search, model, Journal(config.journal()), search_on, wider)
 

@@ -1,13 +1,13 @@
 """D, the questions to learn from (Section 2.3 of the paper), with the passages behind them and their search."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from covrag_lite.config import Config
 from covrag_lite.data import check_disjoint, choose_sets, kind_of, load_passages, load_questions, reserved_texts
 from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.retrieval import load_retriever
+from covrag_lite.retrieval import load_deeper
 
 DEPTH = 4  # a retriever's next passages, from which answers without support are made
 
@@ -76,12 +76,9 @@ def _cited(config: Config, questions: list[Question], own: dict[str, list[Passag
 
 def load_searches(config: Config, passages: Sequence[Passage]) -> tuple[Search, Search]:
     """The search that a system has, and a deeper one over the same index."""
-    k = config.retrieval.k
-    most = len(passages) if config.retrieval.has_corpus else DEPTH * k
-    deeper = max(k, min(DEPTH * k, most))  # a corpus of fewer than k passages is an error, as elsewhere
-    deep = load_retriever(replace(config.retrieval, k=deeper), passages)
+    deep = load_deeper(config.retrieval, passages, DEPTH)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
-        return [found[:k] for found in deep(queries)]
+        return [found[: config.retrieval.k] for found in deep(queries)]
 
     return search, deep

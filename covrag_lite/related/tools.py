@@ -21,7 +21,7 @@ from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.related import RECORDED_ONLY, a2r, fave, recorded_only
 from covrag_lite.related.relevance import ABOUT, Entail, Score, features_of, load_entail, load_score, read_about
-from covrag_lite.retrieval import load_retriever
+from covrag_lite.retrieval import load_deeper
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel
@@ -69,8 +69,7 @@ def bind(system: System, config: Config, wider: Search, author: TaskModel, rewri
 
 def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
     """CRAG's search elsewhere: deeper results of the same corpus."""
-    depth = min(DEPTH * config.retrieval.k, len(passages))
-    return load_retriever(replace(config.retrieval, k=depth), passages)
+    return load_deeper(config.retrieval, passages, DEPTH)
 
 
 def find_head(config: Config, name: str) -> Path:

@@ -33,6 +33,12 @@ def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> S
     return config.need(RETRIEVERS[settings.kind]).load(passages, settings)
 
 
+def load_deeper(settings: config.Retrieval, passages: Sequence[Passage], times: int) -> Search:
+    """The same search with so many times as many passages, or all that the corpus has."""
+    most = max(settings.k, len(passages)) if settings.has_corpus else times * settings.k
+    return load_retriever(replace(settings, k=min(times * settings.k, most)), passages)
+
+
 def describe_snapshots(settings: config.Retrieval, retrievers: Iterable[str]) -> dict[str, dict]:
     """Describe, for a manifest, the frozen results of those retrievers that search the web."""
     chosen = [replace(settings, retriever=name) for name in sorted(set(retrievers))]
