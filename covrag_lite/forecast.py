@@ -118,7 +118,7 @@ def count_questions(plan: Plan, stage: str, split: str) -> int:
 
 
 def foresee_web(plan: Plan, left: set[str]) -> Iterator[str]:
-    """What a run over the web asks of it: two searches a question, whichever tables share them, and ten pages each."""
+    """What a run over the web asks of it: two searches a question, whichever tables share them."""
     settings = plan.config.retrieval
     asked = [count_questions(plan, stage, "test") for stage in left & {"claim", "table2", "table4", "table5"}]
     if settings.has_corpus or not asked:
@@ -126,7 +126,7 @@ def foresee_web(plan: Plan, left: set[str]) -> Iterator[str]:
     n = 2 * max(asked)
     many = "; the stage data searches a dozen times a question: make it over a corpus" if "data" in left else ""
     yield (
-        f"the web: at most {n:,} searches by {settings.retriever} and {10 * n:,} pages, one a second, so "
+        f"the web: at most {n:,} searches by {settings.retriever}, one a second, and the pages that they find, so "
         f"{n / 3600:.1f} hours or more, and {n:,} times the provider's price of a search; all are frozen in "
         f"{settings.snapshot}, and the next run asks for none of them{many}"
     )

@@ -150,35 +150,14 @@ def auroc(scores: Sequence[float], right: Sequence[bool]) -> tuple[float, float,
 
     0.5 is chance; where all answers are alike there is nothing to tell apart.
     """
-    return mean_auroc([scores], [right])
-
-
-def mean_auroc(scores: Sequence[Sequence[float]], right: Sequence[Sequence[bool]]) -> tuple[float, float, float]:
-    """The mean AUROC of several trainings of one judge, with its 95 % interval: a row a training, a column a question.
-
-    The questions are the same in every row, so what each of them adds to the area is averaged over the rows before it
-    is squared; with one row that is DeLong's interval.
-    """
-    pairs = zip(np.asarray(scores, float), np.asarray(right, bool), strict=True)
-    areas, additions = zip(*(_area(values, truth) for values, truth in pairs))
-    area = float(np.mean(areas))
-    if np.isnan(area):
-        return float("nan"), float("nan"), float("nan")
-    half = 1.96 * float((np.mean(additions, axis=0) ** 2).sum()) ** 0.5
-    return area, max(0.0, area - half), min(1.0, area + half)
-
-
-def _area(values: np.ndarray, truth: np.ndarray) -> tuple[float, np.ndarray]:
-    """An AUROC, and what each answer adds to it; the sum of their squares is DeLong's variance."""
+    values, truth = np.asarray(scores, float), np.asarray(right, bool)
     n_right, n_wrong = int(truth.sum()), int((~truth).sum())
-    added = np.zeros(len(values))
     if not n_right or not n_wrong:
-        return float("nan"), added
+        return float("nan"), float("nan"), float("nan")
     places = rankdata(values)
     # Of each right answer the share of wrong ones below it, and of each wrong one the share of right ones above it.
     below = (places[truth] - rankdata(values[truth])) / n_wrong
     above = 1 - (places[~truth] - rankdata(values[~truth])) / n_right
-    for chosen, part in ((truth, below), (~truth, above)):
-        if len(part) > 1:
-            added[chosen] = (part - part.mean()) / (len(part) * (len(part) - 1)) ** 0.5
-    return float(below.mean()), added
+    area = float(below.mean())
+    half = 1.96 * sum(part.var(ddof=1) / len(part) for part in (below, above) if len(part) > 1) ** 0.5
+    return area, max(0.0, area - half), min(1.0, area + half)

@@ -1,9 +1,11 @@
 """Every engine writes the same texts, on tiny networks made from nothing; weights are told by what they are."""
 
+import gc
 import json
 import random
 import shutil
 import sys
+import weakref
 from types import SimpleNamespace
 
 import bitsandbytes
@@ -134,6 +136,20 @@ def test_nf4_is_really_four_bits(tiny_folder):
     layer = tiny(tiny_folder, quantize="nf4").network.model.layers[0].mlp.up_proj
     assert isinstance(layer, bitsandbytes.nn.Linear4bit) and layer.weight.dtype == torch.uint8
     assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
+
+
+def test_a_network_that_nobody_uses_is_gone_before_the_next_one_is_read(tiny_folder, tiny_adapters):
+    gc.disable()  # a small card cannot wait until Python looks for circles by itself
+    try:
+        first = tiny(tiny_folder, adapters=str(tiny_adapters))
+        first.with_adapter("rag").complete([WORDS[0]], 2)
+        left = weakref.ref(first.loaded.network)
+        del first
+        assert left() is not None
+        assert tiny(tiny_folder).loaded.network is not None
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_the_fingerprint_is_of_the_weights_not_of_their_place_and_names_the_adapter(plain, tiny_folder, tmp_path):

@@ -241,27 +241,6 @@ def test_the_bootstraps_interval_is_that_of_all_resamples_there_are():
     assert metrics.mean_bootstrap([2.0] * 7) == (2.0, 2.0, 2.0)
 
 
-def test_the_mean_auroc_of_a_judge_and_its_copy_is_no_surer_than_the_judge_alone():
-    draw = np.random.default_rng(3)
-    scores, right = draw.random(80), draw.random(80) < 0.4
-    alone = metrics.auroc(scores, right)
-    assert metrics.mean_auroc([scores, scores], [right, right]) == pytest.approx(alone)
-    area, low, high = metrics.mean_auroc([scores, draw.random(80)], [right, right])
-    assert high - low < alone[2] - alone[1]
-    assert np.isnan(metrics.mean_auroc([scores, scores], [right, right | True])).all()
-
-
-def test_the_mean_aurocs_interval_covers_what_trainings_of_one_judge_have_in_common():
-    draw, covered = np.random.default_rng(3), 0
-    for _ in range(300):
-        hard, liked = draw.normal(size=(2, 100))  # what is right and what scores high, nearly alike in both trainings
-        right = [hard + 0.2 * draw.normal(size=100) < 0 for _ in range(2)]
-        scores = [liked + 0.2 * draw.normal(size=100) for _ in range(2)]
-        _, low, high = metrics.mean_auroc(scores, right)
-        covered += low <= 0.5 <= high
-    assert 270 <= covered <= 297
-
-
 def test_the_exact_ends_are_those_of_many_draws():
     for rng in map(np.random.default_rng, range(12)):
         n = int(rng.integers(20, 200))

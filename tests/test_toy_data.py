@@ -37,7 +37,8 @@ def judged():
     right = rng.random(60) < 0.5
     rows = pd.DataFrame({"id": [f"q{i:02}" for i in range(60)], "first_normalised": right})
     rows = rows.assign(system="CoV-RAG", dataset="one", form="well put", judgment="true", noise=rng.random(60))
-    return rows.assign(expected_correctness=np.where(right, 0.9, 0.1), likelihood=rng.random(60) - 1)
+    rows = rows.assign(expected_correctness=np.where(right, 0.9, 0.1), likelihood=rng.random(60) - 1)
+    return rows.assign(unrevised=0.5)
 
 
 def test_a_judge_without_a_verdict_does_not_see_its_score(judged):
@@ -65,6 +66,16 @@ def test_an_answer_without_scores_is_not_judged(judged):
     silent = rows.assign(expected_correctness=np.nan)
     assert verifier.fitted_judgments(silent).isna().all()
     assert not verifier.fitted_judgments(silent, ["likelihood"])[:3].isna().any()
+
+
+def test_one_right_answer_among_wrong_ones_is_judged_by_what_the_others_teach(judged):
+    table = verifier.judge_table(judged.assign(first_normalised=judged.id == "q03")).iloc[0]
+    assert table.right == "1.7" and table.unverified.startswith("98.3 ")  # of 60; without it nothing was right to learn
+
+
+def test_the_chance_that_no_question_is_revised_is_a_score_of_its_own(judged):
+    table = verifier.judge_table(judged.assign(unrevised=np.where(judged.first_normalised, 0.2, 0.8))).iloc[0]
+    assert table.unrevised.startswith("0.00 ") and table.AUROC.startswith("1.00 ")
 
 
 def test_what_is_unclear_is_neither_caught_nor_doubted(judged):

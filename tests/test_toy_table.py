@@ -209,6 +209,7 @@ def test_what_was_found_first_and_last(frame):
         "judgment": ("true", "false", "unclear", "false", "true", "false", "false"),
         "expected_correctness": (0.95, 0.3, 0.6, 0.2, 0.7, 0.1, 0.25),
         "expected_reference": (0.9, 0.2, 0.7, 0.4, 0.8, 0.1, 0.3),
+        "unrevised": (0.97, 0.1, 0.8, 0.3, 0.9, 0.6, 0.2),
         "likelihood": (-0.1, -0.9, -0.2, -0.3, -0.5, -0.6, -0.8),  # of the first answers
         "verdicts": (1,) * 7,
         "unparsed": (0,) * 7,
@@ -256,6 +257,7 @@ def test_the_judge_beside_what_knows_less(frame):
         "AUROC": "0.75 [0.26, 1.00]",
         "likelihood": "1.00 [1.00, 1.00]",
         "both": "1.00 [1.00, 1.00]",  # 12, 9, 5 and 8 above 4 and 4
+        "unrevised": "1.00 [1.00, 1.00]",  # P(empty) of right answers above that of q2 and q7
         "fitted": "–",
         "unverified": "–",
     }

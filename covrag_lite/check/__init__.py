@@ -63,7 +63,7 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
 
 def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tuple[Path, Table]]:
     """Every table and figure that is recorded, by its place under the root."""
-    bases, claims = {}, {}  # what Figure 4 is made from, and the pooled claim
+    bases, claims = {}, {}  # what pictures and the pooled claim are made from
     for run in find(root):
         basis = try_to_load(run, root, wrong, notes)
         if basis is not None:
@@ -77,7 +77,7 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
         yield folder / "claim", claim.build_seeds(frames)
     if (root / EMBEDDED / "figure4.csv").exists():
         try:
-            yield EMBEDDED / "figure4", figure4.build(figure4.gather(bases))
+            yield EMBEDDED / "figure4", figure4.build(figure4.load(root))
         except ValueError as error:  # the runs do not belong in one figure
             wrong.append(f"{EMBEDDED / 'figure4'}: {error}")
     if (root / EMBEDDED / "world.csv").exists():

@@ -57,7 +57,8 @@ class TokenLosses(torch.autograd.Function):
 class LossScale:
     """What keeps gradients in fp16 from vanishing: they are computed from a larger loss, and divided again.
 
-    A step whose gradient overflows is left out and halves the scale. In other types all of this does nothing.
+    A step whose gradient overflows is left out and halves the scale. In other types all of this does nothing. PyTorch's
+    own scaler divides what lies in `.grad`, and with offloading the trained weights have none on the GPU.
     """
 
     def __init__(self, dtype: torch.dtype, device: torch.device):

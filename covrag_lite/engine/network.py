@@ -3,6 +3,7 @@
 One object owns all of this, so that it goes when the network goes.
 """
 
+import gc
 from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -62,6 +63,7 @@ class LoadedNetwork:
         return self._network
 
     def _read(self) -> PreTrainedModel:
+        gc.collect()  # peft's layers and their network hold each other: what an earlier engine left goes now
         if not is_watched():
             logging.disable_progress_bar()
         quantization = {

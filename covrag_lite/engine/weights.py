@@ -131,7 +131,8 @@ def find_adapter(model: config.Model, name: str, weights_hash: str) -> Path | No
         )
     if manifest and trained_in != model.layout:
         raise ValueError(
-            f"the adapter {path} was trained on prompts in the layout {trained_in!r}, not {model.layout!r}"
+            f"the adapter {path} was trained on prompts in the layout {trained_in!r}, not {model.layout!r}: "
+            f"set layout to {trained_in!r}"
         )
     return path
 

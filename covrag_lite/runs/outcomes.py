@@ -115,6 +115,7 @@ def _describe(p: Prediction) -> dict:
         judgment=verdicts[0].judgment if verdicts else None,
         expected_correctness=expect(judged, "correctness") if judged else None,
         expected_reference=expect(judged, "reference_correctness") if judged else None,
+        unrevised=(judged.probabilities or {}).get("empty") if judged else None,
         likelihood=first.likelihood,
         revised=p.revised,
         searched=bool(last.query or last.passages),

@@ -50,7 +50,8 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
     wording   how often a rule would be right that sees only how the question is put, and knows each form's majority
     caught    wrong answers that are judged "false"; doubted: right ones that are
     AUROC     how often the expected correctness of a right answer is above that of a wrong one, with its interval;
-              likelihood: the same of the answer's own likelihood, which needs no verdict; both: of their ranks' sum
+              likelihood: the same of the answer's own likelihood, which needs no verdict; both: of their ranks' sum;
+              unrevised: of the chance that no question is revised, which a verdict without scores tells too
     fitted    how often a judgment would be right that weighs both and the set, by weights of the other folds;
               unverified: the same of the likelihood and the set, without a verdict
     """
@@ -73,6 +74,7 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
                 "AUROC": _area(part, "expected_correctness"),
                 "likelihood": _area(part, "likelihood"),
                 "both": _area(part.assign(both=part.expected_correctness.rank() + part.likelihood.rank()), "both"),
+                "unrevised": _area(part, "unrevised"),
                 "fitted": _share(part.fitted, part.right),
                 "unverified": _share(part.unverified, part.right),
             }
@@ -130,6 +132,9 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     judged = np.zeros(len(known), bool)
     for one in range(FOLDS):
         held = fold == one
+        if len(set(truth[~held])) < 2:  # all other answers are right, or all are wrong
+            judged[held] = truth[~held][0]
+            continue
         fitted = LogisticRegression(C=1 / DECAY, fit_intercept=False, tol=1e-8, max_iter=10_000)
         judged[held] = fitted.fit(inputs[~held], truth[~held]).predict(inputs[held])
     return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
