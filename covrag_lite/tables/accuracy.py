@@ -52,6 +52,14 @@ PAIRS = (
     ("CoV-RAG shuffled", "CoV-RAG"),
 )
 
+FINDINGS = {  # what the title of a picture says, of the mean over sets of these systems
+    "table2": ("CoV-RAG answers {:.1f} % rightly, RAG trained {:.1f} %", ("CoV-RAG", "RAG trained")),
+    "table4": (
+        "Revised at the end {:.1f} % are right, first {:.1f} %, never {:.1f} %",
+        ("CoV-RAG", "Start-Revise trained", "CoV-RAG-S"),
+    ),
+}
+
 
 def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """The long form of an accuracy table: one row a system, set and metric, with n, interval and the paper's value."""
@@ -180,11 +188,12 @@ def _verdict_notes(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def title(table: str, config: Config, long: pd.DataFrame) -> str:
+def title(table: str, config: Config, long: pd.DataFrame, found: str = "") -> str:
     """What stands over the picture of an accuracy table: what it shows, and of what."""
     mean = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system").value
-    pair = [mean.get(name) for name in ("CoV-RAG", "RAG trained")]
-    found = "" if None in pair else "CoV-RAG answers {:.1f} % rightly, RAG trained {:.1f} %\n".format(*pair)
+    form, names = FINDINGS.get(table, FINDINGS["table2"])
+    if set(names) <= set(mean.index):
+        found = form.format(*mean[list(names)]) + "\n"
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == Model().layout else f", {config.model.layout} layout,"
     return f"{found}{told}: {config.model.short}{layout} on {name_data(config)}, n = {tell_sizes(long)}"

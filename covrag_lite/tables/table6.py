@@ -80,7 +80,10 @@ def build(searches: Searches, run: Recorded) -> Table:
                 parts[heading] = wide(table, measure, words)
     for retriever, part in own.groupby("retriever", sort=False):
         lines += [f"{retriever}, {line}" for line in accuracy.notes(part)]
-    title = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}"
+    every = revised[(revised.questions == "all") & (revised.measure == "answer")].dropna(subset="n")
+    found = ", ".join(f"{row.retriever} {row.first:.0f} → {row.last:.0f} %" for row in every.itertuples())
+    told = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}"
+    title = f"Found before and after the revision: {found}\n{told}"
     plots = [partial(plot_retrieval, revised, title, ITERATIONS)]
     plots.append(partial(plot_retrieval, clean, "As asked and in clean wording, no model", WORDINGS))
     rows = pd.concat([revised.assign(revision=REVISIONS[0]), clean.assign(revision=REVISIONS[1])], ignore_index=True)
