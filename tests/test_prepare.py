@@ -12,7 +12,7 @@ from bitsandbytes.nn import Linear4bit
 from conftest import add_adapter, build_network
 from conftest import load_tiny as tiny
 
-from covrag_lite.engine import prefill, prepare
+from covrag_lite.engine import memory, prefill, prepare
 from covrag_lite.prompts import SCHEMA
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born?", "why", "when", "is it " * 30, "what"]
@@ -129,6 +129,15 @@ def test_a_gpus_free_memory_decides_how_many_tokens_fit(tiny_folder, monkeypatch
     assert prepare.fitting_tokens(network, "cuda") == 1024
     monkeypatch.setattr(prepare, "free_memory", lambda device: 10**15)
     assert prepare.fitting_tokens(network, "cuda") == prepare.CUDA_TOKENS
+
+
+def test_a_batch_leaves_room_for_the_decoding_steps_own_keys_and_values(monkeypatch):
+    seven = memory.sketch(("llama", 4096, 11008, 32, 32, 32, 32000, 4096), "nf4", "cuda")
+    a_token = 32 * 2 * 4096 * 2  # bytes of keys and values
+    for free, fits in ((11e9, 4096), (20e9, 8192)):  # of cards of 16 and 24 GB, the weights in 4 bits beside it
+        monkeypatch.setattr(prepare, "free_memory", lambda device, free=free: free)
+        assert prepare.fitting_tokens(seven, "cuda") == fits
+        assert fits * a_token * (1 + prepare.SPARE) < 0.9 * free
 
 
 def test_what_all_prompts_begin_with_is_read_once(tiny_folder, monkeypatch):

@@ -14,13 +14,12 @@ from covrag_lite.engine.cuda_graphs import Recorder, Shape, Step, Store, rounded
 from covrag_lite.engine.elementwise import reading_functions
 from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.prefill import Roomy
-from covrag_lite.engine.prepare import free_memory
+from covrag_lite.engine.prepare import SPARE, free_memory
 from covrag_lite.engine.varlen_prefill import is_readable
 
 WORTH = 6  # steps from which recording one pays
 FEWER = 4  # rows move to a smaller shape when this part of them is left
 KERNEL_BY_KERNEL = "decoding steps run kernel by kernel"
-SPARE = 1.25  # of the store over what a first batch takes: later ones are of other shapes
 
 
 class Steps:

@@ -24,6 +24,7 @@ from covrag_lite.engine.prefill import GROUPED
 # Tokens of a batch: more gives hardly any speed, and a batch is what a killed run loses.
 CPU_TOKENS = 16384
 CUDA_TOKENS = 2**19
+SPARE = 1.25  # of the decoding steps' store over what a first batch takes: later ones are of other shapes
 FULL = re.compile("out of memory|not enough memory|can't allocate memory")  # what CUDA's and CPUs' allocators say
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # by their names in an attention or an MLP
 
@@ -201,7 +202,9 @@ def fitting_tokens(network: PreTrainedModel, device: str) -> int:
     head_size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     kept = shape.num_hidden_layers * 2 * shape.num_key_value_heads * head_size  # keys and values of a token
     passing = 3 * shape.intermediate_size + 8 * shape.hidden_size  # one layer's tensors while it is read
-    tokens = free_memory(device) / 2 / ((kept + passing) * network.dtype.itemsize)
+    # Half of the memory for the batch; where keys and values are most of it, four fifths for it and the steps' store.
+    needed = max(2 * (kept + passing), 1.25 * (kept + SPARE * kept + passing))
+    tokens = free_memory(device) / (needed * network.dtype.itemsize)
     power_of_two = 1 << max(int(tokens), 1).bit_length() - 1  # mostly the same from run to run
     return min(CUDA_TOKENS, power_of_two)
 
