@@ -22,6 +22,8 @@ from covrag_lite.engine.decode_session import Steps
 from covrag_lite.engine.varlen_prefill import Reader
 from covrag_lite.runs.progress import is_watched
 
+LARGE = 2**30  # bytes of weights that are not to lie in memory twice; looking for what is left takes half a second
+
 
 class Quoted(NamedTuple):
     """Which tokens may be written in a JSON string."""
@@ -63,7 +65,8 @@ class LoadedNetwork:
         return self._network
 
     def _read(self) -> PreTrainedModel:
-        gc.collect()  # peft's layers and their network hold each other: what an earlier engine left goes now
+        if sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) >= LARGE:
+            gc.collect()  # peft's layers and their network hold each other: what an earlier engine left goes now
         if not is_watched():
             logging.disable_progress_bar()
         quantization = {
