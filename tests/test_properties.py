@@ -279,3 +279,14 @@ def test_corrupted_answers_say_the_same_and_are_noticed():
         broken = synthesis.break_question(asked, rng)
         assert broken.clean_question == asked.question != broken.question and broken.id == "q"
         assert not synthesis.is_grounded("Mere", [Passage("p", "Mere", "Stell")])
+
+
+@pytest.mark.parametrize("layout", prompts.LAYOUTS)
+def test_reader_and_verifier_see_the_question_and_every_passage_and_the_verifier_the_answer(layout):
+    passages = [Passage("a", "Stell", "on the hill"), Passage("b", "Brae", "by the sea")]
+    read = prompts.build_answer("who keeps the light?", passages, layout)
+    verified = prompts.build_verify("who keeps the light?", passages, "Ada Voss[2]", layout)
+    for prompt in (read, verified):
+        for part in ("who keeps the light?", "on the hill", "by the sea"):
+            assert prompt.count(part) == 1
+    assert verified.count("Ada Voss[2]") == 1 and "Ada Voss" not in read
