@@ -113,10 +113,16 @@ def keep_likelier(rounds: Sequence[Round]) -> int:
 
 
 def keep_weighed(rounds: Sequence[Round]) -> int:
-    """The highest sum of likelihood and three times expected correctness, a weight of results/real/plan.md. Ours."""
-    scores = [expect(one.verdict, "correctness") if one.verdict else None for one in rounds]
+    """The highest sum of likelihood and three times the verifier's trust, a weight of results/real/plan.md. Ours."""
+    scores = [trust(one.verdict) if one.verdict else None for one in rounds]
     known = None not in scores and all(one.likelihood is not None for one in rounds)
     return keep_highest([one.likelihood + 3 * score for one, score in zip(rounds, scores)]) if known else -1
+
+
+def trust(verdict: Verdict) -> float | None:
+    """How surely an answer is held for right: its expected correctness; without a chain, the chance of no revision."""
+    correctness = expect(verdict, "correctness")
+    return (verdict.probabilities or {}).get("empty") if correctness is None else correctness
 
 
 def keep_highest(values: Sequence[float | None]) -> int:

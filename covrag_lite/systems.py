@@ -93,6 +93,15 @@ ENTRIES = (
             (", the next passages", "weighed", read_on, ""),
         )
     ),
+    System(
+        "CoV-RAG w/o chain, two adapters, weighed answer",
+        cov_rag,
+        "rag",
+        verifier="cov-direct",
+        settings={"keep": "weighed"},
+        verifies=True,
+        colour="#7a4b9d",
+    ),
     System("RRR", "covrag_lite.related:recorded_only", "rag", colour="#f2b705"),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#e8308c", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#af86ed", needs=("entailment",)),

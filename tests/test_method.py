@@ -122,6 +122,8 @@ def test_the_weighed_answer_needs_likelihood_and_verdict_of_every_round():
     assert keep_weighed([first, verified(TRUE, -1.5)]) == -1  # -0.1 + 0.6 is less than -1.5 + 2.7
     assert keep_weighed([first, verified(replace(TRUE, correctness=0.5), -1.5)]) == 0
     assert keep_weighed([first, verified(None, -1.5)]) == keep_weighed([verified(TRUE), first]) == -1
+    direct = [replace(TRUE, correctness=None, probabilities={"empty": chance}) for chance in (0.9, 0.2)]
+    assert keep_weighed([verified(one, -1.0) for one in direct]) == 0  # without a chain no revision is what trust is
 
 
 def test_the_last_answer_is_verified_only_where_a_rule_asks_for_it(questions, script):
