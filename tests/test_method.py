@@ -193,6 +193,8 @@ def test_every_entry_is_found_by_its_name_and_drawn_in_a_colour_of_its_own():
     colours = list(systems.palette().values())
     assert len(colours) == len(set(colours)) > 5
     assert systems.find_system("Start-Revise trained").adapters == {"cov", "rewrite"}
+    direct = systems.find_system("CoV-RAG w/o chain, two adapters, weighed answer")
+    assert (direct.adapter, direct.verifier) == ("rag", "cov-direct")
     assert systems.adapter_of("clean wording") == ""  # no system
     with pytest.raises(ValueError, match="system 'GPT-9' is not known; use some of closed-book, RAG"):
         systems.find_system("GPT-9")

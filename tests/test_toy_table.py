@@ -59,7 +59,6 @@ def test_each_system_asks_the_adapter_of_its_own(system, tmp_path):
         ("Start-Revise trained", {("rewrite", "rewrite"), ("cov", "answer")}),
         ("closed-book", {("", "recall")}),
         ("CoV-RAG, two adapters", {("rag", "answer"), ("cov", "verify")}),
-        ("CoV-RAG w/o chain, two adapters, weighed answer", {("rag", "answer"), ("cov-direct", "verify")}),
     ],
 )
 def test_who_rewrites_answers_and_verifies(system, asked, tmp_path):
