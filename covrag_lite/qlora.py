@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -17,10 +18,13 @@ from accelerate import PartialState
 
 from covrag_lite.config import Config, Training
 from covrag_lite.engine.local import LocalEngine
-from covrag_lite.engine.training import Learn, Row, Shape, Trainee, load_trainee
+from covrag_lite.engine.training import Learn, Row, Shape, load_trainee
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 from covrag_lite.runs.progress import track
+
+if TYPE_CHECKING:
+    from covrag_lite.engine.trainee import Trainee
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
 # Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.
@@ -67,7 +71,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
     return pd.DataFrame(rows)
 
 
-def learner(trainee: Trainee, verify_weight: float, device: str) -> Learn:
+def learner(trainee: "Trainee", verify_weight: float, device: str) -> Learn:
     """The function that learns from one row; it returns each task's loss and the weight behind it: (2, tasks)."""
     every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
 
@@ -82,7 +86,7 @@ def learner(trainee: Trainee, verify_weight: float, device: str) -> Learn:
     return learn
 
 
-def take_step(learn: Learn, rows: Sequence[Row], trainee: Trainee, lr: float, workers: PartialState) -> torch.Tensor:
+def take_step(learn: Learn, rows: Sequence[Row], trainee: "Trainee", lr: float, workers: PartialState) -> torch.Tensor:
     """One update from a step's rows; returns each task's loss and the weight behind it, summed: (2, tasks)."""
     sums = torch.zeros(2, len(TASKS), device=workers.device)
     for row in rows:
