@@ -13,8 +13,9 @@ from covrag_lite.engine.cuda_graphs import record_graph
 from covrag_lite.engine.layers import OFFLOAD
 from covrag_lite.engine.lora import Master
 from covrag_lite.engine.loss import LossScale
-from covrag_lite.engine.training import Learn, Row
 from covrag_lite.records import Sample
+
+OfRow = Callable[[dict], torch.Tensor]  # a function of a packed row, which `qlora.lay_out` makes
 
 
 class Trainee:
@@ -23,7 +24,7 @@ class Trainee:
     def __init__(
         self,
         adapted: PeftModel,
-        losses: Callable[[Row], torch.Tensor],
+        losses: OfRow,
         settings: Training,
         dtype: torch.dtype,
         execution: str = "eager",
@@ -39,17 +40,17 @@ class Trainee:
         self.scale = LossScale(adapted.get_base_model().dtype, self.master.grad.device)
         self.tensors = {**self.master.tensors, "scale": self.scale.state}  # what the next step depends on
 
-    def token_losses(self, row: Row) -> torch.Tensor:
+    def token_losses(self, row: dict) -> torch.Tensor:
         """Each target token's loss: (targets)."""
         return self.scale.enlarge(self.losses(row))
 
-    def record(self, learn: Learn) -> Learn:
+    def record(self, learn: OfRow) -> OfRow:
         """The same function of a row, from its first call on replayed as a graph where passes run so."""
         if "graph" not in self.execution:
             return learn
         held, recorded = {}, []
 
-        def replay(row: Row) -> torch.Tensor:
+        def replay(row: dict) -> torch.Tensor:
             if not recorded:
                 held.update({name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in row.items()})
                 recorded.extend(record_graph(partial(learn, held), warmups=2))
