@@ -1,6 +1,7 @@
 """The fast way of training: our own layers, packed rows, and passes recorded as CUDA graphs."""
 
 from functools import partial
+from itertools import count
 
 from transformers import PreTrainedModel
 
@@ -44,12 +45,12 @@ def build(network: PreTrainedModel, settings: Training, execution: str, unpack: 
     network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     network.enable_input_require_grads()
     compiled = "compiled" in execution
-    functions, offload = training_functions(compiled), Offload()
-    for number, layer in enumerate(network.get_decoder().layers):
+    functions, offload, numbers = training_functions(compiled), Offload(), count()
+    for layer in network.get_decoder().layers:
         known = is_known(layer, network.config)
         layer.gradient_checkpointing = settings.activations != layers.KEEP and not known
         if known:
-            block = layers.Block(layer, functions, settings.activations, offload, number)
+            block = layers.Block(layer, functions, settings.activations, offload, next(numbers))
             layer.forward = partial(layers.forward, block)
         elif compiled:
             layer.compile(dynamic=False)
