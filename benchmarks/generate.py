@@ -6,27 +6,15 @@ from pathlib import Path
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
-from benchmarks.folders import quantization
 from covrag_lite.engine.interface import Completion, Schema
 from covrag_lite.engine.local import FREE_VERDICT_TOKENS, LocalEngine
 
 
-def load_plain(model: LocalEngine) -> PreTrainedModel:
-    """The same weights, without the adapter, as transformers and bitsandbytes load them."""
-    return AutoModelForCausalLM.from_pretrained(
-        model.loaded.folder,
-        dtype=model.loaded.dtype,
-        device_map=model.device,
-        use_safetensors=True,
-        quantization_config=quantization(model.loaded.dtype) if model.settings.quantize == "nf4" else None,
-    ).eval()
-
-
 def write_merged(model: LocalEngine, folder: Path) -> None:
     """Write the weights unpacked from 4 bits, the adapter merged into them, as any engine can read them."""
-    network = load_plain(model)
+    network = model.loaded.read()
     if model.settings.quantize == "nf4":
         network = network.dequantize()
     network = network.float()
@@ -85,9 +73,8 @@ class Plain(Peer):
 
     @cached_property
     def own_network(self) -> PreTrainedModel:
-        network = load_plain(self)
-        adapter = self.adapter
-        return PeftModel.from_pretrained(network, str(adapter)).eval() if adapter else network
+        network = self.loaded.read()
+        return PeftModel.from_pretrained(network, str(self.adapter)).eval() if self.adapter else network
 
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """The tokens of greedy texts."""

@@ -25,6 +25,14 @@ from covrag_lite.runs.progress import is_watched
 LARGE = 2**30  # bytes of weights that are not to lie in memory twice; looking for what is left takes half a second
 
 
+def quantization(quantize: str, dtype: torch.dtype) -> BitsAndBytesConfig | None:
+    """How bitsandbytes is to hold the weights: NF4 with double quantisation, 8 bits, or as they are."""
+    if quantize == "nf4":
+        nested = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nested)
+    return BitsAndBytesConfig(load_in_8bit=True) if quantize == "int8" else None
+
+
 class Quoted(NamedTuple):
     """Which tokens may be written in a JSON string."""
 
@@ -61,31 +69,22 @@ class LoadedNetwork:
     def network(self) -> PreTrainedModel:
         """The network as it is; read at first use."""
         if self._network is None:
-            self._network = self._read()
+            self._network = self.read()
         return self._network
 
-    def _read(self) -> PreTrainedModel:
+    def read(self) -> PreTrainedModel:
+        """A network of its own, without adapters, as transformers and bitsandbytes load it."""
         if sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) >= LARGE:
             gc.collect()  # peft's layers and their network hold each other: what an earlier engine left goes now
         if not is_watched():
             logging.disable_progress_bar()
-        quantization = {
-            "nf4": BitsAndBytesConfig(
-                load_in_4bit=True,
-                bnb_4bit_quant_type="nf4",
-                bnb_4bit_use_double_quant=True,
-                bnb_4bit_compute_dtype=self.dtype,
-            ),
-            "int8": BitsAndBytesConfig(load_in_8bit=True),
-            "none": None,
-        }[self.settings.quantize]
         torch.manual_seed(0)
         return AutoModelForCausalLM.from_pretrained(
             self.folder,
             dtype=self.dtype,
             device_map=self.device,
             use_safetensors=True,
-            quantization_config=quantization,
+            quantization_config=quantization(self.settings.quantize, self.dtype),
         ).eval()
 
     def switch(self, adapter: Path | None) -> PreTrainedModel:
