@@ -54,11 +54,6 @@ class Peer(LocalEngine):
         """Verdicts that run free."""
         return self.complete(prompts, FREE_VERDICT_TOKENS + max_tokens)
 
-    def settings_of(self, max_tokens: int) -> GenerationConfig:
-        """Greedy decoding, as transformers is told of it."""
-        ends = {"eos_token_id": self.loaded.end_id, "pad_token_id": self.loaded.tokenizer.pad_token_id}
-        return GenerationConfig(max_new_tokens=max_tokens, do_sample=False, **ends)
-
     def forget(self) -> None:
         """Drop what was read, before something is timed."""
 
@@ -76,16 +71,16 @@ class Plain(Peer):
         network = self.loaded.read()
         return PeftModel.from_pretrained(network, str(self.adapter)).eval() if self.adapter else network
 
+    @torch.inference_mode()
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """The tokens of greedy texts."""
+        ends = {"eos_token_id": self.loaded.end_id, "pad_token_id": self.loaded.tokenizer.pad_token_id}
+        greedy = GenerationConfig(max_new_tokens=max_tokens, do_sample=False, **ends)
         made = []
         for ids in self.loaded.encode(prompts, max_tokens):
             given = torch.tensor([ids], device=self.device)
-            with torch.inference_mode():
-                out = self.own_network.generate(
-                    input_ids=given,
-                    attention_mask=given.new_ones(given.shape),
-                    generation_config=self.settings_of(max_tokens),
-                )
+            out = self.own_network.generate(
+                input_ids=given, attention_mask=given.new_ones(given.shape), generation_config=greedy
+            )
             made.append(out[0, len(ids) :].tolist())
         return made

@@ -92,9 +92,9 @@ def our_steps(
         yield sums[0].sum().item(), computed
 
 
-def matrix_rate(device: str, size: int = 8192) -> float:
+def matrix_rate(device: str) -> float:
     """Operations a second in large matrix products of the training's own type, kept up for half a second on a GPU."""
-    size, dtype, times = (size, torch.bfloat16, 300) if device == "cuda" else (512, torch.float32, 10)
+    size, dtype, times = (8192, torch.bfloat16, 300) if device == "cuda" else (512, torch.float32, 10)
     a = torch.randn(size, size, device=device, dtype=dtype)
     b = torch.randn(size, size, device=device, dtype=dtype)
     for repeats in (times // 10, times):  # the first round warms up

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import socket
 from types import SimpleNamespace
+from unittest.mock import DEFAULT, Mock
 
 import pandas as pd
 import pytest
@@ -67,6 +68,13 @@ def one_pass(trainee, row):
     return losses.detach(), grad
 
 
+def take_steps(trainee, chosen, n):
+    """So many updates from the same samples."""
+    learn, rows = qlora.learner(trainee, 1.0, "cpu"), [lay_out(chosen, (1.0, 1.0), "cpu")]
+    for _ in range(n):
+        qlora.take_step(learn, rows, trainee, 0.01, qlora.PartialState(cpu=True))
+
+
 def losses_of(trainee, chosen, shape=None):
     """Each sample's losses when these samples share a row."""
     sizes = [len(one.ids) - one.start for one in chosen]
@@ -82,11 +90,10 @@ def run(folder, out, n=10, **changes):
 
 @pytest.fixture(scope="module")
 def one_epoch(tiny_folder, tmp_path_factory):
-    """The frame of a run over one epoch, and the folder it left."""
-    out = tmp_path_factory.mktemp("one-epoch")
+    """The frame of a run over one epoch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qlora, "WARMUP", 0.2)
-        return run(tiny_folder, out, epochs=1), out
+        return run(tiny_folder, tmp_path_factory.mktemp("one-epoch"), epochs=1)
 
 
 @pytest.mark.parametrize("changes", [*({"activations": way} for way in WAYS), {"unpack": True}])
@@ -103,9 +110,7 @@ def test_a_packed_sample_has_the_loss_it_has_alone(tiny, encoded, changes):
 def test_a_step_moves_adapters_and_nothing_else(tiny, encoded):
     trainee = fast_training.build(tiny.read_anew(), SETTINGS, "eager", False)
     before = {name: value.clone() for name, value in trainee.adapted.state_dict().items()}
-    rows = [lay_out(encoded, (1.0, 1.0), "cpu")]
-    for _ in range(2):  # the first one leaves A where it is, as B is zero
-        qlora.take_step(qlora.learner(trainee, 1.0, "cpu"), rows, trainee, 0.01, qlora.PartialState(cpu=True))
+    take_steps(trainee, encoded, 2)  # the first one leaves A where it is, as B is zero
     moved = {name for name, value in trainee.adapted.state_dict().items() if not torch.equal(value, before[name])}
     assert moved == {name for name in before if "lora_" in name}
     assert len(moved) == 28  # A and B of seven linear layers in each of two layers
@@ -125,14 +130,14 @@ def test_the_adapter_loads_in_peft_and_lowers_the_loss(tiny_folder, tmp_path):
 
 
 def test_the_first_losses_are_as_recorded(one_epoch):
-    frame, _ = one_epoch
-    assert frame.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
+    assert one_epoch.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
 
 
 @pytest.mark.parametrize("family", [*KNOWN, "Mistral"])
 def test_every_architecture_has_the_losses_of_the_plain_way(tiny_of, tmp_path, family, recwarn):
     folder = tiny_of(family)
-    plain, fast = (run(f"{way}{folder}", tmp_path / f"to {way}", epochs=1) for way in ("plain:", ""))
+    given = {"n": 4, "step_tokens": 256}  # four steps
+    plain, fast = (run(f"{way}{folder}", tmp_path / f"to {way}", **given) for way in ("plain:", ""))
     assert fast.loss.tolist() == pytest.approx(plain.loss.tolist(), rel=1e-3)
     said = [str(one.message) for one in recwarn if "trained by peft" in str(one.message)]
     assert len(said) == (family not in KNOWN)
@@ -168,12 +173,11 @@ def test_a_step_that_overflows_moves_nothing(tiny, encoded, monkeypatch):
     monkeypatch.setattr(devices, "number_type", lambda device: torch.float16)
     trainee = fast_training.build(load_tiny(tiny.weights).read_anew(), SETTINGS, "eager", False)
     trainee.scale.state[0] = 2.0**60
-    before, rows = trainee.master.weights.clone(), [lay_out(encoded[:1], (1.0, 1.0), "cpu")]
-    learn, workers = qlora.learner(trainee, 1.0, "cpu"), qlora.PartialState(cpu=True)
-    qlora.take_step(learn, rows, trainee, 0.01, workers)
+    before = trainee.master.weights.clone()
+    take_steps(trainee, encoded[:1], 1)
     assert torch.equal(trainee.master.weights, before) and trainee.scale.state.tolist() == [2.0**59, 0, 1]
     trainee.scale.state[0] = 1.0
-    qlora.take_step(learn, rows, trainee, 0.01, workers)
+    take_steps(trainee, encoded[:1], 1)
     assert not torch.equal(trainee.master.weights, before)
 
 
@@ -182,20 +186,13 @@ def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, activa
     monkeypatch.setattr(qlora, "SAVE_EVERY", 2)
     given = {"folder": f"{way}{tiny_folder}", "n": 5, "step_tokens": 256, "activations": activations}
     unbroken = run(out=tmp_path / "unbroken", **given)
-    real = qlora.take_step
-    calls = []
-
-    def dies(*arguments):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(qlora, "take_step", dies)
+    dies_at_four = [DEFAULT] * 3 + [KeyboardInterrupt] + [DEFAULT] * 99
+    steps = Mock(wraps=qlora.take_step, side_effect=dies_at_four)
+    monkeypatch.setattr(qlora, "take_step", steps)
     with pytest.raises(KeyboardInterrupt):
         run(out=tmp_path / "killed", **given)
     resumed = run(out=tmp_path / "killed", **given)
-    assert len(calls) == 4 + len(unbroken) - 2  # it went on from the checkpoint of step 2, not from the start
+    assert steps.call_count == 4 + len(unbroken) - 2  # it went on from the checkpoint of step 2, not from the start
     columns = ["step", "loss", "loss_answer", "loss_verify", "tokens", "lr"]
     pd.testing.assert_frame_equal(resumed[columns], unbroken[columns], check_exact=True)
     weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("unbroken", "killed")]
@@ -206,18 +203,16 @@ def test_a_half_finished_run_of_an_earlier_version_keeps_its_key():
     assert checkpoint.run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
 
 
-SHAPE = Shape(tokens=4096, sequences=8, targets=512, longest=800)
-
-
 def test_what_cannot_fit_is_refused_with_the_setting_to_change(tiny, monkeypatch):
     def check(activations, on_the_gpu):
         monkeypatch.setattr(memory, "free_memory", {"cuda": on_the_gpu, "cpu": 1e12}.__getitem__)
-        return memory.check(network, dataclasses.replace(SETTINGS, activations=activations), SHAPE, "cuda")
+        return memory.check(network, dataclasses.replace(SETTINGS, activations=activations), shape, "cuda")
 
+    shape = Shape(tokens=4096, sequences=8, targets=512, longest=800)
     network, needed = tiny.read_anew(), {}
     monkeypatch.setattr(network.config, "num_hidden_layers", 16)  # of two layers too little can lie elsewhere
     for way in WAYS:
-        needed[way] = memory.estimate(network, dataclasses.replace(SETTINGS, activations=way), SHAPE)
+        needed[way] = memory.estimate(network, dataclasses.replace(SETTINGS, activations=way), shape)
     assert needed["keep"] > needed["recompute"] > needed["offload"]
     assert check("keep", 2 * needed["keep"])  # with room to unpack the weights
     for way, room, cure in (
@@ -252,12 +247,13 @@ def test_weights_are_updated_part_by_part_as_by_torchs_own_adamw(tiny, clip, mon
     assert all(map(torch.equal, master.tensors.values(), expected))
 
 
-@pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
+@pytest.mark.parametrize("family", [*KNOWN, "Qwen3"])
 @pytest.mark.parametrize("way", WAYS)
-def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, known, way, monkeypatch):
+def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, way, monkeypatch):
     monkeypatch.setattr(loss, "AT_ONCE", 7 * 500)  # the logits of seven targets at a time
     monkeypatch.setattr(layers, "PART", 10)  # tokens of an offloading layer's MLP at a time
     own = {"attention_bias": True, "mlp_bias": True} if family == "Llama" else {}
+    known = family in KNOWN
     network = build_network(family, head_dim=16, initializer_range=0.02, **own)
     trainee = adapt(SimpleNamespace(read_anew=lambda: network, device="cpu"), activations=way)
     samples = [Encoded(0, tuple(range(3, 20)), 9), Encoded(1, tuple(range(50, 90)), 20)]
@@ -303,7 +299,6 @@ def train_as(rank, port, folder, out):
 
 
 def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
-    alone, _ = one_epoch
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -315,4 +310,4 @@ def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
         worker.join(120)
     assert [worker.exitcode for worker in workers] == [0, 0]
     both = pd.read_csv(tmp_path / "losses.csv")
-    assert both.loss.tolist() == pytest.approx(alone.loss.tolist(), rel=1e-4)
+    assert both.loss.tolist() == pytest.approx(one_epoch.loss.tolist(), rel=1e-4)
