@@ -4,6 +4,7 @@ One object owns all of this, so that it goes when the network goes.
 """
 
 import gc
+import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -22,6 +23,8 @@ from covrag_lite.engine.decode_session import Steps
 from covrag_lite.engine.varlen_prefill import Reader
 from covrag_lite.runs.progress import is_watched
 
+# A token's text that may stand in a JSON string, and one that ends it, by itself or with the last letters in it.
+INSIDE, ENDING = re.compile(r'[^"\\\x00-\x1f]+'), re.compile(r'[^"\\\x00-\x1f]*"')
 LARGE = 2**30  # bytes of weights that are not to lie in memory twice; looking for what is left takes half a second
 
 
@@ -36,7 +39,7 @@ def quantization(quantize: str, dtype: torch.dtype) -> BitsAndBytesConfig | None
 class Quoted(NamedTuple):
     """Which tokens may be written in a JSON string."""
 
-    ends: Collection[int]  # those that end it, by themselves or with the last letters before its quotation mark
+    ends: Collection[int]  # those that end it
     forbidden: torch.Tensor  # whether each would break out of it otherwise, (vocabulary)
 
 
@@ -180,16 +183,8 @@ class LoadedNetwork:
         """What may be written in a JSON string."""
         texts = self.tokenizer.batch_decode([[token] for token in range(self.network.config.vocab_size)])
         special = set(self.tokenizer.all_special_ids)
-        ends = {token for token, text in enumerate(texts) if token not in special and ends_string(text)}
-        allowed = [token in ends or not (token in special or breaks_string(text)) for token, text in enumerate(texts)]
+        own = {token: text for token, text in enumerate(texts) if token not in special}
+        ends = {token for token, text in own.items() if ENDING.fullmatch(text)}
+        inside = {token for token, text in own.items() if INSIDE.fullmatch(text)}
+        allowed = [token in ends or token in inside for token in range(len(texts))]
         return Quoted(ends, ~torch.tensor(allowed, device=self.device))
-
-
-def ends_string(text: str) -> bool:
-    """Whether a token's text ends a JSON string: its last letter does, and those before it belong to the string."""
-    return text == '"' or text.endswith('"') and not breaks_string(text[:-1])
-
-
-def breaks_string(text: str) -> bool:
-    """Whether a token's text would end a JSON string or make it unreadable, or is no text at all."""
-    return not text or any(letter in '"\\' or ord(letter) < 32 for letter in text)
