@@ -138,17 +138,13 @@ class LoadedNetwork:
         after = self.tokenizer.apply_chat_template(turns, tokenize=False).split("§")[-1]
         return self.tokenizer(after, add_special_tokens=False).input_ids[0] if after else self.tokenizer.eos_token_id
 
-    def render(self, prompt: str) -> str:
-        """The prompt as this model expects a user's turn, where its tokenizer knows chats."""
-        if not self.tokenizer.chat_template:
-            return prompt
-        turn = [{"role": "user", "content": prompt}]
-        return self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-
     def tokenise(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Each prompt's tokens, as the model is prompted."""
-        rendered = [self.render(prompt) for prompt in prompts]
-        return self.tokenizer(rendered, add_special_tokens=not self.tokenizer.chat_template).input_ids
+        """Each prompt's tokens, as the model expects a user's turn where its tokenizer knows chats."""
+        if not self.tokenizer.chat_template:
+            return self.tokenizer(list(prompts)).input_ids
+        turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        rendered = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return self.tokenizer(rendered, add_special_tokens=False).input_ids
 
     def encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """The same, checked to leave `room` for more in the model's context; planned prompts are tokenised once."""
