@@ -11,29 +11,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    BitsAndBytesConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from benchmarks.shapes import SHAPES, build_network
 from covrag_lite import config as configs
 from covrag_lite.engine.interface import load_engine
+from covrag_lite.engine.network import quantization
 
 END = "<end>"  # the one token that a tokenizer of random weights must know
-
-
-def quantization(dtype: torch.dtype) -> BitsAndBytesConfig:
-    """NF4 with double quantisation, as everywhere in this project."""
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
 
 
 def write_folder(name: str, folder: Path, device: str) -> Path:
@@ -74,7 +59,7 @@ def save_four_bit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
     save_file(
         {name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
     )
-    network.config.quantization_config = quantization(network.dtype)
+    network.config.quantization_config = quantization("nf4", network.dtype)
     network.config.architectures = [type(network).__name__]
     network.config.save_pretrained(folder)
 

@@ -6,27 +6,15 @@ from pathlib import Path
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
-from benchmarks.folders import quantization
 from covrag_lite.engine.interface import Completion, Schema
 from covrag_lite.engine.local import FREE_VERDICT_TOKENS, LocalEngine
 
 
-def load_plain(model: LocalEngine) -> PreTrainedModel:
-    """The same weights, without the adapter, as transformers and bitsandbytes load them."""
-    return AutoModelForCausalLM.from_pretrained(
-        model.loaded.folder,
-        dtype=model.loaded.dtype,
-        device_map=model.device,
-        use_safetensors=True,
-        quantization_config=quantization(model.loaded.dtype) if model.settings.quantize == "nf4" else None,
-    ).eval()
-
-
 def write_merged(model: LocalEngine, folder: Path) -> None:
     """Write the weights unpacked from 4 bits, the adapter merged into them, as any engine can read them."""
-    network = load_plain(model)
+    network = model.loaded.read()
     if model.settings.quantize == "nf4":
         network = network.dequantize()
     network = network.float()
@@ -66,11 +54,6 @@ class Peer(LocalEngine):
         """Verdicts that run free."""
         return self.complete(prompts, FREE_VERDICT_TOKENS + max_tokens)
 
-    def settings_of(self, max_tokens: int) -> GenerationConfig:
-        """Greedy decoding, as transformers is told of it."""
-        ends = {"eos_token_id": self.loaded.end_id, "pad_token_id": self.loaded.tokenizer.pad_token_id}
-        return GenerationConfig(max_new_tokens=max_tokens, do_sample=False, **ends)
-
     def forget(self) -> None:
         """Drop what was read, before something is timed."""
 
@@ -85,20 +68,19 @@ class Plain(Peer):
 
     @cached_property
     def own_network(self) -> PreTrainedModel:
-        network = load_plain(self)
-        adapter = self.adapter
-        return PeftModel.from_pretrained(network, str(adapter)).eval() if adapter else network
+        network = self.loaded.read()
+        return PeftModel.from_pretrained(network, str(self.adapter)).eval() if self.adapter else network
 
+    @torch.inference_mode()
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """The tokens of greedy texts."""
+        ends = {"eos_token_id": self.loaded.end_id, "pad_token_id": self.loaded.tokenizer.pad_token_id}
+        greedy = GenerationConfig(max_new_tokens=max_tokens, do_sample=False, **ends)
         made = []
         for ids in self.loaded.encode(prompts, max_tokens):
             given = torch.tensor([ids], device=self.device)
-            with torch.inference_mode():
-                out = self.own_network.generate(
-                    input_ids=given,
-                    attention_mask=given.new_ones(given.shape),
-                    generation_config=self.settings_of(max_tokens),
-                )
+            out = self.own_network.generate(
+                input_ids=given, attention_mask=given.new_ones(given.shape), generation_config=greedy
+            )
             made.append(out[0, len(ids) :].tolist())
         return made

@@ -7,9 +7,10 @@ the objective (equations 2 to 4), `train` the loop. What computes, an adapter in
 import math
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -17,10 +18,13 @@ from accelerate import PartialState
 
 from covrag_lite.config import Config, Training
 from covrag_lite.engine.local import LocalEngine
-from covrag_lite.engine.training import Learn, Row, Shape, Trainee, load_trainee
+from covrag_lite.engine.training import Learn, Row, Shape, load_trainee
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 from covrag_lite.runs.progress import track
+
+if TYPE_CHECKING:
+    from covrag_lite.engine.trainee import Trainee
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
 # Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.
@@ -51,8 +55,11 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
             padded_to = shape if trainee.one_shape else None
             return [lay_out([encoded[i] for i in chosen], weights, model.device, padded_to) for chosen in mine]
 
+        numbers = range(len(rows), len(steps))
+        if workers.is_main_process:
+            numbers = track(numbers, "train", "step", len(steps), len(rows), lambda: tell(rows[-1]))
         ready = build(len(rows))
-        for number in numbers_left(rows, len(steps), workers):
+        for number in numbers:
             start = time.perf_counter()
             lr = settings.learning_rate * schedule(number, len(steps))
             sums = take_step(learn, ready, trainee, lr, workers)
@@ -67,7 +74,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
     return pd.DataFrame(rows)
 
 
-def learner(trainee: Trainee, verify_weight: float, device: str) -> Learn:
+def learner(trainee: "Trainee", verify_weight: float, device: str) -> Learn:
     """The function that learns from one row; it returns each task's loss and the weight behind it: (2, tasks)."""
     every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
 
@@ -82,7 +89,7 @@ def learner(trainee: Trainee, verify_weight: float, device: str) -> Learn:
     return learn
 
 
-def take_step(learn: Learn, rows: Sequence[Row], trainee: Trainee, lr: float, workers: PartialState) -> torch.Tensor:
+def take_step(learn: Learn, rows: Sequence[Row], trainee: "Trainee", lr: float, workers: PartialState) -> torch.Tensor:
     """One update from a step's rows; returns each task's loss and the weight behind it, summed: (2, tasks)."""
     sums = torch.zeros(2, len(TASKS), device=workers.device)
     for row in rows:
@@ -115,17 +122,9 @@ def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float
     return {"step": step, "loss": loss, **means, "tokens": tokens, "seconds": time.perf_counter() - start, "lr": lr}
 
 
-def numbers_left(rows: list[dict], n_steps: int, workers: PartialState) -> Iterable[int]:
-    """The numbers of the steps that are still to be taken; the first worker shows how far they have come."""
-    numbers = range(len(rows), n_steps)
-    if not workers.is_main_process:
-        return numbers
-
-    def state() -> str:
-        last = rows[-1]
-        return f"loss {last['loss']:.3f}, {last['tokens'] / last['seconds']:,.0f} tokens/s"
-
-    return track(numbers, "train", "step", total=n_steps, done=len(rows), state=state)
+def tell(row: dict) -> str:
+    """How a run fares, by the row of its last step."""
+    return f"loss {row['loss']:.3f}, {row['tokens'] / row['seconds']:,.0f} tokens/s"
 
 
 # Packing: samples become tokens, rows and steps.

@@ -5,16 +5,17 @@ import multiprocessing
 import os
 import socket
 from types import SimpleNamespace
+from unittest.mock import DEFAULT, Mock
 
 import pandas as pd
 import pytest
 import torch
 from conftest import build_network, load_tiny
+from safetensors.torch import load_file
 
 from covrag_lite import config, qlora
-from covrag_lite.engine import checkpoint, devices, layers, lora, loss, memory
+from covrag_lite.engine import checkpoint, devices, fast_training, layers, lora, loss, memory
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.engine.trainee import Trainee
 from covrag_lite.engine.training import Shape
 from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.prompts import SCHEMA
@@ -52,8 +53,8 @@ def encoded(tiny):
 
 def adapt(model, unpack=False, execution="eager", **changes):
     """A network in training whose adapters take part: their second half is not zero."""
-    trainee = Trainee(model.read_anew(), dataclasses.replace(SETTINGS, **changes), execution, unpack)
-    trainee.master.weights.data.normal_(0, 0.1, generator=torch.Generator(model.device).manual_seed(0))
+    trainee = fast_training.build(model.read_anew(), dataclasses.replace(SETTINGS, **changes), execution, unpack)
+    trainee.master.weights.normal_(0, 0.1, generator=torch.Generator(model.device).manual_seed(0))
     trainee.master.publish()
     return trainee
 
@@ -67,6 +68,13 @@ def one_pass(trainee, row):
     return losses.detach(), grad
 
 
+def take_steps(trainee, chosen, n):
+    """So many updates from the same samples."""
+    learn, rows = qlora.learner(trainee, 1.0, "cpu"), [lay_out(chosen, (1.0, 1.0), "cpu")]
+    for _ in range(n):
+        qlora.take_step(learn, rows, trainee, 0.01, qlora.PartialState(cpu=True))
+
+
 def losses_of(trainee, chosen, shape=None):
     """Each sample's losses when these samples share a row."""
     sizes = [len(one.ids) - one.start for one in chosen]
@@ -74,22 +82,21 @@ def losses_of(trainee, chosen, shape=None):
     return losses[: sum(sizes)].split(sizes)
 
 
-def run(folder, out, **changes):
+def run(folder, out, n=10, **changes):
     model = load_tiny(folder)
     settings = config.Config(training=dataclasses.replace(SETTINGS, **changes), model=model.settings)
-    return qlora.train(settings, model, toy_samples(), out)
+    return qlora.train(settings, model, toy_samples(n), out)
 
 
 @pytest.fixture(scope="module")
 def one_epoch(tiny_folder, tmp_path_factory):
-    """The frame of a run over one epoch, and the folder it left."""
-    out = tmp_path_factory.mktemp("one-epoch")
+    """The frame of a run over one epoch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qlora, "WARMUP", 0.2)
-        return run(tiny_folder, out, epochs=1), out
+        return run(tiny_folder, tmp_path_factory.mktemp("one-epoch"), epochs=1)
 
 
-@pytest.mark.parametrize("changes", [*({"activations": way} for way in WAYS), {"unpack": True}])
+@pytest.mark.parametrize("changes", [{"activations": "offload"}, {"activations": "keep", "unpack": True}])
 def test_a_packed_sample_has_the_loss_it_has_alone(tiny, encoded, changes):
     trainee = adapt(tiny, **changes)
     packed = losses_of(trainee, encoded)
@@ -101,11 +108,9 @@ def test_a_packed_sample_has_the_loss_it_has_alone(tiny, encoded, changes):
 
 
 def test_a_step_moves_adapters_and_nothing_else(tiny, encoded):
-    trainee = Trainee(tiny.read_anew(), SETTINGS, "eager", False)
+    trainee = fast_training.build(tiny.read_anew(), SETTINGS, "eager", False)
     before = {name: value.clone() for name, value in trainee.adapted.state_dict().items()}
-    rows = [lay_out(encoded, (1.0, 1.0), "cpu")]
-    for _ in range(2):  # the first one leaves A where it is, as B is zero
-        qlora.take_step(qlora.learner(trainee, 1.0, "cpu"), rows, trainee, 0.01, qlora.PartialState(cpu=True))
+    take_steps(trainee, encoded, 2)  # the first one leaves A where it is, as B is zero
     moved = {name for name, value in trainee.adapted.state_dict().items() if not torch.equal(value, before[name])}
     assert moved == {name for name in before if "lora_" in name}
     assert len(moved) == 28  # A and B of seven linear layers in each of two layers
@@ -125,22 +130,14 @@ def test_the_adapter_loads_in_peft_and_lowers_the_loss(tiny_folder, tmp_path):
 
 
 def test_the_first_losses_are_as_recorded(one_epoch):
-    frame, _ = one_epoch
-    assert frame.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
-
-
-def test_the_plain_way_goes_on_from_its_checkpoint_too(tiny_folder, tmp_path):
-    plain = run(f"plain:{tiny_folder}", tmp_path, epochs=1)
-    (tmp_path / "adapter_model.safetensors").unlink()
-    again = run(f"plain:{tiny_folder}", tmp_path, epochs=1)
-    assert again.loss.tolist() == plain.loss.tolist()  # all from the checkpoint
-    assert (tmp_path / "adapter_model.safetensors").exists()
+    assert one_epoch.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
 
 
 @pytest.mark.parametrize("family", [*KNOWN, "Mistral"])
 def test_every_architecture_has_the_losses_of_the_plain_way(tiny_of, tmp_path, family, recwarn):
     folder = tiny_of(family)
-    plain, fast = (run(f"{way}{folder}", tmp_path / f"to {way}", epochs=1) for way in ("plain:", ""))
+    given = {"n": 4, "step_tokens": 256}  # four steps
+    plain, fast = (run(f"{way}{folder}", tmp_path / f"to {way}", **given) for way in ("plain:", ""))
     assert fast.loss.tolist() == pytest.approx(plain.loss.tolist(), rel=1e-3)
     said = [str(one.message) for one in recwarn if "trained by peft" in str(one.message)]
     assert len(said) == (family not in KNOWN)
@@ -148,18 +145,13 @@ def test_every_architecture_has_the_losses_of_the_plain_way(tiny_of, tmp_path, f
 
 @pytest.mark.parametrize("way", ["", "plain:"])
 def test_in_fp16_the_losses_are_those_of_fp32_but_for_rounding(tiny_folder, tmp_path, way, monkeypatch):
-    exact = run(f"{way}{tiny_folder}", tmp_path / "fp32", epochs=1)
+    exact = run(f"{way}{tiny_folder}", tmp_path / "fp32", 1, epochs=2)
     monkeypatch.setattr(devices, "number_type", lambda device: torch.float16)
-    half = run(f"{way}{tiny_folder}", tmp_path / "fp16", epochs=1)
+    half = run(f"{way}{tiny_folder}", tmp_path / "fp16", 1, epochs=2)
     assert half.loss.tolist() == pytest.approx(exact.loss.tolist(), rel=1e-2)
     assert half.loss.tolist() != exact.loss.tolist()
-    _, kept = checkpoint.restore(tmp_path / "fp16", read_key(tmp_path / "fp16"), "cpu")
+    kept = load_file(tmp_path / "fp16" / "checkpoint.safetensors")
     assert kept["scale"].tolist() == [2.0**12, len(half), 0]  # no step was left out
-
-
-def read_key(folder):
-    with checkpoint.safe_open(folder / "checkpoint.safetensors", "pt") as file:
-        return file.metadata()["key"]
 
 
 def test_a_scaled_loss_has_the_gradient_of_the_loss_and_what_overflows_is_left_out_at_half_the_scale(monkeypatch):
@@ -167,47 +159,40 @@ def test_a_scaled_loss_has_the_gradient_of_the_loss_and_what_overflows_is_left_o
     scale = loss.LossScale(torch.float16, "cpu")
     scale.enlarge(weights * 3.0).sum().backward()
     assert weights.grad.tolist() == [3.0 * 2**12] * 2
-    assert scale.shrink([weights.grad]) and weights.grad.tolist() == [3.0, 3.0]
-    assert not scale.shrink([torch.tensor([1.0, torch.inf])]) and scale.state.tolist() == [2.0**11, 0, 1]
+    assert scale.shrink(weights.grad) and weights.grad.tolist() == [3.0, 3.0]
+    assert not scale.shrink(torch.tensor([1.0, torch.inf])) and scale.state.tolist() == [2.0**11, 0, 1]
     monkeypatch.setattr(loss, "PATIENCE", 2)
-    assert scale.shrink([weights.grad]) and scale.shrink([weights.grad]) and scale.state.tolist() == [2.0**12, 0, 1]
+    assert scale.shrink(weights.grad) and scale.shrink(weights.grad) and scale.state.tolist() == [2.0**12, 0, 1]
     with pytest.raises(FloatingPointError, match="bf16"):
         for _ in range(13):
-            scale.shrink([torch.tensor([torch.nan])])
-    assert loss.LossScale(torch.bfloat16, "cpu").shrink([torch.tensor([torch.nan])])  # as ever, where it is not needed
+            scale.shrink(torch.tensor([torch.nan]))
+    assert loss.LossScale(torch.bfloat16, "cpu").shrink(torch.tensor([torch.nan]))  # as ever, where it is not needed
 
 
 def test_a_step_that_overflows_moves_nothing(tiny, encoded, monkeypatch):
     monkeypatch.setattr(devices, "number_type", lambda device: torch.float16)
-    trainee = Trainee(load_tiny(tiny.weights).read_anew(), SETTINGS, "eager", False)
+    trainee = fast_training.build(load_tiny(tiny.weights).read_anew(), SETTINGS, "eager", False)
     trainee.scale.state[0] = 2.0**60
-    before, rows = trainee.master.weights.clone(), [lay_out(encoded, (1.0, 1.0), "cpu")]
-    learn, workers = qlora.learner(trainee, 1.0, "cpu"), qlora.PartialState(cpu=True)
-    qlora.take_step(learn, rows, trainee, 0.01, workers)
+    before = trainee.master.weights.clone()
+    take_steps(trainee, encoded[:1], 1)
     assert torch.equal(trainee.master.weights, before) and trainee.scale.state.tolist() == [2.0**59, 0, 1]
     trainee.scale.state[0] = 1.0
-    qlora.take_step(learn, rows, trainee, 0.01, workers)
+    take_steps(trainee, encoded[:1], 1)
     assert not torch.equal(trainee.master.weights, before)
 
 
-@pytest.mark.parametrize("way", ["recompute", "offload"])
-def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, monkeypatch):
+@pytest.mark.parametrize("way, activations", [("", "offload"), ("plain:", "keep")])
+def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, activations, monkeypatch):
     monkeypatch.setattr(qlora, "SAVE_EVERY", 2)
-    unbroken = run(tiny_folder, tmp_path / "unbroken", activations=way)
-    real = qlora.take_step
-    calls = []
-
-    def dies(*arguments):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(qlora, "take_step", dies)
+    given = {"folder": f"{way}{tiny_folder}", "n": 5, "step_tokens": 256, "activations": activations}
+    unbroken = run(out=tmp_path / "unbroken", **given)
+    dies_at_four = [DEFAULT] * 3 + [KeyboardInterrupt] + [DEFAULT] * 99
+    steps = Mock(wraps=qlora.take_step, side_effect=dies_at_four)
+    monkeypatch.setattr(qlora, "take_step", steps)
     with pytest.raises(KeyboardInterrupt):
-        run(tiny_folder, tmp_path / "killed", activations=way)
-    resumed = run(tiny_folder, tmp_path / "killed", activations=way)
-    assert len(calls) == 4 + len(unbroken) - 2  # it went on from the checkpoint of step 2, not from the start
+        run(out=tmp_path / "killed", **given)
+    resumed = run(out=tmp_path / "killed", **given)
+    assert steps.call_count == 4 + len(unbroken) - 2  # it went on from the checkpoint of step 2, not from the start
     columns = ["step", "loss", "loss_answer", "loss_verify", "tokens", "lr"]
     pd.testing.assert_frame_equal(resumed[columns], unbroken[columns], check_exact=True)
     weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("unbroken", "killed")]
@@ -218,18 +203,16 @@ def test_a_half_finished_run_of_an_earlier_version_keeps_its_key():
     assert checkpoint.run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
 
 
-SHAPE = Shape(tokens=4096, sequences=8, targets=512, longest=800)
-
-
 def test_what_cannot_fit_is_refused_with_the_setting_to_change(tiny, monkeypatch):
     def check(activations, on_the_gpu):
         monkeypatch.setattr(memory, "free_memory", {"cuda": on_the_gpu, "cpu": 1e12}.__getitem__)
-        return memory.check(network, dataclasses.replace(SETTINGS, activations=activations), SHAPE, "cuda")
+        return memory.check(network, dataclasses.replace(SETTINGS, activations=activations), shape, "cuda")
 
+    shape = Shape(tokens=4096, sequences=8, targets=512, longest=800)
     network, needed = tiny.read_anew(), {}
     monkeypatch.setattr(network.config, "num_hidden_layers", 16)  # of two layers too little can lie elsewhere
     for way in WAYS:
-        needed[way] = memory.estimate(network, dataclasses.replace(SETTINGS, activations=way), SHAPE)
+        needed[way] = memory.estimate(network, dataclasses.replace(SETTINGS, activations=way), shape)
     assert needed["keep"] > needed["recompute"] > needed["offload"]
     assert check("keep", 2 * needed["keep"])  # with room to unpack the weights
     for way, room, cure in (
@@ -244,29 +227,33 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(tiny, monkeypatch
 
 
 @pytest.mark.parametrize("clip", [1e-3, 1e3])
-def test_weights_that_are_offloaded_are_updated_as_if_they_lay_on_the_gpu(tiny, clip, monkeypatch):
+def test_weights_are_updated_part_by_part_as_by_torchs_own_adamw(tiny, clip, monkeypatch):
     monkeypatch.setattr(lora, "PART", 1000)
-    made = []
-    for way in ("recompute", "offload"):
-        trainee = adapt(tiny, activations=way)
-        master, generator = trainee.master, torch.Generator().manual_seed(0)
-        for step in range(1, 4):
-            master.copy_grad.normal_(generator=generator)
-            trainee.collect()
-            length = master.grad.norm().item()
-            trainee.update(0.01 / step, clip)
-        state = trainee.optimizer.state[master.weights]
-        made.append([master.weights.detach(), master.copy, state["exp_avg"], state["exp_avg_sq"], state["step"]])
-    assert type(trainee.optimizer) is lora.Streamed and made[0][0].abs().max() > 0 and length > 10
-    assert all(map(torch.equal, *made))
+    trainee = adapt(tiny, activations="offload")
+    master, generator = trainee.master, torch.Generator().manual_seed(0)
+    whole = torch.nn.Parameter(master.weights.clone())
+    optimizer = torch.optim.AdamW([whole], weight_decay=0.0, fused=True)
+    for step in range(1, 4):
+        master.copy_grad.normal_(generator=generator)
+        whole.grad = master.copy_grad.clone()
+        assert torch.nn.utils.clip_grad_norm_([whole], clip) > 10
+        optimizer.param_groups[0]["lr"] = 0.01 / step
+        optimizer.step()
+        trainee.collect()
+        trainee.update(0.01 / step, clip)
+    state = optimizer.state[whole]
+    assert master.n_steps == state["step"] and torch.equal(master.copy, master.weights)
+    expected = (whole.detach(), state["exp_avg"], state["exp_avg_sq"])
+    assert all(map(torch.equal, master.tensors.values(), expected))
 
 
-@pytest.mark.parametrize("family, known", [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
+@pytest.mark.parametrize("family", [*KNOWN, "Qwen3"])
 @pytest.mark.parametrize("way", WAYS)
-def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, known, way, monkeypatch):
+def test_layers_by_hand_have_the_gradients_of_autograd_and_unknown_ones_are_left_to_it(family, way, monkeypatch):
     monkeypatch.setattr(loss, "AT_ONCE", 7 * 500)  # the logits of seven targets at a time
     monkeypatch.setattr(layers, "PART", 10)  # tokens of an offloading layer's MLP at a time
     own = {"attention_bias": True, "mlp_bias": True} if family == "Llama" else {}
+    known = family in KNOWN
     network = build_network(family, head_dim=16, initializer_range=0.02, **own)
     trainee = adapt(SimpleNamespace(read_anew=lambda: network, device="cpu"), activations=way)
     samples = [Encoded(0, tuple(range(3, 20)), 9), Encoded(1, tuple(range(50, 90)), 20)]
@@ -312,7 +299,6 @@ def train_as(rank, port, folder, out):
 
 
 def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
-    alone, _ = one_epoch
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -324,4 +310,4 @@ def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
         worker.join(120)
     assert [worker.exitcode for worker in workers] == [0, 0]
     both = pd.read_csv(tmp_path / "losses.csv")
-    assert both.loss.tolist() == pytest.approx(alone.loss.tolist(), rel=1e-4)
+    assert both.loss.tolist() == pytest.approx(one_epoch.loss.tolist(), rel=1e-4)

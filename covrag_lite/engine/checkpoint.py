@@ -38,21 +38,23 @@ def save(out: Path, key: str, rows: list[dict], state: dict[str, torch.Tensor]) 
     new.replace(out / "checkpoint.safetensors")
 
 
-def restore(out: Path, key: str, device: torch.device) -> tuple[list[dict], dict[str, torch.Tensor]]:
-    """The rows and the state of the checkpoint in `out`, if there is one.
+def restore(out: Path, key: str, state: dict[str, torch.Tensor]) -> list[dict]:
+    """The rows of the checkpoint in `out`, if there is one, whose tensors are copied into the state.
 
     The order of samples and the learning rate follow from the step's number, and nothing else is random.
     """
     path = out / "checkpoint.safetensors"
     if not path.exists():
-        return [], {}
-    with safe_open(path, "pt", device=str(device)) as file:
+        return []
+    with safe_open(path, "pt") as file:
         if file.metadata()["key"] != key:
             raise ValueError(
                 f"{path} belongs to a run with other settings, samples or weights; "
                 f"choose another folder or delete this one"
             )
-        return json.loads(file.metadata()["rows"]), {name: file.get_tensor(name) for name in file.keys()}
+        for name in file.keys():
+            state[name].copy_(file.get_tensor(name))
+        return json.loads(file.metadata()["rows"])
 
 
 def save_adapter(out: Path, adapted: PeftModel, base: str) -> None:

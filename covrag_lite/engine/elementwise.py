@@ -64,9 +64,9 @@ def reading_functions(compiled: bool) -> SimpleNamespace:
     return SimpleNamespace(normed=normed_at_once, summed=own_norm, both_rotated=both_rotated, gated=gated)
 
 
-def compile_for_any_number(function: Callable, backend: str | Callable = "inductor") -> Callable:
+def compile_for_any_number(function: Callable) -> Callable:
     """The function compiled once for any number of tokens; all else about its inputs is fixed."""
-    quick = torch.compile(function, backend=backend)
+    quick = torch.compile(function)
 
     def call(*given: torch.Tensor | float) -> torch.Tensor | tuple[torch.Tensor, ...]:
         for one in given:

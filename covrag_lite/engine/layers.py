@@ -29,7 +29,7 @@ class Block(NamedTuple):
     functions: SimpleNamespace  # elementwise.training_functions
     activations: str  # KEEP all; RECOMPUTE queries, keys, values, gate and up; OFFLOAD the rest as well
     offload: Offload
-    number: int  # of the layer, counted from the input
+    number: int  # of the layer among those computed here, counted from the input
 
 
 class Row(NamedTuple):
@@ -52,36 +52,29 @@ def forward(
 ) -> torch.Tensor:
     """The forward of a decoder layer as transformers calls it, for one packed row: (1, tokens, width) to the same."""
     cos, sin = (x[0, :, None] for x in position_embeddings)  # each (tokens, 1, head size)
+    row = Row(cos, sin, cu_seq_lens_q, max_length_q)
     goes_back = torch.is_grad_enabled()  # within `Layer.forward` it never is
-    out = Layer.apply(hidden_states[0], block, cos, sin, cu_seq_lens_q, max_length_q, goes_back)
-    return out[None]
+    return Layer.apply(hidden_states[0], block, row, goes_back)[None]
 
 
 class Layer(torch.autograd.Function):
     """middle = hidden + o(attention(norm(hidden))), then out = middle + down(silu(gate) * up) of norm(middle)."""
 
     @staticmethod
-    def forward(
-        ctx: FunctionCtx,
-        hidden: torch.Tensor,
-        block: Block,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        ends: torch.Tensor,
-        longest: int,
-        goes_back: bool,
-    ) -> torch.Tensor:
+    def forward(ctx: FunctionCtx, hidden: torch.Tensor, block: Block, row: Row, goes_back: bool) -> torch.Tensor:
         """The layer's output: (tokens, width) to the same."""
-        mlp = block.layer.mlp
-        row = Row(cos, sin, ends, longest)
+        attention, mlp = block.layer.self_attn, block.layer.mlp
+        normed = block.functions.normed
 
-        (query, key, value), attended, flash_state, middle = attention_block(block, hidden, row)
+        query, key, value = heads(block, normed(hidden, *norm_of(block.layer.input_layernorm)), row)
+        attended, *flash_state = attend_packed(query, key, value, row.ends, row.longest, attention.scaling)
+        (middle,) = project(attended.flatten(1), [attention.o_proj], plus=hidden)
 
         linears = [mlp.gate_proj, mlp.up_proj]
         weights = [frozen_weight(linear) for linear in linears] if block.activations == OFFLOAD else None
         parts = []
         for some in split(middle, block.activations):
-            x = block.functions.normed(some, *norm_of(block.layer.post_attention_layernorm))
+            x = normed(some, *norm_of(block.layer.post_attention_layernorm))
             gate, up = project(x, linears, weights=weights)  # each (tokens, intermediate size)
             x = block.functions.gated(gate, up)
             parts += project(x, [mlp.down_proj], plus=some)
@@ -92,45 +85,28 @@ class Layer(torch.autograd.Function):
         if block.activations == OFFLOAD and goes_back:
             block.offload.put(block.number, [hidden, middle, attended])
             hidden = middle = attended = None
-        ctx.save_for_backward(hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state)
-        ctx.block = block
-        ctx.longest = longest
+        ctx.save_for_backward(hidden, middle, attended, query, key, value, gate, up, *flash_state)
+        ctx.block, ctx.row = block, row
         return out
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The gradient of `hidden`; the gradients of the adapters are added to their own `grad`."""
         block = ctx.block
-        hidden, middle, attended, cos, sin, ends, query, key, value, gate, up, *flash_state = ctx.saved_tensors
-        row = Row(cos, sin, ends, ctx.longest)
+        hidden, middle, attended, query, key, value, gate, up, *flash_state = ctx.saved_tensors
         if hidden is None:
             hidden, middle, attended = block.offload.take(block.number)
 
         grad_x = mlp_back(grad, block, middle, gate, up)
         grad = block.functions.normed_back(grad_x, middle, grad, *norm_of(block.layer.post_attention_layernorm))
 
-        grad_x = attention_back(grad, block, hidden, attended, (query, key, value), row, flash_state)
+        grad_x = attention_back(grad, block, hidden, attended, (query, key, value), ctx.row, flash_state)
         grad = block.functions.normed_back(grad_x, hidden, grad, *norm_of(block.layer.input_layernorm))
-        return grad, None, None, None, None, None, None
-
-
-def attention_block(
-    block: Block, hidden: torch.Tensor, row: Row
-) -> tuple[tuple[torch.Tensor, ...], torch.Tensor, list[torch.Tensor], torch.Tensor]:
-    """Queries, keys and values, what they attend to, what flash's backward pass needs, and the sum with `hidden`."""
-    attention = block.layer.self_attn
-    turned = heads(block, block.functions.normed(hidden, *norm_of(block.layer.input_layernorm)), row)
-    attended, *flash_state = attend_packed(*turned, row.ends, row.longest, attention.scaling)
-    (middle,) = project(attended.flatten(1), [attention.o_proj], plus=hidden)
-    return turned, attended, flash_state, middle
+        return grad, None, None, None
 
 
 def mlp_back(
-    grad: torch.Tensor,
-    block: Block,
-    middle: torch.Tensor,
-    gate: torch.Tensor | None,
-    up: torch.Tensor | None,
+    grad: torch.Tensor, block: Block, middle: torch.Tensor, gate: torch.Tensor | None, up: torch.Tensor | None
 ) -> torch.Tensor:
     """The gradient of the MLP's normed input, (tokens, width); gate and up are None where they were not kept."""
     layer = block.layer
@@ -183,20 +159,17 @@ def attention_back(
     )
     grad_query = block.functions.rotated_back(grad_query, row.cos, row.sin)
     grad_key = block.functions.rotated_back(grad_key, row.cos, row.sin)
-    grads = [grad_query.flatten(1), grad_key.flatten(1), grad_value.flatten(1)]
-    return backproject(grads, x, linears, weights)
+    return backproject([one.flatten(1) for one in (grad_query, grad_key, grad_value)], x, linears, weights)
 
 
 def heads(
     block: Block, x: torch.Tensor, row: Row, weights: Sequence[torch.Tensor] | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Queries, keys and values, each (tokens, heads, head size); the first two are turned by their positions."""
-    attention = block.layer.self_attn
+    attention, rotated = block.layer.self_attn, block.functions.rotated
     flat = project(x, [attention.q_proj, attention.k_proj, attention.v_proj], weights=weights)
     query, key, value = (part.unflatten(1, (-1, attention.head_dim)) for part in flat)
-    query = block.functions.rotated(query, row.cos, row.sin)
-    key = block.functions.rotated(key, row.cos, row.sin)
-    return query, key, value
+    return rotated(query, row.cos, row.sin), rotated(key, row.cos, row.sin), value
 
 
 def project(

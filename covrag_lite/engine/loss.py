@@ -4,8 +4,6 @@ A vocabulary is fifty times as wide as a layer and more, so the logits of a row'
 gradients would be the largest tensors of a pass.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch.autograd.function import FunctionCtx
 from transformers import PreTrainedModel
@@ -71,12 +69,12 @@ class LossScale:
             losses.register_hook(lambda grad: grad * self.state[0])
         return losses
 
-    def shrink(self, grads: Sequence[torch.Tensor]) -> bool:
-        """Divide the gradients again, in place; returns whether they may be followed."""
+    def shrink(self, grad: torch.Tensor) -> bool:
+        """Divide the gradient again, in place; returns whether it may be followed."""
         if not self.needed:
             return True
-        torch._foreach_div_(grads, self.state[0])
-        finite = all(torch.isfinite(grad).all() for grad in grads)
+        grad.div_(self.state[0])
+        finite = bool(torch.isfinite(grad).all())
         self.state[1:] += torch.tensor([finite, not finite], device=self.state.device)
         if not finite or self.state[1] == PATIENCE:
             self.state[0] *= 2.0 if finite else 0.5

@@ -4,6 +4,7 @@ One object owns all of this, so that it goes when the network goes.
 """
 
 import gc
+import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -22,13 +23,23 @@ from covrag_lite.engine.decode_session import Steps
 from covrag_lite.engine.varlen_prefill import Reader
 from covrag_lite.runs.progress import is_watched
 
+# A token's text that may stand in a JSON string, and one that ends it, by itself or with the last letters in it.
+INSIDE, ENDING = re.compile(r'[^"\\\x00-\x1f]+'), re.compile(r'[^"\\\x00-\x1f]*"')
 LARGE = 2**30  # bytes of weights that are not to lie in memory twice; looking for what is left takes half a second
+
+
+def quantization(quantize: str, dtype: torch.dtype) -> BitsAndBytesConfig | None:
+    """How bitsandbytes is to hold the weights: NF4 with double quantisation, 8 bits, or as they are."""
+    if quantize == "nf4":
+        nested = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nested)
+    return BitsAndBytesConfig(load_in_8bit=True) if quantize == "int8" else None
 
 
 class Quoted(NamedTuple):
     """Which tokens may be written in a JSON string."""
 
-    ends: Collection[int]  # those that end it, by themselves or with the last letters before its quotation mark
+    ends: Collection[int]  # those that end it
     forbidden: torch.Tensor  # whether each would break out of it otherwise, (vocabulary)
 
 
@@ -61,31 +72,22 @@ class LoadedNetwork:
     def network(self) -> PreTrainedModel:
         """The network as it is; read at first use."""
         if self._network is None:
-            self._network = self._read()
+            self._network = self.read()
         return self._network
 
-    def _read(self) -> PreTrainedModel:
+    def read(self) -> PreTrainedModel:
+        """A network of its own, without adapters, as transformers and bitsandbytes load it."""
         if sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) >= LARGE:
             gc.collect()  # peft's layers and their network hold each other: what an earlier engine left goes now
         if not is_watched():
             logging.disable_progress_bar()
-        quantization = {
-            "nf4": BitsAndBytesConfig(
-                load_in_4bit=True,
-                bnb_4bit_quant_type="nf4",
-                bnb_4bit_use_double_quant=True,
-                bnb_4bit_compute_dtype=self.dtype,
-            ),
-            "int8": BitsAndBytesConfig(load_in_8bit=True),
-            "none": None,
-        }[self.settings.quantize]
         torch.manual_seed(0)
         return AutoModelForCausalLM.from_pretrained(
             self.folder,
             dtype=self.dtype,
             device_map=self.device,
             use_safetensors=True,
-            quantization_config=quantization,
+            quantization_config=quantization(self.settings.quantize, self.dtype),
         ).eval()
 
     def switch(self, adapter: Path | None) -> PreTrainedModel:
@@ -136,17 +138,13 @@ class LoadedNetwork:
         after = self.tokenizer.apply_chat_template(turns, tokenize=False).split("§")[-1]
         return self.tokenizer(after, add_special_tokens=False).input_ids[0] if after else self.tokenizer.eos_token_id
 
-    def render(self, prompt: str) -> str:
-        """The prompt as this model expects a user's turn, where its tokenizer knows chats."""
-        if not self.tokenizer.chat_template:
-            return prompt
-        turn = [{"role": "user", "content": prompt}]
-        return self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-
     def tokenise(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Each prompt's tokens, as the model is prompted."""
-        rendered = [self.render(prompt) for prompt in prompts]
-        return self.tokenizer(rendered, add_special_tokens=not self.tokenizer.chat_template).input_ids
+        """Each prompt's tokens, as the model expects a user's turn where its tokenizer knows chats."""
+        if not self.tokenizer.chat_template:
+            return self.tokenizer(list(prompts)).input_ids
+        turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        rendered = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return self.tokenizer(rendered, add_special_tokens=False).input_ids
 
     def encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """The same, checked to leave `room` for more in the model's context; planned prompts are tokenised once."""
@@ -181,16 +179,8 @@ class LoadedNetwork:
         """What may be written in a JSON string."""
         texts = self.tokenizer.batch_decode([[token] for token in range(self.network.config.vocab_size)])
         special = set(self.tokenizer.all_special_ids)
-        ends = {token for token, text in enumerate(texts) if token not in special and ends_string(text)}
-        allowed = [token in ends or not (token in special or breaks_string(text)) for token, text in enumerate(texts)]
+        own = {token: text for token, text in enumerate(texts) if token not in special}
+        ends = {token for token, text in own.items() if ENDING.fullmatch(text)}
+        inside = {token for token, text in own.items() if INSIDE.fullmatch(text)}
+        allowed = [token in ends or token in inside for token in range(len(texts))]
         return Quoted(ends, ~torch.tensor(allowed, device=self.device))
-
-
-def ends_string(text: str) -> bool:
-    """Whether a token's text ends a JSON string: its last letter does, and those before it belong to the string."""
-    return text == '"' or text.endswith('"') and not breaks_string(text[:-1])
-
-
-def breaks_string(text: str) -> bool:
-    """Whether a token's text would end a JSON string or make it unreadable, or is no text at all."""
-    return not text or any(letter in '"\\' or ord(letter) < 32 for letter in text)

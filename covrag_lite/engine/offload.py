@@ -15,49 +15,46 @@ class Offload:
     """What is away, by the numbers of layers; what was put last is taken first."""
 
     def __init__(self):
-        self.order: list[int] = []  # of the layers whose tensors are away, the lowest first
         self.slots: dict[int, Tensors] = {}  # on the CPU, by layer
-        self.leaving: tuple[int, Tensors, torch.cuda.Event | None] | None = None  # the last ones that were put
-        self.coming: dict[int, torch.cuda.Event | None] = {}  # copies that are under way, or done, by layer
+        self.last = -1  # of the layers whose tensors are away
+        self.leaving: tuple[Tensors, torch.cuda.Event | None] | None = None  # those of the last layer that was put
+        self.coming: dict[int, tuple[Tensors, torch.cuda.Event | None]] = {}  # those that are under way back, by layer
         self.places: dict[int, Tensors] = {}  # where tensors come back to: two layers', in turn
         self.stream: torch.cuda.Stream | None = None
 
-    def put(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
+    def put(self, number: int, tensors: Tensors) -> None:
         """Send a layer's tensors away; until they have left, their memory is not given to anything else."""
-        self.order = [known for known in self.order if known < number] + [number]
         if not are_alike(self.slots.get(number), tensors):
             self.slots[number] = [
                 torch.empty(one.shape, dtype=one.dtype, device="cpu", pin_memory=one.is_cuda) for one in tensors
             ]
         left = self.copy(self.slots[number], tensors)
         if self.leaving is not None:
-            self.wait(self.leaving[2])  # then their memory may be used again
-        self.leaving = number, list(tensors), left
+            self.wait(self.leaving[1])  # then their memory may be used again
+        self.leaving = tensors, left
+        self.last = number
+        self.coming.clear()  # of a pass that was broken off
 
     def take(self, number: int) -> Tensors:
         """A layer's tensors, and those of the one below begin to come back."""
-        if not self.order or self.order.pop() != number:
+        if number != self.last:
             raise RuntimeError(f"what layer {number} keeps is not what was put away last")
-        if self.leaving is not None and self.leaving[0] == number:
-            _, tensors, event = self.leaving
-            self.leaving = None
-        else:
-            tensors, event = self.fetch(number, len(self.order)), self.coming.pop(number)
+        tensors, event = self.leaving or self.coming.pop(number)
+        self.leaving = None
         self.wait(event)
-        if self.order:
-            self.fetch(self.order[-1], len(self.order) - 1)
+        self.last = number - 1
+        if self.last >= 0:
+            self.fetch(self.last)
         return tensors
 
-    def fetch(self, number: int, turn: int) -> Tensors:
-        """Where a layer's tensors come back to; they begin to, if they have not yet."""
+    def fetch(self, number: int) -> None:
+        """Let a layer's tensors begin to come back."""
         slots = self.slots[number]
-        if not are_alike(self.places.get(turn % 2), slots):
+        if not are_alike(self.places.get(number % 2), slots):
             device = "cuda" if slots[0].is_pinned() else "cpu"
-            self.places[turn % 2] = [torch.empty(one.shape, dtype=one.dtype, device=device) for one in slots]
-        places = self.places[turn % 2]
-        if number not in self.coming:
-            self.coming[number] = self.copy(places, slots)
-        return places
+            self.places[number % 2] = [torch.empty(one.shape, dtype=one.dtype, device=device) for one in slots]
+        places = self.places[number % 2]
+        self.coming[number] = places, self.copy(places, slots)
 
     def copy(self, to: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> torch.cuda.Event | None:
         """Begin to copy after all that is under way; the event is the end of it."""

@@ -1,79 +1,71 @@
-"""A network in training, the fast way: our own layers, packed rows, and passes recorded as CUDA graphs."""
+"""A network in training: its adapter, the optimizer of it, and the checkpoints that a killed run goes on from."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from peft import PeftModel
 
 from covrag_lite.config import Training
-from covrag_lite.engine import checkpoint, lora, memory
+from covrag_lite.engine import checkpoint
 from covrag_lite.engine.cuda_graphs import record_graph
-from covrag_lite.engine.devices import choose_execution
-from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.layers import OFFLOAD
-from covrag_lite.engine.local import LocalEngine
-from covrag_lite.engine.loss import LossScale, token_losses
-from covrag_lite.engine.training import Learn, Row, Shape
-from covrag_lite.engine.varlen_prefill import KNOWN, is_known
+from covrag_lite.engine.lora import Master
+from covrag_lite.engine.loss import LossScale
 from covrag_lite.records import Sample
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's running means of the gradient and of its square
-
-
-@contextmanager
-def load(model: LocalEngine, settings: Training, shape: Shape) -> Iterator["Trainee"]:
-    """The model's network with fresh adapters, read anew and forgotten afterwards; refuses what cannot fit."""
-    execution = choose_execution(settings.execution, model.device)
-    network = model.read_anew()
-    unpack = memory.check(network, settings, shape, model.device)
-    if not all(is_known(layer, network.config) for layer in network.get_decoder().layers):
-        why = f"they are not those of {' or '.join(KNOWN)}"
-        report_fallback(model.used, "layers are trained by peft", why, "this takes longer and more memory")
-    try:
-        yield Trainee(network, settings, execution, unpack)
-    finally:
-        model.loaded.forget()
+OfRow = Callable[[dict], torch.Tensor]  # a function of a packed row, which `qlora.lay_out` makes
 
 
 class Trainee:
-    """A network with adapters, their weights in fp32 and their optimizer."""
+    """A network with an adapter, and the optimizer of it."""
 
-    def __init__(self, network: PreTrainedModel, settings: Training, execution: str, unpack: bool):
-        self.network = network
+    def __init__(
+        self,
+        adapted: PeftModel,
+        losses: OfRow,
+        settings: Training,
+        dtype: torch.dtype,
+        execution: str = "eager",
+        way: str = "",
+    ):
+        self.adapted = adapted
+        self.losses = losses  # each target token's, from which autograd goes back to the adapter
         self.settings = settings
         self.execution = execution
+        self.way = way  # begins the key of its checkpoints, where they are not those of the fast way
         self.one_shape = execution != "eager"  # graphs and compiled layers take rows of one shape alone
-        self.adapted = lora.attach(network, settings, unpack, "compiled" in execution)
-        self.master = lora.Master(self.adapted, network.dtype, settings.activations == OFFLOAD)
-        self.optimizer = lora.optimizer_of(self.master, lr=settings.learning_rate, weight_decay=0.0)
-        self.scale = LossScale(network.dtype, self.master.grad.device)
+        self.master = Master(adapted, dtype, settings.activations == OFFLOAD)
+        self.scale = LossScale(adapted.get_base_model().dtype, self.master.grad.device)
+        self.tensors = {**self.master.tensors, "scale": self.scale.state}  # what the next step depends on
 
-    def token_losses(self, row: Row) -> torch.Tensor:
+    def token_losses(self, row: dict) -> torch.Tensor:
         """Each target token's loss: (targets)."""
-        return self.scale.enlarge(token_losses(self.network, row))
+        return self.scale.enlarge(self.losses(row))
 
-    def record(self, learn: Learn) -> Learn:
-        """The same function, from its first call on replayed as a graph where passes run so."""
+    def record(self, learn: OfRow) -> OfRow:
+        """The same function of a row, from its first call on replayed as a graph where passes run so."""
         if "graph" not in self.execution:
             return learn
-        recorded = {}
+        held, recorded = {}, []
 
-        def replay(row: Row) -> torch.Tensor:
+        def replay(row: dict) -> torch.Tensor:
             if not recorded:
-                recorded.update(record(self.network, learn, row))
+                held.update({name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in row.items()})
+                recorded.extend(record_graph(partial(learn, held), warmups=2))
+                self.master.copy_grad.zero_()  # of the warm-up
             for name, value in row.items():
                 if isinstance(value, torch.Tensor):
-                    recorded["row"][name].copy_(value, non_blocking=True)
-            recorded["graph"].replay()
-            return recorded["made"].clone()
+                    held[name].copy_(value, non_blocking=True)
+            graph, made = recorded
+            graph.replay()
+            return made.clone()
 
         return replay
 
     def collect(self) -> None:
-        """Add the gradients of one pass to those of the step."""
+        """Add the gradients of one row to those of the step."""
         self.master.collect()
 
     def add_up_workers(self) -> None:
@@ -82,42 +74,22 @@ class Trainee:
 
     def update(self, lr: float, clip: float) -> None:
         """Follow the step's gradient, shortened to `clip` if it is longer."""
-        if self.scale.shrink([self.master.grad]):
-            self.master.clip(clip)
-            self.optimizer.param_groups[0]["lr"] = lr
-            self.optimizer.step()
-            self.master.publish()
+        if self.scale.shrink(self.master.grad):
+            self.master.step(lr, clip)
         self.master.grad.zero_()
 
     def restore(self, out: Path, samples: Sequence[Sample], fingerprint: str) -> list[dict]:
         """Go back to the checkpoint in `out`, if there is one, and return the rows of its steps."""
-        self.key = checkpoint.run_key(self.settings, samples, fingerprint)
-        weights = self.master.weights
-        rows, kept = checkpoint.restore(out, self.key, weights.device)
-        if rows:
-            weights.data.copy_(kept["weights"])
-            self.scale.state.copy_(kept.get("scale", self.scale.state))
-            state = {"step": len(rows) - self.scale.state[2]}
-            self.optimizer.state[weights] = state | {name: self.master.place(kept[name]) for name in MOMENTS}
-            self.master.publish()
+        self.key = self.way + checkpoint.run_key(self.settings, samples, fingerprint)
+        rows = checkpoint.restore(out, self.key, self.tensors)
+        self.master.n_steps = len(rows) - int(self.scale.state[2])  # without those that overflowed
+        self.master.publish()
         return rows
 
     def save(self, out: Path, rows: list[dict]) -> None:
         """Write the losses and a checkpoint."""
-        state = self.optimizer.state[self.master.weights]
-        kept = {"weights": self.master.weights.detach(), "scale": self.scale.state}
-        kept |= {name: state[name] for name in MOMENTS}
-        checkpoint.save(out, self.key, rows, kept)
+        checkpoint.save(out, self.key, rows, self.tensors)
 
     def save_adapter(self, out: Path, base: str) -> None:
-        """Write the adapter of the model with that name."""
+        """Write the adapter of the model with that name, in peft's format."""
         checkpoint.save_adapter(out, self.adapted, base)
-
-
-def record(network: PreTrainedModel, learn: Learn, row: Row) -> dict:
-    """One pass over a row as a CUDA graph; the gradients of its warm-up are dropped."""
-    row = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in row.items()}
-    grads = [p.grad for p in network.parameters() if p.requires_grad]
-    graph, made = record_graph(partial(learn, row), warmups=2)
-    torch._foreach_zero_(grads)
-    return {"graph": graph, "row": row, "made": made}

@@ -38,10 +38,7 @@ def find_encoder(encoder: str) -> Path:
     """The folder of a sentence encoder."""
     if encoder in ENCODERS:
         return find_wheel(encoder, *ENCODERS[encoder]) / "model"
-    try:
-        return find_folder(encoder, ENCODERS)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"encoder {encoder!r} is not one of {', '.join(ENCODERS)}, and: {error}") from None
+    return find_folder(encoder, ENCODERS)
 
 
 def find_wheel(name: str, module: str, requirement: str) -> Path:
@@ -54,21 +51,7 @@ def find_wheel(name: str, module: str, requirement: str) -> Path:
 
 def find_folder(name: str, aliases: Sequence[str]) -> Path:
     """A local folder of safetensors, or one fetched from the hub by its id and, behind an @, its revision."""
-    path = config.resolve(name)
-    if not path.is_dir():
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HTTPError
-
-        where, _, revision = name.partition("@")
-        try:
-            path = Path(
-                snapshot_download(where, revision=revision or None, allow_patterns=FILES, ignore_patterns=TWICE)
-            )
-        except (OSError, ValueError, HTTPError) as error:
-            raise FileNotFoundError(
-                f"model {name!r} is no alias ({', '.join(aliases)}), no local folder, and cannot be "
-                f"had from the hub: {explain_hub(error)}"
-            ) from None
+    path = fetch(name, FILES, aliases)
     if not (path / "config.json").exists() or not any(path.glob("*.safetensors")):
         raise FileNotFoundError(f"the model folder {path} has no weights: config.json and *.safetensors are needed")
     if not (path / "tokenizer.json").exists() and (path / "tokenizer.model").exists():  # as Vicuna's, and no other form
@@ -78,22 +61,32 @@ def find_folder(name: str, aliases: Sequence[str]) -> Path:
 
 def find_shape(name: str) -> Path:
     """The folder with the settings of a network, without its weights."""
-    from huggingface_hub import hf_hub_download
+    return fetch(name, ["config.json"], MODELS)
+
+
+def fetch(name: str, files: Sequence[str], aliases: Sequence[str]) -> Path:
+    """A local folder, or one with these files of the hub's."""
+    path = config.resolve(name)
+    if path.is_dir():
+        return path
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError
 
-    path = config.resolve(name)
     where, _, revision = name.partition("@")
+    wanted = {"revision": revision or None, "allow_patterns": files, "ignore_patterns": TWICE}
     try:
-        return path if path.is_dir() else Path(hf_hub_download(where, "config.json", revision=revision or None)).parent
+        return Path(snapshot_download(where, **wanted))
     except (OSError, ValueError, HTTPError) as error:
-        raise FileNotFoundError(f"model {name!r} cannot be had from the hub: {explain_hub(error)}") from None
+        raise FileNotFoundError(
+            f"model {name!r} is no alias ({', '.join(aliases)}), no local folder, and cannot be "
+            f"had from the hub: {explain_hub(error)}"
+        ) from None
 
 
 def explain_hub(error: Exception) -> str:
     """Why the hub did not give what was asked for, and the cure; the error's own first line where none is known."""
     from huggingface_hub import errors
 
-    said = str(error).strip().partition("\n")[0]
     kept = "what has come is kept, and the same command goes on"
     if isinstance(error, errors.GatedRepoError):
         return "it is gated: accept the licence on the hub, then `hf auth login`"
@@ -104,7 +97,7 @@ def explain_hub(error: Exception) -> str:
     lost = isinstance(error, errors.HTTPError) and getattr(error, "response", None) is None
     if lost or isinstance(error, ConnectionError | TimeoutError | errors.LocalEntryNotFoundError):
         return f"there is no network, or it was lost: try again, {kept}; without one, give a local folder"
-    return said
+    return str(error).strip().partition("\n")[0]
 
 
 def find_adapter(model: config.Model, name: str, weights_hash: str) -> Path | None:
@@ -168,15 +161,13 @@ def convert_gguf(file: Path, fingerprint: str) -> Path:
     import torch
     import transformers
 
-    # Newer transformers would otherwise keep the file's own 4-bit blocks, which are not NF4 and cannot be saved.
-    plain = {}
-    if hasattr(transformers, "GgufConfig"):
-        plain["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    # transformers would otherwise keep the file's own 4-bit blocks, which are not NF4 and cannot be saved.
+    plain = transformers.GgufConfig(dequantize=True)
     # It also reads the file three times, for settings, weights and tokenizer, where once will do.
     read_once = {"GGUFReader": cache(gguf.GGUFReader), "get_tensor_name_map": cache(gguf.get_tensor_name_map)}
     with patch.multiple(gguf, **read_once):
         network = transformers.AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=torch.float32, **plain
+            file.parent, gguf_file=file.name, dtype=torch.float32, quantization_config=plain
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     making = folder.with_name(f"{folder.name}.{os.getpid()}")
