@@ -53,7 +53,7 @@ def assert_same(made, expected):
 
 def spread_ends(model):
     """Let the model's turn end with a token that many rows write; returns prompts that end, and when."""
-    written = writer_of(model).write_free(range(len(PROMPTS)), (), LIMIT)
+    written = {row: one.tokens for row, one in writer_of(model).write_free((), LIMIT).items()}
 
     def ends(token):
         return {PROMPTS[row]: ids.index(token) for row, ids in written.items() if token in ids}

@@ -84,12 +84,9 @@ def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monke
     assert tokenizer.decode(wanted[-1:]) == '?"'
     coming = iter(wanted)
 
-    def logits(writer):
-        return torch.nn.functional.one_hot(torch.tensor([next(coming)]), len(tokenizer)).float()
-
     filled = slots.Filled(list(slots.TYPICAL[1]), [])
     monkeypatch.setattr(VerdictWriter, "write_slots", lambda writer, _: {0: filled})
-    monkeypatch.setattr(VerdictWriter, "logits", logits)
+    monkeypatch.setattr(VerdictWriter, "next_tokens", lambda *_: ([next(coming)], [0.0]))
     (made,) = fill(fast, PROMPTS[:1])
     assert prompts.parse_verdict(made.text).revised_question == "Who was it?"
     assert not list(coming)

@@ -101,7 +101,7 @@ def test_a_verdict_is_filled_by_the_likeliest_choice_and_never_exceeds_one():
     assert choices.choose(places[1], ["0"], [0.0, 1.0, *[0.0] * 8])[0] == "1"
     assert choices.choose(places[18], ["0"] * 18, [0.2, 0.5, 0.3]) == ("false", [0.2, 0.5, 0.3])
     assert choices.choose(places[19], ["0"] * 19, [0.2, 0.8])[0] == ' ""'
-    guessed = slots.Guesses(places).guess(["0"])
+    guessed = slots.Guesses(places).guess(("0",))
     assert guessed == (*"095095095095005095", "true", ' ""')
 
 

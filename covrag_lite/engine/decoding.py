@@ -4,6 +4,7 @@ import hashlib
 import os.path
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -38,6 +39,24 @@ class Dice:
         noise = [torch.empty(values.shape[1]).exponential_(generator=self.generators[row]).log() for row in rows]
         places = (values - torch.stack(noise).to(values)).argmax(1, keepdim=True)  # (rows, 1)
         return values.gather(1, places)[:, 0], tokens.gather(1, places)[:, 0]
+
+
+class Written(NamedTuple):
+    """What follows a prompt, with the token that ends it, if one does."""
+
+    tokens: list[int]
+    logs: list[float]  # of each token its logarithmic probability
+
+    def answer(self, loaded: LoadedNetwork, pick: Pick) -> Completion:
+        """The text without its end, and how likely the model holds it, which a draw does not tell."""
+        tokens = [token for token in self.tokens if token != loaded.end_id]
+        text = loaded.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        mean = sum(self.logs) / len(self.logs) if self.logs else 0.0
+        return Completion(text, {"likelihood": float(f"{mean:.5g}")} if pick is greedily else None)
+
+    def revised_question(self, loaded: LoadedNetwork) -> str:
+        """The rest of a revised question behind its opening quotation mark, with the closing one."""
+        return loaded.tokenizer.decode(self.tokens, skip_special_tokens=True).removesuffix('"') + '"'
 
 
 class Writer:
@@ -83,13 +102,6 @@ class Writer:
             mask = prefill.begin(self.network, beginning, mask, self.cache)
         return prefill.read(self.network, ids, mask, self.cache, places)
 
-    def logits(self) -> torch.Tensor:
-        """Read everything pending and return the logits of what follows: (rows, vocabulary)."""
-        logits, self.mask = self.read([self.pending[row] for row in self.rows], self.mask)
-        for row in self.rows:
-            self.pending[row] = []
-        return logits[:, -1].float()
-
     def keep(self, rows: Sequence[int]) -> None:
         """Let all other rows leave the batch."""
         if 0 < len(rows) < len(self.rows):
@@ -100,63 +112,41 @@ class Writer:
             self.mask = self.mask[places]
         self.rows = list(rows)
 
-    def write_answers(self, limit: int) -> list[Completion]:
-        """Free text of every row, up to the end of the model's turn, and how likely the model holds it."""
-        texts = self._decode(self.write_free(self.rows, {self.loaded.end_id}, limit))
-        means = [sum(logs) / len(logs) if logs else 0.0 for logs in self.logs.values()]
-        return [Completion(text, {"likelihood": float(f"{mean:.5g}")}) for text, mean in zip(texts, means)]
-
-    def write_samples(self, limit: int, prompts: Sequence[str], number: int) -> list[Completion]:
-        """One sample of what may follow each prompt; another number gives another sample."""
-        written = self.write_free(self.rows, {self.loaded.end_id}, limit, pick=Dice(prompts, number))
-        return [Completion(text) for text in self._decode(written)]
-
-    def _decode(self, written: dict[int, list[int]]) -> list[str]:
-        return [self.loaded.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in written.values()]
+    def write_answers(self, limit: int, pick: Pick = greedily) -> list[Completion]:
+        """Free text of every row, up to the end of the model's turn."""
+        written = self.write_free({self.loaded.end_id}, limit, pick=pick)
+        return [one.answer(self.loaded, pick) for one in written.values()]
 
     def write_free(
-        self,
-        rows: Sequence[int],
-        ends: Collection[int],
-        limit: int,
-        forbidden: torch.Tensor | None = None,
-        pick: Pick = greedily,
-    ) -> dict[int, list[int]]:
-        """Tokens of these rows until one of `ends` or the limit; a row that is done leaves the batch, as do all others.
-
-        What has ended a row is kept in `ended`.
-        """
-        written = {row: [] for row in rows}
-        self.ended = {}
-        self.logs = {row: [] for row in rows}  # of each token written, its logarithmic probability
-        self.keep(rows)
-        active = list(rows)
+        self, ends: Collection[int], limit: int, forbidden: torch.Tensor | None = None, pick: Pick = greedily
+    ) -> dict[int, Written]:
+        """What follows each row until one of `ends` or the limit; a row that is done leaves the batch."""
+        written = {row: Written([], []) for row in self.rows}
+        active = self.rows
         session = None  # steps of fixed shapes, taken once the prompts are read
         for number in range(limit):
             if not active:
                 break
             tokens, logs = session.take() if session else self.next_tokens(forbidden, pick)
-            going = [place for place, token in enumerate(tokens) if token not in ends]
             for row, token, log in zip(active, tokens, logs):
-                self.logs[row].append(log)
-                if token in ends:
-                    self.ended[row] = [token]
-            for place in going:
-                self.pending[active[place]].append(tokens[place])
-                written[active[place]].append(tokens[place])
+                written[row].tokens.append(token)
+                written[row].logs.append(log)
+            going = [place for place, token in enumerate(tokens) if token not in ends]
             active = [active[place] for place in going]
             if session:
                 session.keep(going)
                 continue
+            for row in active:
+                self.pending[row] = written[row].tokens[-1:]
             self.keep(active)
             if active and number == 0 and pick is greedily:
                 session = self.begin_session(limit - 1, forbidden)
-        self.keep(active)
         return written
 
     def next_tokens(self, forbidden: torch.Tensor | None, pick: Pick) -> tuple[list[int], list[float]]:
         """Read all that is pending; the next token of each row, and its logarithmic probability."""
-        logits = self.logits()
+        logits, self.mask = self.read([self.pending[row] for row in self.rows], self.mask)
+        logits = logits[:, -1].float()  # (rows, vocabulary)
         if forbidden is not None:
             logits = logits.masked_fill(forbidden, float("-inf"))
         picked, tokens = pick(self.rows, logits)

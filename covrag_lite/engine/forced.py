@@ -5,8 +5,7 @@ guessed to go on. At the first slot that the model fills otherwise, the guess is
 masked out. Most verdicts cost a few passes where each token would cost one, and none comes out differently.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,24 +23,6 @@ class Tail(NamedTuple):
     guessed: Sequence[str]  # what each slot is guessed to hold
 
 
-class Chances:
-    """The probabilities of the choices at some places of every row, from the logits there: (rows, places, vocabulary).
-
-    Only those that are asked for become numbers of Python's.
-    """
-
-    def __init__(self, logits: torch.Tensor, choices: Choices, places: Sequence[int]):
-        first_tokens = logits[..., choices.tokens].cpu().double()
-        self.tables = {}  # of each tuple of choices: (rows, places, choices)
-        for one, columns in choices.columns.items():
-            self.tables[one] = first_tokens[..., columns].softmax(-1).numpy()
-        self.numbers = {place: number for number, place in enumerate(places)}
-
-    def at(self, row: int, slot: Slot, place: int) -> list[float]:
-        """Of the choices at a slot that stands at this place of a row."""
-        return self.tables[slot.choices][row, self.numbers[place]].tolist()
-
-
 class VerdictWriter(Writer):
     """Completes a batch of prompts to verdicts."""
 
@@ -49,14 +30,12 @@ class VerdictWriter(Writer):
         """Each row's verdict and the probabilities behind it: first the slots, then the revised questions."""
         slots, closing = slots_of(schema)
         made = self.write_slots(slots)
-        quoted = self.loaded.quoted
-        revised = self.write_free(self.rows, quoted.ends, limit, quoted.forbidden)
+        revised = self.write_free(self.loaded.quoted.ends, limit, self.loaded.quoted.forbidden)
         verdicts = []
         for row, filled in made.items():
             text = "".join(slot.before + choice for slot, choice in zip(slots, filled.path))
             if row in revised:
-                ids = revised[row] + self.ended.get(row, [])
-                text += self.loaded.tokenizer.decode(ids, skip_special_tokens=True).removesuffix('"') + '"'
+                text += revised[row].revised_question(self.loaded)
             verdicts.append(Completion(text + closing, probabilities_of(slots, filled.chances)))
         return verdicts
 
@@ -87,14 +66,26 @@ class VerdictWriter(Writer):
             fed.append(self.pending[row] + tail.ids if tail.places else [])  # a row without slots left waits
         places = sorted({place for tail in tails.values() for place in tail.places})
         logits, self.mask = self.read(fed, self.mask, places)
-        chances = Chances(logits, choices, places)
+        tables = choices.chances(logits)  # each (rows, places, choices)
+        columns = {place: column for column, place in enumerate(places)}
         last_places = []
         for number, row in enumerate(self.rows):
-            path = made[row].path
-            last_places.append(fill(made[row], slots, choices, tails[begun[row]], partial(chances.at, number)))
-            if len(path) > len(begun[row]):
+            (path, chances), tail = made[row], tails[begun[row]]
+            last = -1  # the place of the last choice; a row that waits has none
+            for place, guessed in zip(tail.places, tail.guessed):
+                slot = slots[len(path)]
+                given = tables[slot.choices][number, columns[place]].tolist()
+                choice, shares = choices.choose(slot, path, given)
+                path.append(choice)
+                chances.append(shares)
+                last = place
+                if choice != guessed:
+                    break
+            last_places.append(last)
+            if tail.places:
                 self.pending[row] = list(self.loaded.piece(path[-1]))
-                guesses.add(path)
+                if len(path) == len(slots):
+                    guesses.add(tuple(path))
         self.forget_after(last_places)
         return max(len(made[row].path) - len(begun[row]) for row in self.rows)
 
@@ -116,19 +107,3 @@ class VerdictWriter(Writer):
         columns = torch.arange(-self.mask.shape[1], 0, device=self.mask.device)  # (tokens read)
         last = torch.tensor(places, device=self.mask.device)[:, None]  # (rows, 1)
         self.mask = self.mask * (columns <= last)
-
-
-def fill(
-    filled: Filled, slots: Sequence[Slot], choices: Choices, tail: Tail, chances_at: Callable[[Slot, int], list[float]]
-) -> int:
-    """Fill a verdict's next slots up to the first that was guessed wrong; returns the place of the last choice."""
-    last = -1  # where no slot is left
-    for place, guessed in zip(tail.places, tail.guessed):
-        slot = slots[len(filled.path)]
-        choice, chances = choices.choose(slot, filled.path, chances_at(slot, place))
-        filled.path.append(choice)
-        filled.chances.append(chances)
-        last = place
-        if choice != guessed:
-            break
-    return last

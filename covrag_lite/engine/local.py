@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,28 +110,26 @@ class LocalEngine:
 
     def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
         """One batch, completed greedily, each with the mean logarithmic probability of its tokens; or by chance."""
-        from covrag_lite.engine.decoding import Writer
-
-        def write(some: Sequence[str]) -> list[Completion]:
-            writer = Writer(self.loaded, self.adapter, self._encode(some, max_tokens))
-            return (
-                writer.write_answers(max_tokens) if sample is None else writer.write_samples(max_tokens, some, sample)
-            )
-
-        return self._fit(write, prompts)
+        return self._fit(partial(self._complete, max_tokens=max_tokens, sample=sample), prompts)
 
     def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
         """One batch of verdicts, forced into the schema with the probabilities behind each, or free without one."""
         if schema is None:
             made = self.complete(prompts, FREE_VERDICT_TOKENS + max_tokens)
             return [Completion(one.text) for one in made]
+        return self._fit(partial(self._fill, schema=schema, max_tokens=max_tokens), prompts)
+
+    def _complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None) -> list[Completion]:
+        from covrag_lite.engine.decoding import Dice, Writer, greedily
+
+        writer = Writer(self.loaded, self.adapter, self._encode(prompts, max_tokens))
+        return writer.write_answers(max_tokens, greedily if sample is None else Dice(prompts, sample))
+
+    def _fill(self, prompts: Sequence[str], schema: Schema, max_tokens: int) -> list[Completion]:
         from covrag_lite.engine.forced import VerdictWriter
 
-        def write(some: Sequence[str]) -> list[Completion]:
-            writer = VerdictWriter(self.loaded, self.adapter, self._encode(some, VERDICT_ROOM + max_tokens))
-            return writer.write_verdicts(schema, max_tokens)
-
-        return self._fit(write, prompts)
+        writer = VerdictWriter(self.loaded, self.adapter, self._encode(prompts, VERDICT_ROOM + max_tokens))
+        return writer.write_verdicts(schema, max_tokens)
 
     def _encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
         """The prompts' tokens, counted as read."""

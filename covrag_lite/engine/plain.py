@@ -11,9 +11,9 @@ from transformers import DynamicCache, PreTrainedModel
 
 from covrag_lite.config import Model
 from covrag_lite.engine import weights as stores
-from covrag_lite.engine.decoding import Dice, Pick, greedily
+from covrag_lite.engine.decoding import Dice, Pick, Written, greedily
 from covrag_lite.engine.interface import Completion, Schema
-from covrag_lite.engine.local import FREE_VERDICT_TOKENS, LocalEngine
+from covrag_lite.engine.local import LocalEngine
 from covrag_lite.engine.slots import QUOTES, Choices, Filled, probabilities_of, slots_of
 from covrag_lite.prompts import VERDICT_ROOM
 
@@ -46,8 +46,8 @@ class Reader:
         limit: int,
         pick: Pick = greedily,
         forbidden: torch.Tensor | None = None,
-    ) -> tuple[list[int], list[float]]:
-        """The tokens that follow these, with the one that ends them, and each one's logarithmic probability."""
+    ) -> Written:
+        """What follows these tokens."""
         tokens, logs = [], []
         while len(tokens) < limit:
             logits = self.read(tokens[-1:] or ids)
@@ -58,7 +58,7 @@ class Reader:
             logs.append((picked[0] - logits.logsumexp(0)).item())
             if tokens[-1] in ends:
                 break
-        return tokens, logs
+        return Written(tokens, logs)
 
 
 class PlainEngine(LocalEngine):
@@ -75,42 +75,32 @@ class PlainEngine(LocalEngine):
         """Every prompt by itself."""
         return [[prompt] for prompt in prompts]
 
-    def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
-        """Each prompt completed greedily, with the mean logarithmic probability of its tokens; or by chance."""
-        return self._fit(lambda some: [self._complete(prompt, max_tokens, sample) for prompt in some], prompts)
+    def _complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None) -> list[Completion]:
+        made = []
+        for prompt, ids in zip(prompts, self._encode(prompts, max_tokens)):
+            pick = greedily if sample is None else Dice([prompt], sample)
+            written = Reader(self.network).write(ids, {self.loaded.end_id}, max_tokens, pick)
+            made.append(written.answer(self.loaded, pick))
+        return made
 
-    def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
-        """Verdicts, forced into the schema with the probabilities behind each, or free without one."""
-        if schema is None:
-            return [Completion(one.text) for one in self.complete(prompts, FREE_VERDICT_TOKENS + max_tokens)]
-        return self._fit(lambda some: [self._fill(prompt, schema, max_tokens) for prompt in some], prompts)
+    def _fill(self, prompts: Sequence[str], schema: Schema, max_tokens: int) -> list[Completion]:
+        encoded = self._encode(prompts, VERDICT_ROOM + max_tokens)
+        return [self._verdict(ids, schema, max_tokens) for ids in encoded]
 
-    def _complete(self, prompt: str, max_tokens: int, sample: int | None) -> Completion:
-        loaded, (ids,) = self.loaded, self._encode([prompt], max_tokens)
-        pick = greedily if sample is None else Dice([prompt], sample)
-        tokens, logs = Reader(self.network).write(ids, {loaded.end_id}, max_tokens, pick)
-        written = [token for token in tokens if token != loaded.end_id]
-        text = loaded.tokenizer.decode(written, skip_special_tokens=True).strip()
-        mean = sum(logs) / len(logs) if logs else 0.0
-        return Completion(text, {"likelihood": float(f"{mean:.5g}")} if sample is None else None)
-
-    def _fill(self, prompt: str, schema: Schema, max_tokens: int) -> Completion:
+    def _verdict(self, pending: list[int], schema: Schema, max_tokens: int) -> Completion:
         """One verdict: at each slot in turn the likeliest of its choices, by their first tokens."""
-        loaded, (pending,) = self.loaded, self._encode([prompt], VERDICT_ROOM + max_tokens)
-        reader = Reader(self.network)
+        loaded, reader = self.loaded, Reader(self.network)
         slots, closing = slots_of(schema)
         choices = Choices(slots, loaded.piece, self.settings.model)
         filled, text = Filled([], []), ""
         for slot in slots:
-            logits = reader.read(pending + loaded.piece(slot.before))[choices.tokens].double()
-            chances = logits[choices.columns[slot.choices]].softmax(0).tolist()
-            choice, known = choices.choose(slot, filled.path, chances)
+            logits = reader.read(pending + loaded.piece(slot.before))
+            choice, known = choices.choose(slot, filled.path, choices.chances(logits)[slot.choices].tolist())
             filled.path.append(choice)
             filled.chances.append(known)
             text += slot.before + choice
             pending = list(loaded.piece(choice))
         if choice == QUOTES[0]:
-            quoted = loaded.quoted
-            tokens, _ = reader.write(pending, quoted.ends, max_tokens, forbidden=quoted.forbidden)
-            text += loaded.tokenizer.decode(tokens, skip_special_tokens=True).removesuffix('"') + '"'
+            written = reader.write(pending, loaded.quoted.ends, max_tokens, forbidden=loaded.quoted.forbidden)
+            text += written.revised_question(loaded)
         return Completion(text + closing, probabilities_of(slots, filled.chances))

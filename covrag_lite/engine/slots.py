@@ -3,13 +3,17 @@
 This is bookkeeping over `prompts.SCHEMA` (the paper's Table 7) and knows no network.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from covrag_lite.engine.interface import Schema
 from covrag_lite.prompts import JUDGMENTS
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
 DIGITS = tuple("0123456789")
 QUOTES = (' "', ' ""')  # a revised question's opening, or all of an empty one
@@ -80,6 +84,11 @@ class Choices:
         for choices, tokens in first_tokens.items():
             self.columns[choices] = [self.tokens.index(token) for token in tokens]
 
+    def chances(self, logits: "torch.Tensor") -> "dict[tuple[str, ...], np.ndarray]":
+        """For each tuple of choices their probabilities at all places: (..., vocabulary) to (..., choices)."""
+        first_tokens = logits[..., self.tokens].cpu().double()
+        return {one: first_tokens[..., columns].softmax(-1).numpy() for one, columns in self.columns.items()}
+
     def choose(self, slot: Slot, path: Sequence[str], chances: Sequence[float]) -> tuple[str, Sequence[float]]:
         """The likeliest choice at a slot and the probabilities of all, which are none where only one is left."""
         only = fixed(slot, path)
@@ -119,29 +128,21 @@ class Guesses:
 
     def __init__(self, slots: Sequence[Slot]):
         self.slots = slots
-        self.seen: Counter = Counter()
-        self.likeliest: dict[tuple[str, ...], tuple[str, ...]] = {}  # of every beginning, how it went on most often
-        self.numbers: dict[tuple[str, ...], int] = {}  # of every verdict, which one it was; of two, the first counts
+        self.seen: dict[tuple[str, ...], Counter] = defaultdict(Counter)  # of every beginning, the verdicts that had it
         for path in TYPICAL:
             self.add(path[-len(slots) :])
 
-    def add(self, path: Sequence[str]) -> None:
-        """Remember a verdict, if it is whole."""
-        if len(path) < len(self.slots):
-            return
-        path = tuple(path)
-        self.numbers.setdefault(path, len(self.numbers))
-        self.seen[path] += 1
+    def add(self, path: tuple[str, ...]) -> None:
+        """Remember a whole verdict."""
         for end in range(len(path) + 1):
-            other = self.likeliest.setdefault(path[:end], path)
-            self.likeliest[path[:end]] = max(path, other, key=lambda one: (self.seen[one], -self.numbers[one]))
+            self.seen[path[:end]][path] += 1
 
-    def guess(self, path: Sequence[str]) -> tuple[str, ...]:
+    def guess(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """These choices, continued like the most frequent of the verdicts that begin most like them."""
         end = len(path)
-        while tuple(path[:end]) not in self.likeliest:
+        while path[:end] not in self.seen:
             end -= 1
-        likest = self.likeliest[tuple(path[:end])]
+        [(likest, _)] = self.seen[path[:end]].most_common(1)  # of two, the first that was seen
         made = list(path)
         for place in range(len(path), len(self.slots)):
             made.append(fixed(self.slots[place], made) or likest[place])
