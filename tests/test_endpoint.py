@@ -165,13 +165,13 @@ def test_what_may_pass_is_tried_again(server, script, requests):
 @pytest.mark.parametrize(
     "way, said, requests",
     [
-        ("broken_briefly", r"status 503 \(asked 3 times\)", 3),
-        ("busy", r"status 429, .*too many requests.* \(asked 3 times\)", 3),
-        ("page", "not JSON", 1),
+        ("broken_briefly", "status 503", 3),
+        ("busy", "status 429, .*too many requests", 3),
+        ("page", "no chat completion", 1),
         ("strange", "no chat completion", 1),
         ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1),
-        ("dropped", r"broke off \(asked 3 times\)", 3),
-        ("slow", r"no answer within 0.3 s \(asked 3 times\)", 3),
+        ("dropped", "broke off", 3),
+        ("slow", "no answer within 0.3 s", 3),
     ],
 )
 def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requests):

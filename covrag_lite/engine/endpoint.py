@@ -19,7 +19,6 @@ from itertools import chain, combinations
 from pathlib import Path
 
 import openai
-from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 
 from covrag_lite.config import Model
@@ -45,23 +44,6 @@ REFUSABLE = {
 }
 SCORE = re.compile(r'"(\w+)":\s*([01])\.(\d)(\d?)')
 REFUSED_KEY = (openai.AuthenticationError, openai.PermissionDeniedError)
-
-
-def read_prices() -> tuple[float, float] | None:
-    """What a million prompt and a million completion tokens cost, from ENDPOINT_PRICES; None where it is not set."""
-    prices = os.environ.get("ENDPOINT_PRICES")
-    if not prices:
-        return None
-    try:
-        prompt_price, completion_price = map(float, prices.split(","))
-    except ValueError:
-        raise ValueError(f"ENDPOINT_PRICES is {prices!r}, but must be two numbers, such as '0.15,0.60'") from None
-    return prompt_price, completion_price
-
-
-def price_of(used: Mapping[str, float], prompt_price: float, completion_price: float) -> float:
-    """What so many prompt and completion tokens cost, from the prices of a million."""
-    return (used["prompt_tokens"] * prompt_price + used["completion_tokens"] * completion_price) / 1e6
 
 
 class EndpointError(RuntimeError):
@@ -154,32 +136,31 @@ class Endpoint:
 
     def bill(self) -> str:
         """A sentence on what this process has used so far, with its cost where ENDPOINT_PRICES gives prices."""
-        used = self.used
-        said = (
-            f"{self.name}: {used['requests']} requests, "
-            f"{used['prompt_tokens']:,} prompt and {used['completion_tokens']:,} completion tokens"
-        )
-        if used["unreported"]:
-            said += f" ({used['unreported']} answers came without a count)"
-        prices = read_prices()
-        return f"{said}, at these prices {price_of(used, *prices):.4f}" if prices else said
+        requests, read, written = (self.used[name] for name in ("requests", "prompt_tokens", "completion_tokens"))
+        said = f"{self.name}: {requests} requests, {read:,} prompt and {written:,} completion tokens"
+        if self.used["unreported"]:
+            said += f" ({self.used['unreported']} answers came without a count)"
+        prices = os.environ.get("ENDPOINT_PRICES")
+        if not prices:
+            return said
+        try:
+            prompt_price, completion_price = map(float, prices.split(","))
+        except ValueError:
+            raise ValueError(f"ENDPOINT_PRICES is {prices!r}, but must be two numbers, such as '0.15,0.60'") from None
+        return f"{said}, at these prices {(read * prompt_price + written * completion_price) / 1e6:.4f}"
 
     def _ask(self, prompt: str, **options) -> tuple[str, list[ChatCompletionTokenLogprob]]:
-        """One prompt's text, and its tokens where the server tells their probabilities."""
-        trouble = None
+        """One prompt's text, a refusal included, and its tokens where the server tells their probabilities."""
         try:
-            reply = self._request(prompt, options)
-            text = text_of(reply)
-            if text is None:
-                trouble = "it answered with something that is no chat completion"
+            choice = self._request(prompt, options).choices[0]
+            text = (choice.message.content or choice.message.refusal or "").strip()
+            return text, getattr(choice.logprobs, "content", None) or []
         except openai.APIError as error:
             trouble = self._describe(error)
-        except json.JSONDecodeError:
-            trouble = "it answered with something that is not JSON"
+        except (json.JSONDecodeError, AttributeError, IndexError, TypeError):  # the client does not look at replies
+            trouble = "it answered with something that is no chat completion in JSON"
         # Raised outside of `except`, because the client's own error holds the request, key and all.
-        if trouble:
-            raise EndpointError(f"{self.name!r} at {self.server}: {trouble}")
-        return text, getattr(reply.choices[0].logprobs, "content", None) or []
+        raise EndpointError(f"{self.name!r} at {self.server}: {trouble}")
 
     def _request(self, prompt: str, options: dict) -> ChatCompletion:
         """The reply to one request, repeated by the client while that may help.
@@ -202,47 +183,28 @@ class Endpoint:
             except MAY_MEAN_A_FIELD:
                 if len(dropped) == len(given):
                     raise
-        for name in dropped:  # only now: the request itself was good
-            with self.counting:
-                self.refused.add(name)
-                way, effect = REFUSABLE[name]
-                report_fallback(self.used, way, f"the server refuses {name}", effect)
-        self._count(getattr(reply, "usage", None))
-        return reply
-
-    def _count(self, usage: CompletionUsage | None) -> None:
-        """Add one answered request to what was used."""
+        usage = getattr(reply, "usage", None)
         tokens = {"unreported": 1}
         if usage:
             tokens = {"prompt_tokens": usage.prompt_tokens or 0, "completion_tokens": usage.completion_tokens or 0}
         with self.counting:
+            for name in dropped:  # only now: the request itself was good
+                self.refused.add(name)
+                way, effect = REFUSABLE[name]
+                report_fallback(self.used, way, f"the server refuses {name}", effect)
             self.used.update(requests=1, **tokens)
+        return reply
 
     def _describe(self, error: openai.APIError) -> str:
         """What happened, in words without the key: a server may quote it back, whole or in part."""
         if isinstance(error, REFUSED_KEY):
             return f"it refused the key in OPENAI_API_KEY (status {error.status_code})"
         if isinstance(error, openai.APIStatusError):
-            said = " ".join(error.response.text.split())
-            said = said.replace(self.client.api_key, "…")[:200]
-            what = f"status {error.status_code}, {said}" if said else f"status {error.status_code}"
-        elif isinstance(error, openai.APITimeoutError):
-            what = f"no answer within {self.client.timeout} s"
-        else:
-            what = "the connection failed or broke off"
-        times = int(error.request.headers.get("x-stainless-retry-count", 0)) + 1
-        plural = "s" if times > 1 else ""
-        return f"{what} (asked {times} time{plural})"
-
-
-def text_of(reply: ChatCompletion) -> str | None:
-    """What the model wrote, a refusal included; None where the reply is no chat completion."""
-    choices = getattr(reply, "choices", None)
-    message = getattr(choices[0], "message", None) if choices else None
-    if message is None:
-        return None
-    text = message.content or message.refusal or ""
-    return text.strip() if isinstance(text, str) else None
+            said = " ".join(error.response.text.split()).replace(self.client.api_key, "…")[:200]
+            return f"status {error.status_code}" + (said and f", {said}")
+        if isinstance(error, openai.APITimeoutError):
+            return f"no answer within {self.client.timeout} s"
+        return "the connection failed or broke off"
 
 
 def without(options: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
@@ -271,23 +233,17 @@ def expected_scores(tokens: Sequence[ChatCompletionTokenLogprob]) -> dict[str, f
 
 def json_schema(schema: Schema) -> dict:
     """The verdict as a JSON schema, read off an example, so that there is one description of it and not two."""
-    example = "".join(fill(schema, [0.5] * len(SCORES), JUDGMENTS[0], ""))
-    return _schema_of(json.loads(example))
 
+    def describe(value: dict | float | str) -> dict:
+        match value:
+            case dict():
+                properties = {key: describe(part) for key, part in value.items()}
+                closed = {"required": list(value), "additionalProperties": False}
+                return {"type": "object", "properties": properties, **closed}
+            case float():
+                return {"type": "number", "minimum": 0, "maximum": 1}
+            case str() if value in JUDGMENTS:
+                return {"type": "string", "enum": list(JUDGMENTS)}
+        return {"type": "string"}
 
-def _schema_of(value: dict | float | str) -> dict:
-    """The JSON schema of one value of the example."""
-    match value:
-        case dict():
-            return {
-                "type": "object",
-                "properties": {key: _schema_of(part) for key, part in value.items()},
-                "required": list(value),
-                "additionalProperties": False,
-            }
-        case float():
-            return {"type": "number", "minimum": 0, "maximum": 1}
-        case str() if value in JUDGMENTS:
-            return {"type": "string", "enum": list(JUDGMENTS)}
-        case _:
-            return {"type": "string"}
+    return describe(json.loads("".join(fill(schema, [0.5] * len(SCORES), JUDGMENTS[0], ""))))
