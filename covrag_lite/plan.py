@@ -8,19 +8,17 @@ from pathlib import Path
 
 from covrag_lite.config import (
     ALL,
-    CONSTANTS,
     Config,
     Model,
     Related,
     from_manifest,
     from_notebook,
-    migrate,
     resolve,
     split_names,
 )
 from covrag_lite.data import kind_of
 from covrag_lite.runs.manifest import save_manifest
-from covrag_lite.systems import current_name, find_system
+from covrag_lite.systems import find_system
 
 SETTINGS = Path(__file__).with_name("replication.toml")
 RELATED = [f.name for f in fields(Related)]  # parameters of the stages learners and related, and of no other
@@ -152,17 +150,10 @@ def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
         save_manifest(path, now)
     begun = json.loads(path.read_text())
     unknown = set(now["plan"]) - set(begun["plan"])  # to the version that began it
-    told = tell_changes(*map(as_today, (begun, now)), but={*RELATED, *but, *unknown})
+    before, after = (from_manifest(one["parameters"]).flat() | one["plan"] for one in (begun, now))
+    told = tell_changes(before, after, but={*RELATED, *but, *unknown})
     if told:
         raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
-
-
-def as_today(begun: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """What a plan of any version was begun with: this version's parameters, and each constant that was another then."""
-    parameters = from_manifest(begun["parameters"]).flat()
-    others = {name: value for name, value in migrate(begun["parameters"]).items() if name not in parameters}
-    plan = begun["plan"] | {"table2": [current_name(name) for name in begun["plan"]["table2"]]}
-    return CONSTANTS | others | parameters | plan
 
 
 def tell_changes(before: Mapping[str, object], after: Mapping[str, object], but: Collection[str] = ()) -> str:

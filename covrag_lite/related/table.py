@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config, migrate
+from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import hash_files
 from covrag_lite.evaluate import Resources
@@ -258,7 +258,7 @@ def hold_to(plan: Plan) -> None:
     stages = ((plan.learnt, plan.learnt, ("n_learnt",)), (table, table.with_suffix(".manifest.json"), compared))
     for done, record, names in stages:
         if done.exists():
-            recorded = migrate(json.loads(record.read_text())["parameters"])
+            recorded = json.loads(record.read_text())["parameters"]
             was, now = ({name: one[name] for name in names} for one in (recorded, plan.comparing().flat()))
             told = tell_changes(was, now)
             if told:
