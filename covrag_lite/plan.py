@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from covrag_lite.config import (
@@ -33,8 +33,6 @@ class Plan:
     settings: Mapping[str, object]
     seed: int
     card: Mapping[str, object] = field(default_factory=dict)  # licence, gate and shape, where replication.toml has them
-    related: Related = Related()  # in place of the configuration's own, in the stages that these concern
-    n_related: int = 0  # questions of each set that the stage related asks; 0 means all
 
     @property
     def folder(self) -> Path:
@@ -70,12 +68,8 @@ class Plan:
 
     def learning(self) -> Config:
         """The parameters of what related systems need trained; the reader is this seed's own."""
-        own = replace(self.training(), related=self.related)
+        own = self.training()
         return own.change(adapters=own.training.adapters_out)
-
-    def comparing(self) -> Config:
-        """The parameters of the related systems' table."""
-        return replace(self.testing(n_questions=self.n_related), related=self.related)
 
     def tell_stages(self, stages: Sequence[str]) -> str:
         """The command that makes what is missing."""
@@ -100,20 +94,12 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     name, own = find_backbone(backbone, settings["backbones"])
     card = own.pop("card", {})
     plan = settings["plan"] | own.pop("plan", {})
-    related = settings["related"] | own.pop("related", {})
-    related |= {name: value for name, value in given.items() if name in related or name in RELATED}
-    strange = sorted(set(related) - {*RELATED, "n_questions"})
-    if strange:
-        raise ValueError(f"{SETTINGS.name}, related: {', '.join(strange)} would change other stages too; move it up")
-    chosen = {name: value for name, value in given.items() if name not in RELATED and name not in plan}
     plan |= {name: like(name, plan[name], value) for name, value in given.items() if name in plan}
     for system in (*plan["table2"], *plan["claim"]):
         find_system(system)  # a slip of the pen is named before hours of training, and not after
-    parameters = settings["parameters"] | own | chosen
+    parameters = settings["parameters"] | own | {name: value for name, value in given.items() if name not in plan}
     config = from_notebook((settings["hub"] if parameters["data"] == "hub" else {}) | parameters)
-    own = from_notebook(related)
-    rest = (card, own.related, own.data.n_questions)
-    return [Plan(name, config, plan, seed, *rest) for seed in seeds or plan["seeds"]]
+    return [Plan(name, config, plan, seed, card) for seed in seeds or plan["seeds"]]
 
 
 def find_backbone(backbone: str, known: Mapping[str, dict]) -> tuple[str, dict]:

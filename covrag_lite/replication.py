@@ -224,7 +224,7 @@ def main(words: Sequence[str] | None = None) -> None:
     given = {name: read_value(value) for name, value in asked.p}
     try:
         plans = load_plans(asked.backbone, given, asked.seeds)
-        print(replace(plans[0].config, related=plans[0].related) if set(stages) & set(RELATED) else plans[0].config)
+        print(plans[0].config)
         refused = foresee(plans, stages, asked.gpu_gb)
         if refused:
             raise MemoryError("; ".join(refused))
