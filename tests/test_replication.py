@@ -119,7 +119,8 @@ def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_t
 
 
 WORLD = {"n_passages": 1000, "n_world": (8, 20, 8)}
-SMALL = {"n_worlds": 1, "k": 2, "epochs": 1, "lora_rank": 2, "n_questions": 1, "retrievers": "bm25"}
+SMALL = {"n_worlds": 1, "n_train_questions": 8, "k": 2, "epochs": 1, "lora_rank": 2, "n_questions": 1}
+FEW = {"retrievers": "bm25", "test_sets": "search,entity", "claim_sets": "search,entity", "table2": "RAG,CoV-RAG"}
 SHORT = {"max_answer_tokens": 4, "max_revised_tokens": 4}
 
 
@@ -142,7 +143,7 @@ def plan(tiny_folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(recipe, "load_trained", load_knowing)
     toy_project.undraw(monkeypatch)
-    given = WORLD | SMALL | SHORT | {"model": str(tiny_folder), "runs": str(tmp_path / "runs")}
+    given = WORLD | SMALL | FEW | SHORT | {"model": str(tiny_folder), "runs": str(tmp_path / "runs")}
     return replication.load_plans("smollm2-135m-world", given)[0]
 
 
