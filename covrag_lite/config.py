@@ -278,7 +278,7 @@ def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) ->
                 f"{name!r} is not a parameter; did you mean {', '.join(near[:-1])} or {near[-1]}? All are told in "
                 "covrag_lite/config.py. (A variable of your own: start its name with an underscore.)"
             )
-        given[name] = _typed(name, value, known[name])
+        given[name] = typed(name, value, known[name])
     return given
 
 
@@ -310,20 +310,26 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in text.split(";" if ";" in text else ",") if part.strip()]
 
 
-def _typed(name: str, value: object, default: object) -> object:
-    """The value in its default's type; a list may stand for a tuple, and so may "a,b", because `-p` knows no lists."""
-    wanted = "text" if isinstance(default, str) else "a whole number" if type(default) is int else "a number"
-    if isinstance(default, tuple):
-        part = type(default[0])
-        wanted = "whole numbers" if part is int else "names"
-        wanted = f"a list of {wanted}, or {wanted} separated by commas"
-        value = split_names(value) if isinstance(value, str) else value
-        if isinstance(value, (list, tuple)) and value:
-            made = [int(one) if part is int and str(one).isdigit() else one for one in value]
-            if all(type(one) is part for one in made):
-                return tuple(made)
-    elif isinstance(default, float) and type(value) is int:
-        return float(value)
-    elif type(value) is type(default):
-        return value
+def typed(name: str, value: object, default: object) -> object:
+    """The value in its default's type: text is read as that, and a list, or "a,b", stands for a tuple."""
+    is_tuple = isinstance(default, tuple)
+    kind = type(default[0] if is_tuple else default)
+    given = [value] if not is_tuple else split_names(value) if isinstance(value, str) else value
+    try:
+        made = tuple(_read(one, kind) for one in given)
+        if made:
+            return made if is_tuple else made[0]
+    except (TypeError, ValueError):
+        pass
+    one, many = {str: ("text", "names"), int: ("a whole number", "whole numbers"), float: ("a number", "numbers")}[kind]
+    wanted = f"a list of {many}, or {many} separated by commas" if is_tuple else one
     raise ParameterError(f"parameter {name!r} is {value!r}, but must be {wanted}, such as {default!r}")
+
+
+def _read(value: object, kind: type) -> object:
+    """A value as text, a whole number or a number; an error where it is something else, such as True."""
+    if isinstance(value, str) or (kind is float and type(value) is int):
+        return kind(value)
+    if type(value) is not kind:
+        raise TypeError
+    return value

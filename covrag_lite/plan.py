@@ -6,16 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from covrag_lite.config import (
-    ALL,
-    Config,
-    Model,
-    Related,
-    from_manifest,
-    from_notebook,
-    resolve,
-    split_names,
-)
+from covrag_lite.config import ALL, Config, Model, Related, from_manifest, from_notebook, resolve, typed
 from covrag_lite.data import kind_of
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.systems import find_system
@@ -78,7 +69,7 @@ class Plan:
 
     def choose(self, split: str) -> tuple[str, ...]:
         """The sets of this split that the data has."""
-        wanted = tuple(self.settings[f"{split}_sets"])
+        wanted = self.settings[f"{split}_sets"]
         if wanted == ALL:
             return ALL
         there = kind_of(self.config).sets(self.config, "test" if split == "claim" else split)
@@ -94,7 +85,8 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     name, own = find_backbone(backbone, settings["backbones"])
     card = own.pop("card", {})
     plan = settings["plan"] | own.pop("plan", {})
-    plan |= {name: like(name, plan[name], value) for name, value in given.items() if name in plan}
+    plan = {name: tuple(value) if isinstance(value, list) else value for name, value in plan.items()}
+    plan |= {name: typed(name, value, plan[name]) for name, value in given.items() if name in plan}
     for system in (*plan["table2"], *plan["claim"]):
         find_system(system)  # a slip of the pen is named before hours of training, and not after
     parameters = settings["parameters"] | own | {name: value for name, value in given.items() if name not in plan}
@@ -111,16 +103,6 @@ def find_backbone(backbone: str, known: Mapping[str, dict]) -> tuple[str, dict]:
         raise ValueError(f"backbone {backbone!r} is not one of {', '.join(known)} in {SETTINGS.name}; {cure}")
     own = next((one for one in known.values() if one["model"] == backbone.partition("@")[0]), {})
     return Model(backbone).short.lower(), own | {"model": backbone}
-
-
-def like(name: str, known: object, given: object) -> object:
-    """A value of [plan] from the command line: a list where the settings have one, of what they have in it."""
-    is_list = isinstance(known, list)
-    made = [read_value(one) for one in split_names(str(given))] if is_list else given
-    kind = type(known[0]) if is_list else type(known)
-    if not all(isinstance(one, kind) for one in (made if is_list else [made])):
-        raise ValueError(f"{name} is {given!r}, but must be {'some of ' if is_list else ''}{kind.__name__}")
-    return made
 
 
 def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
@@ -147,13 +129,3 @@ def tell_changes(before: Mapping[str, object], after: Mapping[str, object], but:
     before, after = (json.loads(json.dumps(one)) for one in (before, after))
     changed = [name for name in {**before, **after} if name not in but and before.get(name) != after.get(name)]
     return ", ".join(f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in changed)
-
-
-def read_value(text: str) -> object:
-    """A value of the command line: a number where it is one, else text, as papermill reads it."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

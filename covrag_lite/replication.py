@@ -34,7 +34,7 @@ from covrag_lite import evaluate, forecast, recipe, synthesis
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.plan import Plan, hold_to, load_plans, read_value
+from covrag_lite.plan import Plan, hold_to, load_plans
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.recorded import find_under, save_run
@@ -97,7 +97,7 @@ def run_table(plan: Plan, table: str) -> None:
     Of Table 5 the first seed also runs the control, a third round and verdicts that run free.
     """
     systems = {**plan.settings, "table4": table4.POSITIONS, "table5": table5.CHAINS}[table]
-    config = plan.testing(systems=tuple(systems)).change(datasets=plan.choose("claim" if table == "claim" else "test"))
+    config = plan.testing(systems=systems).change(datasets=plan.choose("claim" if table == "claim" else "test"))
     free = ()
     if table == "table5" and plan.first:
         free = table5.FREE
@@ -221,9 +221,8 @@ def main(words: Sequence[str] | None = None) -> None:
     unknown = set(stages) - set(known)
     if unknown:
         parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(known)}")
-    given = {name: read_value(value) for name, value in asked.p}
     try:
-        plans = load_plans(asked.backbone, given, asked.seeds)
+        plans = load_plans(asked.backbone, dict(asked.p), asked.seeds)
         print(plans[0].config)
         refused = foresee(plans, stages, asked.gpu_gb)
         if refused:

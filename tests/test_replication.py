@@ -66,10 +66,11 @@ def test_seeds_differ_in_their_training_alone_and_learn_from_sets_that_the_data_
 
 
 def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
-    given = {"data": str(tmp_path), "epochs": replication.read_value("4"), "model": replication.read_value("mine")}
-    config = replication.load_plans("qwen2.5-coder-1.5b", given)[0].config
-    assert (config.training.epochs, config.model.model) == (4, "mine")
-    assert replication.read_value("1e-3") == 0.001
+    given = {"data": str(tmp_path), "epochs": "4", "learning_rate": "1e-3", "model": "mine", "seeds": "2,3"}
+    plans = replication.load_plans("qwen2.5-coder-1.5b", given)
+    config = plans[0].config
+    assert (config.training.epochs, config.training.learning_rate, config.model.model) == (4, 0.001, "mine")
+    assert [plan.seed for plan in plans] == [2, 3]
     with pytest.raises(ValueError, match="'epoch' is not a parameter; did you mean 'epochs'"):
         replication.load_plans("qwen2.5-coder-1.5b", {"epoch": 1})
     with pytest.raises(ValueError, match="backbone 'gpt' is not one of smollm2-135m"):
@@ -78,9 +79,12 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
 
 @pytest.mark.parametrize(
     "given, said",
-    [({"table2": "RAG traned"}, "system 'RAG traned' is not known"), ({"seeds": "1,x"}, "seeds is '1,x'"),
-     ({"validation": "many"}, "validation is 'many', but must be int")],
-)  # fmt: skip
+    [
+        ({"table2": "RAG traned"}, "system 'RAG traned' is not known"),
+        ({"seeds": "1,x"}, "'seeds' is '1,x', but must be a list of whole numbers"),
+        ({"validation": "many"}, "'validation' is 'many', but must be a whole number"),
+    ],
+)
 def test_a_slip_in_the_plan_is_named_before_anything_runs(given, said):
     with pytest.raises(ValueError, match=said):
         replication.load_plans("qwen2.5-coder-1.5b", given)
