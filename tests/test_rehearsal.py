@@ -27,28 +27,26 @@ SMALL |= {"train_sets": "nq,mintaka", "n_train_questions": 4, "lora_rank": 2}
 SMALL |= {"epochs": 6, "learning_rate": 0.02, "pack_tokens": 1024, "step_tokens": 256}
 
 
-def ask(name, n, column, **more):
+def ask(name, column):
     """Questions of one kind, every other with another answer: a model that has learnt one word is right about half."""
-    shaped = {"answer": lambda x: [x], "answers": lambda x: [x], "answerText": lambda x: x}
-    make = shaped.get(column, lambda x: {"value": x, "aliases": [x]})
-    column = "answer" if column == "value" else column
-    return [{"question": f"Where is {name} {i}?", column: make(PLACES[i % 2]), **more} for i in range(n)]
+    shaped = {"answerText": str, "value": lambda x: {"value": x, "aliases": [x]}}
+    shape, answers = shaped.get(column, lambda x: [x]), "answer" if column == "value" else column
+    names = [f"{name} {i}" for i in range(12)]
+    ids = [{"id": one, "question_id": one, "question": f"Where is {one}?"} for one in names]
+    return [row | {answers: shape(PLACES[i % 2])} for i, row in enumerate(ids)]
 
 
 def write_sets(root):
     """The public sets in their own columns, and the corpus of BEIR's NQ."""
+    texts = []
     for split in ("train", "validation", "test"):
-        write_split(root / "nq/nq_open", split, ask(f"{split} lake", 12, "answer"))
-        rows = [{"question_id": f"{split}{i}", **row} for i, row in enumerate(ask(f"{split} quiz", 12, "value"))]
-        write_split(root / "triviaqa/rc.nocontext", split, rows)
-        rows = [{"id": f"{split}{i}", **row} for i, row in enumerate(ask(f"{split} hill", 12, "answerText"))]
-        write_parquet(root / f"mintaka/en/{split}/0000.parquet", rows)
+        write_split(root / "nq/nq_open", split, ask(f"{split} lake", "answer"))
+        write_split(root / "triviaqa/rc.nocontext", split, ask(f"{split} quiz", "value"))
+        write_parquet(root / f"mintaka/en/{split}/0000.parquet", ask(f"{split} hill", "answerText"))
         if split != "validation":
-            write_split(root / "webq/data", split, ask(f"{split} town", 12, "answers", url="u"))
-    kinds = [
-        f"{split} {kind}" for split in ("train", "validation", "test") for kind in ("lake", "quiz", "hill", "town")
-    ]
-    texts = [(f"{kind} {i}", f"The {kind} {i} lies in the {PLACES[i % 2]}.") for kind in kinds for i in range(12)]
+            write_split(root / "webq/data", split, ask(f"{split} town", "answers"))
+        names = [f"{split} {kind} {i}" for kind in ("lake", "quiz", "hill", "town") for i in range(12)]
+        texts += [(name, f"The {name} lies in the {PLACES[i % 2]}.") for i, name in enumerate(names)]
     rows = [{"_id": f"doc{i}", "title": title, "text": text} for i, (title, text) in enumerate(texts)]
     write_parquet(root / "nq-wikipedia/corpus/corpus/0000.parquet", rows)
 
