@@ -143,7 +143,7 @@ def save(
 
 
 def steps(plan: Plan) -> dict[str, Step]:
-    """Every stage by name."""
+    """Every stage by name that this seed runs."""
     adapters = resolve(plan.training().training.adapters_out)
     made = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
     made |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
@@ -152,21 +152,16 @@ def steps(plan: Plan) -> dict[str, Step]:
     made["table6"] = (plan.results / "table6.md", run_table6)
     made["learners"] = (plan.learnt, "covrag_lite.related.heads:train_stage")
     made["related"] = (plan.results / "related.md", "covrag_lite.related.table:run_stage")
-    return made
-
-
-def choose_steps(plan: Plan, stages: Sequence[str]) -> dict[str, Step]:
-    """Those of the stages that this seed runs."""
-    chosen = [name for name in stages if plan.first or name not in FIRST_SEED]
-    return {name: step for name, step in steps(plan).items() if name in chosen}
+    return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
 
 
 def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> list[str]:
     """Print every stage, whether it is done, and what will be fetched, held and taken; return what cannot fit."""
     first = {}  # seed and stage by the file that it makes: all seeds share their data
     for plan in plans:
-        for name, (done, _) in choose_steps(plan, stages).items():
-            first.setdefault(done, (plan.seed, name))
+        for name, (done, _) in steps(plan).items():
+            if name in stages:
+                first.setdefault(done, (plan.seed, name))
     states = [(*named, done.exists()) for done, named in first.items()]
     frame, told = forecast.foresee(plans[0], states, gpu_gb)
     refused = [one for one in told if one.startswith(forecast.REFUSED)]
@@ -181,7 +176,9 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     for plan in plans:
         if plan.first and set(stages) & set(RELATED):
             resolve_name("covrag_lite.related.table:hold_to")(plan)
-        for name, (done, run) in choose_steps(plan, stages).items():
+        for name, (done, run) in steps(plan).items():
+            if name not in stages:
+                continue
             start, there = time.perf_counter(), done.exists()
             print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
             if not there:
