@@ -6,39 +6,18 @@ back and stops at a name or a type it does not know, because papermill itself on
 
 import difflib
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-
-from covrag_lite.systems import current_name
 
 # Relative paths start here: papermill and JupyterLab work in different folders.
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("all",)  # every set that the data has
 
-# Parameters of earlier versions, for manifests and half-finished runs that still have them. Others that have gone had
-# no effect, or one value in every run, and are passed over.
-CONSTANTS: dict[str, object] = {  # of training: a run that was begun with another value is not gone on with
-    "warmup": 0.05,
-    "clip": 1.0,
-    "unpack": "auto",
-    "unsupported": 0.25,
-    "broken": 0.2,
-    "spoilt": 0.1,
-}
-# Those written otherwise now: old value -> new parameters. Where several give a tuple of one name, these are joined.
-RENAMED: dict[str, Callable[[object], dict[str, object]]] = {
-    "n_test": lambda n: {"n_world": (n,)},
-    "n_train": lambda n: {"n_world": (n,)},
-    "n_validation": lambda n: {"n_world": (n,)},
-    "neighbours": lambda value: {"related_systems": value},
-    "checkpointing": lambda x: {"activations": "keep" if x == 0 else "recompute" if x <= 2 else "offload"},
-    "systems": lambda names: {"systems": [current_name(name) for name in names]},
-    "question": lambda asked: {"question": asked or "complex 1"},  # of explore.ipynb alone
-    "traps": lambda traps: {"traps": tuple(one for one in traps if one != "unanswerable 0.0")},
-}
+# A trap of an earlier version, which recorded runs name and none of them has set.
+GONE = "unanswerable 0.0"
 
 
 class ParameterError(ValueError):
@@ -92,9 +71,6 @@ def _shares(traps: tuple[str, ...]) -> dict[str, float]:
     return made
 
 
-RENAMED |= {name: lambda share, name=name: {"traps": (f"{name} {share}",)} for name in _shares(World.traps)}
-
-
 @dataclass(frozen=True)
 class Data:
     """Which questions, over which passages (data/)."""
@@ -110,7 +86,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """The language model (model/)."""
+    """The language model (engine/)."""
 
     # That alias, a hub id (with @<revision>), a local folder, a .gguf file, or "endpoint:<name>" of a server.
     model: str = "smollm2-135m"
@@ -155,7 +131,7 @@ class Retrieval:
 
 @dataclass(frozen=True)
 class Chain:
-    """The systems (systems/)."""
+    """The systems (systems.py)."""
 
     systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "RAG trained", "CoV-RAG-S", "CoV-RAG")
     sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
@@ -166,7 +142,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run keeps its work (evaluation.py)."""
+    """Where a run keeps its work (runs/)."""
 
     name: str = "embedded"  # results go to <figures>/<name>; "embedded" is kept for the default parameters
     figures: str = "figures"  # pictures and tables, under the project's root unless absolute
@@ -241,17 +217,17 @@ class Related:
 class Config:
     """All parameters of a run. Field names are unique across the concerns, so that a notebook can write them flat."""
 
-    world: World = field(default_factory=World)
-    data: Data = field(default_factory=Data)
-    model: Model = field(default_factory=Model)
-    retrieval: Retrieval = field(default_factory=Retrieval)
-    chain: Chain = field(default_factory=Chain)
-    training: Training = field(default_factory=Training)
-    run: Run = field(default_factory=Run)
-    explore: Explore = field(default_factory=Explore)
-    synthesis: Synthesis = field(default_factory=Synthesis)
-    judging: Judging = field(default_factory=Judging)
-    related: Related = field(default_factory=Related)
+    world: World = World()
+    data: Data = Data()
+    model: Model = Model()
+    retrieval: Retrieval = Retrieval()
+    chain: Chain = Chain()
+    training: Training = Training()
+    run: Run = Run()
+    explore: Explore = Explore()
+    synthesis: Synthesis = Synthesis()
+    judging: Judging = Judging()
+    related: Related = Related()
 
     def flat(self) -> dict:
         """Every parameter by its flat name."""
@@ -297,40 +273,20 @@ def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) ->
         if name.startswith("_") or name in ("In", "Out") or not plain:
             continue
         if name not in known:
-            raise ParameterError(f"{name!r} is not a parameter{_advice(name, value, known)}")
-        given[name] = _typed(name, value, known[name])
+            near = [repr(one) for one in difflib.get_close_matches(name, known, n=3, cutoff=0)]
+            raise ParameterError(
+                f"{name!r} is not a parameter; did you mean {', '.join(near[:-1])} or {near[-1]}? All are told in "
+                "covrag_lite/config.py. (A variable of your own: start its name with an underscore.)"
+            )
+        given[name] = typed(name, value, known[name])
     return given
 
 
-def _advice(name: str, value: object, known: Mapping[str, object]) -> str:
-    """What to write instead of a name that is not known."""
-    if name in RENAMED:
-        now = [f"; it is in {new!r} now, such as {known[new]!r}" for new in RENAMED[name](value)]
-        return " any more" + "".join(now)
-    if name in CONSTANTS:
-        return f" any more; it is always {CONSTANTS[name]!r} (see CONSTANTS of covrag_lite/config.py)"
-    near = [repr(one) for one in difflib.get_close_matches(name, known, n=3, cutoff=0)]
-    return (
-        f"; did you mean {', '.join(near[:-1])} or {near[-1]}? All are told in covrag_lite/config.py. "
-        "(A variable of your own: start its name with an underscore.)"
-    )
-
-
 def from_manifest(parameters: Mapping[str, object]) -> Config:
-    """The configuration of a recorded run."""
-    return from_notebook({name: value for name, value in migrate(parameters).items() if name not in CONSTANTS})
-
-
-def migrate(parameters: Mapping[str, object]) -> dict[str, object]:
-    """Parameters of any version as this one has them; a constant stays where it had another value than it has now."""
-    known, made = Config().flat() | CONSTANTS, {}
-    for name, value in parameters.items():
-        if name in RENAMED:
-            for new, part in RENAMED[name](value).items():
-                made[new] = (*made.get(new, ()), *part) if isinstance(part, tuple) else part
-        elif name in known and CONSTANTS.get(name, ...) != value:
-            made[name] = value
-    return made
+    """The configuration of a recorded run; a parameter that has gone since is passed over."""
+    given = {name: value for name, value in parameters.items() if name in Config().flat()}
+    traps = [one for one in given.get("traps", World.traps) if one != GONE]
+    return from_notebook(given | {"traps": traps})
 
 
 def resolve(path: str) -> Path:
@@ -354,20 +310,26 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in text.split(";" if ";" in text else ",") if part.strip()]
 
 
-def _typed(name: str, value: object, default: object) -> object:
-    """The value in its default's type; a list may stand for a tuple, and so may "a,b", because `-p` knows no lists."""
-    wanted = "text" if isinstance(default, str) else "a whole number" if type(default) is int else "a number"
-    if isinstance(default, tuple):
-        part = type(default[0])
-        wanted = "whole numbers" if part is int else "names"
-        wanted = f"a list of {wanted}, or {wanted} separated by commas"
-        value = split_names(value) if isinstance(value, str) else value
-        if isinstance(value, (list, tuple)) and value:
-            made = [int(one) if part is int and str(one).isdigit() else one for one in value]
-            if all(type(one) is part for one in made):
-                return tuple(made)
-    elif isinstance(default, float) and type(value) is int:
-        return float(value)
-    elif type(value) is type(default):
-        return value
+def typed(name: str, value: object, default: object) -> object:
+    """The value in its default's type: text is read as that, and a list, or "a,b", stands for a tuple."""
+    is_tuple = isinstance(default, tuple)
+    kind = type(default[0] if is_tuple else default)
+    given = [value] if not is_tuple else split_names(value) if isinstance(value, str) else value
+    try:
+        made = tuple(_read(one, kind) for one in given)
+        if made:
+            return made if is_tuple else made[0]
+    except (TypeError, ValueError):
+        pass
+    one, many = {str: ("text", "names"), int: ("a whole number", "whole numbers"), float: ("a number", "numbers")}[kind]
+    wanted = f"a list of {many}, or {many} separated by commas" if is_tuple else one
     raise ParameterError(f"parameter {name!r} is {value!r}, but must be {wanted}, such as {default!r}")
+
+
+def _read(value: object, kind: type) -> object:
+    """A value as text, a whole number or a number; an error where it is something else, such as True."""
+    if isinstance(value, str) or (kind is float and type(value) is int):
+        return kind(value)
+    if type(value) is not kind:
+        raise TypeError
+    return value

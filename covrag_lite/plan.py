@@ -3,24 +3,13 @@
 import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from covrag_lite.config import (
-    ALL,
-    CONSTANTS,
-    Config,
-    Model,
-    Related,
-    from_manifest,
-    from_notebook,
-    migrate,
-    resolve,
-    split_names,
-)
+from covrag_lite.config import ALL, Config, Model, Related, from_manifest, from_notebook, resolve, typed
 from covrag_lite.data import kind_of
 from covrag_lite.runs.manifest import save_manifest
-from covrag_lite.systems import current_name, find_system
+from covrag_lite.systems import find_system
 
 SETTINGS = Path(__file__).with_name("replication.toml")
 RELATED = [f.name for f in fields(Related)]  # parameters of the stages learners and related, and of no other
@@ -35,8 +24,6 @@ class Plan:
     settings: Mapping[str, object]
     seed: int
     card: Mapping[str, object] = field(default_factory=dict)  # licence, gate and shape, where replication.toml has them
-    related: Related = Related()  # in place of the configuration's own, in the stages that these concern
-    n_related: int = 0  # questions of each set that the stage related asks; 0 means all
 
     @property
     def folder(self) -> Path:
@@ -72,12 +59,8 @@ class Plan:
 
     def learning(self) -> Config:
         """The parameters of what related systems need trained; the reader is this seed's own."""
-        own = replace(self.training(), related=self.related)
+        own = self.training()
         return own.change(adapters=own.training.adapters_out)
-
-    def comparing(self) -> Config:
-        """The parameters of the related systems' table."""
-        return replace(self.testing(n_questions=self.n_related), related=self.related)
 
     def tell_stages(self, stages: Sequence[str]) -> str:
         """The command that makes what is missing."""
@@ -86,7 +69,7 @@ class Plan:
 
     def choose(self, split: str) -> tuple[str, ...]:
         """The sets of this split that the data has."""
-        wanted = tuple(self.settings[f"{split}_sets"])
+        wanted = self.settings[f"{split}_sets"]
         if wanted == ALL:
             return ALL
         there = kind_of(self.config).sets(self.config, "test" if split == "claim" else split)
@@ -102,20 +85,13 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     name, own = find_backbone(backbone, settings["backbones"])
     card = own.pop("card", {})
     plan = settings["plan"] | own.pop("plan", {})
-    related = settings["related"] | own.pop("related", {})
-    related |= {name: value for name, value in given.items() if name in related or name in RELATED}
-    strange = sorted(set(related) - {*RELATED, "n_questions"})
-    if strange:
-        raise ValueError(f"{SETTINGS.name}, related: {', '.join(strange)} would change other stages too; move it up")
-    chosen = {name: value for name, value in given.items() if name not in RELATED and name not in plan}
-    plan |= {name: like(name, plan[name], value) for name, value in given.items() if name in plan}
+    plan = {name: tuple(value) if isinstance(value, list) else value for name, value in plan.items()}
+    plan |= {name: typed(name, value, plan[name]) for name, value in given.items() if name in plan}
     for system in (*plan["table2"], *plan["claim"]):
         find_system(system)  # a slip of the pen is named before hours of training, and not after
-    parameters = settings["parameters"] | own | chosen
+    parameters = settings["parameters"] | own | {name: value for name, value in given.items() if name not in plan}
     config = from_notebook((settings["hub"] if parameters["data"] == "hub" else {}) | parameters)
-    own = from_notebook(related)
-    rest = (card, own.related, own.data.n_questions)
-    return [Plan(name, config, plan, seed, *rest) for seed in seeds or plan["seeds"]]
+    return [Plan(name, config, plan, seed, card) for seed in seeds or plan["seeds"]]
 
 
 def find_backbone(backbone: str, known: Mapping[str, dict]) -> tuple[str, dict]:
@@ -127,16 +103,6 @@ def find_backbone(backbone: str, known: Mapping[str, dict]) -> tuple[str, dict]:
         raise ValueError(f"backbone {backbone!r} is not one of {', '.join(known)} in {SETTINGS.name}; {cure}")
     own = next((one for one in known.values() if one["model"] == backbone.partition("@")[0]), {})
     return Model(backbone).short.lower(), own | {"model": backbone}
-
-
-def like(name: str, known: object, given: object) -> object:
-    """A value of [plan] from the command line: a list where the settings have one, of what they have in it."""
-    is_list = isinstance(known, list)
-    made = [read_value(one) for one in split_names(str(given))] if is_list else given
-    kind = type(known[0]) if is_list else type(known)
-    if not all(isinstance(one, kind) for one in (made if is_list else [made])):
-        raise ValueError(f"{name} is {given!r}, but must be {'some of ' if is_list else ''}{kind.__name__}")
-    return made
 
 
 def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
@@ -152,17 +118,10 @@ def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
         save_manifest(path, now)
     begun = json.loads(path.read_text())
     unknown = set(now["plan"]) - set(begun["plan"])  # to the version that began it
-    told = tell_changes(*map(as_today, (begun, now)), but={*RELATED, *but, *unknown})
+    before, after = (from_manifest(one["parameters"]).flat() | one["plan"] for one in (begun, now))
+    told = tell_changes(before, after, but={*RELATED, *but, *unknown})
     if told:
         raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
-
-
-def as_today(begun: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """What a plan of any version was begun with: this version's parameters, and each constant that was another then."""
-    parameters = from_manifest(begun["parameters"]).flat()
-    others = {name: value for name, value in migrate(begun["parameters"]).items() if name not in parameters}
-    plan = begun["plan"] | {"table2": [current_name(name) for name in begun["plan"]["table2"]]}
-    return CONSTANTS | others | parameters | plan
 
 
 def tell_changes(before: Mapping[str, object], after: Mapping[str, object], but: Collection[str] = ()) -> str:
@@ -170,13 +129,3 @@ def tell_changes(before: Mapping[str, object], after: Mapping[str, object], but:
     before, after = (json.loads(json.dumps(one)) for one in (before, after))
     changed = [name for name in {**before, **after} if name not in but and before.get(name) != after.get(name)]
     return ", ".join(f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in changed)
-
-
-def read_value(text: str) -> object:
-    """A value of the command line: a number where it is one, else text, as papermill reads it."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -33,7 +34,7 @@ from covrag_lite import evaluate, forecast, recipe, synthesis
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.plan import Plan, hold_to, load_plans, read_value
+from covrag_lite.plan import Plan, hold_to, load_plans
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.recorded import find_under, save_run
@@ -41,9 +42,12 @@ from covrag_lite.sources import load_sources
 from covrag_lite.tables import claim, find_table, pictures, sigma, table4, table5, table6
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
-STAGES = ("data", *METHODS, "sigma", "claim", "table2", "table4", "table5", "table6")
+TABLES = ("claim", "table2", "table4", "table5")  # all but Table 6, which has several retrievers
+STAGES = ("data", *METHODS, "sigma", *TABLES, "table6")
 RELATED = ("learners", "related")  # run where they are named
 FIRST_SEED = ("rewrite", "table4", "table6", *RELATED)  # stages of the first seed alone
+# The file that is there once a stage is done, and what does it; "module:function" is imported when it runs.
+Step = tuple[Path, Callable[[Plan], None] | str]
 
 
 def make_data(plan: Plan) -> None:
@@ -87,29 +91,18 @@ def fit_sigma(plan: Plan) -> None:
     print(sigma.fit(config, answer(plan, config, "sigma")).to_string())
 
 
-def run_table2(plan: Plan) -> None:
-    """The main comparison."""
-    answer(plan, plan.testing(systems=tuple(plan.settings["table2"])), "table2")
+def run_table(plan: Plan, table: str) -> None:
+    """A table's systems over its questions: those of the claim are all that the data has.
 
-
-def run_claim(plan: Plan) -> None:
-    """The comparisons that the claim rests on, over all test questions that the data has."""
-    systems = tuple(plan.settings["claim"])
-    answer(plan, plan.testing(systems=systems).change(datasets=plan.choose("claim")), "claim")
-
-
-def run_table4(plan: Plan) -> None:
-    """Where to revise."""
-    answer(plan, plan.testing(systems=table4.POSITIONS), "table4")
-
-
-def run_table5(plan: Plan) -> None:
-    """The chain against none; with the first seed also the control, a third round and verdicts that run free."""
-    if not plan.first:
-        answer(plan, plan.testing(systems=table5.CHAINS), "table5")
-        return
-    systems = (*table5.CHAINS, table5.CONTROL, *table5.FREE)
-    answer(plan, plan.testing(max_rounds=table5.MAX_ROUNDS, systems=systems), "table5", table5.FREE)
+    Of Table 5 the first seed also runs the control, a third round and verdicts that run free.
+    """
+    systems = {**plan.settings, "table4": table4.POSITIONS, "table5": table5.CHAINS}[table]
+    config = plan.testing(systems=systems).change(datasets=plan.choose("claim" if table == "claim" else "test"))
+    free = ()
+    if table == "table5" and plan.first:
+        free = table5.FREE
+        config = config.change(max_rounds=table5.MAX_ROUNDS, systems=(*systems, table5.CONTROL, *free))
+    answer(plan, config, table, free)
 
 
 def answer(plan: Plan, config: Config, table: str, free: Sequence[str] = ()) -> list[Prediction]:
@@ -149,38 +142,26 @@ def save(
     print(find_table(table).build(parts.get("", parts), run).save(plan.results))
 
 
-def steps(plan: Plan) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
-    """Every stage by name: the file that is there once it is done, and what does it."""
+def steps(plan: Plan) -> dict[str, Step]:
+    """Every stage by name that this seed runs."""
     adapters = resolve(plan.training().training.adapters_out)
     made = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
-    for method in METHODS:
-        made[method] = (plan.results / f"train.{method}.json", lambda plan, method=method: train(plan, method))
+    made |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
     made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
-    tables = {
-        "claim": run_claim,
-        "table2": run_table2,
-        "table4": run_table4,
-        "table5": run_table5,
-        "table6": run_table6,
-    }
-    made |= {name: (plan.results / f"{name}.md", run) for name, run in tables.items()}
-    learn, compare = "covrag_lite.related.heads:train_stage", "covrag_lite.related.table:run_stage"
-    made["learners"] = (plan.learnt, lambda plan: resolve_name(learn)(plan))
-    return made | {"related": (plan.results / "related.md", lambda plan: resolve_name(compare)(plan))}
-
-
-def choose_steps(plan: Plan, stages: Sequence[str]) -> dict[str, tuple[Path, Callable[[Plan], None]]]:
-    """Those of the stages that this seed runs."""
-    chosen = [name for name in stages if plan.first or name not in FIRST_SEED]
-    return {name: step for name, step in steps(plan).items() if name in chosen}
+    made |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
+    made["table6"] = (plan.results / "table6.md", run_table6)
+    made["learners"] = (plan.learnt, "covrag_lite.related.heads:train_stage")
+    made["related"] = (plan.results / "related.md", "covrag_lite.related.table:run_stage")
+    return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
 
 
 def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> list[str]:
     """Print every stage, whether it is done, and what will be fetched, held and taken; return what cannot fit."""
     first = {}  # seed and stage by the file that it makes: all seeds share their data
     for plan in plans:
-        for name, (done, _) in choose_steps(plan, stages).items():
-            first.setdefault(done, (plan.seed, name))
+        for name, (done, _) in steps(plan).items():
+            if name in stages:
+                first.setdefault(done, (plan.seed, name))
     states = [(*named, done.exists()) for done, named in first.items()]
     frame, told = forecast.foresee(plans[0], states, gpu_gb)
     refused = [one for one in told if one.startswith(forecast.REFUSED)]
@@ -195,12 +176,14 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     for plan in plans:
         if plan.first and set(stages) & set(RELATED):
             resolve_name("covrag_lite.related.table:hold_to")(plan)
-        for name, (done, run) in choose_steps(plan, stages).items():
+        for name, (done, run) in steps(plan).items():
+            if name not in stages:
+                continue
             start, there = time.perf_counter(), done.exists()
             print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
             if not there:
                 plan.results.mkdir(parents=True, exist_ok=True)
-                run(plan)
+                (resolve_name(run) if isinstance(run, str) else run)(plan)
             rows.append((plan.seed, name, round(time.perf_counter() - start)))
     tell_seeds(plans[0].folder)
     return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
@@ -213,6 +196,11 @@ def tell_seeds(folder: Path) -> None:
         print(claim.build_seeds(frames).save(folder))
 
 
+def read_numbers(text: str) -> list[int]:
+    """Whole numbers, joined by commas."""
+    return [int(one) for one in text.split(",")]
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -220,7 +208,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
     told = f"some of these, by commas; or {' and '.join(RELATED)}"
     parser.add_argument("--stages", default=",".join(STAGES), help=told)
-    parser.add_argument("--seeds", default="", help="some training seeds, by commas")
+    parser.add_argument("--seeds", type=read_numbers, default=[], help="some training seeds, by commas")
     parser.add_argument(
         "--dry-run", action="store_true", help="only tell what would be done, fetched, held and waited for"
     )
@@ -230,12 +218,9 @@ def main(words: Sequence[str] | None = None) -> None:
     unknown = set(stages) - set(known)
     if unknown:
         parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(known)}")
-    if not all(seed.isdigit() for seed in asked.seeds.split(",") if seed):
-        parser.error(f"seeds {asked.seeds!r} are not whole numbers, joined by commas")
-    given = {name: read_value(value) for name, value in asked.p}
     try:
-        plans = load_plans(asked.backbone, given, [int(seed) for seed in asked.seeds.split(",") if seed])
-        print(replace(plans[0].config, related=plans[0].related) if set(stages) & set(RELATED) else plans[0].config)
+        plans = load_plans(asked.backbone, dict(asked.p), asked.seeds)
+        print(plans[0].config)
         refused = foresee(plans, stages, asked.gpu_gb)
         if refused:
             raise MemoryError("; ".join(refused))

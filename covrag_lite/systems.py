@@ -42,21 +42,8 @@ ENTRIES = (
     System("RAG", rag, colour="#5b8fd0", paper={"table2": "ChatGPT gpt-3.5-turbo-0125", "table3": "WebGLM-10b"}),
     System("Start-Revise", start_revise, colour="#e0893a", paper={"table2": "RRR gpt-4-1106-preview"}),
     System("CoV-RAG untrained", cov_rag, colour="#c9b458", verifies=True),
-    System(
-        "RAG trained",
-        rag,
-        "rag",
-        colour="#28559a",
-        paper={"table2": "WebGLM Llama2-13b", "table3": "WebGLM-13b"},
-    ),
-    System(
-        "CoV-RAG w/o chain",
-        cov_rag,
-        "cov-direct",
-        verifies=True,
-        colour="#b07aa1",
-        paper={"table5": "w/o Chain"},
-    ),
+    System("RAG trained", rag, "rag", colour="#28559a", paper={"table2": "WebGLM Llama2-13b", "table3": "WebGLM-13b"}),
+    System("CoV-RAG w/o chain", cov_rag, "cov-direct", verifies=True, colour="#b07aa1", paper={"table5": "w/o Chain"}),
     System("CoV-RAG-S", rag, "cov", colour="#8fca8f", paper={"table3": "CoV-RAG-S", "table4": "No-Revise"}),
     System("Start-Revise trained", start_revise, "cov", "rewrite", colour="#b5651d", paper={"table4": "Start-Revise"}),
     System("CoV-RAG thresholds", cov_rag, "cov", settings={"sigma": "thresholds"}, verifies=True, colour="#1b5e3b"),
@@ -67,12 +54,7 @@ ENTRIES = (
         "cov",
         verifies=True,
         colour="#2e8b57",
-        paper={
-            "table2": "CoV-RAG Llama2-13b",
-            "table3": "CoV-RAG",
-            "table4": "End-Revise",
-            "table5": "w/ Chain",
-        },
+        paper={"table2": "CoV-RAG Llama2-13b", "table3": "CoV-RAG", "table4": "End-Revise", "table5": "w/ Chain"},
     ),
     System("CoV-RAG, likelier answer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
     *(
@@ -113,17 +95,10 @@ ENTRIES = (
     System("CoV-RAG w/o chain free", verify_only, "cov-direct", settings={"verdicts": "free"}),
 )
 SYSTEMS = {system.name: system for system in ENTRIES}
-ALIASES = {"CoV-RAG surer": "CoV-RAG, likelier answer"}  # names under which runs were recorded -> those of today
-
-
-def current_name(name: str) -> str:
-    """Today's name of a system, or of anything else that was recorded."""
-    return ALIASES.get(name, name)
 
 
 def find_system(name: str) -> System:
     """The entry of that name."""
-    name = current_name(name)
     if name not in SYSTEMS:
         raise ValueError(f"system {name!r} is not known; use some of {', '.join(SYSTEMS)}")
     return SYSTEMS[name]
@@ -136,4 +111,4 @@ def palette() -> dict[str, str]:
 
 def adapter_of(name: str) -> str:
     """The adapter that a system answers with; "" also for what is no system, such as a search without a model."""
-    return SYSTEMS[current_name(name)].adapter if current_name(name) in SYSTEMS else ""
+    return SYSTEMS[name].adapter if name in SYSTEMS else ""

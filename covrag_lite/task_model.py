@@ -76,26 +76,26 @@ class TaskModel:
 
     def guess(self, x: Sequence[str]) -> list[str]:
         """A sentence that might answer each question, from memory: words that the right passage may hold."""
-        return self.write("guess", [prompts.build_alone("guess", one) for one in x], GUESS_TOKENS)
+        return self._write_alone("guess", x, GUESS_TOKENS)
 
     def name_terms(self, x: Sequence[str]) -> list[str]:
         """The names and terms that each question is about."""
-        return self.write("terms", [prompts.build_alone("terms", one) for one in x], GUESS_TOKENS)
+        return self._write_alone("terms", x, GUESS_TOKENS)
 
     def name_options(self, x: Sequence[str]) -> list[str]:
         """Several possible answers to each question, from memory."""
-        return self.write("options", [prompts.build_alone("options", one) for one in x], GUESS_TOKENS)
+        return self._write_alone("options", x, GUESS_TOKENS)
 
     def rewrite(self, x: Sequence[str]) -> list[str]:
         """Rewrite questions for a search engine, without having seen any passage."""
-        return self.write(
-            "rewrite", [prompts.build_alone("rewrite", one) for one in x], self.settings.max_revised_tokens
-        )
+        return self._write_alone("rewrite", x, self.settings.max_revised_tokens)
 
     def recall(self, x: Sequence[str]) -> list[str]:
         """Answer questions from memory alone."""
-        asked = [prompts.build_alone("closed-book", one) for one in x]
-        return self.write("closed-book", asked, self.settings.max_answer_tokens)
+        return self._write_alone("closed-book", x, self.settings.max_answer_tokens)
+
+    def _write_alone(self, task: str, x: Sequence[str], limit: int) -> list[str]:
+        return self.write(task, [prompts.build_alone(task, one) for one in x], limit)
 
 
 def schema_of(adapter: str) -> Schema:

@@ -1,6 +1,5 @@
 """What is recorded follows from the predictions, and a number that was changed by hand is found."""
 
-import gzip
 import json
 import lzma
 import re
@@ -128,13 +127,6 @@ def test_a_score_that_no_judge_gave_is_found(copy, judge, ends):
 def test_what_a_table_was_made_from_cannot_be_left_out(copy, file, table):
     (copy / "results" / "toy" / file).unlink()
     assert f"results/toy/{table}.manifest.json: not checked, {file} is missing" in check(copy)[0]
-
-
-def test_predictions_that_an_earlier_version_packed_by_gzip_are_read(alone):
-    file = find(alone, "table2").predictions()
-    file.with_suffix(".gz").write_bytes(gzip.compress(read_packed(file).encode()))
-    file.unlink()
-    assert check(alone) == ([], [])
 
 
 @pytest.mark.parametrize(

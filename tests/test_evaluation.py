@@ -75,10 +75,7 @@ def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources,
     predictions = evaluate.run(config, resources, questions)
     data = {"questions": questions, "passages": passages}
     made = save_run(tmp_path / "toy", "table2", {"": predictions}, config, resources.model, 1.0, data).manifest
-    assert {file.name for file in (tmp_path / "toy").iterdir()} == {
-        "table2.manifest.json",
-        "table2.predictions.jsonl.xz",
-    }
+    assert sorted(file.suffix for file in (tmp_path / "toy").glob("table2.*")) == [".json", ".xz"]
     assert json.loads((tmp_path / "toy" / "table2.manifest.json").read_text())["data"] == made["data"]
     assert {name: part["n"] for name, part in made["data"].items()} == {"questions": 4, "passages": 6}
     assert {"commit", "versions", "hardware", "wall_seconds", "peak_memory_gb"} <= set(made)

@@ -7,7 +7,7 @@ import pytest
 import toy_project
 from conftest import write_jsonl
 
-from covrag_lite import config, recipe, replication
+from covrag_lite import recipe, replication
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.runs.choice import OTHERWISE_ALIKE, changed_parameters
@@ -66,10 +66,11 @@ def test_seeds_differ_in_their_training_alone_and_learn_from_sets_that_the_data_
 
 
 def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
-    given = {"data": str(tmp_path), "epochs": replication.read_value("4"), "model": replication.read_value("mine")}
-    config = replication.load_plans("qwen2.5-coder-1.5b", given)[0].config
-    assert (config.training.epochs, config.model.model) == (4, "mine")
-    assert replication.read_value("1e-3") == 0.001
+    given = {"data": str(tmp_path), "epochs": "4", "learning_rate": "1e-3", "model": "mine", "seeds": "2,3"}
+    plans = replication.load_plans("qwen2.5-coder-1.5b", given)
+    config = plans[0].config
+    assert (config.training.epochs, config.training.learning_rate, config.model.model) == (4, 0.001, "mine")
+    assert [plan.seed for plan in plans] == [2, 3]
     with pytest.raises(ValueError, match="'epoch' is not a parameter; did you mean 'epochs'"):
         replication.load_plans("qwen2.5-coder-1.5b", {"epoch": 1})
     with pytest.raises(ValueError, match="backbone 'gpt' is not one of smollm2-135m"):
@@ -78,30 +79,27 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
 
 @pytest.mark.parametrize(
     "given, said",
-    [({"table2": "RAG traned"}, "system 'RAG traned' is not known"), ({"seeds": "1,x"}, "seeds is '1,x'"),
-     ({"validation": "many"}, "validation is 'many', but must be int")],
-)  # fmt: skip
+    [
+        ({"table2": "RAG traned"}, "system 'RAG traned' is not known"),
+        ({"seeds": "1,x"}, "'seeds' is '1,x', but must be a list of whole numbers"),
+        ({"validation": "many"}, "'validation' is 'many', but must be a whole number"),
+    ],
+)
 def test_a_slip_in_the_plan_is_named_before_anything_runs(given, said):
     with pytest.raises(ValueError, match=said):
         replication.load_plans("qwen2.5-coder-1.5b", given)
 
 
-def test_a_plan_of_an_earlier_version_goes_on_and_one_with_other_parameters_or_constants_is_refused(
-    plans, log, monkeypatch
-):
+def test_a_plan_without_what_is_new_goes_on_and_one_with_other_parameters_is_refused(plans, log):
     replication.replicate(plans[:1], ["data"])
     file = plans[0].folder / "plan.json"
     begun = json.loads(file.read_text())
-    monkeypatch.setitem(config.CONSTANTS, "warmth", 0.05)
-    monkeypatch.setitem(config.RENAMED, "times", lambda n: {"epochs": n})
-    begun["parameters"] |= {"times": begun["parameters"].pop("epochs"), "warmth": 0.05, "question": "", "number": 1}
-    begun["plan"]["table2"] = ["CoV-RAG surer" if "likelier" in name else name for name in begun["plan"]["table2"]]
-    file.write_text(json.dumps(begun))
+    del begun["parameters"]["question"], begun["plan"]["claim"]  # which an earlier version did not know
+    file.write_text(json.dumps(begun | {"parameters": begun["parameters"] | {"gone_since": 1}}))
     replication.replicate(plans[:1], ["data", "rag"])
-    for name, value, said in (("warmth", 0.5, "warmth was 0.5 and is 0.05"), ("times", 9, "epochs was 9 and is 1")):
-        file.write_text(json.dumps(begun | {"parameters": begun["parameters"] | {name: value}}))
-        with pytest.raises(ValueError, match=f"begun with other parameters: {said}; take those, or another"):
-            replication.replicate(plans[:1], ["data", "rag", "cov"])
+    file.write_text(json.dumps(begun | {"parameters": begun["parameters"] | {"epochs": 9}}))
+    with pytest.raises(ValueError, match="begun with other parameters: epochs was 9 and is 1; take those, or another"):
+        replication.replicate(plans[:1], ["data", "rag", "cov"])
     assert log == [(1, "data"), (1, "rag")]  # what is done stays
 
 
@@ -110,14 +108,14 @@ def test_the_command_ends_with_a_sentence(tmp_path, capsys):
         replication.main(["smollm2-135m", "-p", "data", str(tmp_path / "none"), "-p", "runs", str(tmp_path)])
     with pytest.raises(SystemExit):
         replication.main(["smollm2-135m", "--seeds", "one"])
-    assert "seeds 'one' are not whole numbers" in capsys.readouterr().err
+    assert "argument --seeds: invalid read_numbers value: 'one'" in capsys.readouterr().err
 
 
 def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_third_round(plans, monkeypatch):
     asked = []
     monkeypatch.setattr(replication, "answer", lambda plan, config, table, free=(): asked.append((config.chain, free)))
     for plan in plans:
-        replication.run_table5(plan)
+        replication.run_table(plan, "table5")
     (first, free), (second, none) = asked
     assert first.systems == ("CoV-RAG w/o chain", "CoV-RAG", "CoV-RAG shuffled", *free) and first.max_rounds == 3
     assert free == ("CoV-RAG w/o chain free", "CoV-RAG free")
@@ -125,7 +123,8 @@ def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_t
 
 
 WORLD = {"n_passages": 1000, "n_world": (8, 20, 8)}
-SMALL = {"n_worlds": 1, "k": 2, "epochs": 1, "lora_rank": 2, "n_questions": 1, "retrievers": "bm25"}
+SMALL = {"n_worlds": 1, "n_train_questions": 8, "k": 2, "epochs": 1, "lora_rank": 2, "n_questions": 1}
+FEW = {"retrievers": "bm25", "test_sets": "search,entity", "claim_sets": "search,entity", "table2": "RAG,CoV-RAG"}
 SHORT = {"max_answer_tokens": 4, "max_revised_tokens": 4}
 
 
@@ -148,7 +147,7 @@ def plan(tiny_folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(recipe, "load_trained", load_knowing)
     toy_project.undraw(monkeypatch)
-    given = WORLD | SMALL | SHORT | {"model": str(tiny_folder), "runs": str(tmp_path / "runs")}
+    given = WORLD | SMALL | FEW | SHORT | {"model": str(tiny_folder), "runs": str(tmp_path / "runs")}
     return replication.load_plans("smollm2-135m-world", given)[0]
 
 
@@ -160,10 +159,8 @@ def test_every_stage_of_the_world_runs_and_what_it_records_can_be_read_again(pla
     assert [run.table for run in runs] == ["claim", "sigma", "table2", "table4", "table5", "table6"]
     assert all(len(find_table(run.table).load(run)) for run in runs)
     names = {path.name for path in results.iterdir() if path.is_file()}
-    for table in ("table2", "table4", "table5"):
-        ends = ("csv", "manifest.json", "md", "predictions.jsonl.xz")
-        assert {f"{table}.{end}" for end in ends} <= names
-    assert {"table6.bm25.predictions.jsonl.xz", "table6.csv"} <= names
+    for table, part in (("table2", ""), ("table4", ""), ("table5", ""), ("table6", "bm25.")):
+        assert {f"{table}.{end}" for end in ("csv", "manifest.json", "md", f"{part}predictions.jsonl.xz")} <= names
     assert {f"train.{method}.json" for method in replication.METHODS} <= names
 
 

@@ -81,7 +81,7 @@ def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, t
     assert set(manifest["adapters"]) == {"rag", "cov", "evaluator", "entailment"}
     assert manifest["data"]["questions"]["n"] == 6
     rows = [json.loads(line) for line in read(plan.results / "related.predictions.jsonl.xz").splitlines()]
-    assert list(dict.fromkeys(row["system"] for row in rows)) == list(plan.related.related_systems)
+    assert list(dict.fromkeys(row["system"] for row in rows)) == list(plan.config.related.related_systems)
     root = tmp_path / "project" / "results" / "real" / "toy"
     root.mkdir(parents=True)
     shutil.copytree(plan.results, root / "seed-1", ignore=shutil.ignore_patterns("adapters", "journal*", "train*"))

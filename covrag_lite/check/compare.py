@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.systems import ALIASES
 from covrag_lite.tables.reproduction import KEY
 
 
@@ -18,13 +17,13 @@ def compare_file(recorded: Path, made: Path) -> list[str]:
         return list(compare_csv(recorded, made))
     if made.name.endswith(".facts.json"):
         return list(compare_values(*(json.loads(file.read_text()) for file in (recorded, made))))
-    return list(compare_text(*(with_current_names(file.read_text()) for file in (recorded, made))))
+    return list(compare_text(*(squeeze(file.read_text()) for file in (recorded, made))))
 
 
 def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
     """A line for each cell that differs."""
     tables = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in (recorded, made))
-    was, now = (table.map(with_current_names) for table in tables)
+    was, now = (table.map(squeeze) for table in tables)
     key = [name for name in KEY if name in now]
     old, new = _cells(was, key), _cells(now, key)
     assert len(new) == now.size, f"{', '.join(key)} do not tell the rows of {made.name} apart"
@@ -50,10 +49,8 @@ def compare_values(recorded: Mapping[str, str], made: Mapping[str, str]) -> Iter
             yield f"{name}: recorded {was}, recomputed {now}"
 
 
-def with_current_names(text: str) -> str:
-    """A recorded text with today's names of systems, and its columns no wider than they need to be."""
-    for old, new in ALIASES.items():
-        text = text.replace(old, new)
+def squeeze(text: str) -> str:
+    """A text with its columns no wider than they need to be."""
     return re.sub(r"-{3,}", "---", re.sub(" {2,}", " ", text))
 
 

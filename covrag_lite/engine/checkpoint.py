@@ -11,7 +11,7 @@ from peft import PeftModel, get_peft_model_state_dict
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from covrag_lite.config import CONSTANTS, Training
+from covrag_lite.config import Training
 from covrag_lite.data import digest
 from covrag_lite.records import Sample
 from covrag_lite.runs.journal import key_of
@@ -24,7 +24,7 @@ def run_key(settings: Training, samples: Sequence[Sample], fingerprint: str) -> 
     """A hash of everything the trained weights depend on, under the names that earlier versions gave it."""
     told = asdict(settings)
     del told["adapters_out"]  # changes nothing of what is learnt
-    told |= {name: CONSTANTS[name] for name in ("warmup", "clip", "unpack")}
+    told |= {"warmup": 0.05, "clip": 1.0, "unpack": "auto"}  # parameters once
     told |= {"lora_alpha": 2 * settings.lora_rank, "checkpointing": CHECKPOINTING[told.pop("activations")]}
     return key_of(settings=told, samples=digest(samples), weights=fingerprint)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config, migrate
+from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import hash_files
 from covrag_lite.evaluate import Resources
@@ -241,7 +241,7 @@ def make(config: Config, folder: Path, model: object = None) -> Recorded:
 
 def run_stage(plan: Plan) -> None:
     """The stage `related`; no system is left out, since what is recorded once is not made again."""
-    config = plan.comparing()
+    config = plan.testing()
     missing = {one for name in config.related.related_systems for one in lacks(find_system(name), config)}
     if missing:
         wanted = sorted(missing - set(HEADS)) + ["learners"] * bool(missing & set(HEADS))
@@ -258,8 +258,8 @@ def hold_to(plan: Plan) -> None:
     stages = ((plan.learnt, plan.learnt, ("n_learnt",)), (table, table.with_suffix(".manifest.json"), compared))
     for done, record, names in stages:
         if done.exists():
-            recorded = migrate(json.loads(record.read_text())["parameters"])
-            was, now = ({name: one[name] for name in names} for one in (recorded, plan.comparing().flat()))
+            recorded = json.loads(record.read_text())["parameters"]
+            was, now = ({name: one[name] for name in names} for one in (recorded, plan.testing().flat()))
             told = tell_changes(was, now)
             if told:
                 raise ValueError(f"{done} was made with other parameters: {told}; take those, or remove that file")

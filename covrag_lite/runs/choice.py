@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from covrag_lite import config
-from covrag_lite.runs.recorded import Recorded, backbone, find
+from covrag_lite.runs.recorded import Recorded, backbone, find_under
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = set(
@@ -23,10 +23,8 @@ def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2"
     wanted = asked.run.record
     if wanted == "none":
         return None
-    runs = {}
-    for run in find(root):
-        if run.table == table and run.has_predictions and run.folder.is_relative_to(root / "results"):
-            runs[str(run.folder.relative_to(root / "results"))] = run
+    known = [run for run in find_under(root / "results", root) if run.table == table and run.has_predictions]
+    runs = {str(run.folder.relative_to(root / "results")): run for run in known}
     if wanted == "auto":
         alike = [run for run in runs.values() if not changed_parameters(asked, run.config, OTHERWISE_ALIKE)]
         return max(alike, key=lambda run: (run.n, run.folder.name), default=None)

@@ -7,7 +7,8 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import distributions
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from covrag_lite.config import ROOT, Config
@@ -23,14 +24,13 @@ PACKAGES = (
 
 def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
-    installed = {one.name.lower(): one.version for one in distributions()}  # not every run needs every package
     gguf = model.weights if model.weights and model.weights.is_file() else None
     packed = gguf and f"a GGUF file of {gguf.stat().st_size:,} bytes, dequantised; model_sha256 is of that file"
     return {
         **find_commit(),
         "parameters": config.flat(),
         "python": platform.python_version(),
-        "versions": {name: installed[name] for name in PACKAGES if name in installed},
+        "versions": find_versions(),
         "model_sha256": model.weights_hash,
         "weights": packed,  # what they are where that is not the model's own safetensors
         "adapters": hash_adapters(config, model),
@@ -44,6 +44,15 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
         "used": dict(model.used),
         "peak_memory_gb": round(peak_memory(), 2),
     }
+
+
+def find_versions() -> dict[str, str]:
+    """The versions of the packages that numbers depend on; not every run needs every package."""
+    made = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            made[name] = version(name)
+    return made
 
 
 def find_commit() -> dict[str, str | bool | None]:

@@ -19,7 +19,8 @@ from covrag_lite import metrics, prompts
 from covrag_lite.method import expect
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
-from covrag_lite.systems import adapter_of, current_name
+from covrag_lite.systems import adapter_of
+from covrag_lite.task_model import schema_of
 
 _WORDS = {"True": True, "False": False, "": None}
 
@@ -70,7 +71,7 @@ def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
 def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
     """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
     rows = csv.DictReader(io.StringIO(read_packed(path)))
-    known, made = {(current_name(row["system"]), row["id"], row["round"]): row for row in rows}, []
+    known, made = {(row["system"], row["id"], row["round"]): row for row in rows}, []
     for p in outputs:
         rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
         rounds = []
@@ -222,7 +223,7 @@ def _load(
         adapter = adapter_of(row["system"])
         rounds = tuple(_from_json(one, question, asked, known, adapter) for one in row["rounds"])
         named = f"{backbone}+{adapter}" if adapter else backbone
-        made.append(Prediction(question, current_name(row["system"]), rounds, named, row.get("kept", -1)))
+        made.append(Prediction(question, row["system"], rounds, named, row.get("kept", -1)))
     return made
 
 
@@ -236,8 +237,7 @@ def _from_json(
     passages = tuple(known[identity] for identity in one["passages"])
     verdict = None
     if one["verdict"]:
-        schema = prompts.DIRECT if adapter == "cov-direct" else prompts.SCHEMA
-        verdict = prompts.parse_verdict(texts["verdict"], schema, one.get("probabilities"))
+        verdict = prompts.parse_verdict(texts["verdict"], schema_of(adapter), one.get("probabilities"))
     return Round(query, passages, texts["answer"], verdict, one.get("likelihood"), texts["note"])
 
 

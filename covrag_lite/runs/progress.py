@@ -1,9 +1,10 @@
 """How far a long loop has come: a bar where somebody watches, one line in a log where nobody does."""
 
-import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 
 
 def track(
@@ -11,10 +12,7 @@ def track(
 ) -> Iterator:
     """Yield every item; `done` of the `total` steps were made earlier, and `state` says where things stand."""
     watched = is_watched()
-    if watched:
-        from tqdm.auto import tqdm
-    else:
-        from tqdm import tqdm
+    tqdm = import_module("tqdm.auto" if watched else "tqdm").tqdm  # "auto" wants widgets
     start = time.perf_counter()
     made = 0
     with tqdm(desc=what, unit=unit, total=total, initial=done, disable=not watched or done == total) as bar:
@@ -39,4 +37,4 @@ def is_watched() -> bool:
     ipython = sys.modules.get("IPython")  # always imported inside a kernel
     shell = ipython.get_ipython() if ipython else None
     in_kernel = type(shell).__name__ == "ZMQInteractiveShell"
-    return in_kernel and importlib.util.find_spec("ipywidgets") is not None
+    return in_kernel and find_spec("ipywidgets") is not None

@@ -42,9 +42,8 @@ class Recorded:
         return self.predictions().exists()
 
     def predictions(self, part: str = "") -> Path:
-        """The file of its predictions, or of one part's (`bm25.`); earlier versions packed them by gzip."""
-        packed, before = (self.file(f"{part}predictions.jsonl.{end}") for end in ("xz", "gz"))
-        return before if before.exists() and not packed.exists() else packed
+        """The file of its predictions, or of one part's (`bm25.`)."""
+        return self.file(f"{part}predictions.jsonl.xz")
 
     @cached_property
     def config(self) -> config.Config:
@@ -71,21 +70,21 @@ def save_run(
     Prints what the run has cost.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    run = Recorded(folder, table, build_manifest(asked, model, seconds, **data))
     searched = {asked.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
     snapshots = describe_snapshots(asked.retrieval, searched)
     for part, made in predictions.items():
-        name = f"{table}.{part.replace('/', '_')}" if part else table  # a retriever's name may hold an address
-        save_predictions(folder / f"{name}.predictions.jsonl.xz", made)
+        own = f"{part}." if part else ""
+        save_predictions(run.predictions(own), made)
         if asked.data.data != "world" or snapshots:  # whoever checks the record may not have the data
-            save_outcomes(folder / f"{name}.outcomes.csv.gz", made)
+            save_outcomes(run.file(f"{own}outcomes.csv.gz"), made)
     print(cost.tell_spent(model, seconds))
-    manifest = build_manifest(asked, model, seconds, **data)
     if snapshots:
-        manifest["snapshots"] = snapshots
+        run.manifest["snapshots"] = snapshots
     if searched - {"bm25"}:
-        manifest["encoder_sha256"] = hash_encoder(asked.retrieval.encoder)
-    save_manifest(folder / f"{table}.manifest.json", manifest)
-    return Recorded(folder, table, manifest)
+        run.manifest["encoder_sha256"] = hash_encoder(asked.retrieval.encoder)
+    save_manifest(run.file("manifest.json"), run.manifest)
+    return run
 
 
 def find(root: Path = config.ROOT) -> list[Recorded]:
