@@ -24,8 +24,6 @@ LIVE, RECORDED = "live", "recorded"
 MARKED = "background-color: #fff3c4"  # a live row
 SAME, ALIKE = "every text the same", "same outcome"
 
-load = recorded.load_or_outcomes
-
 
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """Table 2; a few live questions make no picture, so a sample of a recorded run has that run's."""
@@ -37,7 +35,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
 
 def plot_record(run: Recorded, path: Path) -> "pictures.Figure":
     """Draw a recorded run's accuracies."""
-    long = accuracy.accuracy_table(to_frame(load(run)), "table2")
+    long = accuracy.accuracy_table(to_frame(recorded.load_or_outcomes(run)), "table2")
     return accuracy.plot_accuracy(long, accuracy.title("table2", run.config, long), path)
 
 
