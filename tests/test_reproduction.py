@@ -13,17 +13,17 @@ from covrag_lite.tables import accuracy, table2
 from covrag_lite.tables.reproduction import changed, reproduction
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run(project):
     return find(project, "table2")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def known(run):
     return recorded.load(run)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def long(known):
     return accuracy.accuracy_table(to_frame(known), "table2")
 

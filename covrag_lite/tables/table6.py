@@ -163,13 +163,11 @@ def _before_and_after(first: list[bool], last: list[bool]) -> dict[str, float]:
 
 def _paper_rows(dataset: str) -> list[dict]:
     """The paper's search engines on this very set; neither is one of our retrievers, and no n is given."""
-    made = []
-    for row in paper.load_paper()["table6"]["rows"].values():
-        if row["dataset"] == dataset:
-            delta = row["multi"] - row["single"]
-            name = f"{row['retriever']}*"
-            made.append({"retriever": name, "first": row["single"], "last": row["multi"], "delta": delta})
-    return made
+    engines = (
+        paper.load_table("table6").query("dataset == @dataset").rename(columns={"single": "first", "multi": "last"})
+    )
+    engines = engines.assign(retriever=engines.retriever + "*", delta=engines["last"] - engines["first"])
+    return engines[["retriever", "first", "last", "delta"]].to_dict("records")
 
 
 def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = ITERATIONS) -> pd.DataFrame:
