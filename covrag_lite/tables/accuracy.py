@@ -69,21 +69,13 @@ def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         for system in in_order(scored.system.unique()):
             group = scored[scored.system == system]
             known = paper.find_values(table, system, group.dataset.unique())
-            backbone = group.backbone.iloc[0]
-            for dataset, n, *shares in _cells(group, metric):
-                percents = [100 * share for share in shares]
-                rows.append((table, dataset, system, backbone, metric, n, *percents, known.get(dataset)))
+            right = {dataset: one.tolist() for dataset, one in group.groupby("dataset", sort=False)[metric]}
+            mean = metrics.mean_interval([(sum(one), len(one)) for one in right.values()])
+            cells = {dataset: (len(one), *share(one)) for dataset, one in right.items()}
+            cells["average"] = (len(group), *(100 * value for value in mean))
+            for dataset, cell in cells.items():
+                rows.append((table, dataset, system, group.backbone.iloc[0], metric, *cell, known.get(dataset)))
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _cells(group: pd.DataFrame, metric: str) -> list[tuple]:
-    """One system's cells: set, n, share and its interval, then the same for the average of the sets."""
-    cells, counts = [], []
-    for dataset, one in group.groupby("dataset", sort=False):
-        right, n = int(one[metric].sum()), len(one)
-        counts.append((right, n))
-        cells.append((dataset, n, right / n, *metrics.wilson(right, n)))
-    return [*cells, ("average", len(group), *metrics.mean_interval(counts))]
 
 
 def in_order(systems: Sequence[str]) -> list[str]:

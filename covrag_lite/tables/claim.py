@@ -154,7 +154,7 @@ def sign_flip(differences: np.ndarray) -> float:
     turns = 2 * np.pi * np.arange(length // 2 + 1) / length
     transform = np.prod([np.cos(size * turns) ** count for size, count in zip(sizes, counts)], axis=0)
     chances = np.fft.irfft(transform, length)  # of every sum, negative ones at the end
-    inside = chances[: max(0, observed)].sum() + chances[length - observed + 1 :].sum() if observed else 0.0
+    inside = chances[:observed].sum() + chances[length - observed + 1 :].sum() if observed else 0.0
     return float(min(1.0, max(1 - inside, 1e-12)))  # what is smaller is lost in rounding
 
 

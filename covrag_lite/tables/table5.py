@@ -81,14 +81,13 @@ def chain_table(frame: pd.DataFrame) -> pd.DataFrame:
         if own.empty:
             continue
         known = paper.find_values("table5", system, own.dataset.unique())
-        for metric, n, *shares in _chain_cells(own, free):
-            percents = [100 * share for share in shares]
-            rows.append(("table5", "all", system, own.backbone.iloc[0], metric, n, *percents, known.get(metric)))
+        for metric, cell in _chain_cells(own, free).items():
+            rows.append(("table5", "all", system, own.backbone.iloc[0], metric, *cell, known.get(metric)))
     return pd.DataFrame(rows, columns=accuracy.COLUMNS)
 
 
-def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> list[tuple]:
-    """One system's cells: metric, n, value and its interval."""
+def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> dict[str, tuple]:
+    """One system's cells by metric: n, value and its interval."""
     right = own.first_normalised.astype(bool)
     judged = own.judgment.fillna("") != ""
     shares = {
@@ -98,12 +97,9 @@ def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> list[tuple]:
         "single": right,
         "multi": own.normalised.astype(bool),
     }
-    cells = []
-    for metric, part in shares.items():
-        if len(part):
-            cells.append((metric, len(part), part.mean(), *metrics.wilson(int(part.sum()), len(part))))
     delta = metrics.paired_bootstrap(held(own, "first").tolist(), held(own, "last").tolist())
-    return [*cells, ("delta", len(own), *delta)]
+    cells = {metric: (len(part), *accuracy.share(part)) for metric, part in shares.items() if len(part)}
+    return cells | {"delta": (len(own), *(100 * value for value in delta))}
 
 
 def calls_for_revision(own: pd.DataFrame) -> pd.Series:
