@@ -37,7 +37,7 @@ from covrag_lite.engine.interface import load_engine
 from covrag_lite.plan import Plan, hold_to, load_plans
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs.recorded import find_under, save_run
+from covrag_lite.runs.recorded import find_under, load_or_outcomes, save_run
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import claim, find_table, pictures, sigma, table4, table5, table6
 
@@ -192,7 +192,7 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
 def tell_seeds(folder: Path) -> None:
     """The claim, pooled over the seeds that have been run so far."""
     runs = [run for run in find_under(folder) if run.table == "claim"]
-    for frames in claim.gather({run.folder / run.table: claim.load(run) for run in runs}).values():
+    for frames in claim.gather({run.folder / run.table: load_or_outcomes(run) for run in runs}).values():
         print(claim.build_seeds(frames).save(folder))
 
 

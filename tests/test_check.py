@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from toy_project import find
 
-from covrag_lite.check import check
+from covrag_lite.check import check, check_pages, try_to_load
 from covrag_lite.data import load_questions
 from covrag_lite.runs.outcomes import read_packed
 from covrag_lite.runs.recorded import load_or_outcomes
@@ -19,18 +19,15 @@ from covrag_lite.tables import TABLES, Table, find_table
 
 
 @pytest.fixture
-def copy(project, tmp_path):
-    shutil.copytree(project, tmp_path / "copy")
-    return tmp_path / "copy"
+def judged(project, tmp_path):
+    """A copy with Tables 2 and 3, which is checked in half the time."""
+    return shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("table6.*", "runs"))
 
 
 @pytest.fixture
-def alone(copy):
-    """A copy with Table 2 alone, which is checked in a third of the time."""
-    for table in ("table3", "table6"):
-        for file in (copy / "results" / "toy").glob(f"{table}.*"):
-            file.unlink()
-    return copy
+def alone(project, tmp_path):
+    """A copy with Table 2 alone."""
+    return shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("table[36].*", "runs"))
 
 
 def read_rows(file):
@@ -43,9 +40,9 @@ def write_rows(file, rows):
     file.write_bytes(lzma.compress(text.encode()) if file.suffix == ".xz" else text.encode())
 
 
-def test_an_untouched_record_follows_to_the_last_number(copy):
-    assert check(copy) == ([], [])
-    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0.0 points more", (copy / "README.md").read_text())
+def test_an_untouched_record_follows_to_the_last_number(project):
+    assert check(project) == ([], [])
+    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0.0 points more", (project / "README.md").read_text())
 
 
 def test_facts_whose_code_left_the_tree_are_taken_as_recorded_and_named(alone):
@@ -58,8 +55,8 @@ def test_facts_whose_code_left_the_tree_are_taken_as_recorded_and_named(alone):
     assert "recorded +1.6., recomputed +1.5." in wrong and "gone.facts.json: taken as recorded" in note
 
 
-def test_one_altered_prediction_is_found(copy):
-    run = find(copy, "table2")
+def test_one_altered_prediction_is_found(judged):
+    run = find(judged, "table2")
     file = run.file("predictions.jsonl.xz")
     rows = read_rows(file)
     gold = {question.id: question.answers[0] for question in load_questions(run.config)}
@@ -68,14 +65,7 @@ def test_one_altered_prediction_is_found(copy):
     wrong["rounds"][-1]["answer"] = gold[wrong["id"]]
     write_rows(file, rows)
     ends = ("table2.csv", "table2.md", "table2.facts.json", "table3.csv", "table3.md", "table3.verdicts.jsonl")
-    assert {line.split(",")[0] for line in check(copy)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
-
-
-def test_a_torn_record_is_named_and_the_others_are_checked_all_the_same(copy):
-    file = find(copy, "table2").file("predictions.jsonl.xz")
-    file.write_bytes(file.read_bytes()[:-20])
-    wrong = check(copy)[0]
-    assert any("table2.predictions.jsonl.xz is damaged" in line for line in wrong)
+    assert {line.split(",")[0] for line in check(judged)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
 
 
 def test_one_altered_number_of_a_page_or_a_fact_is_found_with_both_values_and_written_anew(alone):
@@ -107,26 +97,27 @@ def test_one_altered_csv_value_is_found_by_its_cell(alone):
 
 # The rubric scores again; of a served judge only the table cannot follow.
 @pytest.mark.parametrize("judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md"})])
-def test_a_score_that_no_judge_gave_is_found(copy, judge, ends):
-    file = find(copy, "table3").file("verdicts.jsonl")
+def test_a_score_that_no_judge_gave_is_found(judged, judge, ends):
+    file = find(judged, "table3").file("verdicts.jsonl")
     rows = read_rows(file)
     altered = next(row for row in rows if row["judge"] == judge)
     altered["scores"]["conciseness"]["CoV-RAG"] = 0.0
     write_rows(file, rows)
-    assert {line.split(",")[0] for line in check(copy)[0]} == {f"results/toy/table3.{end}" for end in ends}
+    assert {line.split(",")[0] for line in check(judged)[0]} == {f"results/toy/table3.{end}" for end in ends}
 
 
 @pytest.mark.parametrize(
-    "file, table",
-    [
-        ("table2.predictions.jsonl.xz", "table2"),
-        ("table3.verdicts.jsonl", "table3"),
-        ("table6.backwards.predictions.jsonl.xz", "table6"),
-    ],
+    "name", ["table2.predictions.jsonl.xz", "table3.verdicts.jsonl", "table6.backwards.predictions.jsonl.xz"]
 )
-def test_what_a_table_was_made_from_cannot_be_left_out(copy, file, table):
-    (copy / "results" / "toy" / file).unlink()
-    assert f"results/toy/{table}.manifest.json: not checked, {file} is missing" in check(copy)[0]
+def test_what_a_table_was_made_from_cannot_be_left_out_nor_torn(project, name, tmp_path):
+    root = shutil.copytree(project, tmp_path / "copy")
+    file, run, told = root / "results" / "toy" / name, find(root, name.partition(".")[0]), []
+    if file.suffix == ".xz":
+        file.write_bytes(file.read_bytes()[:-20])
+        assert try_to_load(run, root, told, []) is None and f"{name} is damaged" in told.pop()
+    file.unlink()
+    assert try_to_load(run, root, told, []) is None
+    assert told == [f"results/toy/{run.table}.manifest.json: not checked, {name} is missing"]
 
 
 @pytest.mark.parametrize(
@@ -136,34 +127,36 @@ def test_what_a_table_was_made_from_cannot_be_left_out(copy, file, table):
         ("gone/table2 | RAG average", "no run gone/table2 can be scored"),
     ],
 )
-def test_a_page_may_only_name_facts_of_recorded_runs(alone, named, said):
-    (alone / "README.template.md").write_text(f"# Toy\n\n{{{named}}} %\n")
-    assert check(alone, write=True)[0] == [f"the template of README.md, line 3: {said}"]
-    assert f"{{{named}}}" in (alone / "README.md").read_text()  # and what it stands for is not made up
+def test_a_page_may_only_name_facts_of_recorded_runs(named, said, tmp_path):
+    (tmp_path / "README.template.md").write_text(f"# Toy\n\n{{{named}}} %\n")
+    facts = {"toy/table2": {"RAG average": "9"}}
+    assert check_pages(tmp_path, facts, write=True) == [f"the template of README.md, line 3: {said}"]
+    assert f"{{{named}}}" in (tmp_path / "README.md").read_text()  # and what it stands for is not made up
 
 
-def test_the_prose_of_a_notebook_is_filled_in_and_checked_too(alone):
-    template = ["Text.\n", "{toy/table2 | CoV-RAG average n} questions"]
+def test_the_prose_of_a_notebook_is_filled_in_and_checked_too(tmp_path):
+    template, facts = ["Text.\n", "{toy/table2 | n} questions"], {"toy/table2": {"n": "8"}}
     cells = [
         {"cell_type": "code", "metadata": {}, "source": template},
         {"cell_type": "markdown", "metadata": {"template": template}, "source": ["Text.\n", "9 questions"]},
     ]
-    notebook = alone / "notebooks" / "toy.ipynb"
-    notebook.parent.mkdir(exist_ok=True)
+    notebook = tmp_path / "notebooks" / "toy.ipynb"
+    notebook.parent.mkdir()
     notebook.write_text(json.dumps({"cells": cells}))
-    assert check(alone)[0] == ["notebooks/toy.ipynb, cell 1, line 2: recorded 9, recomputed 8"]
-    assert check(alone, write=True)[0] == [] == check(alone)[0]
+    assert check_pages(tmp_path, facts, False) == ["notebooks/toy.ipynb, cell 1, line 2: recorded 9, recomputed 8"]
+    assert check_pages(tmp_path, facts, write=True) == [] == check_pages(tmp_path, facts, False)
     code, prose = json.loads(notebook.read_text())["cells"]
     assert code["source"] == template and prose["source"] == ["Text.\n", "8 questions"]
-    (alone / "notebooks" / "torn.ipynb").write_text('{"cells": [')
-    (said,) = check(alone)[0]
+    (tmp_path / "notebooks" / "torn.ipynb").write_text('{"cells": [')
+    (said,) = check_pages(tmp_path, facts, False)
     assert said.startswith("notebooks/torn.ipynb: not a notebook (Expecting value")
 
 
 def test_other_data_than_the_recorded_is_no_basis_for_a_score(alone):
-    file = find(alone, "table2").file("manifest.json")
+    file, told = find(alone, "table2").file("manifest.json"), []
     file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
-    assert "the questions of this configuration are no longer those of the run" in check(alone)[0][0]
+    assert try_to_load(find(alone, "table2"), alone, told, []) is None
+    assert "the questions of this configuration are no longer those of the run" in told[0]
 
 
 def count(predictions, run):

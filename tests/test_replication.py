@@ -12,7 +12,7 @@ from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.runs.choice import OTHERWISE_ALIKE, changed_parameters
 from covrag_lite.runs.recorded import find
-from covrag_lite.tables import find_table
+from covrag_lite.tables import load_basis
 from covrag_lite.task_model import TaskModel
 
 
@@ -157,7 +157,7 @@ def test_every_stage_of_the_world_runs_and_what_it_records_can_be_read_again(pla
     results = plan.results.rename(tmp_path / "results")
     runs = find(tmp_path)
     assert [run.table for run in runs] == ["claim", "sigma", "table2", "table4", "table5", "table6"]
-    assert all(len(find_table(run.table).load(run)) for run in runs)
+    assert all(len(load_basis(run)) for run in runs)
     names = {path.name for path in results.iterdir() if path.is_file()}
     for table, part in (("table2", ""), ("table4", ""), ("table5", ""), ("table6", "bm25.")):
         assert {f"{table}.{end}" for end in ("csv", "manifest.json", "md", f"{part}predictions.jsonl.xz")} <= names

@@ -13,17 +13,17 @@ from covrag_lite.tables import accuracy, table2
 from covrag_lite.tables.reproduction import changed, reproduction
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run(project):
     return find(project, "table2")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def known(run):
     return recorded.load(run)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def long(known):
     return accuracy.accuracy_table(to_frame(known), "table2")
 
@@ -72,18 +72,12 @@ def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(run):
     assert changed(here, run.manifest | {"adapters": {}}) == ["having adapters"]
 
 
-@pytest.mark.parametrize(
-    "parameters, told",
-    [
-        ({}, ""),
-        ({"quantize": "int8"}, ", int8"),
-        ({"quantize": "none"}, ", unquantised"),
-        ({"layout": "shared"}, ", shared layout"),
-    ],
-)
-def test_a_backbone_is_told_by_its_weights_and_its_layout(run, parameters, told):
-    other = replace(run, manifest=with_parameters(run.manifest, **{"layout": "paper"} | parameters))
-    assert recorded.backbone(other) == f"smollm2-135m{told}"
+def test_a_backbone_is_told_by_its_weights_and_its_layout(run):
+    told = {"nf4 paper": "", "int8 paper": ", int8", "none paper": ", unquantised", "nf4 shared": ", shared layout"}
+    for given, words in told.items():
+        parameters = dict(zip(("quantize", "layout"), given.split()))
+        other = replace(run, manifest=with_parameters(run.manifest, **parameters))
+        assert recorded.backbone(other) == f"smollm2-135m{words}"
 
 
 def test_the_run_of_the_same_model_and_data_is_found_however_many_questions_are_asked(project, run):

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from test_endpoint import KEY, connect, server  # noqa: F401  the server that fails in every way a server can
 
-from covrag_lite.config import ROOT, Config, from_notebook
+from covrag_lite.config import Config, from_notebook
 from covrag_lite.judging import judges
-from covrag_lite.judging.judges import Answers, RecordedModel, load_answers
+from covrag_lite.judging.judges import Answers, RecordedModel
 from covrag_lite.judging.rubric import PROXY
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.journal import Journal
@@ -130,11 +130,3 @@ def test_saved_verdicts_hold_scores_and_no_text(answers):
 def test_an_unknown_judge_is_named(answers):
     with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
         table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
-
-
-def test_recorded_answers_are_judged_without_a_model():
-    answers = load_answers(from_notebook({"n_judged": 2}))
-    assert len(answers.questions) == 8
-    assert [p.system for p in answers.predictions] == [system for system in SYSTEMS for _ in range(8)]
-    manifest = json.loads((ROOT / "results" / Config().judging.predictions / "table2.manifest.json").read_text())
-    assert answers.model.weights_hash == manifest["model_sha256"]

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from dataclasses import asdict, replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -213,13 +213,13 @@ def test_table_6_is_made_anew_byte_for_byte_where_its_data_is_gone(tmp_path):
     run = recorded.save_run(tmp_path, "table6", {"bm25": made}, config, resources.model, 1.0, data)
     run = recorded.Recorded(tmp_path, "table6", json.loads(json.dumps(run.manifest)), tmp_path)
     for name in ("with", "without"):
-        table6.build(table6.load(run), run).save(tmp_path / name)
+        table6.build(table6.load(run), run).save(tmp_path / name, draw=False)
         shutil.rmtree(tmp_path / "library", ignore_errors=True)
     with pytest.raises(FileNotFoundError, match="library"):
         table6.score_searches(run)
     made = {file.name: file.read_bytes() for file in (tmp_path / "without").iterdir()}
     assert made == {file.name: file.read_bytes() for file in (tmp_path / "with").iterdir()}
-    assert set(made) == {f"table6.{end}" for end in ("csv", "md", "png", "clean.png", "facts.json")}
+    assert set(made) == {f"table6.{end}" for end in ("csv", "md", "facts.json")}
 
 
 # Machado, Oliveira and Fernandes (2009): linear RGB as people without one kind of cone see it.
@@ -241,12 +241,11 @@ def to_lab(colour: str, view: list[list[float]]) -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_systems_of_one_picture_differ_for_every_kind_of_eye(view):
+def test_systems_of_one_picture_differ_for_every_kind_of_eye():
     plans = [load_plans(name, {"data": "world"})[0] for name in ("smollm2-135m", "smollm2-135m-world")]
     drawn = [plan.settings[table] for plan in plans for table in ("table2", "claim")]
     drawn += [Related().related_systems, table4.POSITIONS, (*table5.CHAINS, table5.CONTROL)]
-    for names in drawn:
+    for names, (view, cones) in product(drawn, VIEWS.items()):
         for a, b in combinations([name for name in names if name in palette()], 2):
-            distance = np.linalg.norm(to_lab(palette()[a], VIEWS[view]) - to_lab(palette()[b], VIEWS[view]))
-            assert distance > 10, (a, b)
+            distance = np.linalg.norm(to_lab(palette()[a], cones) - to_lab(palette()[b], cones))
+            assert distance > 10, (a, b, view)

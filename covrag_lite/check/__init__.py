@@ -20,7 +20,7 @@ import pandas as pd
 from covrag_lite.check.compare import compare_file, compare_text
 from covrag_lite.config import ROOT, Config
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson
+from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis
 
 EMBEDDED = Path("figures", "embedded")
 FACT = re.compile(r"\{([^{}|]+) \| ([^{}]+)\}")
@@ -49,8 +49,8 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
                 else:
                     notes.append(f"{recorded.relative_to(root)}: not recorded")
             made |= {root / place.parent / f"{table.name}.{end}" for end in ("csv", *table.plots)}
-    for file in recorded_files(root):
-        if file not in made:
+    for file in [*sorted(root.glob("results/**/*")), *sorted(root.glob("figures/**/*"))]:
+        if file.suffix in (".csv", ".png") and file.parent.name != "custom" and file not in made:
             notes.append(f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded")
     facts = {place.as_posix().removeprefix("results/"): table.facts for place, table in tables.items()}
     for file in sorted(root.glob("results/**/*.facts.json")):
@@ -63,17 +63,15 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
 
 def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tuple[Path, Table]]:
     """Every table and figure that is recorded, by its place under the root."""
-    bases, claims = {}, {}  # what pictures and the pooled claim are made from
+    shown = Path("results", lesson.RECORDS["table2"], "table2")  # in the picture of the method
+    bases = {}
     for run in find(root):
-        basis = try_to_load(run, root, wrong, notes)
+        basis, place = try_to_load(run, root, wrong, notes), run.folder.relative_to(root) / run.table
         if basis is not None:
-            place = run.folder.relative_to(root) / run.table
-            if run.table in ("table2", "table5"):
+            if run.table == "claim" or place == shown:
                 bases[place] = basis
-            if run.table == "claim":
-                claims[place] = basis
             yield place, find_table(run.table).build(basis, run)
-    for folder, frames in claim.gather(claims).items():
+    for folder, frames in claim.gather(bases).items():
         yield folder / "claim", claim.build_seeds(frames)
     if (root / EMBEDDED / "figure4.csv").exists():
         try:
@@ -82,9 +80,8 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
             wrong.append(f"{EMBEDDED / 'figure4'}: {error}")
     if (root / EMBEDDED / "world.csv").exists():
         yield EMBEDDED / "world", find_table("world").build(Config())
-    shown = bases.get(Path("results", lesson.RECORDS["table2"], "table2"))
-    if (root / EMBEDDED / "method.md").exists() and shown:
-        yield EMBEDDED / "method", find_table("method").build(shown)
+    if (root / EMBEDDED / "method.md").exists() and shown in bases:
+        yield EMBEDDED / "method", find_table("method").build(bases[shown])
     for folder in sorted((root / "results").glob("speed-*")):
         table = find_table("speed").build(folder)
         yield folder.relative_to(root) / "speed", replace(table, other_plots={})
@@ -99,7 +96,7 @@ def try_to_load(run: Recorded, root: Path, wrong: list[str], notes: list[str]) -
         notes.append(f"{name}: not checked, as nothing here makes {run.table}")
         return None
     try:
-        return find_table(run.table).load(run)
+        return load_basis(run)
     except FileNotFoundError as error:
         if error.filename:  # a file of the record itself
             wrong.append(f"{name}: not checked, {Path(error.filename).name} is missing")
@@ -112,24 +109,21 @@ def try_to_load(run: Recorded, root: Path, wrong: list[str], notes: list[str]) -
     return None
 
 
-def recorded_files(root: Path) -> Iterator[Path]:
-    """Every table and picture that lies under results/ or figures/, but for figures/custom."""
-    for place in ("results", "figures"):
-        for file in sorted((root / place).glob("**/*")):
-            if file.suffix in (".csv", ".png") and file.parent.name != "custom":
-                yield file
-
-
 def check_pages(root: Path, facts: Facts, write: bool) -> list[str]:
     """Every difference between the pages and their templates filled in; to write puts the latter in place."""
     wrong: list[str] = []
+
+    def compare(name: str, recorded: str, template: str) -> str:
+        filled = fill(template, facts, name, wrong)
+        wrong.extend(f"{name}, {line}" for line in compare_text(filled if write else recorded, filled))
+        return filled
+
     for template in [*root.glob("*.template.md"), *sorted(root.glob("results/*.template.md"))]:
         page = template.with_name(template.name.replace(".template", ""))
-        name = str(page.relative_to(root))
-        filled = fill(template.read_text(), facts, name, wrong)
+        recorded = page.read_text() if page.exists() else ""
+        filled = compare(str(page.relative_to(root)), recorded, template.read_text())
         if write:
             page.write_text(filled)
-        wrong += [f"{name}, {line}" for line in compare_text(page.read_text() if page.exists() else "", filled)]
     for path in sorted(root.glob("notebooks/*.ipynb")):
         name = str(path.relative_to(root))
         try:
@@ -139,11 +133,8 @@ def check_pages(root: Path, facts: Facts, write: bool) -> list[str]:
             continue
         for number, cell in enumerate(notebook["cells"]):
             if "template" in cell.get("metadata", {}):
-                place = f"{name}, cell {number}"
-                filled = fill("".join(cell["metadata"]["template"]), facts, place, wrong)
-                if write:
-                    cell["source"] = filled.splitlines(keepends=True)
-                wrong += [f"{place}, {line}" for line in compare_text("".join(cell["source"]), filled)]
+                texts = ("".join(cell["source"]), "".join(cell["metadata"]["template"]))
+                cell["source"] = compare(f"{name}, cell {number}", *texts).splitlines(keepends=True)
         if write:
             path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
     return wrong

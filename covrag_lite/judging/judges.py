@@ -83,9 +83,8 @@ class Answers:
         Only their citations can be ranked against each other, which is why the paper leaves CoV-RAG out.
         """
         seen: dict[str, list[tuple[Passage, ...]]] = {}
-        for group in self.by_question():
-            for system, prediction in group.items():
-                seen.setdefault(system, []).append(prediction.final.passages)
+        for prediction in self.predictions:
+            seen.setdefault(prediction.system, []).append(prediction.final.passages)
         first = next((references for references in seen.values() if any(references)), None)
         return tuple(system for system, references in seen.items() if references == first)
 
@@ -131,9 +130,9 @@ def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[
     A request shows the different answers in an order that is drawn for the question, so that no system is always first.
     """
     groups, shown = answers.by_question(), []
-    for group in groups:
+    for question, group in zip(answers.questions, groups):
         texts = sorted({prediction.answer for prediction in group.values()})
-        random.Random(next(iter(group.values())).question.id).shuffle(texts)
+        random.Random(question.id).shuffle(texts)
         shown.append(texts)
     requests = [build_request(group, texts, answers.cited_together) for group, texts in zip(groups, shown)]
     replies = TaskModel(endpoint.settings, endpoint, journal).write("judge", requests, REPLY_TOKENS)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from covrag_lite.runs.recorded import Recorded, load_or_outcomes
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TABLES = {  # made from one recorded run each: build(load(run), run)
+TABLES = {  # made from one recorded run each: build(load_basis(run), run)
     "table2": "covrag_lite.tables.table2",
     "table3": "covrag_lite.tables.table3",
     "table4": "covrag_lite.tables.table4",
@@ -84,6 +86,11 @@ def find_table(name: str) -> ModuleType:
     if name not in known:
         raise ValueError(f"table {name!r} is not known; use one of {', '.join(known)}")
     return importlib.import_module(known[name])
+
+
+def load_basis(run: Recorded) -> object:
+    """What a run's table is made from: by its module's own `load`, else the predictions."""
+    return getattr(find_table(run.table), "load", load_or_outcomes)(run)
 
 
 def to_markdown(frame: pd.DataFrame) -> str:

@@ -69,21 +69,13 @@ def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         for system in in_order(scored.system.unique()):
             group = scored[scored.system == system]
             known = paper.find_values(table, system, group.dataset.unique())
-            backbone = group.backbone.iloc[0]
-            for dataset, n, *shares in _cells(group, metric):
-                percents = [100 * share for share in shares]
-                rows.append((table, dataset, system, backbone, metric, n, *percents, known.get(dataset)))
+            right = {dataset: one.tolist() for dataset, one in group.groupby("dataset", sort=False)[metric]}
+            mean = metrics.mean_interval([(sum(one), len(one)) for one in right.values()])
+            cells = {dataset: (len(one), *share(one)) for dataset, one in right.items()}
+            cells["average"] = (len(group), *(100 * value for value in mean))
+            for dataset, cell in cells.items():
+                rows.append((table, dataset, system, group.backbone.iloc[0], metric, *cell, known.get(dataset)))
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _cells(group: pd.DataFrame, metric: str) -> list[tuple]:
-    """One system's cells: set, n, share and its interval, then the same for the average of the sets."""
-    cells, counts = [], []
-    for dataset, one in group.groupby("dataset", sort=False):
-        right, n = int(one[metric].sum()), len(one)
-        counts.append((right, n))
-        cells.append((dataset, n, right / n, *metrics.wilson(right, n)))
-    return [*cells, ("average", len(group), *metrics.mean_interval(counts))]
 
 
 def in_order(systems: Sequence[str]) -> list[str]:
@@ -94,18 +86,21 @@ def in_order(systems: Sequence[str]) -> list[str]:
 
 def wide(long: pd.DataFrame, metric: str | None = "normalised") -> pd.DataFrame:
     """The table as a person reads it: a row a system, a column a set; for None a column a metric."""
-    rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
-    cells = [_cell(row) for row in rows.itertuples()]
-    table = rows.assign(cell=cells, dataset=rows.dataset.map(name_of))
-    systems = list(dict.fromkeys(table.system))
-    columns = list(dict.fromkeys(table.dataset))
-    return table.pivot(index="system", columns="dataset", values="cell").loc[systems, columns].fillna("–")
+    rows = by_set_or_metric(long, metric)
+    rows = rows.assign(cell=[tell_cell(row) for row in rows.itertuples()], dataset=rows.dataset.map(name_of))
+    return rows.set_index(["system", "dataset"]).cell.unstack(sort=False).fillna("–")
 
 
-def _cell(row: tuple) -> str:
+def by_set_or_metric(long: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+    """A metric's rows; for None all rows, with the metrics in the place of the sets."""
+    return long[long.metric == metric] if metric else long.assign(dataset=long.metric)
+
+
+def tell_cell(row: tuple, digits: int = 1, interval_digits: int = 0) -> str:
     """`ours [low–high] (paper)`"""
-    known = "" if pd.isna(row.paper) else f" ({row.paper:.1f})"
-    return f"{row.value:.1f} [{row.low:.0f}–{row.high:.0f}]{known}"
+    low, high = (f"{end:.{interval_digits}f}" for end in (row.low, row.high))
+    known = "" if pd.isna(row.paper) else f" ({row.paper:.{digits}f})"
+    return f"{row.value:.{digits}f} [{low}–{high}]{known}"
 
 
 def name_of(dataset: str) -> str:
@@ -196,13 +191,9 @@ def title(table: str, config: Config, long: pd.DataFrame, found: str = "") -> st
         found = form.format(*mean[list(names)]) + "\n"
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == Model().layout else f", {config.model.layout} layout,"
-    return f"{found}{told}: {config.model.short}{layout} on {name_data(config)}, n = {tell_sizes(long)}"
-
-
-def tell_sizes(long: pd.DataFrame) -> str:
-    """How many questions the sets of an accuracy table have."""
     sizes = long[long.dataset != "average"].n
-    return f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
+    n = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
+    return f"{found}{told}: {config.model.short}{layout} on {name_data(config)}, n = {n}"
 
 
 def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str]) -> Table:
@@ -225,16 +216,17 @@ def minus(text: str) -> str:
     return text.replace("-", "−")
 
 
+def facts_of(name: str, values: Mapping[str, object]) -> dict[str, str]:
+    """Facts whose names begin alike, as prose writes them; what has no name of its own is called by that alone."""
+    return {f"{name} {end}".strip(): minus(str(value)) for end, value in values.items()}
+
+
 def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
     """Every system's accuracy, set by set and on average, and how often it finds a gold passage."""
     made = {}
     for row in long[long.metric == "normalised"].itertuples():
-        name = f"{row.system} {row.dataset}"
-        made |= {
-            name: f"{row.value:.1f}",
-            f"{name} interval": f"[{row.low:.0f}–{row.high:.0f}]",
-            f"{name} n": str(row.n),
-        }
+        told = {"": f"{row.value:.1f}", "interval": f"[{row.low:.0f}–{row.high:.0f}]", "n": row.n}
+        made |= facts_of(f"{row.system} {row.dataset}", told)
     for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last:
         made[f"{system} gold"] = f"{100 * found.mean():.1f}"
     return made
@@ -243,18 +235,17 @@ def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]
 def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
     """Systems two by two."""
     made = {}
-    for row in comparison[comparison.metric == "normalised"].to_dict("records"):
-        name = row["comparison"]
-        made |= {f"{name} points": row["difference"].lstrip("+-"), f"{name} interval": minus(row["95 % interval"])}
-        made |= {f"{name} p": row["McNemar p"], f"{name} gained": str(row["gained"]), f"{name} lost": str(row["lost"])}
-        made[f"{name} visible"] = f"{metrics.smallest_visible(row['gained'], row['lost'], row['n']):.1f}"
+    for row in with_visible(comparison[comparison.metric == "normalised"]).to_dict("records"):
+        told = {"points": row["difference"].lstrip("+-"), "interval": row["95 % interval"], "p": row["McNemar p"]}
+        told |= {"gained": row["gained"], "lost": row["lost"], "visible": row["smallest visible"]}
+        made |= facts_of(row["comparison"], told)
     return made
 
 
 def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "pictures.Figure":
     """Bars a system and set with their intervals, the paper's values as diamonds; for None a group a metric."""
     plt, sns = pictures.style()
-    rows = long[long.metric == metric] if metric else long.assign(dataset=long.metric)
+    rows = by_set_or_metric(long, metric)
     rows = rows.assign(dataset=[name_of(dataset).replace(" ", "\n") for dataset in rows.dataset])
     colours = {system: palette().get(system, pictures.OTHER) for system in rows.system.unique()}
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")

@@ -85,8 +85,7 @@ def page(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str) -> 
 
 def describe(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str) -> dict:
     """What the page shows: each question and passage once, and a way for each prediction."""
-    marked = mark_outcomes(frame).set_index(["system", "id"])
-    rows = {key: marked.loc[key] for key in marked.index}
+    rows = mark_outcomes(frame).to_dict("records")
     questions = {p.question.id: p.question for p in predictions}
     passages = {passage.id: passage for p in predictions for one in p.rounds for passage in one.passages}
     systems = in_order({p.system for p in predictions})
@@ -102,13 +101,13 @@ def describe(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str)
             for q in questions.values()
         },
         "passages": {identity: [passage.title, passage.text] for identity, passage in passages.items()},
-        "ways": [_way(p, rows[p.system, p.question.id]) for p in predictions],
+        "ways": [_way(p, row) for p, row in zip(predictions, rows, strict=True)],
     }
 
 
-def _way(p: Prediction, row: pd.Series) -> dict:
+def _way(p: Prediction, row: dict) -> dict:
     """One prediction: what came of it, and its rounds."""
-    right = [_word(row.first_normalised), *[None] * (len(p.rounds) - 2), _word(row.normalised)]
+    right = [_word(row["first_normalised"]), *[None] * (len(p.rounds) - 2), _word(row["normalised"])]
     return {
         "system": p.system,
         "id": p.question.id,

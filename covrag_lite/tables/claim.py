@@ -7,9 +7,8 @@ its mean: seeds repeat the training, not the question.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,12 +16,10 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Recorded, load_or_outcomes
+from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, pictures
-from covrag_lite.tables.accuracy import minus, name_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from covrag_lite.tables.accuracy import facts_of, minus, name_of
+from covrag_lite.tables.verifier import tell_area
 
 METRIC = "whole"
 POOLED = "pooled"  # in the place of a seed
@@ -55,8 +52,6 @@ SHORT = {  # names in the picture
 JUDGED = ("CoV-RAG, two adapters", "CoV-RAG")  # whose first answers were verified
 TRUST = 0.8  # the expected correctness above which trusting an answer is right most often on validation questions
 
-load = load_or_outcomes
-
 
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """The claim with one training seed."""
@@ -76,13 +71,15 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         "The judge of first answers": judged,
         "The second search, by the paper's rule that its answer counts": searched,
     }
+    facts = facts_of_comparisons(whole) | facts_of_comparisons(by_set)
+    facts |= facts_of_rows("judge of", judged) | facts_of_rows("search of", searched)
     listed = whole.drop(columns="set").astype(object).where(whole.notna(), None).to_dict("records")  # JSON has no NaN
     return Table(
         "claim",
         rows,
         parts,
         [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."],
-        facts_of(whole) | facts_of(by_set) | facts_of_rows("judge of", judged) | facts_of_rows("search of", searched),
+        facts,
         partial(plot, rows),
         other_files={"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"},
         digits=4,
@@ -132,28 +129,14 @@ def weigh(rows: pd.DataFrame) -> pd.Series:
 
 def difference(a: str, b: str, name: str, seed: str, tables: Sequence[pd.DataFrame]) -> dict:
     """One comparison on the questions that all of these trainings answered."""
-    common = tables[0].index
-    for table in tables[1:]:
-        common = common.intersection(table.index)
-    parts = [table.loc[common] for table in tables]
-    gained = sum(int((part[b] > part[a]).sum()) for part in parts)
-    lost = sum(int((part[b] < part[a]).sum()) for part in parts)
-    means = np.mean([(part[b] - part[a]).to_numpy() for part in parts], axis=0)
-    value, low, high = (100 * one for one in metrics.mean_bootstrap(means))
-    return {
-        "from": a,
-        "to": b,
-        "set": name,
-        "seed": seed,
-        "n": len(common),
-        "difference": round(value, 3),
-        "low": round(low, 3),
-        "high": round(high, 3),
-        "gained": gained,
-        "lost": lost,
-        "p": float(f"{sign_flip(means):.2g}"),
-        "smallest_visible": round(visible(means), 3),
-    }
+    common = reduce(pd.Index.intersection, (table.index for table in tables))
+    differences = np.array([(table[b] - table[a]).loc[common] for table in tables])  # (trainings, questions)
+    means = differences.mean(axis=0)
+    value, low, high = (round(100 * one, 3) for one in metrics.mean_bootstrap(means))
+    row = {"from": a, "to": b, "set": name, "seed": seed, "n": len(common)}
+    row |= {"difference": value, "low": low, "high": high}
+    row |= {"gained": int((differences > 0).sum()), "lost": int((differences < 0).sum())}
+    return row | {"p": float(f"{sign_flip(means):.2g}"), "smallest_visible": round(visible(means), 3)}
 
 
 def sign_flip(differences: np.ndarray) -> float:
@@ -171,7 +154,7 @@ def sign_flip(differences: np.ndarray) -> float:
     turns = 2 * np.pi * np.arange(length // 2 + 1) / length
     transform = np.prod([np.cos(size * turns) ** count for size, count in zip(sizes, counts)], axis=0)
     chances = np.fft.irfft(transform, length)  # of every sum, negative ones at the end
-    inside = chances[: max(0, observed)].sum() + chances[length - observed + 1 :].sum() if observed else 0.0
+    inside = chances[:observed].sum() + chances[length - observed + 1 :].sum() if observed else 0.0
     return float(min(1.0, max(1 - inside, 1e-12)))  # what is smaller is lost in rounding
 
 
@@ -207,9 +190,9 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
                 "wrong ones beside an answer trusted": (beside_gold.judgment == "true").mean(),
             }
             areas = {"AUROC": some.expected_correctness, "AUROC of the likelihood": some.likelihood}
-            areas["AUROC of both, weighed"] = weigh(some)
+            areas |= {"AUROC of both, weighed": weigh(some)}
             row = {"answers of": name, "set": name_of(dataset), "seed": seed, "n": len(some)}
-            row |= {key: _area(scores, right) for key, scores in areas.items()}
+            row |= {key: tell_area(scores, right, "{:.3f}") for key, scores in areas.items()}
             made.append(row | {key: f"{100 * share:.1f}" for key, share in told.items()})
     return made
 
@@ -240,11 +223,6 @@ def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]
             yield system, "RAG trained" if "two" in system else "CoV-RAG-S", own
 
 
-def _area(scores: pd.Series, right: pd.Series) -> str:
-    known = scores.notna()
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*metrics.auroc(scores[known], right[known]))
-
-
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """Comparisons as people read them."""
     table = pd.DataFrame({"comparison": rows["from"] + " → " + rows["to"]})
@@ -259,17 +237,17 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def facts_of(rows: pd.DataFrame) -> dict[str, str]:
+def facts_of_comparisons(rows: pd.DataFrame) -> dict[str, str]:
     """Every comparison, those by set with the set's name."""
     made = {}
     for row, text in zip(rows.to_dict("records"), shown(rows).to_dict("records")):
         where = "" if row["set"] == EVERY else f"{name_of(row['set'])} "
         name = f"{row['from']} → {row['to']} {where}{row['seed']}"
-        made |= {name: minus(text["difference"]), f"{name} interval": minus(text["95 % interval"])}
-        if where:
-            continue
-        made |= {f"{name} p": text["p"], f"{name} visible": text["smallest visible"], f"{name} n": f"{row['n']:,}"}
-        made |= {f"{name} gained": str(row["gained"]), f"{name} lost": str(row["lost"])}
+        told = {"": text["difference"], "interval": text["95 % interval"]}
+        if not where:
+            told |= {"p": text["p"], "visible": text["smallest visible"], "n": f"{row['n']:,}"}
+            told |= {"gained": row["gained"], "lost": row["lost"]}
+        made |= facts_of(name, told)
     return made
 
 
@@ -278,18 +256,16 @@ def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
     made = {}
     for row in rows.to_dict("records"):
         where = "" if row["set"] == EVERY else f"{row['set']} "
-        for column in list(row)[3:]:
-            made[f"{head} {row['answers of']} {where}{row['seed']} {column}"] = str(row[column])
+        made |= facts_of(f"{head} {row['answers of']} {where}{row['seed']}", dict(list(row.items())[3:]))
     return made
 
 
-def plot(rows: pd.DataFrame, path: Path) -> "Figure":
+def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
     """A forest plot: each set's difference with its interval, pooled over seeds, and every seed over all sets."""
     plt, _ = pictures.style(0.8)
     panels = [pair for pair in FOREST if ((rows["from"] == pair[0]) & (rows.to == pair[1])).any()]
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(4.8 * len(panels), 5.6), sharex=True, sharey=True, layout="constrained"
-    )
+    size = dict(figsize=(4.8 * len(panels), 5.6), layout="constrained")
+    figure, axes = plt.subplots(1, len(panels), sharex=True, sharey=True, **size)
     labels = {(row.set, POOLED): f"{name_of(row.set)} ({row.n:,})" for row in rows.itertuples() if row.set != EVERY}
     seeds = sorted(set(rows.seed) - {POOLED})
     labels |= {(EVERY, seed): f"all, training {seed}" if len(seeds) > 1 else "all questions" for seed in seeds}

@@ -4,7 +4,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.tables import verifier
-from covrag_lite.tables.accuracy import count_changes, format_difference, minus
+from covrag_lite.tables.accuracy import count_changes, facts_of, format_difference
 
 FAILURES = ("all", "none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop")
 
@@ -21,9 +21,7 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     made = []
     for name, part in verifier.split_by(rows, "failure", FAILURES):
         first, last = part.first_normalised.astype(bool), part.normalised.astype(bool)
-        judged = part[part.judgment.fillna("") != ""]
-        wrong = judged[~first[judged.index]]
-        right = judged[first[judged.index]]
+        judged = part.assign(right=first)[part.judgment.fillna("") != ""]
         missed = part[part.revised & part.gold_first.eq(False)]
         gain, interval = format_difference(*metrics.paired_bootstrap(first.tolist(), last.tolist()))
         made.append(
@@ -31,8 +29,7 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
                 "questions": name,
                 "n": len(part),
                 "first": f"{100 * first.mean():.1f}",
-                "caught": f"{(wrong.judgment == 'false').sum()} of {len(wrong)}",
-                "doubted": f"{(right.judgment == 'false').sum()} of {len(right)}",
+                **verifier.count_doubts(judged),
                 "revised": int(part.revised.sum()),
                 "mended": f"{missed.gold_last.eq(True).sum()} of {len(missed)}",
                 "last": f"{100 * last.mean():.1f}",
@@ -44,23 +41,17 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
 
 
 def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> dict[str, float]:
-    """By counterfactual how many questions would be answered rightly, or find an answer, in %."""
+    """By counterfactual how many questions would be answered rightly, in %."""
     rows = frame[(frame.system == system) & frame.normalised.notna()]
     first, last = rows.first_normalised.astype(bool), rows.normalised.astype(bool)
     found, again = rows.found_first.astype(bool), rows.found_last.astype(bool)
     cases = {
-        "answer never revise": first,
         "answer as it is": last,
         "answer perfect judge, the better of two answers": first | last,
         "answer perfect reader of the first passages": first | found,
         "answer perfect reader of the last passages": last | again,
-        "answer perfect judge and reader": first | last | found | again,
         "answer where the first passages hold one": first[found],
         "answer where they hold none": first[~found],
-        "answer second one, where only the last passages hold one": last[again & ~found],
-        "passages first": found,
-        "passages last": again,
-        "passages perfect choice between the two": found | again,
     }
     return {name: 100 * values.mean() for name, values in cases.items()}
 
@@ -95,10 +86,10 @@ def facts(frame: pd.DataFrame) -> dict[str, str]:
         made |= verifier.facts(own, system)
         counts = (*count_changes(own[own.verdicts > 0]), *count_found(own, system))
         words = ("revised", "helped", "hurt", "found anew", "found no more")
-        made |= {f"{system} {word}": str(n) for word, n in zip(words, counts)}
-        for row in failure_table(own, system).to_dict("records"):
-            name = f"{system} kind {row.pop('questions')}"
-            made |= {f"{name} {column.removeprefix('95 % ')}": minus(str(value)) for column, value in row.items()}
-        made |= {f"{system} {name}": f"{value:.1f}" for name, value in bounds(own, system).items()}
-        made |= {f"{system} {name} share": f"{value:.1f}" for name, value in error_classes(own, system).items()}
+        made |= facts_of(system, dict(zip(words, counts)))
+        for row in failure_table(own, system).rename(columns={"95 % interval": "interval"}).to_dict("records"):
+            made |= facts_of(f"{system} kind {row.pop('questions')}", row)
+        made |= facts_of(system, {name: f"{value:.1f}" for name, value in bounds(own, system).items()})
+        classes = error_classes(own, system).items()
+        made |= facts_of(system, {f"{name} share": f"{value:.1f}" for name, value in classes})
     return made

@@ -33,12 +33,11 @@ FACTS = {  # measure and what is measured -> the claim's fact of a seed
     ("AUROC", "likelihood"): "judge of RAG trained {} AUROC of the likelihood",
     ("AUROC", "both"): "judge of RAG trained {} AUROC of both, weighed",
 }
-PANELS = {
-    "accuracy": ("Accuracy", "answers that are right (%)"),
-    "AUROC": ("The judge of RAG trained's answers", "AUROC, right above wrong answers"),
-    "gain": ("What the second round gains", "points of accuracy"),
+PANELS = {  # measure -> the panel's title, its axis, and how values are written
+    "accuracy": ("Accuracy", "answers that are right (%)", "{:.1f}"),
+    "AUROC": ("The judge of RAG trained's answers", "AUROC, right above wrong answers", "{:.2f}"),
+    "gain": ("What the second round gains", "points of accuracy", "{:+.1f}"),
 }
-FORMS = {"accuracy": "{:.1f}", "AUROC": "{:.2f}", "gain": "{:+.1f}"}  # how values are written, by measure
 COLUMNS = ("backbone", "parameters", "measure", "what", "seed", "value", "low", "high")
 NUMBER = re.compile(r"-?[\d.]+")
 
@@ -60,27 +59,26 @@ def count_parameters(backbone: str) -> int:
 
 def load(root: Path = config.ROOT) -> pd.DataFrame:
     """A row a backbone, measure, what is measured and seed, the smallest backbone first; no model, no questions."""
-    folders = sorted((root / REAL).glob("*/claim.json"), key=lambda file: count_parameters(file.parent.name))
+    claims = sorted((root / REAL).glob("*/claim.json"), key=lambda file: count_parameters(file.parent.name))
     asked, rows = set(), []
-    for file in folders:
-        folder = file.parent
-        manifests = [json.loads(one.read_text()) for one in folder.glob("seed-*/claim.manifest.json")]
+    for file in claims:
+        manifests = [json.loads(one.read_text()) for one in file.parent.glob("seed-*/claim.manifest.json")]
         asked |= {one["data"]["questions"]["sha256"] for one in manifests}
-        about = (folder.name, count_parameters(folder.name))
-        facts = json.loads((folder / "claim.facts.json").read_text())
-        rows += [(*about, *row) for row in (*_levels(facts), *_gains(json.loads(file.read_text())))]
+        comparisons, facts = (json.loads(file.with_suffix(end).read_text()) for end in (".json", ".facts.json"))
+        about = (file.parent.name, count_parameters(file.parent.name))
+        rows += [(*about, *row) for row in (*_levels(comparisons, facts), *_gains(comparisons))]
     if len(asked) > 1:
-        names = ", ".join(file.parent.name for file in folders)
+        names = ", ".join(file.parent.name for file in claims)
         raise ValueError(f"the runs of {names} asked different questions; Figure 4 needs the same ones")
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _levels(facts: dict[str, str]) -> Iterator[tuple]:
+def _levels(comparisons: list[dict], facts: dict[str, str]) -> Iterator[tuple]:
     """Accuracies and AUROCs of each training, and their mean over the trainings that have them."""
-    seeds = sorted({name.split()[4] for name in facts if name.startswith("judge of RAG trained ") and " AUROC" in name})
+    seeds = sorted({row["seed"] for row in comparisons} - {claim.POOLED})
     for (measure, what), name in FACTS.items():
-        told = {seed: facts[name.format(seed)] for seed in seeds if name.format(seed) in facts}
-        found = {seed: [float(one) for one in NUMBER.findall(text)] for seed, text in told.items()}
+        texts = {seed: facts.get(name.format(seed), "") for seed in seeds}
+        found = {seed: [float(one) for one in NUMBER.findall(text)] for seed, text in texts.items() if text}
         for seed, numbers in found.items():
             yield measure, what, seed, *(numbers + [None, None])[:3]
         if found:
@@ -101,41 +99,30 @@ def _gains(comparisons: list[dict]) -> Iterator[tuple]:
 def build(long: pd.DataFrame) -> Table:
     """The figure, and every mean over seeds as facts, a backbone told by its millions of parameters."""
     facts = {}
-    for row, text in zip(means(long).itertuples(), tell(means(long))):
-        value, _, interval = text.partition(" ")
+    for row in means(long).itertuples():
+        value, _, interval = row.cell.partition(" ")
         name = f"{row.parameters / 1e6:.0f}M {row.what} {row.measure}"
         facts |= {name: minus(value)} | ({f"{name} interval": minus(interval)} if interval else {})
     return Table("figure4", long, facts=facts, plot=partial(plot, long), digits=3)
 
 
 def means(long: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the mean over seeds."""
-    return long[long.seed == MEAN]
-
-
-def tell(rows: pd.DataFrame) -> list[str]:
-    """Values as a person reads them, with the interval where there is one."""
-    made = []
-    for row in rows.itertuples():
-        form = FORMS[row.measure]
-        told = pd.notna(row.low)
-        made.append(with_interval(form, row.value, row.low, row.high) if told else form.format(row.value))
-    return made
+    """The rows of the mean over seeds; `cell` is the value as a person reads it."""
+    rows = long[long.seed == MEAN]
+    cells = [with_interval(PANELS[row.measure][2], row.value, row.low, row.high) for row in rows.itertuples()]
+    return rows.assign(cell=cells)
 
 
 def wide(long: pd.DataFrame) -> pd.DataFrame:
     """The means of the seeds: a row a value, a column a backbone."""
-    rows = means(long)
-    table = rows.assign(cell=tell(rows)).pivot(index=["measure", "what"], columns="backbone", values="cell")
-    order = rows[["measure", "what"]].drop_duplicates().itertuples(index=False, name=None)
-    return table.loc[list(order), list(dict.fromkeys(rows.backbone))].fillna("–")
+    return means(long).set_index(["measure", "what", "backbone"]).cell.unstack(sort=False).fillna("–")
 
 
 def plot(long: pd.DataFrame, path: Path) -> "pictures.Figure":
     """A panel a measure: means against the number of parameters, single trainings as rings."""
     plt, _ = pictures.style(0.8)
     figure, panels = plt.subplots(1, len(PANELS), figsize=(18, 6.6), layout="constrained")
-    for axes, (measure, (title, label)) in zip(panels, PANELS.items()):
+    for axes, (measure, (title, label, _)) in zip(panels, PANELS.items()):
         rows = long[long.measure == measure]
         names = list(dict.fromkeys(rows.what))
         for number, what in enumerate(names):

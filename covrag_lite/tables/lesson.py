@@ -18,7 +18,6 @@ from covrag_lite.tables.verifier import judged_rows
 
 if TYPE_CHECKING:
     from ipywidgets import VBox
-    from matplotlib.figure import Figure
 
 RECORDS = {  # what "auto" means here: the recorded runs of the shipped adapters on the world
     "table2": "table2-smollm2-135m-h200",
@@ -66,7 +65,7 @@ def move_sigma(frame: pd.DataFrame, thresholds: Sequence[float] = THRESHOLDS) ->
     return pd.DataFrame(values, index=pd.Index(thresholds, name="threshold")).round({"accuracy": 1})
 
 
-def draw_sigma(frame: pd.DataFrame, threshold: float) -> "Figure":
+def draw_sigma(frame: pd.DataFrame, threshold: float) -> "pictures.Figure":
     """Accuracy and further searches over all thresholds, with the one that is chosen."""
     plt, _ = pictures.style(0.9, "notebook")
     curves, (here,) = move_sigma(frame), move_sigma(frame, [threshold]).itertuples()
@@ -108,7 +107,7 @@ def reliability(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     return pd.DataFrame(made, columns=["bin", "n", "expected", "value", "low", "high"]).round(1)
 
 
-def draw_reliability(curve: pd.DataFrame, guesses: Sequence[float] = ()) -> "Figure":
+def draw_reliability(curve: pd.DataFrame, guesses: Sequence[float] = ()) -> "pictures.Figure":
     """The curve with its intervals beside the diagonal of a perfect judge, and what a class has guessed, in %."""
     plt, _ = pictures.style(0.9, "notebook")
     axes = plt.Figure(figsize=(5.6, 4.6), layout="constrained").subplots()

@@ -17,9 +17,10 @@ from covrag_lite.method import by_fitted_thresholds, keep_likelier
 from covrag_lite.records import Prediction
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import outcome_of
-from covrag_lite.runs.recorded import Recorded, load_or_outcomes
+from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table
 from covrag_lite.tables.accuracy import share
+from covrag_lite.tables.table5 import is_right
 
 # What must lie below one of these; the first of each lets everything pass.
 SCORES = (1.01, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -30,8 +31,6 @@ FAMILIES = {  # settings of `by_fitted_thresholds`: reference, correctness, like
     "expected scores and likelihood": list(product(SCORES, SCORES, LIKELIHOODS)),
 }
 FITTED = "expected scores and likelihood"
-
-load = load_or_outcomes
 
 
 def fit(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame | None:
@@ -55,13 +54,13 @@ def cross_validate_sigma(predictions: Sequence[Prediction], folds: int = 5) -> t
     The predictions must be those of CoV-RAG that searched again wherever there was a revised question.
     """
     scored = [p for p in predictions if p.rounds[0].verdict and outcome_of(p).normalised is not None]
-    first = np.array([_right(p, 0) for p in scored], bool)
-    last = np.array([_right(p, -1) for p in scored], bool)
-    surer = np.array([_right(p, keep_likelier(p.rounds)) for p in scored], bool)
+    first, last = (np.array([is_right(p, number) for p in scored], bool) for number in (0, -1))
+    surer = np.array([is_right(p, keep_likelier(p.rounds)) for p in scored], bool)
     revised = np.array([p.revised for p in scored], bool)
     rows = [_row("never", first, first, 0), _row("revised question present", first, last, revised.sum())]
     for name, settings in FAMILIES.items():
-        fires = revised & np.array([_fires(setting, scored) for setting in settings])  # (settings, questions)
+        sigmas = [by_fitted_thresholds(*setting) for setting in settings]
+        fires = revised & np.array([[sigma(p.rounds[0]) for p in scored] for sigma in sigmas])  # (settings, questions)
         outcome = np.where(fires, last, first)
         best = int(outcome.mean(1).argmax())  # the first of equals, which is the least strict
         rows.append(_row(f"{name}, held out", first, choose_held_out(outcome, folds), fires[best].sum()))
@@ -87,13 +86,3 @@ def _row(rule: str, first: np.ndarray, outcome: np.ndarray, searches: int) -> di
     shares = {name: round(value, 1) for name, value in zip(("accuracy", "low", "high"), share(outcome))}
     counts = {"gained": gained, "lost": lost, "McNemar p": round(p, 4), "searches": int(searches)}
     return {"σ": rule, "n": len(outcome), **shares, **counts}
-
-
-def _right(prediction: Prediction, number: int) -> bool:
-    return outcome_of(prediction, number).normalised
-
-
-def _fires(setting: tuple[float, float, float], predictions: Sequence[Prediction]) -> list[bool]:
-    """Which questions these thresholds search again."""
-    sigma = by_fitted_thresholds(*setting)
-    return [sigma(p.rounds[0]) for p in predictions]

@@ -24,8 +24,6 @@ LIVE, RECORDED = "live", "recorded"
 MARKED = "background-color: #fff3c4"  # a live row
 SAME, ALIKE = "every text the same", "same outcome"
 
-load = recorded.load_or_outcomes
-
 
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """Table 2; a few live questions make no picture, so a sample of a recorded run has that run's."""
@@ -37,7 +35,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
 
 def plot_record(run: Recorded, path: Path) -> "pictures.Figure":
     """Draw a recorded run's accuracies."""
-    long = accuracy.accuracy_table(to_frame(load(run)), "table2")
+    long = accuracy.accuracy_table(to_frame(recorded.load_or_outcomes(run)), "table2")
     return accuracy.plot_accuracy(long, accuracy.title("table2", run.config, long), path)
 
 
@@ -52,17 +50,16 @@ def beside(known: pd.DataFrame, new: pd.DataFrame | None = None) -> pd.DataFrame
     """One table of the recorded and the live rows, system by system; with live rows, only their systems are shown."""
     if new is not None and len(known):
         known = known[known.system.isin(new.system)]
-    parts = []
+    parts = {}
     for word, frame in ((RECORDED, known), (LIVE, new)):
         if frame is not None and len(frame):
-            wide = accuracy.wide(accuracy.accuracy_table(frame, "table2"))
-            wide.insert(0, "n", frame.groupby("system").id.nunique())
-            parts.append(wide.assign(answered=word).set_index("answered", append=True))
+            parts[word] = accuracy.wide(accuracy.accuracy_table(frame, "table2"))
+            parts[word].insert(0, "n", frame.groupby("system").id.nunique())
     if not parts:
         return pd.DataFrame()
-    table = pd.concat(parts)
-    systems = accuracy.in_order(table.index.get_level_values("system").unique())
-    order = [(system, word) for system in systems for word in (RECORDED, LIVE) if (system, word) in table.index]
+    table = pd.concat(parts, names=["answered"]).swaplevel()
+    systems = accuracy.in_order(table.index.unique("system"))
+    order = [(system, word) for system in systems for word in parts if (system, word) in table.index]
     return table.loc[order].rename_axis(columns=None)
 
 

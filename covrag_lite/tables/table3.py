@@ -7,7 +7,6 @@ answer to it; what is missing is counted in the notes.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
@@ -27,7 +26,7 @@ from covrag_lite.records import Question
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.recorded import Recorded, check_data
 from covrag_lite.tables import Table, accuracy
-from covrag_lite.tables.accuracy import PAIRS, in_order
+from covrag_lite.tables.accuracy import PAIRS
 from covrag_lite.tables.paper import find_values
 
 MEASURES = {
@@ -60,15 +59,9 @@ def build(basis: tuple[Answers, pd.DataFrame], run: Recorded) -> Table:
     quality = long[(long.measure == "high quality") & (long.judge == long.judge.iloc[0])]
     quality = quality.assign(metric=quality.criterion.str.replace("_", " "))
     title = f"Table 3: high-quality answers by {quality.judge.iloc[0]}, n = {len(answers.questions)} questions"
-    return Table(
-        "table3",
-        long.assign(table="table3")[["table", *LONG]],
-        parts,
-        notes(scores),
-        plot=partial(accuracy.plot_accuracy, quality, title, metric=None),
-        other_files={"verdicts.jsonl": write_verdicts(scores)},
-        digits=3,
-    )
+    plot = partial(accuracy.plot_accuracy, quality, title, metric=None)
+    rows, verdicts = long.assign(table="table3")[["table", *LONG]], {"verdicts.jsonl": write_verdicts(scores)}
+    return Table("table3", rows, parts, notes(scores), plot=plot, other_files=verdicts, digits=3)
 
 
 def explain(answers: Answers) -> tuple[Question, pd.DataFrame]:
@@ -134,45 +127,27 @@ def rank_table(scores: pd.DataFrame) -> pd.DataFrame:
     """The long form of Table 3: a row a judge, criterion, system and measure, with n, interval and the paper's rank."""
     long = []
     for (judge, criterion), rows in scores.groupby(["judge", "criterion"], sort=False):
-        ranks = _rank_rows(ranked_scores(scores, judge, criterion), criterion, rows.dataset.unique())
-        for row in ranks + _quality_rows(rows, criterion):
-            long.append((judge, criterion, *row))
+        table = ranked_scores(scores, judge, criterion)
+        for measure, ties in TIES.items():
+            places = rankdata(-table.to_numpy(), method=ties, axis=1)  # (questions, systems)
+            for system, own in zip(table, places.T):
+                known = find_values("table3", system, rows.dataset.unique()) if measure == "rank" else {}
+                ranks = metrics.mean_bootstrap(own)
+                long.append((judge, criterion, system, measure, len(own), *ranks, known.get(criterion)))
+        for system, own in rows.groupby("system", sort=False):
+            score = own.score.dropna()
+            # High quality as the arXiv version of the paper has it.
+            passed = {"bias": score < 0.3, "conciseness": score > 0.5}.get(criterion, score == 1)
+            long.append((judge, criterion, system, "high quality", len(score), *accuracy.share(passed), None))
     return pd.DataFrame(long, columns=LONG).astype({"paper": float})
-
-
-def _rank_rows(table: pd.DataFrame, criterion: str, datasets: Sequence[str]) -> list[tuple]:
-    """The mean ranks of each system, by both ways to count ties: the columns of LONG from the system on."""
-    rows = []
-    for measure, ties in TIES.items():
-        places = rankdata(-table.to_numpy(), method=ties, axis=1)  # (questions, systems)
-        for system, own in zip(table, places.T):
-            known = find_values("table3", system, datasets) if measure == "rank" else {}
-            rows.append((system, measure, len(own), *metrics.mean_bootstrap(own), known.get(criterion)))
-    return rows
-
-
-def _quality_rows(scores: pd.DataFrame, criterion: str) -> list[tuple]:
-    """The share of each system's answers that are of high quality: as `_rank_rows`."""
-    rows = []
-    for system, own in scores.groupby("system", sort=False):
-        score = own.score.dropna()
-        # High quality as the arXiv version of the paper has it.
-        passed = {"bias": score < 0.3, "conciseness": score > 0.5}.get(criterion, score == 1)
-        rows.append((system, "high quality", len(score), *accuracy.share(passed), None))
-    return rows
 
 
 def wide_ranks(long: pd.DataFrame, judge: str, measure: str) -> pd.DataFrame:
     """One judge's table as a person reads it: a row a system, a column a criterion."""
     rows = long[(long.judge == judge) & (long.measure == measure)]
     digits = 1 if measure == "high quality" else 2
-    cells = []
-    for row in rows.itertuples():
-        interval = f"[{row.low:.{digits}f}–{row.high:.{digits}f}]"
-        paper = "" if pd.isna(row.paper) else f" ({row.paper:.2f})"
-        cells.append(f"{row.value:.{digits}f} {interval}{paper}")
-    table = rows.assign(cell=cells).pivot(index="system", columns="criterion", values="cell")
-    return table.loc[in_order(table.index), list(dict.fromkeys(rows.criterion))].fillna("–")
+    rows = rows.assign(cell=[accuracy.tell_cell(row, digits, digits) for row in rows.itertuples()])
+    return rows.set_index(["system", "criterion"]).cell.unstack(sort=False).fillna("–")
 
 
 def compare_ranked(scores: pd.DataFrame) -> pd.DataFrame:

@@ -7,18 +7,15 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Recorded, load_or_outcomes
-from covrag_lite.tables import Table, accuracy, failures
+from covrag_lite.runs.recorded import Recorded
+from covrag_lite.tables import Table, accuracy
 
 POSITIONS = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")  # no revision, one before retrieval, one after the answer
-
-load = load_or_outcomes
 
 
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """Table 4."""
-    frame = to_frame(predictions)
-    return accuracy.build("table4", frame, run, failures.facts(frame) | facts(predictions))
+    return accuracy.build("table4", to_frame(predictions), run, facts(predictions))
 
 
 def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
@@ -26,9 +23,7 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
     made = {}
     for system in dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")):
         own = [p for p in predictions if p.system == system]
-        changed = [p.question for p in own if p.rounds[0].query != p.question.question]
-        made[f"{system} rewritten"] = str(len(changed))
-        made[f"{system} rewritten broken wording"] = str(sum("+" in question.kind for question in changed))
+        made[f"{system} rewritten"] = str(sum(p.rounds[0].query != p.question.question for p in own))
         lost = off_question(own)
         if lost is not None:
             made[f"{system} off the question"] = str(lost)

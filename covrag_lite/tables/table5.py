@@ -10,7 +10,7 @@ from covrag_lite import metrics
 from covrag_lite.method import by_thresholds, keep_likelier
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.outcomes import outcome_of, to_frame
-from covrag_lite.runs.recorded import Recorded, load_or_outcomes
+from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, accuracy, failures, paper
 from covrag_lite.tables.verifier import judge_table
 
@@ -20,15 +20,14 @@ FREE = tuple(f"{name} free" for name in CHAINS)  # verdicts that run free, for t
 MAX_ROUNDS = 3  # one more than the paper's, for rules that choose among answers
 RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
 
-load = load_or_outcomes
-
 
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
-    long, rules, gains = chain_table(predictions), policies(predictions), gains_of(predictions)
+    frame = frame_of(predictions)
+    long, rules, gains = chain_table(frame), policies(predictions), failures.failure_table(frame)
     parts = {
         f"Shares in %: {accuracy.legend(long)}": accuracy.wide(long, None).reset_index(),
-        "The judge beside the majority, the wording alone and the answer's likelihood": judges_of(predictions),
+        "The judge beside the majority, the wording alone and the answer's likelihood": judges_of(frame),
         "What to do with a second answer": rules,
     }
     if len(gains) > 2:  # real questions do not say what makes them fail
@@ -37,20 +36,17 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     pair = [values.get((system, "multi")) for system in CHAINS]
     found = "" if None in pair else "Without the chain {:.1f} % are right in the end, with it {:.1f} %\n".format(*pair)
     plot = partial(accuracy.plot_accuracy, long, accuracy.title("table5", run.config, long, found), metric=None)
-    told = facts(to_frame(predictions), long, rules)
-    return Table("table5", long, parts, chain_notes(predictions), told, plot)
+    return Table("table5", long, parts, chain_notes(frame), facts(to_frame(predictions), long, rules), plot)
 
 
 def facts(frame: pd.DataFrame, long: pd.DataFrame, rules: pd.DataFrame) -> dict[str, str]:
     """Table 5, its judges, and what each rule does with a second answer."""
     made = failures.facts(frame)
     for row in long.itertuples():
-        name = f"{row.system} {row.metric}"
-        interval = accuracy.minus(f"[{row.low:.1f}, {row.high:.1f}]")
-        made |= {name: f"{row.value:.1f}", f"{name} interval": interval, f"{name} n": str(row.n)}
+        told = {"": f"{row.value:.1f}", "interval": f"[{row.low:.1f}, {row.high:.1f}]"}
+        made |= accuracy.facts_of(f"{row.system} {row.metric}", told)
     for row in rules.itertuples():
-        name = row.rule.partition(":")[0]
-        made |= {f"{name} accuracy": f"{row.accuracy:.1f}", f"{name} hurt": str(row.hurt)}
+        made |= accuracy.facts_of(row.rule.partition(":")[0], {"accuracy": f"{row.accuracy:.1f}", "hurt": row.hurt})
     return made
 
 
@@ -62,7 +58,12 @@ def cut(prediction: Prediction, max_rounds: int) -> Prediction:
     return replace(prediction, rounds=kept)
 
 
-def chain_table(predictions: Sequence[Prediction]) -> pd.DataFrame:
+def frame_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """The frame that Table 5 is made from, of two rounds at most."""
+    return to_frame([cut(p, 2) for p in predictions])
+
+
+def chain_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Table 5 in long form, with and without the chain.
 
     judge   the judgment is "true" exactly where the first answer is right
@@ -73,7 +74,6 @@ def chain_table(predictions: Sequence[Prediction]) -> pd.DataFrame:
     delta   questions with a gold passage after re-retrieval minus before
     Where the data names no gold passage, one that holds a gold answer counts.
     """
-    frame = to_frame([cut(p, 2) for p in predictions])
     rows = []
     for system in CHAINS:
         own = frame[(frame.system == system) & frame.normalised.notna()]
@@ -81,14 +81,13 @@ def chain_table(predictions: Sequence[Prediction]) -> pd.DataFrame:
         if own.empty:
             continue
         known = paper.find_values("table5", system, own.dataset.unique())
-        for metric, n, *shares in _chain_cells(own, free):
-            percents = [100 * share for share in shares]
-            rows.append(("table5", "all", system, own.backbone.iloc[0], metric, n, *percents, known.get(metric)))
+        for metric, cell in _chain_cells(own, free).items():
+            rows.append(("table5", "all", system, own.backbone.iloc[0], metric, *cell, known.get(metric)))
     return pd.DataFrame(rows, columns=accuracy.COLUMNS)
 
 
-def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> list[tuple]:
-    """One system's cells: metric, n, value and its interval."""
+def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> dict[str, tuple]:
+    """One system's cells by metric: n, value and its interval."""
     right = own.first_normalised.astype(bool)
     judged = own.judgment.fillna("") != ""
     shares = {
@@ -98,12 +97,9 @@ def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> list[tuple]:
         "single": right,
         "multi": own.normalised.astype(bool),
     }
-    cells = []
-    for metric, part in shares.items():
-        if len(part):
-            cells.append((metric, len(part), part.mean(), *metrics.wilson(int(part.sum()), len(part))))
     delta = metrics.paired_bootstrap(held(own, "first").tolist(), held(own, "last").tolist())
-    return [*cells, ("delta", len(own), *delta)]
+    cells = {metric: (len(part), *accuracy.share(part)) for metric, part in shares.items() if len(part)}
+    return cells | {"delta": (len(own), *(100 * value for value in delta))}
 
 
 def calls_for_revision(own: pd.DataFrame) -> pd.Series:
@@ -123,9 +119,8 @@ def held(frame: pd.DataFrame, when: str) -> pd.Series:
     return gold.where(gold.notna(), frame[f"found_{when}"]).astype(bool)
 
 
-def chain_notes(predictions: Sequence[Prediction]) -> list[str]:
+def chain_notes(frame: pd.DataFrame) -> list[str]:
     """The counts behind Table 5's shares."""
-    frame = to_frame([cut(p, 2) for p in predictions])
     lines = []
     for system, own in frame[frame.normalised.notna() & frame.verdicts.gt(0)].groupby("system", sort=False):
         called = calls_for_revision(own)
@@ -192,18 +187,7 @@ def _policy(name: str, own: Sequence[Prediction], chosen: Sequence[int], searche
     return name, len(now), *accuracy.share(now), gained, lost, touched - gained - lost, sum(searches)
 
 
-def judges_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
+def judges_of(frame: pd.DataFrame) -> pd.DataFrame:
     """The judge of each row of Table 5 beside three that know less, by how the question was put."""
-    frame = to_frame([cut(p, 2) for p in predictions])
-    made = []
-    for system in CHAINS:
-        table = judge_table(frame, system)
-        if len(table):
-            table.insert(0, "system", system)
-            made.append(table)
-    return pd.concat(made, ignore_index=True)
-
-
-def gains_of(predictions: Sequence[Prediction]) -> pd.DataFrame:
-    """What CoV-RAG's second answers gain over its first ones, by what makes a question fail."""
-    return failures.failure_table(to_frame([cut(p, 2) for p in predictions]))
+    tables = {system: judge_table(frame, system) for system in CHAINS}
+    return pd.concat(tables, names=["system"]).reset_index("system").reset_index(drop=True)

@@ -20,7 +20,7 @@ from covrag_lite.runs.outcomes import load_predictions, to_frame
 from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, accuracy, paper, pictures
-from covrag_lite.tables.accuracy import minus, share, with_interval
+from covrag_lite.tables.accuracy import share, with_interval
 
 SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds, as far as the data has them
 MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must hold: the frame's columns that tell it
@@ -94,10 +94,9 @@ def facts(revised: pd.DataFrame) -> dict[str, str]:
     """What each retriever found before and after CoV-RAG's revision."""
     made = {}
     for row in revised.dropna(subset="n").itertuples():
-        name = f"{row.retriever} {row.questions} {row.measure}"
-        made |= {f"{name} n": f"{row.n:.0f}", f"{name} before": f"{row.first:.1f}", f"{name} after": f"{row.last:.1f}"}
-        made[f"{name} delta"] = minus(f"{row.delta:+.1f}")
-        made[f"{name} interval"] = minus(f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]")
+        told = {"n": f"{row.n:.0f}", "before": f"{row.first:.1f}", "after": f"{row.last:.1f}"}
+        told |= {"delta": f"{row.delta:+.1f}", "interval": f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]"}
+        made |= accuracy.facts_of(f"{row.retriever} {row.questions} {row.measure}", told)
     return made
 
 
@@ -164,13 +163,11 @@ def _before_and_after(first: list[bool], last: list[bool]) -> dict[str, float]:
 
 def _paper_rows(dataset: str) -> list[dict]:
     """The paper's search engines on this very set; neither is one of our retrievers, and no n is given."""
-    made = []
-    for row in paper.load_paper()["table6"]["rows"].values():
-        if row["dataset"] == dataset:
-            delta = row["multi"] - row["single"]
-            name = f"{row['retriever']}*"
-            made.append({"retriever": name, "first": row["single"], "last": row["multi"], "delta": delta})
-    return made
+    engines = (
+        paper.load_table("table6").query("dataset == @dataset").rename(columns={"single": "first", "multi": "last"})
+    )
+    engines = engines.assign(retriever=engines.retriever + "*", delta=engines["last"] - engines["first"])
+    return engines[["retriever", "first", "last", "delta"]].to_dict("records")
 
 
 def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = ITERATIONS) -> pd.DataFrame:

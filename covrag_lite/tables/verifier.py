@@ -4,13 +4,13 @@ A judge that sees nothing but the wording, one that always says the more frequen
 stand beside it, for all questions and by how they were put.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.tables.accuracy import share, with_interval
+from covrag_lite.tables.accuracy import facts_of, share, with_interval
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
@@ -36,13 +36,14 @@ def split_by(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Iterator[
             yield name, part
 
 
-def by_form(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """All rows, then those of each form that there is."""
-    return split_by(rows, "form", FORMS)
+def count_doubts(rows: pd.DataFrame) -> dict[str, str]:
+    """How many wrong answers are judged "false" (caught), and how many right ones (doubted)."""
+    answers = {"caught": rows[~rows.right], "doubted": rows[rows.right]}
+    return {name: f"{(part.judgment == 'false').sum()} of {len(part)}" for name, part in answers.items()}
 
 
-def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable = by_form) -> pd.DataFrame:
-    """The judge and three that know less, by how the question was put or by set: shares in %, AUROC from 0 to 1.
+def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", by_set: bool = False) -> pd.DataFrame:
+    """The judge and three that know less, by how the question was put and by set: shares in %, AUROC from 0 to 1.
 
     right     first answers that are right
     judge     judgments that are right, with their interval
@@ -58,9 +59,8 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
     rows = judged_rows(frame, system)
     rows = rows.assign(fitted=fitted_judgments(rows), unverified=fitted_judgments(rows, ["likelihood"]))
     made = []
-    for name, part in groups(rows):
+    for name, part in (*split_by(rows, "form", FORMS), *(rows.groupby("dataset", sort=False) if by_set else ())):
         wording = sum(max(one.right.sum(), (~one.right).sum()) for _, one in part.groupby("form")) / len(part)
-        wrong, right = part[~part.right], part[part.right]
         made.append(
             {
                 "questions": name,
@@ -69,12 +69,11 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", groups: Callable =
                 "judge": _share(part.judgment == "true", part.right),
                 "majority": f"{100 * max(part.right.mean(), 1 - part.right.mean()):.1f}",
                 "wording": f"{100 * wording:.1f}",
-                "caught": f"{(wrong.judgment == 'false').sum()} of {len(wrong)}",
-                "doubted": f"{(right.judgment == 'false').sum()} of {len(right)}",
-                "AUROC": _area(part, "expected_correctness"),
-                "likelihood": _area(part, "likelihood"),
-                "both": _area(part.assign(both=part.expected_correctness.rank() + part.likelihood.rank()), "both"),
-                "unrevised": _area(part, "unrevised"),
+                **count_doubts(part),
+                "AUROC": tell_area(part.expected_correctness, part.right),
+                "likelihood": tell_area(part.likelihood, part.right),
+                "both": tell_area(part.expected_correctness.rank() + part.likelihood.rank(), part.right),
+                "unrevised": tell_area(part.unrevised, part.right),
                 "fitted": _share(part.fitted, part.right),
                 "unverified": _share(part.unverified, part.right),
             }
@@ -105,12 +104,12 @@ def _share(said: pd.Series, right: pd.Series) -> str:
     return with_interval("{:.1f}", *share(agreed)) if len(agreed) else "–"
 
 
-def _area(part: pd.DataFrame, column: str) -> str:
+def tell_area(scores: pd.Series, right: pd.Series, form: str = "{:.2f}") -> str:
     """An AUROC with its interval; a dash where the scores are not known or all answers are alike."""
-    known = part[part[column].notna()]
-    if known.right.nunique() < 2:
+    known = scores.notna()
+    if right[known].nunique() < 2:
         return "–"
-    return with_interval("{:.2f}", *metrics.auroc(known[column].astype(float), known.right))
+    return with_interval(form, *metrics.auroc(scores[known].astype(float), right[known]))
 
 
 def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Series:
@@ -143,12 +142,10 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
 def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
     """How good one system's judge is, by how the question was put and by set, and which answers it trusts."""
     made = {}
-    by_form_and_set = judge_table(frame, system, lambda rows: (*by_form(rows), *rows.groupby("dataset", sort=False)))
-    for row in by_form_and_set.to_dict("records"):
-        name = f"{system} {row.pop('questions')}"
-        made |= {f"{name} judged n": str(row.pop("n"))} | {f"{name} {column}": value for column, value in row.items()}
+    for row in judge_table(frame, system, by_set=True).rename(columns={"n": "judged n"}).to_dict("records"):
+        made |= facts_of(f"{system} {row.pop('questions')}", row)
     for row in trust_table(frame, system).to_dict("records"):
         for answer in ("right", "wrong"):
-            name = f"{system} trusted {row['passages']} {answer}"
-            made |= {name: f"{row[answer]:.1f}", f"{name} n": str(row[f"n {answer}"])}
+            told = {"": f"{row[answer]:.1f}", "n": row[f"n {answer}"]}
+            made |= facts_of(f"{system} trusted {row['passages']} {answer}", told)
     return made

@@ -84,9 +84,8 @@ def knob_effects(config: Config) -> pd.DataFrame:
             questions = load_questions(turned)
             search = load_retriever(config.retrieval, load_passages(turned))
             rates = failure_rates(questions, search).loc["all"]
-            shares = {"as asked": rates["found"], "revised": rates["found, revised"]}
-            rows.append({"knob": knob, "setting": setting, **shares})
-    return pd.DataFrame(rows)
+            rows.append((knob, setting, rates["found"], rates["found, revised"]))
+    return pd.DataFrame(rows, columns=["knob", "setting", "as asked", "revised"])
 
 
 def plot_knobs(effects: pd.DataFrame, path: Path) -> "pictures.Figure":
@@ -95,19 +94,8 @@ def plot_knobs(effects: pd.DataFrame, path: Path) -> "pictures.Figure":
     share = "gold passage in the top k (%)"
     rows = effects.melt(["knob", "setting"], ["as asked", "revised"], "query", share)
     colours = {"as asked": palette()["RAG"], "revised": palette()["CoV-RAG"]}
-    grid = sns.relplot(
-        rows,
-        x="setting",
-        y=share,
-        hue="query",
-        style="query",
-        col="knob",
-        col_wrap=4,
-        kind="line",
-        markers=True,
-        height=3,
-        palette=colours,
-        facet_kws={"sharex": False},
-    )
+    lines = dict(kind="line", hue="query", style="query", markers=True, palette=colours)
+    panels = dict(col="knob", col_wrap=4, height=3, facet_kws={"sharex": False})
+    grid = sns.relplot(rows, x="setting", y=share, **lines, **panels)
     grid.set(ylim=(0, 105)).set_titles("{col_name}").set_axis_labels("share", "gold in top k (%)")
     return pictures.save_picture(grid.figure, path)
