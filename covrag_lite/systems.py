@@ -59,30 +59,24 @@ ENTRIES = (
     System("CoV-RAG, likelier answer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
     *(
         System(
-            f"CoV-RAG, two adapters{name}",
+            f"CoV-RAG{chain}, two adapters{rule}",
             function,
             "rag",
-            verifier="cov",
+            verifier="cov-direct" if chain else "cov",
             settings={"keep": keep},
             verifies=True,
             colour=colour,
         )
-        for name, keep, function, colour in (
-            ("", "last", cov_rag, "#3fd0c4"),
-            (", likelier answer", "likelier", cov_rag, "#6fb1ea"),
-            (", weighed answer", "weighed", cov_rag, "#0f2747"),
-            (", another question's search", "weighed", shuffled, ""),
-            (", the next passages", "weighed", read_on, ""),
+        for chain, rule, keep, function, colour in (
+            ("", "", "last", cov_rag, "#3fd0c4"),
+            ("", ", likelier answer", "likelier", cov_rag, "#6fb1ea"),
+            ("", ", weighed answer", "weighed", cov_rag, "#0f2747"),
+            ("", ", another question's search", "weighed", shuffled, ""),
+            ("", ", the next passages", "weighed", read_on, ""),
+            (" w/o chain", "", "last", cov_rag, ""),
+            (" w/o chain", ", likelier answer", "likelier", cov_rag, ""),
+            (" w/o chain", ", weighed answer", "weighed", cov_rag, "#7a4b9d"),
         )
-    ),
-    System(
-        "CoV-RAG w/o chain, two adapters, weighed answer",
-        cov_rag,
-        "rag",
-        verifier="cov-direct",
-        settings={"keep": "weighed"},
-        verifies=True,
-        colour="#7a4b9d",
     ),
     System("RRR", "covrag_lite.related:recorded_only", "rag", colour="#f2b705"),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#e8308c", needs=("evaluator",)),
@@ -112,3 +106,8 @@ def palette() -> dict[str, str]:
 def adapter_of(name: str) -> str:
     """The adapter that a system answers with; "" also for what is no system, such as a search without a model."""
     return SYSTEMS[name].adapter if name in SYSTEMS else ""
+
+
+def verifier_of(name: str) -> str:
+    """The adapter that a system verifies with."""
+    return SYSTEMS[name].verifier if name in SYSTEMS and SYSTEMS[name].verifier else adapter_of(name)

@@ -33,7 +33,7 @@ def frame(right: dict[str, list[int]], sets: list[str]) -> pd.DataFrame:
         for number, (value, name) in enumerate(zip(values, sets)):
             row = dict(system=system, dataset=name, id=f"{name}-{number}", whole=bool(value), first_whole=bool(value))
             row |= dict(judgment="true", expected_correctness=0.9 if value else 0.2, likelihood=-0.1, words_first=True)
-            rows.append(row | dict(words_last=True, revised=False))
+            rows.append(row | dict(words_last=True, revised=False, unrevised=None))
     return pd.DataFrame(rows)
 
 
@@ -95,6 +95,13 @@ def test_a_second_reader_without_a_second_search_is_the_control():
     assert claim.choose_first(made).tolist() == [1, 1, 0, 0]  # the second reader's second and fourth answers
     made.loc[6, "likelihood"] = 0.3  # outweighs a tenth of correctness
     assert claim.choose_first(made).tolist() == [1, 1, 1, 0]
+
+
+def test_without_a_chain_trust_is_the_chance_that_nothing_is_revised():
+    made = frame({"CoV-RAG w/o chain, two adapters": [1, 0, 1, 0]}, ["nq"] * 4)
+    made = made.assign(expected_correctness=None, unrevised=[0.9, 0.6, 0.4, 0.1], words_first=False)
+    row = claim.judge_rows(made, "4")[0]
+    assert row["answers of"] == "RAG trained, w/o chain" and row["AUROC"].startswith("0.750")
 
 
 def test_the_second_search_stands_beside_a_perfect_choice_between_both_answers():

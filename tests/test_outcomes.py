@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from toy import BORN, PASSAGES, QUESTIONS, SYSTEMS
 
-from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.prompts import DIRECT, parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import (
     load_outcomes,
@@ -35,6 +35,15 @@ def come_back(folder, predictions):
     save_predictions(folder / "p.xz", predictions)
     save_outcomes(folder / "o.gz", predictions)
     return load_outcomes(folder / "o.gz", load_outputs(folder / "p.xz"))
+
+
+def test_a_verdict_is_read_again_by_the_schema_of_the_adapter_that_verified(tmp_path):
+    verdict = parse_verdict(f'{{ "4": "{BORN}" }}', DIRECT, {"empty": 0.25})
+    rounds = (Round(QUESTIONS[1].question, (), "Mere", verdict),)
+    made = [Prediction(QUESTIONS[1], "CoV-RAG w/o chain, two adapters", rounds)]  # `rag` answers, `cov-direct` verifies
+    save_predictions(tmp_path / "p.xz", made)
+    (again,) = load_predictions(tmp_path / "p.xz", QUESTIONS, [])
+    assert again.rounds[0].verdict == verdict and verdict.parsed
 
 
 def test_outcomes_hold_no_text(predictions, tmp_path):

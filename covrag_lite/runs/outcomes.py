@@ -16,10 +16,11 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics, prompts
+from covrag_lite.engine.interface import Schema
 from covrag_lite.method import expect
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
-from covrag_lite.systems import adapter_of
+from covrag_lite.systems import adapter_of, verifier_of
 from covrag_lite.task_model import schema_of
 
 _WORDS = {"True": True, "False": False, "": None}
@@ -220,15 +221,15 @@ def _load(
     made = []
     for row in rows:
         question = asked[row["id"]]
-        adapter = adapter_of(row["system"])
-        rounds = tuple(_from_json(one, question, asked, known, adapter) for one in row["rounds"])
+        adapter, schema = adapter_of(row["system"]), schema_of(verifier_of(row["system"]))
+        rounds = tuple(_from_json(one, question, asked, known, schema) for one in row["rounds"])
         named = f"{backbone}+{adapter}" if adapter else backbone
         made.append(Prediction(question, row["system"], rounds, named, row.get("kept", -1)))
     return made
 
 
 def _from_json(
-    one: dict, question: Question, asked: Mapping[str, Question], known: Mapping[str, Passage], adapter: str
+    one: dict, question: Question, asked: Mapping[str, Question], known: Mapping[str, Passage], schema: Schema
 ) -> Round:
     """The round that was written, with its texts put back."""
     own, names = core(question.question), ("query", "answer", "verdict", "note")
@@ -237,7 +238,7 @@ def _from_json(
     passages = tuple(known[identity] for identity in one["passages"])
     verdict = None
     if one["verdict"]:
-        verdict = prompts.parse_verdict(texts["verdict"], schema_of(adapter), one.get("probabilities"))
+        verdict = prompts.parse_verdict(texts["verdict"], schema, one.get("probabilities"))
     return Round(query, passages, texts["answer"], verdict, one.get("likelihood"), texts["note"])
 
 

@@ -28,6 +28,7 @@ BEST = "CoV-RAG, two adapters, weighed answer"  # which form counts was chosen o
 CONTROL = "two readers, one search"  # of RAG trained's and CoV-RAG's first answers the one that BEST's rule takes
 SHUFFLED = "CoV-RAG, two adapters, another question's search"
 NEXT = "CoV-RAG, two adapters, the next passages"  # controls: BEST without its own search
+DIRECT = "CoV-RAG w/o chain, two adapters, weighed answer"  # BEST with verdicts that have no scores
 COMPARISONS = (  # the system expected to be worse first
     ("RAG trained", BEST),
     ("RAG trained", SHUFFLED),
@@ -42,14 +43,25 @@ COMPARISONS = (  # the system expected to be worse first
     ("RAG trained", "CoV-RAG-S"),
     ("CoV-RAG-S", "CoV-RAG"),
     ("CoV-RAG-S", "CoV-RAG, likelier answer"),
+    ("RAG trained", DIRECT),
+    (BEST, DIRECT),
+    ("RAG trained", "CoV-RAG w/o chain, two adapters, likelier answer"),
+    ("RAG trained", "CoV-RAG w/o chain, two adapters"),
 )
-FOREST = ("RAG trained", BEST), ("RAG trained", "CoV-RAG"), ("CoV-RAG-S", "CoV-RAG")  # what the picture shows
+# What the picture shows.
+FOREST = ("RAG trained", BEST), ("RAG trained", DIRECT), ("RAG trained", "CoV-RAG"), ("CoV-RAG-S", "CoV-RAG")
 SHORT = {  # names in the picture
     BEST: "CoV-RAG, two adapters",
+    DIRECT: "the same without the chain of scores",
     "CoV-RAG": "CoV-RAG, the paper's rule",
     "CoV-RAG-S": "its own first answer",
 }
-JUDGED = ("CoV-RAG, two adapters", "CoV-RAG")  # whose first answers were verified
+JUDGED = {  # systems that verify -> whose first answers
+    "CoV-RAG, two adapters": "RAG trained",
+    "CoV-RAG": "CoV-RAG-S",
+    "CoV-RAG w/o chain, two adapters": "RAG trained, w/o chain",
+}
+READERS = ("CoV-RAG, two adapters", "CoV-RAG")  # whose first answers CONTROL chooses from
 TRUST = 0.8  # the expected correctness above which trusting an answer is right most often on validation questions
 
 
@@ -101,7 +113,7 @@ def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     for seed, frame in frames.items():
         known = frame[frame[METRIC].notna()]
         tables[seed] = known.pivot(index=["dataset", "id"], columns="system", values=METRIC).astype(float)
-        if set(JUDGED) <= set(tables[seed]):
+        if set(READERS) <= set(tables[seed]):
             tables[seed][CONTROL] = choose_first(known)
     made = []
     for a, b in COMPARISONS:
@@ -117,14 +129,19 @@ def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def choose_first(frame: pd.DataFrame) -> pd.Series:
     """Whether the better of both readers' first answers is right: a second try without a second search."""
-    one, other = (frame[frame.system == name].set_index(["dataset", "id"]).sort_index() for name in JUDGED)
+    one, other = (frame[frame.system == name].set_index(["dataset", "id"]).sort_index() for name in READERS)
     higher = weigh(other) > weigh(one)  # False where a verdict was not read
     return one.first_whole.astype(float).where(~higher, other.first_whole.astype(float))
 
 
 def weigh(rows: pd.DataFrame) -> pd.Series:
     """What `method.keep_weighed` compares, of first answers."""
-    return rows.likelihood + 3 * rows.expected_correctness.astype(float)
+    return rows.likelihood + 3 * trust_in(rows)
+
+
+def trust_in(rows: pd.DataFrame) -> pd.Series:
+    """How surely first answers are held for right, as `method.trust` has it."""
+    return rows.expected_correctness.astype(float).fillna(rows.unrevised.astype(float))
 
 
 def difference(a: str, b: str, name: str, seed: str, tables: Sequence[pd.DataFrame]) -> dict:
@@ -177,19 +194,19 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
     """How well verdicts on first answers tell right from wrong, beside the answer's likelihood and the majority."""
     made = []
     for system, name, own in first_answers(frame):
-        for dataset in (EVERY, *own.dataset.unique()) if system == JUDGED[0] else (EVERY,):
+        for dataset in (EVERY, *own.dataset.unique()) if "two" in system else (EVERY,):
             some = own if dataset == EVERY else own[own.dataset == dataset]
             right, trusted = some.first_whole.astype(bool), some.judgment == "true"
             beside_gold = some[~right & (some.words_first == True)]  # noqa: E712 (it may be None)
             told = {
                 "right": (trusted == right).mean(),
-                f"right, trusting from {TRUST}": ((some.expected_correctness.astype(float) >= TRUST) == right).mean(),
+                f"right, trusting from {TRUST}": ((trust_in(some) >= TRUST) == right).mean(),
                 "majority": max(right.mean(), 1 - right.mean()),
                 "right ones trusted": trusted[right].mean(),
                 "wrong ones trusted": trusted[~right].mean(),
                 "wrong ones beside an answer trusted": (beside_gold.judgment == "true").mean(),
             }
-            areas = {"AUROC": some.expected_correctness, "AUROC of the likelihood": some.likelihood}
+            areas = {"AUROC": trust_in(some), "AUROC of the likelihood": some.likelihood}
             areas |= {"AUROC of both, weighed": weigh(some)}
             row = {"answers of": name, "set": name_of(dataset), "seed": seed, "n": len(some)}
             row |= {key: tell_area(scores, right, "{:.3f}") for key, scores in areas.items()}
@@ -217,10 +234,10 @@ def search_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
 
 def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Each system whose first answers were verified, whose answers these are, and its rows."""
-    for system in JUDGED:
-        own = frame[(frame.system == system) & frame.first_whole.notna() & frame.expected_correctness.notna()]
+    for system, name in JUDGED.items():
+        own = frame[(frame.system == system) & frame.first_whole.notna() & trust_in(frame).notna()]
         if not own.empty:
-            yield system, "RAG trained" if "two" in system else "CoV-RAG-S", own
+            yield system, name, own
 
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
@@ -286,7 +303,8 @@ def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
         axis.axvline(0, color=pictures.DARK, lw=1)
         axis.set_yticks(list(heights.values()), list(labels.values()))
         axis.set(title=f"{SHORT.get(b, b)}\nminus {SHORT.get(a, a)}", xlabel="points of accuracy")
-    best = rows[(rows["from"] == FOREST[0][0]) & (rows.to == BEST) & (rows.set == EVERY)]["difference"].tolist()
-    told = f": {minus(f'{best[-1]:+.1f}')} points where one adapter reads and another verifies" if best else ""
-    figure.suptitle(f"What the second round is worth{told}")
+    over_rag = rows[(rows["from"] == "RAG trained") & (rows.set == EVERY)].groupby("to").difference.last()
+    says = {BEST: "{} points where one adapter reads and another verifies", DIRECT: "{} without its chain of scores"}
+    told = [text.format(minus(f"{over_rag[name]:+.1f}")) for name, text in says.items() if name in over_rag]
+    figure.suptitle(": ".join(["What the second round is worth", *([", ".join(told)] if told else [])]))
     return pictures.save_picture(figure, path)
