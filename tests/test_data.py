@@ -55,12 +55,12 @@ def test_a_broken_file_is_named_with_its_line(tmp_path, rows, sentence):
 
 
 def test_missing_things_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="neither 'world' nor a folder"):
+    with pytest.raises(FileNotFoundError, match="neither 'world' nor 'hub' nor a folder"):
         load_questions(Config().change(data=str(tmp_path / "nowhere")))
     config = folder(tmp_path, [ROW])
     with pytest.raises(FileNotFoundError, match="neither corpus.jsonl nor documents"):
         load_passages(config)
-    with pytest.raises(FileNotFoundError, match="'squad' is not known.*sets there: nq"):
+    with pytest.raises(FileNotFoundError, match="'squad' is not known: no squad.jsonl in .*, only nq"):
         load_questions(config.change(datasets=("squad",)))
     with pytest.raises(ValueError, match="n_questions is -1 and must not be negative"):
         load_questions(Config().change(n_questions=-1))
@@ -72,11 +72,6 @@ def test_missing_things_are_named(tmp_path):
         ValueError, match="no dataset 'squad' in the world: choose some of search, entity, complex, quiz"
     ):
         load_questions(Config().change(datasets=("squad",)))
-
-
-def test_gold_that_normalises_to_nothing_is_kept_with_a_warning(tmp_path):
-    with pytest.warns(UserWarning, match="line 1: the answers .* normalise to nothing"):
-        assert len(load_questions(folder(tmp_path, [{**ROW, "answers": ["---"]}]))) == 1
 
 
 def test_one_question_of_a_set_or_ones_own_can_be_picked():

@@ -50,7 +50,7 @@ def test_documents_become_passages_that_name_their_file_and_page(folder):
     assert not any("README" in title for title in titles) and len({one.id for one in made}) == len(made)
     long = [one for one in made if one.title == "long.txt"]
     assert len(long) == 4 and all(one.text.startswith("Paragraph") for one in long)  # pieces end with paragraphs
-    assert all(len(one.text) <= documents.LETTERS for one in made)
+    assert all(len(one.text) <= documents.LONGEST for one in made)
     assert load_retriever(own(folder).retrieval, made)(["keeper of the harbour"])[0][0].title == "harbour.pdf, page 2"
 
 
@@ -65,8 +65,8 @@ def test_questions_come_from_a_table_with_several_answers_between_bars(folder):
     ("name", "data", "told"),
     [
         ("questions.csv", b"question;answer\na;b\n", "questions.csv, line 1: no column answer and question"),
-        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: no answer"),
-        ("questions.csv", b"question,answer\n", "questions.csv has no row"),
+        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: has no answers"),
+        ("questions.csv", b"question,answer\n", "questions.csv is empty"),
         ("cut.pdf", b"%PDF-1.4\nnothing", "cut.pdf cannot be read as PDF"),
         ("latin.txt", "one\ntwo\nné".encode("latin-1"), "latin.txt, line 3: not UTF-8"),
     ],

@@ -98,16 +98,10 @@ def test_a_redirect_to_a_private_address_is_refused(target, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "target, sentence",
-    [
-        *((target, "is neither http nor https") for target in ("file:///x", "ftp://127.0.0.1/", "javascript:alert(1)")),
-        ("http://user:word@127.0.0.1/", "names no host, or a user"),
-        ("http://[broken/", "is no address"),
-        ("", "redirects more than 5 times"),
-    ],
+    "target", ["file:///x", "javascript:alert(1)", "http://user:word@127.0.0.1/", "http://[broken/"]
 )
-def test_a_redirect_to_something_else_than_a_plain_web_address_is_refused(target, sentence):
-    assert sentence in refusal({"/": redirect(target)})
+def test_a_redirect_to_something_else_than_a_plain_web_address_is_refused(target):
+    assert "is no address of a page" in refusal({"/": redirect(target)})
 
 
 def test_a_name_with_one_private_address_is_refused_whole(guard, monkeypatch):
@@ -160,17 +154,9 @@ def test_a_server_that_takes_its_time_is_left(slow):
     assert "did not answer in time" in refusal({"/": SLOW[slow]}, **IMPATIENT)
 
 
-@pytest.mark.parametrize(
-    "large",
-    [
-        send(HEAD + b"\r\n", b"more and more " * 1000),
-        reply("x" * 20_001),
-        reply("x", Content_Length="1000000000000"),
-    ],
-    ids=["endless", "large", "says so"],
-)
-def test_no_more_is_read_than_allowed(large):
-    assert refusal({"/": large}) == "it is larger than 20,000 bytes"
+def test_no_more_is_read_than_allowed():
+    for large in (send(HEAD + b"\r\n", b"more and more " * 1000), reply("x" * 20_001)):
+        assert refusal({"/": large}) == "it is larger than 20,000 bytes"
 
 
 @pytest.mark.parametrize(
@@ -197,19 +183,18 @@ def test_what_is_no_text_is_not_read(kind):
     assert "not a page of text" in refusal({"/": reply(b"%PDF-1.7", Content_Type=kind)})
 
 
-def test_a_page_is_asked_for_unpacked_and_by_our_name():
-    with serve({"/": reply(GOOD)}) as site:
-        assert get(site.url()).body == GOOD.encode()
-        headers = site.asked[-1][2]
-    assert (headers["user-agent"], headers["accept-encoding"]) == (AGENT.lower(), "identity")
+@pytest.mark.parametrize("body", [b"%PDF-1.7", b"\x7fELF\0\0\0"])
+def test_what_says_that_it_is_text_but_is_not_is_refused(body):
+    assert refusal({"/": reply(body)}) == "it says that it is text, but it is not"
 
 
-def test_redirects_are_followed_but_not_for_ever():
-    known = {"/": redirect("/a"), "/a": redirect("b/c"), "/b/c": reply(GOOD), "/round": redirect("/round")}
+def test_redirects_are_followed_but_not_for_ever_to_an_unpacked_page_by_our_name():
+    known = {"/": redirect("/a"), "/a": redirect("b/c"), "/b/c": reply(GOOD)}
     with serve(known) as site:
-        assert get(site.url()).url == site.url("/b/c")
-        with pytest.raises(PageError, match="redirects more than 5 times"):
-            get(site.url("/round"))
+        assert get(site.url()).body == GOOD.encode()
+        _, path, headers, _ = site.asked[-1]
+    assert (path, headers["user-agent"], headers["accept-encoding"]) == ("/b/c", AGENT.lower(), "identity")
+    assert refusal({"/": redirect("")}) == "it redirects more than 5 times"
 
 
 NAMED = "User-agent: covrag_lite\nDisallow: /\n\nUser-agent: *\nDisallow:\n"

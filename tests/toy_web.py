@@ -1,7 +1,6 @@
 """A web on loopback: a server whose pages are written byte by byte, so that they can misbehave in every way."""
 
 import json
-import socket
 import socketserver
 import threading
 import time
@@ -13,7 +12,7 @@ from covrag_lite.retrieval.web.fetch import Limits
 
 # No pauses; time enough for an honest server on a machine that has much else to do, little for one that is slow.
 QUICK = Limits(connect=20.0, read=60.0, total=60.0, size=20_000, tries=1, pause=0.0, longest_pause=5.0)
-IMPATIENT = {"read": 0.3, "total": 0.8}
+IMPATIENT = {"read": 0.2, "total": 0.4}
 
 
 def open_loopback(monkeypatch):
@@ -41,7 +40,7 @@ class Site:
         return f"http://{host}:{self.port}{path}"
 
     def answer(self, connection):
-        head, _, body = read_request(connection)
+        head, body = read_request(connection)
         method, path, _ = head[0].split(" ", 2)
         headers = dict(line.lower().split(": ", 1) for line in head[1:])
         self.asked.append((method, path, headers, body))
@@ -63,12 +62,12 @@ def read_request(connection):
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)
-    head, mark, body = data.partition(b"\r\n\r\n")
+    head, _, body = data.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length")), 0)
     while len(body) < length:
         body += connection.recv(65536)
-    return lines, mark, body
+    return lines, body
 
 
 @contextmanager
@@ -129,10 +128,3 @@ def searxng(results):
         connection.sendall(reply(json.dumps({"query": query, "results": rows}), "application/json"))
 
     return answer
-
-
-def free_port():
-    """A port on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]

@@ -11,7 +11,7 @@ from pathlib import Path
 from covrag_lite.records import Passage
 
 ENDS = (".txt", ".md", ".pdf")
-LETTERS = 700  # of a piece, at most: some hundred words
+LONGEST = 700  # characters of a piece: some hundred words
 
 
 def find_documents(folder: Path) -> list[Path]:
@@ -25,18 +25,19 @@ def read_passages(folder: Path) -> list[Passage]:
     made = []
     for path in find_documents(folder):
         name = path.relative_to(folder).as_posix()
-        pieces = [(where, piece) for where, text in read_parts(path) for piece in split(text, path.suffix)]
+        pieces = [(where, piece) for where, text in read_parts(path) for piece in split(text, suffix=path.suffix)]
         made += [Passage(f"{name}#{n}", f"{name}{where}", piece) for n, (where, piece) in enumerate(pieces, 1)]
     if not made:
-        raise ValueError(f"the documents in {folder} hold no text")
+        ends = ", ".join(ENDS)
+        raise FileNotFoundError(f"{folder} has neither corpus.jsonl nor documents ({ends}) with text; name a corpus")
     return made
 
 
-def split(text: str, suffix: str = ".txt") -> list[str]:
-    """A text in pieces, on one line each."""
+def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
+    """A text in pieces of at most so many characters, on one line each."""
     from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-    splitter = (MarkdownSplitter if suffix.lower() == ".md" else TextSplitter)(LETTERS)
+    splitter = (MarkdownSplitter if suffix.lower() == ".md" else TextSplitter)(longest)
     return [" ".join(piece.split()) for piece in splitter.chunks(text) if piece.strip()]
 
 

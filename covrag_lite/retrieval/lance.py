@@ -5,7 +5,6 @@ has one table a corpus. It holds each passage's row and its stems, as `bm25` see
 LanceDB's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
 """
 
-import fcntl
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import bm25s
 import Stemmer
+from filelock import FileLock
 
 from covrag_lite import config
 from covrag_lite.data import digest
@@ -73,11 +73,8 @@ def open_index(place: Path | str, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
     lancedb, pa = config.need("lancedb"), config.need("pyarrow")
 
-    if isinstance(place, Path):
-        place.mkdir(parents=True, exist_ok=True)
-    with open(place / "lock", "w") if isinstance(place, Path) else nullcontext() as file:
-        if file:  # one process at a time builds in a folder; released when a process is killed
-            fcntl.flock(file, fcntl.LOCK_EX)
+    # One process at a time builds in a folder; the lock is released when a process is killed.
+    with FileLock(place / "lock") if isinstance(place, Path) else nullcontext():
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
         table = lancedb.connect(place).create_table(key_of(passages), schema=schema, exist_ok=True)
         add_passages(table, passages)
@@ -102,13 +99,7 @@ def add_passages(table: "Table", passages: Sequence[Passage]) -> None:
         block = passages[start : start + BATCH]
         words = [" ".join(stems) for stems in bm25.tokenise(f"{p.title} {p.text}" for p in block)]
         rows = pa.table({"row": list(range(start, start + len(block))), "words": words}, schema=table.schema)
-        try:
-            table.add(rows)
-        except (OSError, RuntimeError) as error:
-            if "No space left" not in str(error):
-                raise
-            cure = "make room, or name another place with engine:<folder>; the same command goes on from here"
-            raise OSError(f"the index's disk is full after {start:,} of {len(passages):,} passages: {cure}") from None
+        table.add(rows)
 
 
 def index_words(table: "Table") -> None:
