@@ -273,7 +273,7 @@ def test_a_providers_answer_becomes_hits_each_page_once(provider):
     method, path, headers, body = site.asked[0]
     assert "a+b%26c%3D%C3%BC" in path if method == "GET" else json.loads(body)["q"] == "a b&c=ü"
     sent = {"brave": "x-subscription-token", "serper": "x-api-key", "searxng": "authorization"}[provider]
-    assert KEY in headers[sent] or provider == "searxng" and headers[sent].startswith("basic ")
+    assert KEY in headers[sent] or provider == "searxng" and headers[sent].startswith("Basic ")
     with answer_with(EMPTY[provider], provider):
         assert providers.find(provider, "x", 5) == {}
 

@@ -5,7 +5,6 @@ sentences where it can.
 """
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 from covrag_lite.records import Passage
@@ -41,16 +40,14 @@ def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
     return [" ".join(piece.split()) for piece in splitter.chunks(text) if piece.strip()]
 
 
-def read_parts(path: Path) -> Iterator[tuple[str, str]]:
+def read_parts(path: Path) -> list[tuple[str, str]]:
     """The texts of a document: the whole, or page by page with the page's number."""
     if path.suffix.lower() == ".pdf":
-        yield from read_pages(path)
-        return
-    data = path.read_bytes()
+        return read_pages(path)
     try:
-        yield "", data.decode("utf-8-sig")
+        return [("", path.read_bytes().decode("utf-8-sig"))]
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1
         raise ValueError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from None
 
 

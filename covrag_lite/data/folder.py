@@ -64,7 +64,7 @@ def hash_text(text: str) -> str:
 def passages(config: Config) -> list[Passage]:
     """The whole corpus."""
     path = find_files(config).get("corpus")
-    return read_passages(path) if path else documents.read_passages(find_folder(config.data.data))
+    return read_passages(path) if path else documents.read_passages(resolve(config.data.data))
 
 
 def read_passages(path: Path) -> list[Passage]:
@@ -101,16 +101,11 @@ def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
     return {"source": f"{config.data.data}/{PREFIX[split]}{dataset}.jsonl", "licence": "that of the files"}
 
 
-def find_folder(data: str) -> Path:
-    """The folder that the parameter `data` names."""
-    if not resolve(data).is_dir():
-        raise FileNotFoundError(f"data {data!r} is neither 'world' nor 'hub' nor a folder: there is no {resolve(data)}")
-    return resolve(data)
-
-
 def find_files(config: Config) -> dict[str, Path]:
     """The files of questions and passages by their names; of one that stands twice the plain one."""
-    folder = find_folder(config.data.data)
+    data, folder = config.data.data, resolve(config.data.data)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"data {data!r} is neither 'world' nor 'hub' nor a folder: there is no {folder}")
     return {file.name.partition(".")[0]: file for end in reversed(ENDS) for file in folder.glob(f"*{end}")}
 
 
