@@ -55,11 +55,10 @@ def load_questions(config: Config) -> list[Question]:
 
 def load_passages(config: Config) -> Sequence[Passage]:
     """The whole corpus: the data's own, or the one that the parameter `corpus` names; none if the web is searched."""
-    kind = kind_of(config)
     if not config.retrieval.has_corpus:
         return []
     if not config.data.corpus:
-        return kind.passages(config)
+        return kind_of(config).passages(config)
     if config.data.data == "world":
         raise ValueError(f"corpus is {config.data.corpus!r}, but the world has its own; set data to 'hub' or a folder")
     return import_module(KINDS["hub"]).read_corpus(config)

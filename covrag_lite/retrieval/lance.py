@@ -40,12 +40,11 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     place = given if given.startswith(STORES) else config.resolve(given) if given else weights.CACHE / "engine"
     table = open_index(place, passages)
 
-    def search_one(stems: Sequence[str]) -> list[Passage]:
-        return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
-
     def search(queries: Sequence[str]) -> list[list[Passage]]:
+        words = [" ".join(stems) for stems in bm25.tokenise(queries)]
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(search_one, bm25.tokenise(queries) if queries else []))
+            found = pool.map(lambda one: find_rows(table, one, settings.k), words)
+            return [[passages[row] for row in rows] for rows in found]
 
     return search
 

@@ -128,12 +128,12 @@ class Timed(httpcore.NetworkStream):
         return Timed(self.stream.start_tls(*how, **named), self.deadline)
 
 
+@dataclass
 class Guarded(httpcore.SyncBackend):
     """Connects to addresses that `resolve` has checked."""
 
-    def __init__(self, guarded: bool, deadline: float):
-        self.guarded = guarded
-        self.deadline = deadline
+    guarded: bool
+    deadline: float
 
     def connect_tcp(self, host: str, port: int, timeout: float, **options: object) -> Timed:
         for address in resolve(host, port, self.guarded):

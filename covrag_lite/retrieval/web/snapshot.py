@@ -133,8 +133,6 @@ def read(file: Path) -> Result:
     except (ValueError, KeyError, TypeError, AttributeError):
         is_whole = False
     if not is_whole:
-        raise SearchError(
-            f"{file} is half-written, altered or of another version of the snapshot; "
-            f"delete it and search again with -p live yes"
-        )
+        cure = "delete it and search again with -p live yes"
+        raise SearchError(f"{file} is half-written, altered or of another version of the snapshot; {cure}")
     return result
