@@ -155,8 +155,8 @@ def test_gold_that_normalises_to_nothing_stays_and_is_counted_on_the_card(tmp_pa
     assert (card["questions"], card["gold that normalises to nothing"]) == (5, 3)
 
 
-def corpus_of(*names, **changes):
-    return Config().change(data="hub", corpus=",".join(map(str, names)), **changes)
+def corpus_of(*names):
+    return Config().change(data="hub", corpus=",".join(map(str, names)))
 
 
 PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"text {i}", "source": "s"} for i in range(4)]
