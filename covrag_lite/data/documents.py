@@ -13,16 +13,12 @@ ENDS = (".txt", ".md", ".pdf")
 LONGEST = 700  # characters of a piece: some hundred words
 
 
-def find_documents(folder: Path) -> list[Path]:
-    """The documents in a folder and its subfolders, but for a README that tells of the folder itself."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in ENDS and path.is_file())
-    return sorted(path for path in found if path.stem.lower() != "readme")
-
-
 def read_passages(folder: Path) -> list[Passage]:
-    """Every document of the folder in pieces, in the order of their names."""
+    """Every document of the folder and its subfolders in pieces, but for a README that tells of the folder itself."""
     made = []
-    for path in find_documents(folder):
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() not in ENDS or path.stem.lower() == "readme" or not path.is_file():
+            continue
         name = path.relative_to(folder).as_posix()
         pieces = [(where, piece) for where, text in read_parts(path) for piece in split(text, suffix=path.suffix)]
         made += [Passage(f"{name}#{n}", f"{name}{where}", piece) for n, (where, piece) in enumerate(pieces, 1)]
