@@ -6,12 +6,11 @@ import pytest
 from toy_web import page
 
 from covrag_lite import prompts
-from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.records import Passage
 from covrag_lite.retrieval.web import pages
 from covrag_lite.retrieval.web.fetch import Reply
 from covrag_lite.retrieval.web.pages import clean, read_pages
 from covrag_lite.retrieval.web.snapshot import LONGEST, MOST, SHORTEST, Page
-from covrag_lite.runs.display import as_html
 
 FACT = "The Stell rises in the Harrow Hills and is 71 kilometres long, as everybody in Aldermere knows."
 HOSTILE = (
@@ -90,18 +89,13 @@ def test_hostile_pages_become_clean_text_and_pages_without_text_a_sentence():
     assert [str(one) for one in (first, second, third)] == ["it has no main text"] * 3
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_no_text_of_a_page_changes_the_parts_of_a_prompt_or_shows_a_tag(text):
-    hostile, plain = Passage("a", "", clean(f"{FACT} {text} {FACT}")), Passage("b", "", FACT)
+def test_no_text_of_a_page_changes_the_parts_of_a_prompt():
+    plain = build_prompts([Passage("b", "", FACT)] * 2)
     parts = ("\\", '"', "{", "}", "Reference [", "Question:", "Answer:", "[1]", "\n", prompts.VERIFY_MARKER)
-    for one, other in zip(build_prompts([hostile] * 2), build_prompts([plain] * 2)):
-        assert {part: one.count(part) for part in parts} == {part: other.count(part) for part in parts}
-    passage = Passage("web-1", clean(text), clean(text))
-    question = Question("q", "nq", "who?", ("me",))
-    made = Prediction(question, "RAG", (Round("who?", (passage,), "x"),))
-    for tag in ("<script", "<img", "<svg", "<iframe", "<a href='java"):
-        assert tag not in as_html(made)
-    assert all(letter.isprintable() or letter == "\n" for letter in passage.text)
+    for text in HOSTILE:
+        hostile = build_prompts([Passage("a", "", clean(f"{FACT} {text} {FACT}"))] * 2)
+        for one, other in zip(hostile, plain):
+            assert {part: one.count(part) for part in parts} == {part: other.count(part) for part in parts}, text
 
 
 def test_ordinary_text_stays_as_it_is():
