@@ -99,11 +99,8 @@ def check_disjoint(train: Sequence[Question], config: Config) -> str:
     for split, asked in reserved(config).items():
         shared = [question for question in asked if normalise(question.question) in learnt]
         if shared:
-            one = shared[0]
-            raise ValueError(
-                f"{len(shared)} {split} questions are training questions too, but for capitals and punctuation: "
-                f"{one.id!r} is {learnt[normalise(one.question)]!r}; take them out of the training data"
-            )
+            same = f"{shared[0].id!r} is {learnt[normalise(shared[0].question)]!r}, but for capitals and punctuation"
+            raise ValueError(f"{len(shared)} {split} questions are training questions too ({same}); train without them")
         counts.append(f"{len(asked)} for {split}")
     return f"{len(learnt)} different questions to learn from, none of them among {' and '.join(counts)}"
 

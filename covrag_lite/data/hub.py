@@ -100,10 +100,8 @@ def draw(every: list[Question], size: int) -> list[Question]:
 
 def passages(config: Config) -> list[Passage]:
     """Nothing: no public set has a corpus of its own."""
-    raise ValueError(
-        f"data 'hub' has questions only; set corpus to {' or '.join(load_corpora())}, "
-        "or to a JSONL file with id, title and text"
-    )
+    names = ", ".join(load_corpora())
+    raise ValueError(f"data 'hub' has questions only; set corpus to {names} or a JSONL file with id, title and text")
 
 
 def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
@@ -148,17 +146,14 @@ def fetch(entry: Entry) -> "DatasetDict":
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError
 
-    place = resolve(entry.id)
+    place, name = resolve(entry.id), entry.config or None
     try:
         if entry.files and not place.is_dir():  # `datasets` finds no such files again offline
             wanted = {"allow_patterns": list(entry.files.values()), "revision": entry.revision or None}
             place = Path(snapshot_download(entry.id, repo_type="dataset", **wanted))
-        return datasets.load_dataset(
-            str(place) if place.is_dir() else entry.id,
-            entry.config or None,
-            revision=None if place.is_dir() else entry.revision or None,
-            data_files=entry.files,
-        )
+        if place.is_dir():
+            return datasets.load_dataset(str(place), name, data_files=entry.files)
+        return datasets.load_dataset(entry.id, name, revision=entry.revision or None)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, HTTPError, StopIteration) as error:
         said = " ".join(explain_hub(error.__cause__ or error).split()).partition(" Example of usage")[0]
         kind = next((one for one in (ConnectionError, FileNotFoundError) if isinstance(error, one)), ValueError)

@@ -64,8 +64,7 @@ def find_rows(table: "Table", words: str, k: int) -> list[int]:
             break
         depth *= 8
     rows = [row for _, row in hits[:k]]
-    others = (row for row in range(2 * k) if row not in rows)
-    return rows + [next(others) for _ in range(k - len(rows))]
+    return (rows + [row for row in range(k) if row not in rows])[:k]
 
 
 def open_index(place: Path | str, passages: Sequence[Passage]) -> "Table":

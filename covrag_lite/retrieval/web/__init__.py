@@ -54,10 +54,8 @@ def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list
     results = {query: snapshot.load(query) for query in queries}
     missing = [query for query, result in results.items() if result is None]
     if missing and not live:
-        raise SearchError(
-            f"web search ({snapshot.provider}): {len(missing)} of {len(queries)} queries lack a frozen result: "
-            f"{fetch.show(missing[0])} is not in {snapshot.folder}; live search is off: allow it with -p live yes"
-        )
+        lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {fetch.show(missing[0])}"
+        raise SearchError(f"{lacking} is not in {snapshot.folder}; live search is off: allow it with -p live yes")
     if missing:
         results |= {result.query: result for result in search_live(missing, snapshot)}
     made = list(results.values())
