@@ -1,12 +1,12 @@
 """Public sets by name, read from local files through the very call that reads the hub."""
 
 import gzip
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import datasets
 import pytest
+from conftest import write_jsonl
 
 from covrag_lite import data
 from covrag_lite.config import Config, from_notebook
@@ -20,12 +20,6 @@ from covrag_lite.sources import load_sources
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     datasets.disable_progress_bars()
-
-
-def write_jsonl(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def write_parquet(path, rows):
@@ -154,15 +148,15 @@ def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
         data.load_questions(own_set(tmp_path / "set", sample=-1))
 
 
-def test_gold_that_normalises_to_nothing_is_counted_in_one_warning(tmp_path, own_set):
+def test_gold_that_normalises_to_nothing_stays_and_is_counted_on_the_card(tmp_path, own_set):
     rows = [*ask("river", 2, answers=["south"]), *ask("lake", 2, answers=["---"]), *ask("sea", 1, answers=None)]
     write_jsonl(tmp_path / "set/test.jsonl", rows)
-    with pytest.warns(UserWarning, match="set, test: the answers of 3 of 5 questions normalise to nothing"):
-        assert len(data.load_questions(own_set(tmp_path / "set"))) == 5
+    card = data.describe(own_set(tmp_path / "set"))["set"]
+    assert (card["questions"], card["gold that normalises to nothing"]) == (5, 3)
 
 
-def corpus_of(*names, **changes):
-    return Config().change(data="hub", corpus=",".join(map(str, names)), **changes)
+def corpus_of(*names):
+    return Config().change(data="hub", corpus=",".join(map(str, names)))
 
 
 PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"text {i}", "source": "s"} for i in range(4)]
@@ -181,7 +175,7 @@ def test_a_corpus_comes_from_jsonl_and_several_files_are_joined(tmp_path):
     "rows, sentence",
     [
         ([], "empty"),
-        ([{"id": "a", "title": "", "text": None}], "row 1: has no text"),
+        ([{"id": "a", "title": "", "text": None}], "line 1: has no text"),
         ([PASSAGES[0], PASSAGES[0]], "the id 'p0' stands twice"),
     ],
 )
@@ -211,7 +205,9 @@ def test_a_named_corpus_is_read_from_disk_whole_and_told_where_it_was_cut(tmp_pa
 def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for config in (own_set("someone/set"), Config().change(data="hub")):
-        with pytest.raises(ConnectionError, match="cannot be reached: there is no network.*HF_HUB_OFFLINE=1.*folder"):
+        with pytest.raises(
+            ConnectionError, match="cannot be read: there is no network.*local folder.*HF_HUB_OFFLINE=1"
+        ):
             data.load_questions(config)
 
 

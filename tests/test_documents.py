@@ -1,6 +1,9 @@
 """One's own data as a user has it: documents in a folder, questions in a table."""
 
 import pytest
+from matplotlib import rc_context
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
 
 from covrag_lite.config import Config
 from covrag_lite.data import describe, documents, load_passages, load_questions
@@ -8,22 +11,12 @@ from covrag_lite.retrieval import load_retriever
 
 
 def write_pdf(path, pages):
-    """A PDF file of one line a page, as small as one can be."""
-    n = len(pages)
-    kids = " ".join(f"{3 + 2 * i} 0 R" for i in range(n))
-    parts = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {n} >>"]
-    font = "<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
-    for i, text in enumerate(pages):
-        shown = f"BT /F1 12 Tf 50 700 Td ({text}) Tj ET" if text else ""
-        parts.append(f"<< /Type /Page /Parent 2 0 R /Resources {font} /Contents {4 + 2 * i} 0 R >>")
-        parts.append(f"<< /Length {len(shown)} >>\nstream\n{shown}\nendstream")
-    body, places = "%PDF-1.4\n", []
-    for number, part in enumerate(parts, 1):
-        places.append(len(body))
-        body += f"{number} 0 obj\n{part}\nendobj\n"
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    end = f"trailer << /Size {len(parts) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n"
-    path.write_bytes(f"{body}xref\n0 {len(parts) + 1}\n0000000000 65535 f \n{table}{end}".encode())
+    """A PDF file of one line a page."""
+    with rc_context({"pdf.use14corefonts": True}), PdfPages(path) as file:
+        for text in pages:
+            figure = Figure()
+            figure.text(0.1, 0.5, text)
+            file.savefig(figure)
 
 
 @pytest.fixture
@@ -50,7 +43,7 @@ def test_documents_become_passages_that_name_their_file_and_page(folder):
     assert not any("README" in title for title in titles) and len({one.id for one in made}) == len(made)
     long = [one for one in made if one.title == "long.txt"]
     assert len(long) == 4 and all(one.text.startswith("Paragraph") for one in long)  # pieces end with paragraphs
-    assert all(len(one.text) <= documents.LETTERS for one in made)
+    assert all(len(one.text) <= documents.LONGEST for one in made)
     assert load_retriever(own(folder).retrieval, made)(["keeper of the harbour"])[0][0].title == "harbour.pdf, page 2"
 
 
@@ -65,8 +58,8 @@ def test_questions_come_from_a_table_with_several_answers_between_bars(folder):
     ("name", "data", "told"),
     [
         ("questions.csv", b"question;answer\na;b\n", "questions.csv, line 1: no column answer and question"),
-        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: no answer"),
-        ("questions.csv", b"question,answer\n", "questions.csv has no row"),
+        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: has no answers"),
+        ("questions.csv", b"question,answer\n", "questions.csv is empty"),
         ("cut.pdf", b"%PDF-1.4\nnothing", "cut.pdf cannot be read as PDF"),
         ("latin.txt", "one\ntwo\nné".encode("latin-1"), "latin.txt, line 3: not UTF-8"),
     ],

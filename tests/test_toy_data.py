@@ -160,7 +160,7 @@ def test_every_redirect_is_guarded_as_the_first_address_was(monkeypatch):
 
     def request(url, types=None, headers=None, content=None, guarded=True):
         asked.append((url, guarded))
-        return fetch.Reply(url, 302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
+        return fetch.Reply(302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
 
     monkeypatch.setattr(fetch, "request", request)
     assert Crawler().follow("http://host0/", None, obey=False).status == 200

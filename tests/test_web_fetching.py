@@ -98,39 +98,26 @@ def test_a_redirect_to_a_private_address_is_refused(target, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "target, sentence",
-    [
-        *((target, "is neither http nor https") for target in ("file:///x", "ftp://127.0.0.1/", "javascript:alert(1)")),
-        ("http://user:word@127.0.0.1/", "names no host, or a user"),
-        ("http://[broken/", "is no address"),
-        ("", "redirects more than 5 times"),
-    ],
+    "target", ["file:///x", "javascript:alert(1)", "http://user:word@127.0.0.1/", "http://[broken/"]
 )
-def test_a_redirect_to_something_else_than_a_plain_web_address_is_refused(target, sentence):
-    assert sentence in refusal({"/": redirect(target)})
+def test_a_redirect_to_something_else_than_a_plain_web_address_is_refused(target):
+    assert "is no address of a page" in refusal({"/": redirect(target)})
 
 
-def test_a_name_with_one_private_address_is_refused_whole(guard, monkeypatch):
-    found = [(0, 0, 0, "", (address, 80)) for address in ("8.8.8.8", "192.168.0.1")]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+def test_all_addresses_of_a_name_are_checked_and_the_connection_goes_to_one_of_these(guard, monkeypatch):
+    answers = [["8.8.8.8"], ["8.8.8.8", "192.168.0.1"], ["8.8.8.8", "192.168.0.1"]]  # a name that changes its meaning
+    look_up = Mock(side_effect=[[(0, 0, 0, "", (address, 80)) for address in one] for one in answers])
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    connect = Mock(return_value=httpcore.MockStream([]))
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
+    Guarded(True, time.monotonic() + 5).connect_tcp("a.org", 80, timeout=1.0)
+    assert [call.args[0] for call in connect.call_args_list] == ["8.8.8.8"]
     with pytest.raises(PageError, match="'a.org' is 192.168.0.1"):
         fetch.resolve("a.org", 80)
     assert fetch.resolve("a.org", 80, guarded=False) == ["8.8.8.8", "192.168.0.1"]  # a provider's own server
-
-
-def test_the_connection_goes_to_the_address_that_was_checked(guard, monkeypatch):
-    answers = iter(["8.8.8.8", "127.0.0.1"])  # a name that means something else when it is asked for again
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (next(answers), 80))])
-    connect = Mock(return_value=httpcore.MockStream([]))
-    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
-    Guarded(True, time.monotonic() + 5).connect_tcp("rebinding.org", 80, timeout=1.0)
-    assert [call.args[0] for call in connect.call_args_list] == ["8.8.8.8"]
-
-
-def test_a_name_without_an_address_is_said(monkeypatch):
-    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=socket.gaierror))
-    with pytest.raises(PageError, match="'gone.example' has no address"):
-        get("http://gone.example/")
+    look_up.side_effect = socket.gaierror
+    with pytest.raises(PageError, match="'a.org' has no address"):
+        get("http://a.org/")
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
@@ -160,17 +147,9 @@ def test_a_server_that_takes_its_time_is_left(slow):
     assert "did not answer in time" in refusal({"/": SLOW[slow]}, **IMPATIENT)
 
 
-@pytest.mark.parametrize(
-    "large",
-    [
-        send(HEAD + b"\r\n", b"more and more " * 1000),
-        reply("x" * 20_001),
-        reply("x", Content_Length="1000000000000"),
-    ],
-    ids=["endless", "large", "says so"],
-)
-def test_no_more_is_read_than_allowed(large):
-    assert refusal({"/": large}) == "it is larger than 20,000 bytes"
+def test_no_more_is_read_than_allowed():
+    for large in (send(HEAD + b"\r\n", b"more and more " * 1000), reply("x" * 20_001)):
+        assert refusal({"/": large}) == "it is larger than 20,000 bytes"
 
 
 @pytest.mark.parametrize(
@@ -192,33 +171,29 @@ def test_a_broken_answer_is_a_sentence(broken):
     assert any(part in sentence for part in ("no proper HTTP", "broke off", "packed", "larger"))
 
 
-@pytest.mark.parametrize("kind", ["application/pdf", "image/png", "application/octet-stream", "x/<b>\u00e9", None])
-def test_what_is_no_text_is_not_read(kind):
-    assert "not a page of text" in refusal({"/": reply(b"%PDF-1.7", Content_Type=kind)})
+def test_what_is_no_text_is_not_read():
+    for kind in ("application/pdf", "image/png", "application/octet-stream", "x/<b>\u00e9", None):
+        assert "not a page of text" in refusal({"/": reply(b"%PDF-1.7", Content_Type=kind)})
+    for body in (b"%PDF-1.7", b"\x7fELF\0\0\0"):
+        assert refusal({"/": reply(body)}) == "it says that it is text, but it is not"
 
 
-def test_a_page_is_asked_for_unpacked_and_by_our_name():
-    with serve({"/": reply(GOOD)}) as site:
-        assert get(site.url()).body == GOOD.encode()
-        headers = site.asked[-1][2]
-    assert (headers["user-agent"], headers["accept-encoding"]) == (AGENT.lower(), "identity")
-
-
-def test_redirects_are_followed_but_not_for_ever():
-    known = {"/": redirect("/a"), "/a": redirect("b/c"), "/b/c": reply(GOOD), "/round": redirect("/round")}
+def test_redirects_are_followed_but_not_for_ever_to_an_unpacked_page_by_our_name():
+    known = {"/": redirect("/a"), "/a": redirect("b/c"), "/b/c": reply(GOOD)}
     with serve(known) as site:
-        assert get(site.url()).url == site.url("/b/c")
-        with pytest.raises(PageError, match="redirects more than 5 times"):
-            get(site.url("/round"))
+        assert get(site.url()).body == GOOD.encode()
+        _, path, headers, _ = site.asked[-1]
+    assert (path, headers["user-agent"], headers["accept-encoding"]) == ("/b/c", AGENT.lower(), "identity")
+    assert refusal({"/": redirect("")}) == "it redirects more than 5 times"
 
 
-NAMED = "User-agent: covrag_lite\nDisallow: /\n\nUser-agent: *\nDisallow:\n"
-ROBOTS = "User-agent: *\nDisallow: /private\nDisallow: /*.cgi$\nAllow: /private/open\n"
+def robots(*lines):
+    return {"/": reply(GOOD), "/robots.txt": reply("\n".join(lines), "text/plain")}
 
 
 def test_robots_txt_is_asked_once_and_obeyed_also_behind_a_redirect():
-    known = {"/robots.txt": reply(ROBOTS, "text/plain"), "/": reply(GOOD), "/private/open": reply(GOOD)}
-    with serve(known | {"/way": redirect("/private/x")}) as site:
+    known = robots("User-agent: *", "Disallow: /private", "Disallow: /*.cgi$", "Allow: /private/open")
+    with serve(known | {"/private/open": reply(GOOD), "/way": redirect("/private/x")}) as site:
         one = Crawler()
         for path in ("/", "/private/open"):
             assert get(site.url(path), one).status == 200
@@ -226,28 +201,28 @@ def test_robots_txt_is_asked_once_and_obeyed_also_behind_a_redirect():
             with pytest.raises(PageError, match="robots.txt does not allow it"):
                 get(site.url(path), one)
         assert site.paths == ["/robots.txt", "/", "/private/open", "/way"]
-    assert "does not allow it" in refusal({"/": reply(GOOD), "/robots.txt": reply(NAMED, "text/plain")})
+    named = robots("User-agent: covrag_lite", "Disallow: /", "", "User-agent: *", "Disallow:")
+    assert "does not allow it" in refusal(named)
 
 
 def test_without_robots_txt_all_is_allowed_and_with_a_broken_one_nothing():
-    with serve({"/": reply(GOOD), "/robots.txt": status(403)}) as site:
+    with serve(robots() | {"/robots.txt": status(403)}) as site:
         assert get(site.url()).status == 200
-    assert "status 503" in refusal({"/": reply(GOOD), "/robots.txt": status(503)})
-    assert "in time" in refusal({"/": reply(GOOD), "/robots.txt": silent}, **IMPATIENT)
-    long = {"/": reply(GOOD), "/robots.txt": reply("#" * 600_000, "text/plain")}
-    assert "too long" in refusal(long, size=1_000_000)
-    many = "".join(f"User-agent: a{i}\n" for i in range(5000)) + "Disallow: /x\n" * 5000
-    assert "too long" in refusal({"/": reply(GOOD), "/robots.txt": reply(many, "text/plain")}, size=1_000_000)
+    assert "status 503" in refusal(robots() | {"/robots.txt": status(503)})
+    assert "in time" in refusal(robots() | {"/robots.txt": silent}, **IMPATIENT)
+    many = [*(f"User-agent: a{i}" for i in range(5000)), *["Disallow: /x"] * 5000]
+    for long in (robots("#" * 600_000), robots(*many)):
+        assert "too long" in refusal(long, size=1_000_000)
 
 
 def test_a_delay_that_a_host_asks_for_is_kept_or_the_page_left(monkeypatch):
     slept = []
     monkeypatch.setattr(fetch.time, "sleep", slept.append)
-    with serve({"/": reply(GOOD), "/robots.txt": reply("User-agent: *\nCrawl-delay: 3", "text/plain")}) as site:
+    with serve(robots("User-agent: *", "Crawl-delay: 3")) as site:
         get(site.url())
     assert 2 < slept[-1] <= 3
-    rules = reply("User-agent: *\nCrawl-delay: 60", "text/plain")
-    assert refusal({"/": reply(GOOD), "/robots.txt": rules}) == "its robots.txt asks for 60 s between two pages"
+    told = refusal(robots("User-agent: *", "Crawl-delay: 60"))
+    assert told == "its robots.txt asks for 60 s between two pages"
 
 
 def test_a_busy_server_gets_the_pause_it_asks_for_and_another_try(monkeypatch):

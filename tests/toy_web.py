@@ -1,11 +1,11 @@
 """A web on loopback: a server whose pages are written byte by byte, so that they can misbehave in every way."""
 
 import json
-import socket
 import socketserver
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 from covrag_lite.retrieval.web import fetch
@@ -13,7 +13,7 @@ from covrag_lite.retrieval.web.fetch import Limits
 
 # No pauses; time enough for an honest server on a machine that has much else to do, little for one that is slow.
 QUICK = Limits(connect=20.0, read=60.0, total=60.0, size=20_000, tries=1, pause=0.0, longest_pause=5.0)
-IMPATIENT = {"read": 0.3, "total": 0.8}
+IMPATIENT = {"read": 0.2, "total": 0.4}
 
 
 def open_loopback(monkeypatch):
@@ -40,14 +40,11 @@ class Site:
     def url(self, path="/", host="127.0.0.1"):
         return f"http://{host}:{self.port}{path}"
 
-    def answer(self, connection):
-        head, _, body = read_request(connection)
-        method, path, _ = head[0].split(" ", 2)
-        headers = dict(line.lower().split(": ", 1) for line in head[1:])
-        self.asked.append((method, path, headers, body))
-        self.own.body = body
-        page = self.pages.get(path.partition("?")[0], self.otherwise)
-        page(connection, path) if callable(page) else connection.sendall(page)
+    def answer(self, request):
+        body = self.own.body = request.rfile.read(int(request.headers.get("content-length", 0)))
+        self.asked.append((request.command, request.path, request.headers, body))
+        page = self.pages.get(request.path.partition("?")[0], self.otherwise)
+        page(request.connection, request.path) if callable(page) else request.connection.sendall(page)
 
     def wait(self, seconds):
         """Take so long over a request, and count how many are under way meanwhile."""
@@ -59,33 +56,20 @@ class Site:
             self.under_way -= 1
 
 
-def read_request(connection):
-    data = b""
-    while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
-    head, mark, body = data.partition(b"\r\n\r\n")
-    lines = head.decode().split("\r\n")
-    length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length")), 0)
-    while len(body) < length:
-        body += connection.recv(65536)
-    return lines, mark, body
-
-
 @contextmanager
 def serve(pages, otherwise=404):
     """A running site, and the status of all pages that it does not have."""
     site = Site(pages, status(otherwise))
 
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self):
-            try:
-                site.answer(self.request)
-            except OSError:  # the other side has had enough
-                pass
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            with suppress(OSError):  # the other side has had enough
+                site.answer(self)
+
+        do_POST = do_GET
 
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True
-        allow_reuse_address = True
         request_queue_size = 64
 
     with Server(("127.0.0.1", 0), Handler) as server:
@@ -129,10 +113,3 @@ def searxng(results):
         connection.sendall(reply(json.dumps({"query": query, "results": rows}), "application/json"))
 
     return answer
-
-
-def free_port():
-    """A port on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]

@@ -55,11 +55,10 @@ def load_questions(config: Config) -> list[Question]:
 
 def load_passages(config: Config) -> Sequence[Passage]:
     """The whole corpus: the data's own, or the one that the parameter `corpus` names; none if the web is searched."""
-    kind = kind_of(config)
     if not config.retrieval.has_corpus:
         return []
     if not config.data.corpus:
-        return kind.passages(config)
+        return kind_of(config).passages(config)
     if config.data.data == "world":
         raise ValueError(f"corpus is {config.data.corpus!r}, but the world has its own; set data to 'hub' or a folder")
     return import_module(KINDS["hub"]).read_corpus(config)
@@ -100,11 +99,8 @@ def check_disjoint(train: Sequence[Question], config: Config) -> str:
     for split, asked in reserved(config).items():
         shared = [question for question in asked if normalise(question.question) in learnt]
         if shared:
-            one = shared[0]
-            raise ValueError(
-                f"{len(shared)} {split} questions are training questions too, but for capitals and punctuation: "
-                f"{one.id!r} is {learnt[normalise(one.question)]!r}; take them out of the training data"
-            )
+            same = f"{shared[0].id!r} is {learnt[normalise(shared[0].question)]!r}, but for capitals and punctuation"
+            raise ValueError(f"{len(shared)} {split} questions are training questions too ({same}); train without them")
         counts.append(f"{len(asked)} for {split}")
     return f"{len(learnt)} different questions to learn from, none of them among {' and '.join(counts)}"
 

@@ -5,51 +5,45 @@ sentences where it can.
 """
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 from covrag_lite.records import Passage
 
 ENDS = (".txt", ".md", ".pdf")
-LETTERS = 700  # of a piece, at most: some hundred words
-
-
-def find_documents(folder: Path) -> list[Path]:
-    """The documents in a folder and its subfolders, but for a README that tells of the folder itself."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in ENDS and path.is_file())
-    return sorted(path for path in found if path.stem.lower() != "readme")
+LONGEST = 700  # characters of a piece: some hundred words
 
 
 def read_passages(folder: Path) -> list[Passage]:
-    """Every document of the folder in pieces, in the order of their names."""
+    """Every document of the folder and its subfolders in pieces, but for a README that tells of the folder itself."""
     made = []
-    for path in find_documents(folder):
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() not in ENDS or path.stem.lower() == "readme" or not path.is_file():
+            continue
         name = path.relative_to(folder).as_posix()
-        pieces = [(where, piece) for where, text in read_parts(path) for piece in split(text, path.suffix)]
+        pieces = [(where, piece) for where, text in read_parts(path) for piece in split(text, suffix=path.suffix)]
         made += [Passage(f"{name}#{n}", f"{name}{where}", piece) for n, (where, piece) in enumerate(pieces, 1)]
     if not made:
-        raise ValueError(f"the documents in {folder} hold no text")
+        ends = ", ".join(ENDS)
+        raise FileNotFoundError(f"{folder} has neither corpus.jsonl nor documents ({ends}) with text; name a corpus")
     return made
 
 
-def split(text: str, suffix: str = ".txt") -> list[str]:
-    """A text in pieces, on one line each."""
+def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
+    """A text in pieces of at most so many characters, on one line each."""
     from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-    splitter = (MarkdownSplitter if suffix.lower() == ".md" else TextSplitter)(LETTERS)
+    splitter = (MarkdownSplitter if suffix.lower() == ".md" else TextSplitter)(longest)
     return [" ".join(piece.split()) for piece in splitter.chunks(text) if piece.strip()]
 
 
-def read_parts(path: Path) -> Iterator[tuple[str, str]]:
+def read_parts(path: Path) -> list[tuple[str, str]]:
     """The texts of a document: the whole, or page by page with the page's number."""
     if path.suffix.lower() == ".pdf":
-        yield from read_pages(path)
-        return
-    data = path.read_bytes()
+        return read_pages(path)
     try:
-        yield "", data.decode("utf-8-sig")
+        return [("", path.read_bytes().decode("utf-8-sig"))]
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1
         raise ValueError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from None
 
 

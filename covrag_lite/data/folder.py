@@ -14,13 +14,12 @@ import csv
 import gzip
 import hashlib
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import documents
-from covrag_lite.metrics import is_defective, normalise
+from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question
 
 ENDS = (".jsonl", ".jsonl.gz", ".csv")
@@ -41,15 +40,11 @@ def sets(config: Config, split: str) -> tuple[str, ...]:
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
     """The questions of one set and split. What validates is never trained on, whatever files there are."""
-    own = find_files(config).get(f"validation_{dataset}")
-    if split == "test":
-        return read_questions(need_file(config, dataset), dataset)
-    if split == "validation" and own:
-        return read_questions(own, dataset)
+    if split == "test" or f"validation_{dataset}" in find_files(config):
+        return read_questions(need_file(config, f"{PREFIX[split]}{dataset}"), dataset)
     if split == "validation" and is_cited(config, dataset):
         return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
-    every = read_questions(need_file(config, f"train_{dataset}"), dataset)
-    return every if own else hold_out(every, split)
+    return hold_out(read_questions(need_file(config, f"train_{dataset}"), dataset), split)
 
 
 def hold_out(every: Sequence[Question], split: str) -> list[Question]:
@@ -68,26 +63,14 @@ def hash_text(text: str) -> str:
 
 def passages(config: Config) -> list[Passage]:
     """The whole corpus."""
-    folder, path = find_folder(config.data.data), find_files(config).get("corpus")
-    if path is None and documents.find_documents(folder):
-        return documents.read_passages(folder)
-    if path is None:
-        ends = ", ".join(documents.ENDS)
-        raise FileNotFoundError(
-            f"{folder} has neither corpus.jsonl nor documents ({ends}); the parameter corpus names others"
-        )
-    return to_passages(read_rows(path, ("id", "text")), str(path))
+    path = find_files(config).get("corpus")
+    return read_passages(path) if path else documents.read_passages(resolve(config.data.data))
 
 
-def to_passages(rows: Iterable[tuple[int, dict]], where: str) -> list[Passage]:
-    """Numbered rows as passages; the title may be missing."""
-    made = []
-    for number, row in rows:
-        missing = [name for name in ("id", "text") if row.get(name) is None]
-        if missing:
-            raise ValueError(f"{where}, row {number}: has no {' and no '.join(missing)}, only {', '.join(row)}")
-        made.append(Passage(str(row["id"]), row.get("title") or "", row["text"]))
-    return made
+def read_passages(path: Path) -> list[Passage]:
+    """A file's passages; the title may be missing."""
+    rows = read_rows(path, ("id", "text"))
+    return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in rows]
 
 
 def is_cited(config: Config, dataset: str) -> bool:
@@ -98,10 +81,8 @@ def is_cited(config: Config, dataset: str) -> bool:
 
 def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
     """Questions with cited answers, and the references that come with each, where the file has WebGLM-QA's shape."""
-    if not is_cited(config, dataset):
-        return None
     rows = read_rows(need_file(config, f"train_{dataset}"), ("question", "answer", "references"))
-    return to_cited(dataset, rows)
+    return to_cited(dataset, rows) if is_cited(config, dataset) else None
 
 
 def to_cited(dataset: str, rows: Iterable[tuple[int, dict]]) -> tuple[list[Question], dict[str, list[Passage]]]:
@@ -120,18 +101,11 @@ def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
     return {"source": f"{config.data.data}/{PREFIX[split]}{dataset}.jsonl", "licence": "that of the files"}
 
 
-def find_folder(data: str) -> Path:
-    """The folder that the parameter `data` names."""
-    if not resolve(data).is_dir():
-        raise FileNotFoundError(
-            f"data {data!r} is neither 'world' nor a folder ({resolve(data)} does not exist) nor 'hub'"
-        )
-    return resolve(data)
-
-
 def find_files(config: Config) -> dict[str, Path]:
     """The files of questions and passages by their names; of one that stands twice the plain one."""
-    folder = find_folder(config.data.data)
+    data, folder = config.data.data, resolve(config.data.data)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"data {data!r} is neither 'world' nor 'hub' nor a folder: there is no {folder}")
     return {file.name.partition(".")[0]: file for end in reversed(ENDS) for file in folder.glob(f"*{end}")}
 
 
@@ -140,9 +114,7 @@ def need_file(config: Config, name: str) -> Path:
     found = find_files(config)
     if name not in found:
         there = ", ".join(sorted(one for one in found if not one.startswith("corpus"))) or "none"
-        raise FileNotFoundError(
-            f"dataset {name!r} is not known: {config.data.data} has no {name}.jsonl; sets there: {there}"
-        )
+        raise FileNotFoundError(f"dataset {name!r} is not known: no {name}.jsonl in {config.data.data}, only {there}")
     return found[name]
 
 
@@ -152,12 +124,6 @@ def read_questions(path: Path, dataset: str) -> list[Question]:
     for number, row in read_rows(path, ("id", "question", "answers")):
         if not isinstance(row["answers"], list) or not all(isinstance(answer, str) for answer in row["answers"]):
             raise ValueError(f"{path}, line {number}: answers must be a list of strings, not {row['answers']!r}")
-        if is_defective(row["answers"]):
-            warnings.warn(
-                f"{path}, line {number}: the answers {row['answers']} normalise to nothing; the question stays, "
-                "but is left out of the normalised accuracy",
-                stacklevel=4,
-            )
         identity = str(row["id"])
         if identity in lines:
             raise ValueError(f"{path}, line {number}: the id {identity!r} stands already on line {lines[identity]}")
@@ -170,24 +136,25 @@ def read_questions(path: Path, dataset: str) -> list[Question]:
 
 def read_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:
     """The file's rows with their line numbers; a broken one is named by file and line."""
-    if path.suffix == ".csv":
-        yield from read_csv(path)
-        return
     number = 0
+    for number, row in (read_csv if path.suffix == ".csv" else read_jsonl)(path):
+        missing = [name for name in needed if not isinstance(row, dict) or row.get(name) is None]
+        if missing:
+            raise ValueError(f"{path}, line {number}: has no {' and no '.join(missing)}")
+        yield number, row
+    if number == 0:
+        raise ValueError(f"{path} is empty: it has no row")
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, object]]:
+    """The lines of a file, plain or gzipped, that are not blank."""
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
             try:
-                row = json.loads(line)
+                if line.strip():
+                    yield number, json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
-            missing = [name for name in needed if not isinstance(row, dict) or name not in row]
-            if missing:
-                raise ValueError(f"{path}, line {number}: has no {' and no '.join(missing)}")
-            yield number, row
-    if number == 0:
-        raise ValueError(f"{path} is empty")
 
 
 def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
@@ -196,16 +163,8 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
         rows = csv.DictReader(file)
         missing = {"question", "answer"} - set(rows.fieldnames or ())
         if missing:
-            told = ", ".join(rows.fieldnames or ("nothing",))
-            raise ValueError(
-                f"{path}, line 1: no column {' and '.join(sorted(missing))}, separated by commas, but {told}"
-            )
-        made = [(rows.line_num, row) for row in rows]
-    if not made:
-        raise ValueError(f"{path} has no row below its header")
-    for number, row in made:
-        answers = [part.strip() for part in (row["answer"] or "").split("|") if part.strip()]
-        if not (row["question"] or "").strip() or not answers:
-            raise ValueError(f"{path}, line {number}: no {'answer' if row['question'] else 'question'}")
-        identity = row.get("id") or f"{path.stem}-{number}"
-        yield number, {"id": identity, "question": row["question"].strip(), "answers": answers}
+            raise ValueError(f"{path}, line 1: no column {' and '.join(sorted(missing))}; part columns by commas")
+        for row in rows:
+            answers = [part.strip() for part in (row["answer"] or "").split("|") if part.strip()]
+            name, question = row.get("id") or f"{path.stem}-{rows.line_num}", (row["question"] or "").strip()
+            yield rows.line_num, {"id": name, "question": question or None, "answers": answers or None}

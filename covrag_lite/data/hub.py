@@ -11,21 +11,21 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covrag_lite.config import Config, need, resolve
 from covrag_lite.data import digest, folder
 from covrag_lite.engine.weights import explain_hub
-from covrag_lite.metrics import is_defective, normalise
+from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
 SAMPLE_SEED = 1  # of the draw of test questions, as in every recorded run
-CORPORA = "covrag_lite/data/corpora.toml"
 BLOCK = 10_000  # passages of a corpus on disk that are read together
 
 
@@ -43,9 +43,7 @@ class Entry:
     splits: dict[str, str] | None = None  # our name of a split -> the hub's
     cited: bool = False  # has it WebGLM-QA's shape?
     rows: dict[str, int] | None = None  # our name of a split -> how many rows it has
-    title: str = "title"  # columns of a corpus
-    text: str = "text"
-    passages: int = 0
+    passages: int = 0  # of a corpus
     gb: float = 0  # to fetch
     disk_gb: float = 0  # with what is made of it
     licence: str = ""
@@ -54,20 +52,13 @@ class Entry:
 
 
 @cache
-def load_entries() -> dict[str, Entry]:
+def load_entries(file: str = "hub.toml") -> dict[str, Entry]:
     """The sets that can be asked for."""
-    return _read_entries("hub.toml")
-
-
-@cache
-def load_corpora() -> dict[str, Entry]:
-    """The corpora that can be asked for."""
-    return _read_entries("corpora.toml")
-
-
-def _read_entries(file: str) -> dict[str, Entry]:
     told = tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
     return {name: Entry(**values) for name, values in told.items()}
+
+
+load_corpora = partial(load_entries, "corpora.toml")  # the corpora that can be asked for
 
 
 def find_entry(dataset: str) -> Entry:
@@ -91,45 +82,26 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
         return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
     if entry.cited and split == "test":
         raise ValueError(f"{dataset} has cited answers to learn from; set split to 'train', or choose another set")
-    own = "validation" in entry.splits
     if split == "test":
-        return draw(read_split(entry, split, dataset), config.data.sample)
-    if split == "validation" and own:
+        return draw(read_split(entry, "test", dataset), config.data.sample)
+    if "validation" in entry.splits:
         return read_split(entry, split, dataset)
-    every = read_split(entry, "train", dataset)
-    return every if own else folder.hold_out(every, split)
-
-
-def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
-    """The questions of one split, before any is drawn or held out; defective gold answers are counted."""
-    made = read_questions(fetch(entry)[entry.splits[split]], entry, dataset)
-    defective = sum(is_defective(one.answers) for one in made)
-    if defective:
-        warnings.warn(
-            f"{dataset}, {split}: the answers of {defective} of {len(made)} questions normalise to nothing; the "
-            "questions stay, but are left out of the normalised accuracy",
-            stacklevel=4,
-        )
-    return made
+    return folder.hold_out(read_split(entry, "train", dataset), split)
 
 
 def draw(every: list[Question], size: int) -> list[Question]:
     """So many questions, in their order, drawn by a hash of each and the seed; 0 means all."""
     if size < 0:
         raise ValueError(f"sample is {size} and must not be negative (0 means all)")
-    if size == 0 or size >= len(every):
-        return every
     lots = [folder.hash_text(f"{SAMPLE_SEED} {one.id} {one.question}") for one in every]
-    drawn = set(sorted(lots)[:size])
+    drawn = set(sorted(lots)[: size or None])
     return [one for one, lot in zip(every, lots) if lot in drawn]
 
 
 def passages(config: Config) -> list[Passage]:
     """Nothing: no public set has a corpus of its own."""
-    raise ValueError(
-        f"data 'hub' has questions only; set corpus to {' or '.join(load_corpora())}, "
-        "or to a JSONL file with id, title and text"
-    )
+    names = ", ".join(load_corpora())
+    raise ValueError(f"data 'hub' has questions only; set corpus to {names} or a JSONL file with id, title and text")
 
 
 def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
@@ -139,42 +111,33 @@ def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, 
 
 
 def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
-    """What is known of a set, how many rows it has and how many of them repeat an id."""
+    """What is known of a set."""
     entry = find_entry(dataset)
-    rows = fetch(entry)[entry.splits[split if split in entry.splits else "train"]]
     return {
         "source": f"{entry.id}:{entry.config}" if entry.config else entry.id,
         "revision": entry.revision,
         "licence": entry.licence,
         "the paper's sample": entry.paper_sample,
         "known defects": entry.defects,
-        "rows": len(rows),
-        "rows that repeat an id": len(rows) - len(set(rows[entry.row_id])) if entry.row_id else 0,
     }
 
 
-def read_questions(rows: "Dataset", entry: Entry, dataset: str) -> list[Question]:
-    """The rows as questions; a row that repeats an earlier one's id and question is left out."""
-    columns = [path.partition(".")[0] for path in (entry.question, *entry.answers, entry.row_id) if path]
+def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
+    """The questions of one split, before any is drawn or held out; one that repeats an id and its text is left out."""
+    rows = fetch(entry)[entry.splits[split]].flatten()  # a nested column becomes several, named a.b
+    columns = [column for column in (entry.question, *entry.answers, entry.row_id) if column]
     made: dict[str, Question] = {}
-    for number, row in enumerate(rows.select_columns(list(dict.fromkeys(columns)))):
+    for number, row in enumerate(rows.select_columns(columns)):
         name = str(row[entry.row_id]) if entry.row_id else f"{dataset}-{rows.split}-{number}"
         asked = row[entry.question] or ""
-        answers = [text for path in entry.answers for text in pick(row, path)]
-        first = made.setdefault(name, Question(name, dataset, asked, tuple(dict.fromkeys(answers))))
+        values = [row[column] if isinstance(row[column], list) else [row[column]] for column in entry.answers]
+        answers = dict.fromkeys(str(one) for one in chain.from_iterable(values) if one is not None)
+        first = made.setdefault(name, Question(name, dataset, asked, tuple(answers)))
         if not asked.strip():
             raise ValueError(f"{entry.id!r}, row {number}: {entry.question!r} holds no question")
         if normalise(first.question) != normalise(asked):
             raise ValueError(f"{entry.id!r}, row {number}: the id {name!r} is another question's already")
     return list(made.values())
-
-
-def pick(row: dict, path: str) -> list[str]:
-    """The texts of a column, or of a nested one."""
-    value = row
-    for name in path.split("."):
-        value = value[name] if value else None
-    return [str(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 
 
 def fetch(entry: Entry) -> "DatasetDict":
@@ -183,42 +146,33 @@ def fetch(entry: Entry) -> "DatasetDict":
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError
 
-    place = resolve(entry.id)
+    place, name = resolve(entry.id), entry.config or None
     try:
-        if entry.files and "/" in entry.id and not place.is_dir():  # `datasets` finds no such files again offline
+        if entry.files and not place.is_dir():  # `datasets` finds no such files again offline
             wanted = {"allow_patterns": list(entry.files.values()), "revision": entry.revision or None}
             place = Path(snapshot_download(entry.id, repo_type="dataset", **wanted))
-        return datasets.load_dataset(
-            str(place) if place.is_dir() else entry.id,
-            entry.config or None,
-            revision=None if place.is_dir() else entry.revision or None,
-            data_files=entry.files,
-        )
-    except ConnectionError:
-        raise ConnectionError(
-            f"{entry.id!r} cannot be reached: there is no network, or no hub behind it; HF_HUB_OFFLINE=1 uses the "
-            f"copy of an earlier run, and a local folder can stand in for the id"
-        ) from None
+        if place.is_dir():
+            return datasets.load_dataset(str(place), name, data_files=entry.files)
+        return datasets.load_dataset(entry.id, name, revision=entry.revision or None)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, HTTPError, StopIteration) as error:
         said = " ".join(explain_hub(error.__cause__ or error).split()).partition(" Example of usage")[0]
-        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-        cure = "check its id, its revision and its files"
+        kind = next((one for one in (ConnectionError, FileNotFoundError) if isinstance(error, one)), ValueError)
+        cure = "check its id, revision and files; HF_HUB_OFFLINE=1 uses the copy of an earlier run"
         raise kind(f"{entry.id!r} cannot be read: {said or 'it is empty'}; {cure}") from None
 
 
 class Corpus(Sequence[Passage]):
     """Passages that stay on disk: a row is read when it is asked for."""
 
-    def __init__(self, rows: "Dataset", entry: Entry):
+    def __init__(self, rows: "Dataset"):
         self.rows = rows
-        self.columns = (entry.row_id, entry.title, entry.text)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, place: int | slice) -> Passage | list[Passage]:
         rows = self.rows[place if isinstance(place, slice) else slice(place, place + 1)]
-        columns = zip(*(rows[name] for name in self.columns))
+        columns = zip(rows["id"], rows["title"], rows["text"])
         made = [Passage(str(identity), title or "", text) for identity, title, text in columns]
         return made if isinstance(place, slice) else made[0]
 
@@ -240,7 +194,8 @@ def open_corpus(name: str) -> Corpus:
     if len(rows) != entry.passages:
         told = "its revision has moved, or a part of it is missing"
         warnings.warn(f"corpus {name!r} has {len(rows):,} passages, not {entry.passages:,}: {told}", stacklevel=2)
-    return Corpus(rows.select_columns([entry.row_id, entry.title, entry.text]), entry)
+    rows = rows.rename_columns({entry.row_id: "id"}).select_columns(["id", "title", "text"])
+    return Corpus(rows)
 
 
 def read_corpus(config: Config) -> Sequence[Passage]:
@@ -252,8 +207,8 @@ def read_corpus(config: Config) -> Sequence[Passage]:
         path = resolve(name)
         if not path.is_file() or not path.name.endswith((".jsonl", ".jsonl.gz")):
             known = f"{', '.join(load_corpora())} or files .jsonl or .jsonl.gz ({path} is none)"
-            raise FileNotFoundError(f"corpus {name!r} is not known; use {known}; another is a table in {CORPORA}")
-        made += folder.to_passages(folder.read_rows(path, ()), f"corpus {name!r}")
+            raise FileNotFoundError(f"corpus {name!r} is not known; use {known}; data/corpora.toml takes others")
+        made += folder.read_passages(path)
     twice = [one for one, n in Counter(passage.id for passage in made).items() if n > 1]
     if twice:
         raise ValueError(f"corpus {config.data.corpus!r}: the id {twice[0]!r} stands twice")

@@ -26,10 +26,7 @@ def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> S
     if settings.k < 1:
         raise ValueError(f"k is {settings.k}; at least one passage must be retrieved")
     if settings.has_corpus and len(passages) < settings.k:
-        raise ValueError(
-            f"the corpus has {len(passages)} passages, fewer than the k = {settings.k} asked for; "
-            f"lower k or give a larger corpus"
-        )
+        raise ValueError(f"the corpus has {len(passages)} passages, fewer than the k = {settings.k} asked for; lower k")
     return config.need(RETRIEVERS[settings.kind]).load(passages, settings)
 
 

@@ -25,8 +25,6 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     index.index(tokenise(f"{p.title} {p.text}" for p in passages), show_progress=False)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
-        if not queries:
-            return []
         scores = (index.get_scores_from_ids(index.get_tokens_ids(words)) for words in tokenise(queries))
         return [[passages[i] for i in highest(one, settings.k)] for one in scores]
 

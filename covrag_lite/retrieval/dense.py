@@ -63,19 +63,16 @@ def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
         return np.load(file, mmap_mode="r")
     network, folder = load_encoder(weights.find_encoder(encoder)), file.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    starts = range(0, len(texts), BLOCK)
-    parts = [folder / f"{start}.npy" for start in starts]
-    left = [(start, part) for start, part in zip(starts, parts) if not part.exists()]
-    for start, part in track(left, "encode", "block", total=len(parts), done=len(parts) - len(left)):
-        block = list(texts[start : start + BLOCK])
-        unfinished = part.with_suffix(f".{os.getpid()}.npy")
-        np.save(unfinished, network.encode_document(block, normalize_embeddings=True, show_progress_bar=False))
-        unfinished.rename(part)
     unfinished = file.with_suffix(f".{os.getpid()}.npy")
-    width = np.load(parts[0], mmap_mode="r").shape[1]
-    whole = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(texts), width))
-    for start, part in zip(starts, parts):
-        whole[start : start + BLOCK] = np.load(part)
+    parts = {start: folder / f"{start}.npy" for start in range(0, len(texts), BLOCK)}
+    left = [start for start, part in parts.items() if not part.exists()]
+    for start in track(left, "encode", "block", total=len(parts), done=len(parts) - len(left)):
+        block = list(texts[start : start + BLOCK])
+        np.save(unfinished, network.encode_document(block, normalize_embeddings=True, show_progress_bar=False))
+        unfinished.rename(parts[start])
+    blocks = [np.load(part, mmap_mode="r") for part in parts.values()]
+    whole = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(texts), blocks[0].shape[1]))
+    np.concatenate(blocks, out=whole)
     whole.flush()
     unfinished.rename(file)
     shutil.rmtree(folder, ignore_errors=True)

@@ -5,7 +5,6 @@ has one table a corpus. It holds each passage's row and its stems, as `bm25` see
 LanceDB's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
 """
 
-import fcntl
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import bm25s
 import Stemmer
+from filelock import FileLock
 
 from covrag_lite import config
 from covrag_lite.data import digest
@@ -40,12 +40,11 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     place = given if given.startswith(STORES) else config.resolve(given) if given else weights.CACHE / "engine"
     table = open_index(place, passages)
 
-    def search_one(stems: Sequence[str]) -> list[Passage]:
-        return [passages[row] for row in find_rows(table, " ".join(stems), settings.k)]
-
     def search(queries: Sequence[str]) -> list[list[Passage]]:
+        words = [" ".join(stems) for stems in bm25.tokenise(queries)]
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(search_one, bm25.tokenise(queries) if queries else []))
+            found = pool.map(lambda one: find_rows(table, one, settings.k), words)
+            return [[passages[row] for row in rows] for rows in found]
 
     return search
 
@@ -65,19 +64,15 @@ def find_rows(table: "Table", words: str, k: int) -> list[int]:
             break
         depth *= 8
     rows = [row for _, row in hits[:k]]
-    others = (row for row in range(2 * k) if row not in rows)
-    return rows + [next(others) for _ in range(k - len(rows))]
+    return (rows + [row for row in range(k) if row not in rows])[:k]
 
 
 def open_index(place: Path | str, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
     lancedb, pa = config.need("lancedb"), config.need("pyarrow")
 
-    if isinstance(place, Path):
-        place.mkdir(parents=True, exist_ok=True)
-    with open(place / "lock", "w") if isinstance(place, Path) else nullcontext() as file:
-        if file:  # one process at a time builds in a folder; released when a process is killed
-            fcntl.flock(file, fcntl.LOCK_EX)
+    # One process at a time builds in a folder; the lock is released when a process is killed.
+    with FileLock(place / "lock") if isinstance(place, Path) else nullcontext():
         schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
         table = lancedb.connect(place).create_table(key_of(passages), schema=schema, exist_ok=True)
         add_passages(table, passages)

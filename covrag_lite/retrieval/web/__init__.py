@@ -4,7 +4,7 @@ A query's result comes from the snapshot; what is not frozen there is searched f
 frozen. There is no corpus.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -12,9 +12,8 @@ from covrag_lite import config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
-from covrag_lite.retrieval.web import fetch
+from covrag_lite.retrieval.web import fetch, providers
 from covrag_lite.retrieval.web.pages import LONGEST_TITLE, clean, read_pages
-from covrag_lite.retrieval.web.providers import PROVIDERS, Hit
 from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError, Snapshot
 from covrag_lite.runs.progress import track
 
@@ -27,8 +26,8 @@ EMPTY = 5  # queries in a row without a single passage: then it is not the queri
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Load the search over frozen results and, if allowed, the web; where pages hold little, it finds fewer than k."""
     snapshot = open_snapshot(settings)
-    if snapshot.provider not in PROVIDERS:
-        names = ", ".join(f"web-{provider}" for provider in PROVIDERS)
+    if snapshot.provider not in providers.PROVIDERS:
+        names = ", ".join(f"web-{provider}" for provider in providers.PROVIDERS)
         raise ValueError(f"retriever {settings.retriever!r} is not known; use web or one of {names}")
     if settings.live not in ("yes", "no"):
         raise ValueError(f"live is {settings.live!r}; use 'yes' or 'no'")
@@ -55,10 +54,8 @@ def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list
     results = {query: snapshot.load(query) for query in queries}
     missing = [query for query, result in results.items() if result is None]
     if missing and not live:
-        raise SearchError(
-            f"web search ({snapshot.provider}): {len(missing)} of {len(queries)} queries lack a frozen result: "
-            f"{fetch.show(missing[0])} is not in {snapshot.folder}; live search is off: allow it with -p live yes"
-        )
+        lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {fetch.show(missing[0])}"
+        raise SearchError(f"{lacking} is not in {snapshot.folder}; live search is off: allow it with -p live yes")
     if missing:
         results |= {result.query: result for result in search_live(missing, snapshot)}
     made = list(results.values())
@@ -84,7 +81,7 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
     for query in track(queries, f"web search ({snapshot.provider})", "search", len(queries)):
         crawler.wait(snapshot.provider, fetch.LIMITS.pause)
         try:
-            pages = find_pages(query, PROVIDERS[snapshot.provider], crawler)
+            pages = find_pages(query, snapshot.provider, crawler)
             if len(waiting) == EMPTY - 1 and not any(page.text for page in pages):
                 raise SearchError(f"{snapshot.provider}: nothing was found for {EMPTY} queries in a row")
         except SearchError as error:
@@ -99,15 +96,15 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
     return frozen
 
 
-def find_pages(query: str, find: Callable[[str, int], list[Hit]], crawler: fetch.Crawler) -> list[Page]:
+def find_pages(query: str, provider: str, crawler: fetch.Crawler) -> list[Page]:
     """Find a query's pages, in the provider's order, each with its text or the reason why there is none."""
-    hits = find(query, N_PAGES)[:N_PAGES]
+    titles = providers.find(provider, query, N_PAGES)
     with ThreadPoolExecutor(THREADS) as pool:
-        replies = list(pool.map(crawler.fetch, [hit.url for hit in hits]))
+        replies = list(pool.map(crawler.fetch, titles))
     pages = []
-    for hit, found in zip(hits, read_pages(replies)):
+    for (url, title), found in zip(titles.items(), read_pages(replies)):
         if isinstance(found, fetch.PageError):
-            pages.append(Page(hit.url, failed=str(found)))
+            pages.append(Page(url, failed=str(found)))
         else:
-            pages.append(Page(hit.url, found[0] or clean(hit.title)[:LONGEST_TITLE], found[1]))
+            pages.append(Page(url, found[0] or clean(title)[:LONGEST_TITLE], found[1]))
     return pages

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from ssl import SSLContext
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 import httpcore
@@ -27,7 +26,6 @@ REDIRECTS = (301, 302, 303, 307, 308)
 ROBOTS_SIZE = 500_000  # characters of a robots.txt; RFC 9309 wants at least that many to be read
 ROBOTS_WORK = 1_000_000  # user agents times lines in it, the parser's worst case
 UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out to hosts of the internet
-SIX_TO_FOUR = ipaddress.ip_network("2002::/16")  # holds an IPv4 address, maybe a private one
 LONGEST_URL = 2000  # characters
 URL_CHARACTERS = "%/:=&?~+!$,;'@()*[]"  # those that stand unquoted
 certificates = cache(httpcore.default_ssl_context)  # the trusted ones, loaded once
@@ -58,7 +56,6 @@ class PageError(Exception):
 class Reply:
     """A server's answer; it has a body only where the status is 200."""
 
-    url: str
     status: int
     headers: dict[str, str]  # names in lower case
     body: bytes = b""
@@ -80,9 +77,8 @@ def is_public(address: str) -> bool:
     Nor is IPv6 that carries an IPv4 address (mapped, NAT64, 6to4, Teredo).
     """
     ip = ipaddress.ip_address(address)
-    if ip.version == 6 and (ip not in UNICAST or ip in SIX_TO_FOUR):
-        return False
-    return ip.is_global and not ip.is_multicast
+    carries_another = ip.version == 6 and (ip not in UNICAST or ip.sixtofour is not None)
+    return ip.is_global and not ip.is_multicast and not carries_another
 
 
 def resolve(host: str, port: int, guarded: bool = True) -> list[str]:
@@ -102,56 +98,44 @@ def normalize(url: str, base: str = "") -> str:
     """Rewrite a URL in plain ASCII; refuse all but http and https to a named host, without a user's name."""
     try:
         parts = urlsplit(urljoin(base, url.strip()))
-        host, port = parts.hostname, parts.port
-        host = host.encode("idna").decode() if host and not host.isascii() else host
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
         path, query = quote(parts.path, URL_CHARACTERS) or "/", quote(parts.query, URL_CHARACTERS)
+        known = parts.scheme in ("http", "https") and host and "@" not in parts.netloc and len(url) <= LONGEST_URL
     except ValueError:  # a UnicodeError is one too
-        raise PageError(f"{show(url)} is no address") from None
-    if len(url) > LONGEST_URL:
-        raise PageError(f"{show(url)} is too long for an address")
-    if parts.scheme not in ("http", "https"):
-        raise PageError(f"{show(url)} is neither http nor https")
-    if not host or "@" in parts.netloc:
-        raise PageError(f"{show(url)} names no host, or a user")
+        known = False
+    if not known:
+        allowed = f"http or https, a host, no user, at most {LONGEST_URL:,} characters"
+        raise PageError(f"{show(url)} is no address of a page ({allowed})")
     place = f"[{host}]" if ":" in host else host
-    place = place if port is None else f"{place}:{port}"
-    return urlunsplit((parts.scheme, place, path, query, ""))
+    return urlunsplit((parts.scheme, place if port is None else f"{place}:{port}", path, query, ""))
 
 
 class Timed(httpcore.NetworkStream):
-    """A connection whose every step must end before the deadline."""
+    """A connection on which nothing is read after the deadline, however slowly it drips."""
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: float):
         self.stream = stream
         self.deadline = deadline
-        self.close = stream.close
-        self.get_extra_info = stream.get_extra_info
+        self.write, self.close, self.get_extra_info = stream.write, stream.close, stream.get_extra_info
 
-    def left(self, timeout: float | None) -> float:
-        """Seconds that the next step may take."""
+    def read(self, max_bytes: int, timeout: float) -> bytes:
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise httpcore.ReadTimeout("the deadline has passed")
-        return left if timeout is None else min(left, timeout)
+        return self.stream.read(max_bytes, min(left, timeout))
 
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self.stream.read(max_bytes, self.left(timeout))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self.stream.write(buffer, self.left(timeout))
-
-    def start_tls(self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float = 10.0) -> "Timed":
-        return Timed(self.stream.start_tls(ssl_context, server_hostname, self.left(timeout)), self.deadline)
+    def start_tls(self, *how: object, **named: object) -> "Timed":
+        return Timed(self.stream.start_tls(*how, **named), self.deadline)
 
 
+@dataclass
 class Guarded(httpcore.SyncBackend):
     """Connects to addresses that `resolve` has checked."""
 
-    def __init__(self, guarded: bool, deadline: float):
-        self.guarded = guarded
-        self.deadline = deadline
+    guarded: bool
+    deadline: float
 
-    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: object) -> Timed:
+    def connect_tcp(self, host: str, port: int, timeout: float, **options: object) -> Timed:
         for address in resolve(host, port, self.guarded):
             left = min(timeout, max(self.deadline - time.monotonic(), 0.001))
             try:
@@ -181,7 +165,7 @@ def request(
             pool.stream(method, url, headers=sent, content=content, extensions={"timeout": timeout}) as stream,
         ):
             named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in stream.headers}
-            reply = Reply(url, stream.status, named)
+            reply = Reply(stream.status, named)
             body = read_body(reply, types, stream.iter_stream()) if reply.status == 200 else b""
             return replace(reply, body=body)
     except httpcore.TimeoutException:
@@ -194,27 +178,19 @@ def request(
 
 
 def read_body(reply: Reply, types: Iterable[str] | None, chunks: Iterable[bytes]) -> bytes:
-    """Read a body up to the limit; refuse one of another type, a packed one, and one too long by its own account."""
+    """Read a body; refuse one of another type, a packed one, which may unpack to any size, and one over the limit."""
     if types is not None and reply.type not in types:
         raise PageError(f"it is {show(reply.type) if reply.type else 'of no named type'}, not a page of text")
     if reply.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
         raise PageError("it is packed, which was not asked for")
-    length, body = reply.headers.get("content-length", ""), bytearray()
-    too_large = PageError(f"it is larger than {LIMITS.size:,} bytes")
-    if length.isdigit() and int(length) > LIMITS.size:
-        raise too_large
+    body = bytearray()
     for chunk in chunks:
         body += chunk
         if len(body) > LIMITS.size:
-            raise too_large
+            raise PageError(f"it is larger than {LIMITS.size:,} bytes")
+    if types is not None and (body.startswith(b"%PDF-") or b"\0\0" in body[:1000]):  # UTF-16 has single zeros
+        raise PageError("it says that it is text, but it is not")
     return bytes(body)
-
-
-def check_status(reply: Reply) -> Reply:
-    """The reply, or an error where the server gave no page."""
-    if reply.status != 200:
-        raise PageError(f"it answered with status {reply.status}")
-    return reply
 
 
 def ask_patiently(once: Callable[[], Reply]) -> Reply:
@@ -241,9 +217,10 @@ class Crawler:
         """Fetch a page of text, after redirects and further tries; return the error where it cannot be had."""
         try:
             with self.locks[urlsplit(normalize(url)).netloc]:
-                return check_status(ask_patiently(lambda: self.follow(url, TYPES, obey=True)))
+                reply = ask_patiently(lambda: self.follow(url, TYPES, obey=True))
         except PageError as error:
             return error
+        return reply if reply.status == 200 else PageError(f"it answered with status {reply.status}")
 
     def follow(self, url: str, types: Iterable[str] | None, obey: bool) -> Reply:
         """Follow redirects to a reply; each is checked as the first address was."""
@@ -259,9 +236,7 @@ class Crawler:
 
     def wait(self, host: str, pause: float) -> None:
         """Sleep until this host may be asked again."""
-        left = self.asked.get(host, 0.0) + pause - time.monotonic()
-        if host in self.asked and left > 0:
-            time.sleep(left)
+        time.sleep(max(0.0, self.asked.get(host, float("-inf")) + pause - time.monotonic()))
         self.asked[host] = time.monotonic()
 
     def check_robots(self, url: str) -> float:
@@ -273,7 +248,7 @@ class Crawler:
         if home not in self.robots:
             reply = self.follow(home, None, obey=False)
             if reply.status == 429 or reply.status >= 500:
-                check_status(reply)
+                raise PageError(f"its robots.txt cannot be had (status {reply.status})")
             text = reply.body.decode("utf-8", "replace")
             if len(text) > ROBOTS_SIZE or text.lower().count("agent") * text.count("\n") > ROBOTS_WORK:
                 raise PageError("its robots.txt is too long to be read")

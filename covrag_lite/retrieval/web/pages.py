@@ -41,38 +41,32 @@ INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn")  # control, format (bidi and zero-wid
 CHARSET = re.compile(rb"charset\s*=\s*[\"']?([\w-]+)", re.I)
 # Those of the web; Python knows further ones that are no character sets.
 CHARSETS = re.compile(
-    r"utf-?8|utf-?16(le|be)?|(us-)?ascii|iso-?8859-\d+|windows-\d+|koi8-[ru]|gb\w+|big5|shift_jis|euc-\w+"
+    r"utf-?8|utf-?16(le|be)?|(us-)?ascii|iso-?8859-([2-9]|1[013-6]?)|windows-(125[0-8]|874)|koi8-[ru]|"
+    r"gb(k|2312|18030)|big5|shift_jis|euc-(jp|kr)"
 )
 
 
 def read_pages(replies: Sequence[Reply | PageError]) -> list[tuple[str, str] | PageError]:
     """Read each page's title and main text, a paragraph a line, or say why there is none; plain text has no title."""
-    decoded = [decode(reply) if isinstance(reply, Reply) else reply for reply in replies]
-    is_html = [isinstance(text, str) and reply.type != "text/plain" for text, reply in zip(decoded, replies)]
-    extracted = iter(extract([text for text, html in zip(decoded, is_html) if html]))
-    made = []
-    for text, html in zip(decoded, is_html):
-        found = next(extracted) if html else ("", text)
-        if isinstance(found, PageError) or isinstance(text, PageError):
-            made.append(text if isinstance(text, PageError) else found)
-            continue
-        lines = [clean(line) for line in found[1][:LONGEST_TEXT].splitlines()]
-        plain = "\n".join(line for line in lines if line)
-        made.append((clean(found[0])[:LONGEST_TITLE], plain) if plain else PageError("it has no main text"))
-    return made
+    pages = [("", decode(reply)) if isinstance(reply, Reply) else reply for reply in replies]
+    html = [n for n, reply in enumerate(replies) if isinstance(reply, Reply) and reply.type != "text/plain"]
+    for n, found in zip(html, extract([pages[n][1] for n in html])):
+        pages[n] = found
+    return [page if isinstance(page, PageError) else make_plain(*page) for page in pages]
 
 
-def decode(reply: Reply) -> str | PageError:
+def make_plain(title: str, text: str) -> tuple[str, str] | PageError:
+    """Clean a page's title and every line of its text."""
+    lines = [clean(line) for line in text[:LONGEST_TEXT].splitlines()]
+    plain = "\n".join(line for line in lines if line)
+    return (clean(title)[:LONGEST_TITLE], plain) if plain else PageError("it has no main text")
+
+
+def decode(reply: Reply) -> str:
     """Decode a page by its header's character set, else by its head's, else as UTF-8."""
     told = CHARSET.search(reply.headers.get("content-type", "").encode()) or CHARSET.search(reply.body[:1024])
-    charset = told[1].decode("ascii", "replace").lower() if told else ""
-    charset = charset if CHARSETS.fullmatch(charset) else "utf-8"
-    if reply.body.startswith(b"%PDF-") or b"\0" in reply.body[:1000] and "utf-16" not in charset:
-        return PageError("it says that it is text, but it is not")
-    try:
-        return reply.body.decode(charset, "replace")
-    except LookupError:
-        return reply.body.decode("utf-8", "replace")
+    charset = told[1].decode().lower() if told else ""
+    return reply.body.decode(charset if CHARSETS.fullmatch(charset) else "utf-8", "replace")
 
 
 def extract(pages: Sequence[str]) -> list[tuple[str, str] | PageError]:

@@ -1,4 +1,4 @@
-"""Search engines: a function from a query to rows, and one entry in ROWS with the name of the rows' address.
+"""Search engines: a function from a query to rows, and one entry in PROVIDERS with the name of the rows' address.
 
 Keys and SearXNG's address come from the environment alone, and reach no file, no manifest and no error. The guard is
 for the pages that a provider names, not for the provider: a SearXNG may well run on one's own machine.
@@ -7,12 +7,10 @@ for the pages that a provider names, not for the provider: a SearXNG may well ru
 import base64
 import json
 import os
-from functools import partial
-from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import covrag_lite.retrieval.web.fetch as fetch
-from covrag_lite.retrieval.web.fetch import PageError, check_status
+from covrag_lite.retrieval.web.fetch import PageError
 from covrag_lite.retrieval.web.snapshot import SearchError
 
 ADDRESSES = {
@@ -22,35 +20,24 @@ ADDRESSES = {
 BACKEND = "duckduckgo"  # of ddgs, which would otherwise mix several engines at random
 
 
-class Hit(NamedTuple):
-    """A page that a provider found."""
-
-    url: str
-    title: str
-
-
 def ddgs(query: str, n: int) -> list[dict]:
     """Search DuckDuckGo, without a key."""
     from ddgs import DDGS
-    from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
+    from ddgs.exceptions import DDGSException
 
     try:
         return DDGS(timeout=round(fetch.LIMITS.read)).text(query, max_results=n, backend=BACKEND)
-    except RatelimitException:
-        raise PageError("it asks for fewer queries") from None
-    except TimeoutException:
-        raise PageError("it did not answer in time") from None
     except DDGSException as error:
         if str(error).startswith("No results"):
             return []
-        raise PageError("the connection failed, or it refuses to answer") from None
+        raise PageError("it did not answer in time, refuses to answer, or asks for fewer queries") from None
 
 
 def brave(query: str, n: int) -> list[dict]:
     """Search Brave; the key comes from BRAVE_API_KEY."""
-    url = f"{ADDRESSES['brave']}?{urlencode({'q': query, 'count': min(n, 20)})}"
+    url = f"{ADDRESSES['brave']}?{urlencode({'q': query, 'count': n})}"
     headers = {"X-Subscription-Token": key_of("BRAVE_API_KEY"), "Accept": "application/json"}
-    body = ask(url, headers, key="BRAVE_API_KEY")
+    body = ask(url, headers, "BRAVE_API_KEY")
     nothing = body["type"] == "search" and "web" not in body
     return [] if nothing else body["web"]["results"]
 
@@ -59,7 +46,7 @@ def serper(query: str, n: int) -> list[dict]:
     """Search Google by serper.dev; the key comes from SERPER_API_KEY."""
     headers = {"X-API-KEY": key_of("SERPER_API_KEY"), "Content-Type": "application/json"}
     content = json.dumps({"q": query, "num": n}).encode()
-    body = ask(ADDRESSES["serper"], headers, content, key="SERPER_API_KEY")
+    body = ask(ADDRESSES["serper"], headers, "SERPER_API_KEY", content)
     return body.get("organic", []) if "searchParameters" in body else body["organic"]
 
 
@@ -71,7 +58,7 @@ def searxng(query: str, n: int) -> list[dict]:
     user, at, host = parts.netloc.rpartition("@")
     headers = {"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"} if at else {}
     url = f"{parts.scheme}://{host}{parts.path.rstrip('/')}/search?{urlencode({'q': query, 'format': 'json'})}"
-    body = ask(url, headers, key="SEARXNG_URL, or is not set up to give JSON")
+    body = ask(url, headers, "SEARXNG_URL, and whether the server may give JSON")
     if body["results"] == [] and body.get("unresponsive_engines"):
         raise PageError("none of the engines behind it answered")
     return body["results"]
@@ -85,23 +72,21 @@ def key_of(variable: str) -> str:
     return key
 
 
-def ask(url: str, headers: dict[str, str], content: bytes | None = None, key: str = "") -> dict:
+def ask(url: str, headers: dict[str, str], key: str, content: bytes | None = None) -> dict:
     """Return a provider's answer, which is JSON; every refusal is a sentence of our own, without the key."""
     reply = fetch.ask_patiently(lambda: fetch.request(url, headers=headers, content=content, guarded=False))
-    if reply.status in (401, 403):
-        raise PageError(f"it refused the key in {key} (status {reply.status})")
-    if reply.status == 404:
-        raise PageError("it answered with status 404; is this its address?")
-    return json.loads(check_status(reply).body)
+    if reply.status != 200:
+        cure = f"; check {key}" if reply.status in (401, 403, 404) else ""
+        raise PageError(f"it answered with status {reply.status}{cure}")
+    return json.loads(reply.body)
 
 
-def find(provider: str, query: str, n: int) -> list[Hit]:
-    """Return the first n pages that a provider finds, each once; a refusal, or an unknown form, stops the run."""
-    search, address = ROWS[provider]
+def find(provider: str, query: str, n: int) -> dict[str, str]:
+    """Return the first n pages that a provider finds, each once, address to title; a refusal stops the run."""
+    search, address = PROVIDERS[provider]
     try:
-        rows = search(query, n)
-        hits = {row[address].strip(): Hit(row[address].strip(), str(row.get("title") or "")) for row in rows}
-        return list(hits.values())[:n]
+        titles = {row[address].strip(): str(row.get("title") or "") for row in search(query, n)}
+        return dict(list(titles.items())[:n])
     except PageError as error:
         sentence = f"{provider}: {error}"
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -109,5 +94,4 @@ def find(provider: str, query: str, n: int) -> list[Hit]:
     raise SearchError(sentence)  # outside of `except`: the error may hold the request, and so a key
 
 
-ROWS = {"ddgs": (ddgs, "href"), "brave": (brave, "url"), "serper": (serper, "link"), "searxng": (searxng, "url")}
-PROVIDERS = {name: partial(find, name) for name in ROWS}
+PROVIDERS = {"ddgs": (ddgs, "href"), "brave": (brave, "url"), "serper": (serper, "link"), "searxng": (searxng, "url")}

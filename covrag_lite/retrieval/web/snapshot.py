@@ -9,11 +9,10 @@ handed on: a run over it needs no network and repeats to the byte. Passages have
 import hashlib
 import json
 import os
-import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from covrag_lite.data.documents import split
 from covrag_lite.records import Passage
 
 FORMAT = 1
@@ -36,7 +35,8 @@ class Page:
 
     def passages(self) -> list[Passage]:
         """Split the page into passages; the id is a hash of address, title and text."""
-        pieces = [piece for line in self.text.splitlines() for piece in split(line) if len(piece) >= SHORTEST]
+        paragraphs = self.text.splitlines()
+        pieces = [piece for one in paragraphs for piece in split(one, LONGEST) if len(piece) >= SHORTEST]
         keys = [hash_of(f"{self.url}\n{self.title}\n{piece}")[:16] for piece in pieces[:MOST]]
         return [Passage(f"web-{key}", self.title, piece) for key, piece in zip(keys, pieces)]
 
@@ -110,17 +110,6 @@ class Snapshot:
         return {"queries": len(results), "from": dates[0], "to": dates[-1], "sha256": every}
 
 
-def split(line: str) -> Iterator[str]:
-    """Cut a paragraph into pieces of at most LONGEST characters, after a sentence if possible, else at a space."""
-    while len(line) > LONGEST:
-        ends = [match.end() for match in re.finditer(r"[.!?]\s", line[:LONGEST])]
-        at = ends[-1] if ends else line.rfind(" ", SHORTEST, LONGEST)
-        at = at if at > 0 else LONGEST
-        yield line[:at].strip()
-        line = line[at:].strip()
-    yield line
-
-
 def hash_of(text: str) -> str:
     """The SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -144,8 +133,6 @@ def read(file: Path) -> Result:
     except (ValueError, KeyError, TypeError, AttributeError):
         is_whole = False
     if not is_whole:
-        raise SearchError(
-            f"{file} is half-written, altered or of another version of the snapshot; "
-            f"delete it and search again with -p live yes"
-        )
+        cure = "delete it and search again with -p live yes"
+        raise SearchError(f"{file} is half-written, altered or of another version of the snapshot; {cure}")
     return result
