@@ -42,7 +42,8 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
         where = f"on an {rates['card']} ({rates['source']})"
         total = frame.hours.sum()
         power = f"{total * rates['watts'] / 1000:.0f} kWh at its {rates['watts']} W"
-        told.insert(0, f"hours: {total:.1f} at the rates measured {where}, or {power}; other cards have others")
+        slower = foresee_slowdown(plan, size, rates, gpu_gb)
+        told.insert(0, f"hours: {total:.1f} at the rates measured {where}, or {power}; other cards have others{slower}")
     told += foresee_web(plan, left)
     return frame, told + (list(foresee_downloads(plan, size)) if left else [])
 
@@ -98,6 +99,17 @@ def foresee_hours(plan: Plan, size: int, left: set[str], rates: dict) -> dict[st
         seconds = rates["tokens"].get(stage, 0) / tokens + rates["texts"].get(stage, 0) / texts
         made[stage] = count_questions(plan, stage, split) * seconds * size / known / 3600
     return made
+
+
+def foresee_slowdown(plan: Plan, size: int, rates: dict, gpu_gb: float) -> str:
+    """How much longer the texts of a large network may take on a small card, which holds small batches alone."""
+    from covrag_lite.engine import memory
+
+    if size < 5e9 or device_of(plan, gpu_gb) != "cuda":
+        return ""
+    room = gpu_gb or memory.free_memory("cuda") / 1e9
+    times = next((times for gb, times in rates["held"] if room <= gb), None)
+    return f"; in {room:.0f} GB its texts may take {times} times as long" if times else ""
 
 
 def count_questions(plan: Plan, stage: str, split: str) -> int:

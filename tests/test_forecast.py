@@ -81,6 +81,7 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_noth
     assert not failed and not (tmp_path / "runs").exists()
     assert out.count(" data to do ") == 1 and out.count(" cov to do ") == 3  # the data are the same for all seeds
     assert "hours: 6.2 at the rates measured on an NVIDIA H200" in out and "or 4 kWh at its 700 W" in out
+    assert "in 12 GB its texts may take 5.8 times as long" in out
     assert "training will need about 6.2 GB, and the card has 12.0 GB" in out
     assert "gated: accept the licence on the hub, then `hf auth login`" in out
     assert "meta-llama/Llama-2-7b-hf 13.5 GB" in out and "nq-wikipedia, 2,681,468 passages: CC BY-SA" in out
@@ -118,6 +119,10 @@ def test_the_rates_of_texts_are_those_of_the_recorded_claim():
     texts, n = manifest["used"]["requests"], manifest["data"]["questions"]["n"]
     assert rates["texts"]["claim"] == pytest.approx(texts / n, abs=0.05)
     assert rates["measured"][1][2] == round(texts / manifest["wall_seconds"])
+    reckoned = 200 * rates["texts"]["table2"] / rates["measured"][2][2]  # of a 7B, Table 2 on 200 questions
+    rows = json.loads((ROOT / "results/cards-h200/cards.json").read_text())["rows"]
+    held = {row["card_gb"]: row["seconds"] / reckoned for row in rows if row["stage"] == "table2"}
+    assert dict(rates["held"]) == pytest.approx(held, abs=0.06)
 
 
 def refuse(kind):
