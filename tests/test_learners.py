@@ -94,11 +94,8 @@ def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights
     folder, _ = evaluator
     beside = config.change(adapters=config.training.adapters_out)
     assert tools.find_head(beside, "evaluator") == folder
-    told = "no evaluator was trained on 'mine'; train it with: papermill notebooks/train_related.ipynb -p data mine"
-    with pytest.raises(FileNotFoundError, match=told):
+    with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'mine'"):
         tools.find_head(beside.change(data="mine"), "evaluator")
-    named = beside.change(data="mine", entailment=str(folder))
-    assert tools.find_head(named, "entailment") == folder  # whatever it was trained on
     about = json.loads((folder / "head.json").read_text())
     (folder / "head.json").write_text(json.dumps(about | {"encoder_sha256": "other"}))
     with pytest.raises(ValueError, match="was trained on other weights of the encoder"):

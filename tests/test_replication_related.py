@@ -154,10 +154,10 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
 def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypatch):
     plan = load(given, related_systems="RAG trained,CRAG")
     command = "run python -m covrag_lite.replication smollm2-135m --stages"
-    told = f"the related systems need evaluator, rag: {command} rag,learners, with the parameters of"
+    told = f"the related systems need rag, learners: {command} rag,learners, with the parameters of"
     with pytest.raises(FileNotFoundError, match=told):
         replication.replicate([plan], ["related"])
     give_adapters(plan)
-    with pytest.raises(FileNotFoundError, match=f"need evaluator: {command} learners, with"):
+    with pytest.raises(FileNotFoundError, match=f"need learners: {command} learners, with"):
         replication.replicate([plan], ["related"])
     assert not (plan.results / "related.md").exists()

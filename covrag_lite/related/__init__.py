@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from covrag_lite.method import Tools
 from covrag_lite.records import Prediction, Question
 
-RECORDED_ONLY = "covrag_lite.related:recorded_only"
-
 
 def recorded_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Stands for a system that is a row of recorded tables and whose code, or training, has gone."""

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -36,13 +36,20 @@ class Pair:
     said: str = ""
 
     @property
-    def asked(self) -> str:
+    def claim(self) -> str:
         """The question or, as ALCE puts a short answer's claim, the question with the answer behind it."""
         return f"{self.question} {self.said}".strip()
 
     @property
     def evidence(self) -> str:
         return f"{self.passage.title} {self.passage.text}".strip()
+
+    @cached_property
+    def sentence(self) -> str:
+        """The first sentence of the passage in which the answer stands, if one does."""
+        said = normalise(self.said)
+        sentences = SENTENCE_END.split(self.passage.text) if said else []
+        return next((one for one in sentences if stands_in(said, normalise(one))), "")
 
 
 Rate = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> scores from 0 to 1
@@ -67,24 +74,22 @@ def features_of(encoder: str) -> Callable[[Sequence[Pair]], np.ndarray]:
     network = load_encoder(weights.find_encoder(encoder))
     vectors: dict[str, np.ndarray] = {}  # passages and questions come again and again
 
-    def describe(pair: Pair, sentence: str) -> list[float]:
+    def describe(pair: Pair) -> list[float]:
         question, cosine = vectors[pair.question], vectors[pair.question] @ vectors[pair.evidence]
         near = near_claim = 0.0
-        if sentence:
-            near, near_claim = question @ vectors[sentence], vectors[pair.asked] @ vectors[sentence]
+        if pair.sentence:
+            near, near_claim = question @ vectors[pair.sentence], vectors[pair.claim] @ vectors[pair.sentence]
         shared = overlaps(pair)
         return [cosine, question @ vectors[pair.passage.title], *shared, shared[-1] * cosine, near, near_claim]
 
     def features(pairs: Sequence[Pair]) -> np.ndarray:  # (pairs, FEATURES)
-        sentences = [find_sentence(one) for one in pairs]
         texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
-        texts += [*filter(None, sentences), *(one.asked for one, sentence in zip(pairs, sentences) if sentence)]
+        texts += [text for one in pairs if one.sentence for text in (one.sentence, one.claim)]
         missing = [text for text in dict.fromkeys(texts) if text not in vectors]
         if missing:
             made = network.encode(missing, normalize_embeddings=True, show_progress_bar=False)
             vectors.update(zip(missing, made))
-        rows = [describe(one, sentence) for one, sentence in zip(pairs, sentences)]
-        return np.array(rows, np.float32).reshape(len(pairs), len(FEATURES))
+        return np.array([describe(one) for one in pairs], np.float32).reshape(len(pairs), len(FEATURES))
 
     return features
 
@@ -117,13 +122,6 @@ def stands_in(said: str, text: str) -> bool:
     return bool(said) and f" {said} " in f" {text} "
 
 
-def find_sentence(pair: Pair) -> str:
-    """The first sentence of the passage in which the answer stands, if one does."""
-    said = normalise(pair.said)
-    sentences = SENTENCE_END.split(pair.passage.text) if said else []
-    return next((one for one in sentences if stands_in(said, normalise(one))), "")
-
-
 def rate_by_head(about: Mapping) -> Rate:
     """A linear head on the encoder that it was made for."""
     encoder, head = about["encoder"], about["head"]
@@ -154,7 +152,7 @@ def load_classifier(folder: Path) -> Rate:
         raise ValueError(f"the model {folder} has the labels {', '.join(names)}, and none of {', '.join(LABELS)}")
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
-        texts = [(pair.evidence, pair.asked) for pair in pairs]
+        texts = [(pair.evidence, pair.claim) for pair in pairs]
         return network.predict(texts, activation_fn=torch.nn.Softmax(dim=1), show_progress_bar=False)[:, label]
 
     return rate
@@ -168,24 +166,23 @@ def load_rate(folder: Path) -> Rate:
 
 
 def load_score(folder: Path) -> Score:
-    """Each passage's relevance to its question, as CRAG and FaVe ask for it."""
+    """Each passage's relevance to its question or, where statements are given, whether it entails them."""
     rate = load_rate(folder)
 
-    def score(x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[list[float]]:
-        values = iter(rate([Pair(question, passage) for question, own in zip(x, k) for passage in own]).tolist())
-        return [[next(values) for _ in own] for own in k]
+    def score(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str] = ()) -> list[list[float]]:
+        groups = zip(x, k, y or [""] * len(x))
+        values = iter(rate([Pair(question, passage, said) for question, own, said in groups for passage in own]))
+        return [[float(next(values)) for _ in own] for own in k]
 
     return score
 
 
 def load_entail(folder: Path) -> Entail:
     """Whether passages entail a statement: by a model, by all of them as one text; by a head, a proxy, by the best."""
-    rate, one_by_one = load_rate(folder), bool(read_about(folder))  # as heads were trained
+    score, one_by_one = load_score(folder), bool(read_about(folder))  # as heads were trained
 
     def entail(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[float]:
         groups = k if one_by_one else [[Passage("", "", " ".join(f"{p.title} {p.text}" for p in own))] for own in k]
-        pairs = [Pair(question, passage, said) for question, own, said in zip(x, groups, y) for passage in own]
-        values = iter(rate(pairs).tolist())
-        return [max((next(values) for _ in own), default=0.0) for own in groups]
+        return [max(values, default=0.0) for values in score(x, groups, y)]
 
     return entail
