@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from covrag_lite.config import need
 from covrag_lite.engine import weights
@@ -53,62 +54,51 @@ class Pair:
 
 
 Rate = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> scores from 0 to 1
-FEATURES = (
-    "cosine",  # of question and passage
-    "cosine of the title",
-    "letters of the title",  # its runs of three letters in the question: names may be misspelt
-    "words of the title",  # in the question
-    "words of the question",  # in the passage
-    "words of the answer",  # in the passage, as are the next two
-    "new words",  # of the answer, that the question does not have
-    "answer",  # as it stands
-    "answer and cosine",  # their product
-    "cosine of its sentence",  # with the question: the sentence in which the answer stands
-    "claim and sentence",  # the same with the answer behind the question
-)
 
 
 @cache
-def features_of(encoder: str) -> Callable[[Sequence[Pair]], np.ndarray]:
-    """Pairs as a few numbers: likeness of an encoder's vectors, and which words and letters both texts share."""
+def features_of(encoder: str) -> Callable[[Sequence[Pair]], pd.DataFrame]:
+    """Pairs as a few numbers each, a column a feature."""
     network = load_encoder(weights.find_encoder(encoder))
     vectors: dict[str, np.ndarray] = {}  # passages and questions come again and again
 
-    def describe(pair: Pair) -> list[float]:
-        question, cosine = vectors[pair.question], vectors[pair.question] @ vectors[pair.evidence]
-        near = near_claim = 0.0
-        if pair.sentence:
-            near, near_claim = question @ vectors[pair.sentence], vectors[pair.claim] @ vectors[pair.sentence]
-        shared = overlaps(pair)
-        return [cosine, question @ vectors[pair.passage.title], *shared, shared[-1] * cosine, near, near_claim]
-
-    def features(pairs: Sequence[Pair]) -> np.ndarray:  # (pairs, FEATURES)
+    def features(pairs: Sequence[Pair]) -> pd.DataFrame:
         texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
         texts += [text for one in pairs if one.sentence for text in (one.sentence, one.claim)]
         missing = [text for text in dict.fromkeys(texts) if text not in vectors]
         if missing:
             made = network.encode(missing, normalize_embeddings=True, show_progress_bar=False)
             vectors.update(zip(missing, made))
-        return np.array([describe(one) for one in pairs], np.float32).reshape(len(pairs), len(FEATURES))
+        return pd.DataFrame([describe(one, vectors) for one in pairs], dtype=np.float32)
 
     return features
 
 
-def overlaps(pair: Pair) -> list[float]:
-    """Shares of letters and words that two texts have in common, and whether the answer stands in the passage."""
-    asked, said = set(normalise(pair.question).split()), normalise(pair.said)
-    title, text = set(normalise(pair.passage.title).split()), normalise(pair.evidence)
-    words, claimed = set(text.split()), set(said.split())
-    letters = letters_of(pair.passage.title)
-    new = claimed - asked  # what the answer adds to the question
-    return [
-        len(letters & letters_of(pair.question)) / max(1, len(letters)),
-        len(title & asked) / max(1, len(title)),
-        len(asked & words) / max(1, len(asked)),
-        len(claimed & words) / max(1, len(claimed)),
-        len(new & words) / max(1, len(new)),
-        float(stands_in(said, text)),
-    ]
+def describe(pair: Pair, vectors: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """A pair's features: likeness of an encoder's vectors, and which words and letters two texts share."""
+    question, title = vectors[pair.question], pair.passage.title
+    cosine = question @ vectors[pair.evidence]
+    text, said = normalise(pair.evidence), normalise(pair.said)
+    words, asked, claimed = set(text.split()), set(normalise(pair.question).split()), set(said.split())
+    stands = float(stands_in(said, text))
+    return {
+        "cosine": cosine,
+        "cosine of the title": question @ vectors[title],
+        "letters of the title": share(letters_of(title), letters_of(pair.question)),  # names may be misspelt
+        "words of the title": share(set(normalise(title).split()), asked),
+        "words of the question": share(asked, words),
+        "words of the answer": share(claimed, words),
+        "new words": share(claimed - asked, words),  # what the answer adds to the question
+        "answer": stands,
+        "answer and cosine": stands * cosine,
+        "cosine of its sentence": question @ vectors[pair.sentence] if pair.sentence else 0.0,
+        "claim and sentence": vectors[pair.claim] @ vectors[pair.sentence] if pair.sentence else 0.0,
+    }
+
+
+def share(part: set[str], whole: set[str]) -> float:
+    """How much of the one is in the other."""
+    return len(part & whole) / max(1, len(part))
 
 
 def letters_of(text: str) -> set[str]:
@@ -124,13 +114,13 @@ def stands_in(said: str, text: str) -> bool:
 
 def rate_by_head(about: Mapping) -> Rate:
     """A linear head on the encoder that it was made for."""
-    encoder, head = about["encoder"], about["head"]
+    encoder, slopes = about["encoder"], pd.Series(about["head"])
     if weights.hash_encoder(encoder) != about["encoder_sha256"]:
         raise ValueError(f"the {about['kind']} was trained on other weights of the encoder {encoder!r}")
-    slopes = np.array([head[name] for name in FEATURES])
+    bias = slopes.pop("bias")
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
-        return 1 / (1 + np.exp(-(features_of(encoder)(pairs) @ slopes + head["bias"])))
+        return 1 / (1 + np.exp(-(features_of(encoder)(pairs) @ slopes + bias).to_numpy()))
 
     return rate
 
@@ -171,7 +161,8 @@ def load_score(folder: Path) -> Score:
 
     def score(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str] = ()) -> list[list[float]]:
         groups = zip(x, k, y or [""] * len(x))
-        values = iter(rate([Pair(question, passage, said) for question, own, said in groups for passage in own]))
+        pairs = [Pair(question, passage, said) for question, own, said in groups for passage in own]
+        values = iter(rate(pairs) if pairs else [])
         return [[float(next(values)) for _ in own] for own in k]
 
     return score
