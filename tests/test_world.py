@@ -30,7 +30,7 @@ TEST = ALL_SPLITS["test"]
 CORPUS = world.passages(DEFAULT)
 BY_ID = {passage.id: passage for passage in CORPUS}
 FAILURES = {"none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop"}
-WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2, 3)]
+WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2)]
 seeds = pytest.mark.parametrize("config", WORLDS, ids=lambda config: f"seed-{config.world.seed}")
 
 # Recorded from the default world; a change of any word of it must be meant.
@@ -42,6 +42,9 @@ def digest(records) -> str:
     return hashlib.sha256("\n".join(repr(asdict(record)) for record in records).encode()).hexdigest()
 
 
+WELL_PUT = ("misspelt 0", "cut_off 0", "vague 0")
+
+
 @cache
 def search_in(config):
     return load_retriever(Retrieval(), world.passages(config))
@@ -51,7 +54,8 @@ def search_in(config):
 def searched(config, split="test", clean=False):
     """The questions of a split, and what BM25 finds for each as it is asked or as it is known to be mended."""
     questions = ask(config, split)
-    return questions, search_in(config)([q.clean_question if clean else q.question for q in questions])
+    search = search_in(config.change(traps=(*config.world.traps, *WELL_PUT)))  # passages know nothing of wording
+    return questions, search([q.clean_question if clean else q.question for q in questions])
 
 
 def hit_rate(config, keep=lambda question: True, clean=False) -> float:
@@ -145,7 +149,7 @@ def test_well_put_questions_fail_broken_ones_succeed_and_a_known_question_mends_
 
 @pytest.mark.parametrize("share", ["misspelt", "cut_off", "vague"])
 def test_defects_come_in_the_share_asked_for_and_hurt(share):
-    none = DEFAULT.change(traps=("misspelt 0", "cut_off 0", "vague 0"))
+    none = DEFAULT.change(traps=WELL_PUT)
     many = none.change(traps=(*none.world.traps, f"{share} 0.4"))
     found = sum(q.kind.endswith("+" + share.replace("_", "-")) for q in ask(many, "test", "search")) / 150
     assert not any("+" in q.kind for q in ask(none, "test")) and found == pytest.approx(0.4, abs=0.02)

@@ -70,8 +70,7 @@ def long_table(frame: pd.DataFrame) -> pd.DataFrame:
             if len(known):
                 shares = [100 * value for value in metrics.mean_bootstrap(known.tolist())]
                 rows.append(("related", "average", system, own.backbone.iloc[0], metric, len(known), *shares, None))
-    quality = pd.DataFrame(rows, columns=tables.COLUMNS)
-    return pd.concat([accuracy, quality], ignore_index=True) if len(quality) else accuracy
+    return pd.concat([accuracy, pd.DataFrame(rows, columns=tables.COLUMNS)], ignore_index=True)
 
 
 def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
@@ -92,8 +91,7 @@ def compare(frame: pd.DataFrame) -> pd.DataFrame:
     """Every system against CoV-RAG on the same questions, and against RAG trained, which asks once."""
     there = tables.in_order(frame.system.unique())
     pairs = [(name, "CoV-RAG") for name in there if name != "CoV-RAG"]
-    if "RAG trained" in there:
-        pairs += [("RAG trained", name) for name in there if name not in ("RAG trained", "CoV-RAG")]
+    pairs += [("RAG trained", name) for name in there if name not in ("RAG trained", "CoV-RAG")]
     return tables.compare(frame, pairs)
 
 
