@@ -163,13 +163,10 @@ def validate(about: Mapping, questions: Sequence[Question], search: Search) -> t
 
 def best_of_questions(rows: Labelled, scores: np.ndarray) -> tuple[list[float], list[bool]]:
     """Each question's best score and whether it found a relevant passage; none of which only the answer was found."""
-    best: dict[str, float] = {}
-    truths: dict[str, set] = {}
-    for (pair, right), value in zip(rows, scores):
-        best[pair.question] = max(best.get(pair.question, 0.0), float(value))
-        truths.setdefault(pair.question, set()).add(right)
-    settled = [question for question in best if True in truths[question] or None not in truths[question]]
-    return [best[question] for question in settled], [True in truths[question] for question in settled]
+    sureness = [0.5 if right is None else float(right) for _, right in rows]
+    frame = pd.DataFrame({"question": [pair.question for pair, _ in rows], "best": scores, "found": sureness})
+    highest = frame.groupby("question", sort=False).max().query("found != 0.5")
+    return highest.best.tolist(), (highest.found == 1).tolist()
 
 
 def train_stage(plan: Plan) -> None:

@@ -67,6 +67,11 @@ def bind(system: System, config: Config, wider: Search, author: TaskModel, rewri
     )
 
 
+def recorded_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """Stands for a system that is a row of recorded tables and whose code, or training, has gone."""
+    raise ValueError(f"the system {tools.name} is in recorded tables only; leave it out of the systems to run")
+
+
 def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
     """CRAG's search elsewhere: deeper results of the same corpus."""
     return load_deeper(config.retrieval, passages, DEPTH)
@@ -95,11 +100,9 @@ def describe_entailment(folder: Path) -> str:
     if not about:
         return f"the model {folder.name}"
     own = about["validation"][0]
-    return (
-        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which is right for "
-        f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike "
-        f"(AUROC {own['AUROC']:.2f})"
-    )
+    right = f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike"
+    proxy = f"a proxy of our own on the encoder {Path(about['encoder']).name}"
+    return f"{proxy}, which is right for {right} (AUROC {own['AUROC']:.2f})"
 
 
 def load_resources(config: Config, passages: Sequence[Passage], model: object = None) -> Resources:
