@@ -82,7 +82,7 @@ def fit(features: pd.DataFrame, truth: np.ndarray) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
 
     shares = 0.5 / np.where(truth, truth.sum(), (~truth).sum())
-    values = features.to_numpy()
+    values = np.ascontiguousarray(features)  # row by row, or sums would round otherwise
     middle, size = values.mean(0), values.std(0) + 1e-6  # weights decay alike when features are of one size
     found = LogisticRegression(C=1 / DECAY, tol=1e-8, max_iter=10_000)
     found.fit(((values - middle) / size).astype(float), truth, sample_weight=shares)

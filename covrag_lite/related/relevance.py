@@ -64,7 +64,8 @@ def features_of(encoder: str) -> Callable[[Sequence[Pair]], pd.DataFrame]:
 
     def features(pairs: Sequence[Pair]) -> pd.DataFrame:
         texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
-        texts += [text for one in pairs if one.sentence for text in (one.sentence, one.claim)]
+        stated = [one for one in pairs if one.sentence]
+        texts += [*(one.sentence for one in stated), *(one.claim for one in stated)]
         missing = [text for text in dict.fromkeys(texts) if text not in vectors]
         if missing:
             made = network.encode(missing, normalize_embeddings=True, show_progress_bar=False)
