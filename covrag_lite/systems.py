@@ -78,10 +78,10 @@ ENTRIES = (
             (" w/o chain", ", weighed answer", "weighed", cov_rag, "#7a4b9d"),
         )
     ),
-    System("RRR", "covrag_lite.related:recorded_only", "rag", colour="#f2b705"),
+    System("RRR", "covrag_lite.related.tools:recorded_only", "rag", colour="#f2b705"),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#e8308c", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#af86ed", needs=("entailment",)),
-    System("CoQ", "covrag_lite.related:recorded_only", "rag", colour="#e7a6b8"),
+    System("CoQ", "covrag_lite.related.tools:recorded_only", "rag", colour="#e7a6b8"),
     System("FaVe", "covrag_lite.related.fave:fave", "rag", colour="#8c1c55", needs=("evaluator",)),
     System("verify, swapped references", swap_references, "cov", colour="#555555"),
     System("verify, swapped answers", swap_answers, "cov", colour="#d9b38c"),

@@ -14,7 +14,7 @@ from covrag_lite.engine.endpoint import PREFIX, VERDICT_TOKENS, Endpoint
 from covrag_lite.prompts import SCHEMA, build_verify, parse_verdict
 from covrag_lite.records import Search
 from covrag_lite.runs.journal import Journal, keys_of
-from covrag_lite.synthesis import Annotate, Example, annotate, supporting
+from covrag_lite.synthesis import Annotate, Example, judge, supporting
 from covrag_lite.task_model import write_journaled
 
 STRICT = (
@@ -32,7 +32,7 @@ def load_annotator(config: Config, journal: Journal) -> Annotate:
 
     def ask(examples: Sequence[Example], revisions: Mapping[str, str], search: Search) -> list[Example]:
         labelled = annotate_with_teacher(examples, endpoint, journal, search)
-        print(agreement(labelled, annotate(examples, revisions)))
+        print(agreement(labelled))
         return labelled
 
     return ask
@@ -69,14 +69,9 @@ def try_revisions(examples: Sequence[Example], search: Search) -> list[Example]:
     return made
 
 
-def agreement(by_teacher: Sequence[Example], by_oracle: Sequence[Example]) -> str:
-    """A sentence on how many judgments are the same; "unclear" agrees with neither "true" nor "false"."""
-    gold = {replace(one, verdict=None): one.verdict.judgment for one in by_oracle}
-    bare = {replace(one, verdict=None): one.verdict.judgment for one in by_teacher}
-    same = [judgment == gold[one] for one, judgment in bare.items() if one in gold]
-    said = f"the teacher's judgment is the gold one in {sum(same)} of n = {len(same)} examples"
-    if not same:
-        return said
-    low, high = (100 * end for end in metrics.wilson(sum(same), len(same)))
-    share = 100 * sum(same) / len(same)
-    return f"{said}: {share:.1f} % (95 % interval {low:.1f} to {high:.1f}; the paper: 93 %)"
+def agreement(labelled: Sequence[Example]) -> str:
+    """A sentence on how many judgments are the oracle's; "unclear" agrees with neither "true" nor "false"."""
+    n, same = len(labelled), sum(one.verdict.judgment == judge(one, "").judgment for one in labelled)
+    low, high = (100 * end for end in metrics.wilson(same, n))
+    share = f"{100 * same / max(1, n):.1f} % (95 % interval {low:.1f} to {high:.1f}; the paper: 93 %)"
+    return f"the teacher's judgment is the gold one in {same} of n = {n} examples: {share}"

@@ -1,6 +1,5 @@
 """CRAG's evaluator and the entailment proxy: what they learn from, how, and who finds them."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -57,30 +56,16 @@ def test_a_question_that_found_only_the_answers_words_fits_no_threshold():
     assert heads.best_of_questions(rows, np.array([0.2, 0.9, 0.5, 0.3])) == ([0.9, 0.3], [True, False])
 
 
-@pytest.fixture
-def config(tiny_encoder, tmp_path):
-    """The world in little, and a tiny encoder."""
-    small = {
-        "n_passages": 1000,
-        "n_world": (4, 400, 40),
-        "n_learnt": 20,
-        "k": 3,
-    }
-    return Config().change(encoder=str(tiny_encoder), adapters_out=str(tmp_path / "adapters"), **small)
-
-
-@pytest.fixture
-def evaluator(config):
+def test_an_evaluator_learns_on_a_frozen_encoder_and_is_found_for_its_own_data_and_weights(tiny_encoder, tmp_path):
+    small = {"n_passages": 1000, "n_world": (4, 400, 40), "n_learnt": 20, "k": 3}
+    places = {"adapters_out": str(tmp_path), "adapters": str(tmp_path)}
+    config = Config().change(encoder=str(tiny_encoder), **places, **small)
     report = heads.train(config, "evaluator")
-    return Path(config.training.adapters_out) / "evaluator", report
-
-
-def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, evaluator):
-    folder, report = evaluator
-    about = json.loads((folder / "head.json").read_text())
-    assert [file.name for file in folder.iterdir()] == ["head.json"]
-    assert (about["data"], about["kind"], about["questions"]["n"]) == ("world", "evaluator", 20)
     assert report.AUROC.iloc[0] > 0.7  # even on random vectors the shared letters tell something
+    folder = tools.find_head(config, "evaluator")
+    assert [file.name for file in folder.iterdir()] == ["head.json"]
+    about = relevance.read_about(folder)
+    assert (about["data"], about["kind"], about["questions"]["n"]) == ("world", "evaluator", 20)
     assert 0 <= about["thresholds"][0] <= about["thresholds"][1] <= 1.01
     score = relevance.load_score(folder)
     own = Passage("p", "Aldermere", "Aldermere is a town.")
@@ -88,21 +73,10 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_tells_what_it_is(config, ev
     assert [len(row) for row in scores] == [2, 1]
     assert scores[0][0] > scores[0][1]
     assert score(["who?"], [[]]) == [[]]
-
-
-def test_the_evaluator_is_found_beside_the_adapters_for_its_own_data_and_weights(config, evaluator):
-    folder, _ = evaluator
-    beside = config.change(adapters=config.training.adapters_out)
-    assert tools.find_head(beside, "evaluator") == folder
-    told = "no evaluator was trained on 'mine'; train it with: papermill notebooks/train_related.ipynb -p data mine"
-    with pytest.raises(FileNotFoundError, match=told):
-        tools.find_head(beside.change(data="mine"), "evaluator")
-    named = beside.change(data="mine", entailment=str(folder))
-    assert tools.find_head(named, "entailment") == folder  # whatever it was trained on
-    about = json.loads((folder / "head.json").read_text())
-    (folder / "head.json").write_text(json.dumps(about | {"encoder_sha256": "other"}))
+    with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'mine'"):
+        tools.find_head(config.change(data="mine"), "evaluator")
     with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
-        relevance.rate_by_head(relevance.read_about(folder))
+        relevance.rate_by_head(about | {"encoder_sha256": "other"})
 
 
 def test_the_shipped_heads_are_those_of_the_embedded_data():

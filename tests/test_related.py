@@ -1,44 +1,37 @@
-"""Runs of related systems: who can run, what each costs, and the table that is made of it."""
+"""Runs of related systems: what each costs, and the table that is made of it."""
 
-import json
 import shutil
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
+import toy_project
+from conftest import write_jsonl
 
 from covrag_lite import evaluate
 from covrag_lite.check import check
 from covrag_lite.config import Config
-from covrag_lite.records import Prediction, Question, Round
+from covrag_lite.related import relevance, tools
 from covrag_lite.related import table as related
-from covrag_lite.related import tools
-from covrag_lite.runs.outcomes import read_packed, to_frame
+from covrag_lite.runs.outcomes import read_packed
+
+EVERY = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
 
 
 @pytest.fixture
-def config(tmp_path):
-    every = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
-    return Config().change(k=2, runs=str(tmp_path), related_systems=every, systems=every)
+def config(tmp_path, monkeypatch):
+    """With an evaluator that likes passages about Edith, and an entailment proxy that believes everything."""
 
+    def rate(pairs):
+        return np.array([1.0 if one.said else 0.9 if "Edith" in one.passage.text else 0.1 for one in pairs])
 
-@pytest.fixture
-def heads(monkeypatch):
-    """An evaluator that likes passages about Edith, and an entailment model that believes everything there is."""
-
-    def score(x, k):
-        return [[0.9 if "Edith" in p.text else 0.1 for p in own] for own in k]
-
-    def entail(x, k, y):
-        return [1.0 if own else 0.0 for own in k]
-
-    monkeypatch.setattr(tools, "find_head", lambda config, name: Path("toy"))
-    monkeypatch.setattr(tools, "read_about", lambda folder: {"thresholds": [0.2, 0.8]})
-    for module in (tools, related):
-        monkeypatch.setattr(module, "load_score", lambda folder: score)
-        monkeypatch.setattr(module, "load_entail", lambda folder: entail)
-    monkeypatch.setattr(related, "describe_entailment", lambda folder: "a toy")
-    return entail, score
+    monkeypatch.setattr(relevance, "load_rate", lambda folder: rate)
+    about = {"data": "mine", "encoder": "toy", "thresholds": [0.2, 0.8]}
+    about["validation"] = [{"balanced (%)": 90.0, "n": 9, "AUROC": 0.8}]
+    for name in tools.HEADS:
+        write_jsonl(tmp_path / "adapters" / name / "head.json", [about])
+    own = {"data": str(tmp_path / "mine"), "adapters": str(tmp_path / "adapters"), "runs": str(tmp_path / "runs")}
+    return Config().change(k=2, n_questions=0, related_systems=EVERY, systems=EVERY, **own)
 
 
 @pytest.fixture
@@ -46,7 +39,7 @@ def resources(config, passages, scripted):
     return tools.load_resources(config, passages, scripted)
 
 
-def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources, questions, heads):
+def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources, questions):
     predictions, costs = tools.run(config, resources, questions)
     assert [p.system for p in predictions[::4]] == list(config.chain.systems) == costs.system.tolist()
     spent = costs.set_index("system")
@@ -59,7 +52,7 @@ def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources,
     assert (spent.seconds >= 0).all()
 
 
-def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions, heads):
+def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions):
     only = config.change(systems=("RAG trained",))
     _, alone = tools.run(only, resources, questions)
     _, again = tools.run(only.change(systems=("CoV-RAG", "RAG trained")), resources, questions)
@@ -70,76 +63,45 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
     assert tools.run(only, resources, unmeasured)[1].seconds.isna().all()
 
 
-def test_a_system_that_is_only_recorded_stops_the_run_before_it_begins(config, resources, questions, scripted):
-    for name in ("RRR", "CoQ"):
-        with pytest.raises(ValueError, match=f"the system {name} is in recorded tables only; leave it out"):
-            tools.run(config.change(systems=("RAG trained", name)), resources, questions)
+@pytest.mark.parametrize("name", ["RRR", "CoQ"])
+def test_a_system_that_is_only_recorded_stops_the_run_before_it_begins(config, resources, questions, name):
+    with pytest.raises(ValueError, match=f"the system {name} is in recorded tables only; leave it out"):
+        tools.run(config.change(systems=("RAG trained", name)), resources, questions)
     assert not resources.journal.texts
 
 
-@pytest.fixture
-def frame(config, resources, questions, heads):
-    predictions, costs = tools.run(config, resources, questions)
-    return related.add_costs(related.add_quality(to_frame(predictions), predictions, *heads), costs)
+def test_a_missing_head_stops_the_run_before_anything_is_loaded(config):
+    told = "no evaluator was trained on 'other'; train it with: papermill notebooks/train_related.ipynb -p data other"
+    with pytest.raises(FileNotFoundError, match=told):
+        tools.load_resources(config.change(data="other"), [])
 
 
-def test_the_table_has_accuracy_citations_and_costs_of_every_system(frame):
-    table = related.summary(related.long_table(frame), frame).set_index("system")
-    assert list(table.index) == ["RAG trained", "CoV-RAG", "CRAG", "A²R", "FaVe"]
-    assert table.loc["CRAG", "citation recall"].startswith("100.0")
-    assert float(table.loc["CRAG", "searches"]) > 1
-    compared = related.compare(frame)
+def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_data(
+    config, questions, passages, scripted, tmp_path, monkeypatch
+):
+    toy_project.undraw(monkeypatch)
+    for name in ("nq", "webq"):
+        write_jsonl(tmp_path / "mine" / f"{name}.jsonl", [asdict(one) for one in questions if one.dataset == name])
+    write_jsonl(tmp_path / "mine" / "corpus.jsonl", map(asdict, passages))
+    run = related.make(config, tmp_path / "results" / "real" / "toy" / "seed-1", scripted)
+    assert "copper lanterns" not in read_packed(run.predictions()).lower()
+    assert (tmp_path / "runs" / "embedded" / "journal.related.jsonl").exists()  # not where a record is copied from
+    assert "a proxy of our own on the encoder toy, which is right for 90.0 % of 9" in run.manifest["notes"][-2]
+    shutil.rmtree(tmp_path / "mine")
+    assert check(tmp_path)[0] == []
+    table = related.build(related.load(run), run)
+    systems = table.part("Accuracy and citations").set_index("system")
+    assert list(systems.index) == ["RAG trained", "CoV-RAG", "CRAG", "A²R", "FaVe"]
+    assert systems.loc["CRAG", "citation recall"].startswith("100.0")
+    assert float(systems.loc["CRAG", "searches"]) > 1
+    assert "claim recall" not in systems  # which earlier runs recorded
     others = ("CRAG", "A²R", "FaVe")
     pairs = [f"{one} → CoV-RAG" for one in ("RAG trained", *others)] + [f"RAG trained → {one}" for one in others]
-    assert compared.comparison.unique().tolist() == pairs
-    judged = related.evaluators(frame)
+    assert table.part("Each system").comparison.unique().tolist() == pairs
+    judged = table.part("Was an answer found?")
     assert judged.score.tolist() == ["CRAG's evaluator", "our judge's reference score"]
     assert judged.n.tolist() == [3, 3]  # the fourth question's gold answer normalises to nothing
     assert judged["found (%)"].tolist() == [100.0, 100.0]
-    assert "claim recall" not in table  # which earlier runs recorded
-
-
-def test_without_an_entailment_model_the_table_says_so_and_tells_no_citation_quality(config, capsys):
-    nobody = config.change(data="mine")
-    assert tools.find_heads(nobody) == {}
-    assert tools.describe_entailment(None).startswith("nobody")
-    assert "no entailment was trained on 'mine'" in capsys.readouterr().out
-    one = Prediction(Question("a", "nq", "x?", ("yes",)), "RAG trained", (Round("x?", (), "yes[1]"),))
-    frame = related.add_quality(to_frame([one]), [one], None, None)
-    assert frame.citation_recall.isna().all()
-    assert "citation recall" not in set(related.long_table(frame).metric)
-    assert frame[["words", "citations"]].iloc[0].tolist() == [1, 1]
-
-
-def test_the_table_of_real_questions_is_made_anew_without_a_model_and_without_the_data(tmp_path, scripted, heads):
-    data = tmp_path / "mine"
-    data.mkdir()
-    texts = ["The Copper Lanterns is a novel by Edith Marrow.", "Edith Marrow was born in Stonebridge.", "A river."]
-    rows = {
-        "nq": [{"id": "a", "question": "who wrote the copper lanterns", "answers": ["Edith Marrow"]}],
-        "corpus": [{"id": f"p{i}", "title": "", "text": text} for i, text in enumerate(texts * 3)],
-    }
-    for name, some in rows.items():
-        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
-    config = Config().change(
-        data=str(data),
-        k=2,
-        n_questions=0,
-        runs=str(tmp_path / "runs"),
-        related_systems=("RAG trained", "CRAG", "CoV-RAG"),
-    )
-    folder, again = tmp_path / "results" / "real" / "toy" / "seed-1", tmp_path / "again"
-    run = related.make(config, folder, scripted)
-    assert "copper lanterns" not in read_packed(folder / "related.predictions.jsonl.xz").lower()
-    assert (tmp_path / "runs" / "embedded" / "journal.related.jsonl").exists()  # not where a record is copied from
-    assert "entailment is told by a toy" in " ".join(run.manifest["notes"])
-    shutil.rmtree(data)
-    table = related.build(related.load(run), run)
-    table.save(again)
-    for name in ("related.csv", "related.md"):
-        assert (again / name).read_text() == (folder / name).read_text()
-    told = table.facts
-    names = ("CRAG average", "CRAG → CoV-RAG points", "CRAG citation recall")
-    assert [told[name] for name in names] == ["100.0", "0.0", "100.0"]
-    assert "our judge's reference score AUROC" in told
-    assert check(tmp_path)[0] == []
+    names = ("CRAG → CoV-RAG points", "CRAG citation recall", "CoV-RAG searches")
+    assert [table.facts[name] for name in names] == ["0.0", "100.0", "1.25"]
+    assert "our judge's reference score AUROC" in table.facts

@@ -21,10 +21,10 @@ TOWNS = ("Aldermere", "Stonebridge", "Harrow", "Stell", "Marrow", "Kettering", "
 SMALL = {"k": 2, "quantize": "none", "device": "cpu", "lora_rank": 2, "max_answer_tokens": 3, "max_revised_tokens": 3}
 
 
-@pytest.fixture
-def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
-    """Parameters of a run on made-up questions about towns."""
-    data = tmp_path / "towns"
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, tiny_folder, tiny_encoder):
+    """Parameters of a run on made-up questions about towns, whose adapters and heads are trained already."""
+    home = tmp_path_factory.mktemp("trained")
 
     def ask(name, numbers):
         for i in numbers:
@@ -32,18 +32,34 @@ def given(tmp_path, tiny_folder, tiny_encoder, monkeypatch):
             question = f"which river of number {i} in the land of {other} flows through the old town of {town}"
             yield {"id": f"{name}{i}", "question": question, "answers": [f"River {town} {i}"], "gold_passage": f"p{i}"}
 
-    write_jsonl(data / "nq.jsonl", ask("nq", range(3)))
-    write_jsonl(data / "webq.jsonl", ask("webq", range(3, 6)))
-    write_jsonl(data / "train_nq.jsonl", ask("train", range(6, 22)))
-    write_jsonl(data / "validation_nq.jsonl", ask("valid", range(22, 28)))
+    sets = {"nq": range(3), "webq": range(3, 6), "train_nq": range(6, 22), "validation_nq": range(22, 28)}
+    for name, numbers in sets.items():
+        write_jsonl(home / "towns" / f"{name}.jsonl", ask(name, numbers))
     texts = [f"{TOWNS[i % 10]} is an old town. River {TOWNS[i % 10]} {i} flows through it." for i in range(30)]
     corpus = [{"id": f"p{i}", "title": TOWNS[i % 10], "text": text} for i, text in enumerate(texts)]
-    write_jsonl(data / "corpus.jsonl", corpus)
+    write_jsonl(home / "towns" / "corpus.jsonl", corpus)
+    own = {"data": str(home / "towns"), "model": str(tiny_folder), "encoder": str(tiny_encoder), "n_learnt": 20}
+    given = SMALL | own | {"runs": str(home / "runs")}
+    plan = load(given)
+    for method in ("rag", "cov"):  # after one step
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        samples = [Sample(str(i), "answer", f"question {i}", ("an answer",)) for i in range(3)]
+        recipe.save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
+    replication.replicate([plan], ["rag", "cov", "learners"])
+    (plan.folder / "plan.json").unlink()  # which says where it was begun
+    return given
+
+
+@pytest.fixture
+def given(trained, tmp_path, monkeypatch):
+    """The same parameters over copies of data and runs."""
     toy_project.undraw(monkeypatch)
-    monkeypatch.setattr(fave, "SESSIONS", 2)
-    monkeypatch.setattr(a2r, "REFINEMENTS", 1)
-    own = {"data": str(data), "model": str(tiny_folder), "encoder": str(tiny_encoder)}
-    return SMALL | own | {"runs": str(tmp_path / "runs"), "n_learnt": 20}
+    few = {"SESSIONS": (fave, 2), "PLAN_TOKENS": (fave, 2), "REFINEMENTS": (a2r, 1), "FEEDBACK_TOKENS": (a2r, 6)}
+    for name, (module, value) in few.items():
+        monkeypatch.setattr(module, name, value)
+    shutil.copytree(trained["data"], tmp_path / "towns")
+    shutil.copytree(trained["runs"], tmp_path / "runs")
+    return trained | {"data": str(tmp_path / "towns"), "runs": str(tmp_path / "runs")}
 
 
 @pytest.fixture
@@ -55,21 +71,11 @@ def load(given, **changes):
     return replication.load_plans("smollm2-135m", given | changes, (1,))[0]
 
 
-def give_adapters(plan):
-    """The adapters that the systems answer with, after one step."""
-    for method in ("rag", "cov"):
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        samples = [Sample(str(i), "answer", f"question {i}", ("an answer",)) for i in range(3)]
-        recipe.save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
-    replication.replicate([plan], ["rag", "cov"])
-
-
 def read(path):
     return read_packed(path) if path.suffix in (".gz", ".xz") else path.read_bytes().decode("latin-1")
 
 
 def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, tmp_path, capsys):
-    give_adapters(plan)
     table = replication.replicate([plan], replication.RELATED)
     assert table.stage.tolist() == ["learners", "related"]
     assert "CRAG: 6 questions in" in (said := capsys.readouterr().out)
@@ -94,13 +100,9 @@ def test_related_systems_are_trained_for_run_and_recorded_by_the_command(plan, t
 
 def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, tmp_path, monkeypatch):
     given |= {"related_systems": "RAG trained,A²R,FaVe"}
-    plan = load(given)
-    give_adapters(plan)
-    replication.replicate([plan], ["learners"])
     shutil.copytree(tmp_path / "runs", tmp_path / "again")
+    plan, other = load(given), load(given, runs=str(tmp_path / "again"))
     replication.replicate([plan], ["related"])
-    other = load(given, runs=str(tmp_path / "again"))
-    (other.folder / "plan.json").unlink()
     real, asked = task_model.write_journaled, []
 
     def dying(stage, keys, texts, write, *rest):
@@ -123,12 +125,8 @@ def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, 
 
 
 def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, monkeypatch, tmp_path):
-    give_adapters(plan)
-    replication.replicate([plan], ["learners"])
-    texts = [
-        json.loads(line)["question"] for name in ("nq", "webq") for line in open(tmp_path / "towns" / f"{name}.jsonl")
-    ]
-
+    lines = [line for name in ("nq", "webq") for line in open(tmp_path / "towns" / f"{name}.jsonl")]
+    texts = [json.loads(line)["question"] for line in lines]
     real = task_model.write_journaled
 
     def copy(stage, batch):
@@ -151,13 +149,11 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, 
     assert planned["rounds"][0]["query"].startswith("⟨question")
 
 
-def test_what_is_missing_is_named_with_the_command_that_makes_it(given, monkeypatch):
-    plan = load(given, related_systems="RAG trained,CRAG")
-    command = "run python -m covrag_lite.replication smollm2-135m --stages"
-    told = f"the related systems need evaluator, rag: {command} rag,learners, with the parameters of"
-    with pytest.raises(FileNotFoundError, match=told):
-        replication.replicate([plan], ["related"])
-    give_adapters(plan)
-    with pytest.raises(FileNotFoundError, match=f"need evaluator: {command} learners, with"):
-        replication.replicate([plan], ["related"])
-    assert not (plan.results / "related.md").exists()
+def test_what_is_missing_is_named_with_the_command_that_makes_it(given, tmp_path):
+    bare, headless = load(given, runs=str(tmp_path / "none"), related_systems="RAG trained,CRAG"), load(given)
+    headless.learnt.unlink()
+    for plan, missing in ((bare, ["rag", "learners"]), (headless, ["learners"])):
+        command = f"run python -m covrag_lite.replication smollm2-135m --stages {','.join(missing)}, with"
+        with pytest.raises(FileNotFoundError, match=f"the related systems need {', '.join(missing)}: {command}"):
+            replication.replicate([plan], ["related"])
+        assert not (plan.results / "related.md").exists()

@@ -30,7 +30,7 @@ TEST = ALL_SPLITS["test"]
 CORPUS = world.passages(DEFAULT)
 BY_ID = {passage.id: passage for passage in CORPUS}
 FAILURES = {"none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop"}
-WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2, 3)]
+WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2)]
 seeds = pytest.mark.parametrize("config", WORLDS, ids=lambda config: f"seed-{config.world.seed}")
 
 # Recorded from the default world; a change of any word of it must be meant.
@@ -42,6 +42,9 @@ def digest(records) -> str:
     return hashlib.sha256("\n".join(repr(asdict(record)) for record in records).encode()).hexdigest()
 
 
+WELL_PUT = ("misspelt 0", "cut_off 0", "vague 0")
+
+
 @cache
 def search_in(config):
     return load_retriever(Retrieval(), world.passages(config))
@@ -51,7 +54,8 @@ def search_in(config):
 def searched(config, split="test", clean=False):
     """The questions of a split, and what BM25 finds for each as it is asked or as it is known to be mended."""
     questions = ask(config, split)
-    return questions, search_in(config)([q.clean_question if clean else q.question for q in questions])
+    search = search_in(config.change(traps=(*config.world.traps, *WELL_PUT)))  # passages know nothing of wording
+    return questions, search([q.clean_question if clean else q.question for q in questions])
 
 
 def hit_rate(config, keep=lambda question: True, clean=False) -> float:
@@ -109,11 +113,6 @@ def read_with_errors(questions, found):
     return right
 
 
-def majority(right):
-    """How often the more frequent of the two outcomes is guessed rightly."""
-    return max(sum(right), len(right) - sum(right)) / len(right)
-
-
 def form_rule(questions, right):
     """How often a rule is right that sees how each question is put and knows which outcome is usual there."""
     forms = [form_of(question.kind) for question in questions]
@@ -128,7 +127,8 @@ def test_the_wording_tells_nothing_not_even_of_a_reader_who_trips_over_it(config
     assert {form_of(q.kind) for q in questions} == ERRS.keys()
     for judge in (gold_found, read_with_errors):
         right = judge(questions, found)
-        assert form_rule(questions, right) <= majority(right) + 0.05
+        majority = max(sum(right), len(right) - sum(right)) / len(right)
+        assert form_rule(questions, right) <= majority + 0.05
     assert 0.3 < sum(right) / len(right) < sum(gold_found(questions, found)) / len(right) - 0.05
 
 
@@ -145,20 +145,21 @@ def test_well_put_questions_fail_broken_ones_succeed_and_a_known_question_mends_
 
 @pytest.mark.parametrize("share", ["misspelt", "cut_off", "vague"])
 def test_defects_come_in_the_share_asked_for_and_hurt(share):
-    none = DEFAULT.change(traps=("misspelt 0", "cut_off 0", "vague 0"))
+    none = DEFAULT.change(traps=WELL_PUT)
     many = none.change(traps=(*none.world.traps, f"{share} 0.4"))
     found = sum(q.kind.endswith("+" + share.replace("_", "-")) for q in ask(many, "test", "search")) / 150
     assert not any("+" in q.kind for q in ask(none, "test")) and found == pytest.approx(0.4, abs=0.02)
     assert hit_rate(many) < hit_rate(none) - 0.1
 
 
-@pytest.mark.parametrize(("trap", "share"), [(trap, spec[0]) for trap, spec in TRAPS.items()])
-def test_traps_come_in_the_share_asked_for_and_hurt(trap, share):
-    none = DEFAULT.change(traps=(f"{share} 0",))
-    kinds = [failure_of(q.kind) for q in TEST if q.dataset == "search"]
-    assert kinds.count(trap) / 150 == pytest.approx(DEFAULT.world.shares[share], abs=0.03)
-    assert trap not in {failure_of(q.kind) for q in searched(none)[0]}
-    assert hit_rate(DEFAULT) < hit_rate(none) - 0.03
+def test_traps_come_in_the_share_asked_for_and_hurt():
+    uneven = DEFAULT.change(traps=("namesakes 0.2", "synonyms 0.05", "stale 0.14", "contradicting 0"))
+    kinds = [failure_of(q.kind) for q in ask(uneven, "test", "search")]
+    for trap, (share, _, _) in TRAPS.items():
+        assert kinds.count(trap) / 150 == pytest.approx(uneven.world.shares[share], abs=0.03)
+    none = DEFAULT.change(traps=tuple(f"{share} 0" for share, _, _ in TRAPS.values()))
+    assert not {failure_of(q.kind) for q in searched(none)[0]} & TRAPS.keys()
+    assert hit_rate(DEFAULT) < hit_rate(none) - 0.2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ does with short answers, a statement is the question with what the answer says o
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from covrag_lite.method import Tools
 from covrag_lite.prompts import SEPARATOR, build_references
@@ -23,29 +23,17 @@ REFINEMENTS = 2  # K
 ENOUGH = 0.8  # the mean of the aspects from which on an answer stays as it is
 ENTAILED = 0.5  # from this on evidence entails a statement
 FEEDBACK_TOKENS = 60
-ASPECTS = {  # the prompts are in our own words
+# What is assessed, in shares from 0 to 1: statements that all passages together entail, statements that their own
+# citations entail, citations that are needed or entail their statement alone; and what to advise, in our own words.
+ASPECTS = {
     "support": "say only what the references say",
     "citation recall": "put the mark of a reference, such as [1], behind every statement that it supports",
     "citation precision": "leave out marks of references that do not support the statement before them",
 }
+Quality = dict[str, float | None]  # the shares by aspect; no precision where nothing is cited
+Statement = tuple[str, tuple[Passage, ...]]  # what is said, and what it cites
 LOW = 0.5  # below it an aspect wants feedback
 STATEMENT_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|(?<=\])\s+(?=[A-Z])")
-
-
-@dataclass(frozen=True)
-class Quality:
-    """How well an answer's statements stand on its passages; shares from 0 to 1."""
-
-    support: float  # statements that all passages together entail
-    recall: float  # statements that their own citations entail
-    precision: float | None  # citations that are needed, or entail their statement alone; None where none is written
-
-    def scores(self) -> dict[str, float]:
-        """The three aspects by name; who cites nothing cites nothing rightly."""
-        return {"support": self.support, "citation recall": self.recall, "citation precision": self.precision or 0.0}
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {100 * value:.0f}" for name, value in self.scores().items())
 
 
 def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
@@ -56,15 +44,16 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     e = [one.passages for (one,) in rounds]
     open_ = list(range(len(x)))
     for _ in range(REFINEMENTS):  # 2: for t = 0 to K - 1
-        x_, e_ = [x[i] for i in open_], [e[i] for i in open_]
-        qualities = assess(x_, e_, [rounds[i][-1].answer for i in open_], related.entail)  # 3: S_t
-        for i, quality in zip(open_, qualities):
-            rounds[i][-1] = replace(rounds[i][-1], note=str(quality))
-        left = [(i, quality.scores()) for i, quality in zip(open_, qualities) if not is_enough(quality)]  # 6, 7
-        open_ = [i for i, _ in left]
-        x_, e_ = [x[i] for i in open_], [e[i] for i in open_]
-        y_ = [rounds[i][-1].answer for i in open_]
-        f = related.feedback(x_, e_, y_, [scores for _, scores in left])  # 4: F_t = M(p_fb, S_t, x, e, Y_t)
+        y = [rounds[i][-1].answer for i in open_]
+        qualities = assess([x[i] for i in open_], [e[i] for i in open_], y, related.entail)  # 3: S_t
+        # who cites nothing cites nothing rightly
+        scores = {i: {name: share or 0.0 for name, share in one.items()} for i, one in zip(open_, qualities)}
+        for i, own in scores.items():
+            note = ", ".join(f"{name} {100 * share:.0f}" for name, share in own.items())
+            rounds[i][-1] = replace(rounds[i][-1], note=note)
+        open_ = [i for i in open_ if not is_enough(scores[i])]  # 6, 7
+        x_, e_, y_ = [x[i] for i in open_], [e[i] for i in open_], [rounds[i][-1].answer for i in open_]
+        f = related.feedback(x_, e_, y_, [scores[i] for i in open_])  # 4: F_t = M(p_fb, S_t, x, e, Y_t)
         y_ = related.refine(x_, e_, y_, f)  # 5: Y_t+1 = M(p_refine, x, e, Y_t, F_t)
         for i, said, answer in zip(open_, f, y_):
             last = rounds[i][-1]
@@ -73,41 +62,37 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     return [Prediction(one, tools.name, tuple(r)) for one, r in zip(questions, rounds)]  # 9: the refined output
 
 
-def is_enough(quality: Quality) -> bool:
+def is_enough(scores: Mapping[str, float]) -> bool:
     """The stopping condition: the average over the aspects."""
-    scores = quality.scores().values()
-    return sum(scores) / len(scores) >= ENOUGH
+    return sum(scores.values()) / len(scores) >= ENOUGH
 
 
 def assess(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], entail: Entail) -> list[Quality]:
     """The citation quality of each answer, in one call of `entail`."""
-    asked: list[tuple[str, tuple[Passage, ...], str]] = []  # what must be known: question, evidence, statement
-    for question, passages, answer in zip(x, k, y):
-        for said, cited in read_statements(answer, passages):
-            apart = [*((one,) for one in cited), *(without(one, cited) for one in cited)]
-            asked += [(question, evidence, said) for evidence in (tuple(passages), cited, *apart) if evidence]
-    asked = list(dict.fromkeys(asked))
+    statements = [read_statements(answer, passages) for answer, passages in zip(y, k)]
+    asked = {}  # what must be known: question, evidence, statement
+    for question, passages, own in zip(x, k, statements):
+        for said, cited in own:
+            parts = [part for one in cited for part in ((one,), without(one, cited))]
+            asked |= {(question, evidence, said): False for evidence in (tuple(passages), cited, *parts) if evidence}
     values = entail(*map(list, zip(*asked))) if asked else []
-    known = {one: value >= ENTAILED for one, value in zip(asked, values)}
-    return [_assess(question, passages, answer, known) for question, passages, answer in zip(x, k, y)]
+    entailed = {one for one, value in zip(asked, values) if value >= ENTAILED}
+    return [_assess(*one, entailed) for one in zip(x, k, statements)]
 
 
-def _assess(question: str, passages: Sequence[Passage], answer: str, known: dict) -> Quality:
-    """One answer's quality, from what is known to entail what."""
-
-    def holds(evidence: Sequence[Passage], said: str) -> bool:
-        return known.get((question, tuple(evidence), said), False)  # nothing entails nothing
-
-    statements = read_statements(answer, passages)
-    if not statements:
-        return Quality(0.0, 0.0, None)
-    n, recalled, precise = len(statements), 0, []
+def _assess(question: str, passages: Sequence[Passage], statements: Sequence[Statement], entailed: set) -> Quality:
+    """One answer's quality, from what entails what."""
+    support, recall, precision = [], [], []
     for said, cited in statements:
-        whole = holds(cited, said)
-        recalled += whole
-        precise += [whole and (holds((one,), said) or not holds(without(one, cited), said)) for one in cited]
-    supported = sum(holds(passages, said) for said, _ in statements)
-    return Quality(supported / n, recalled / n, sum(precise) / len(precise) if precise else None)
+
+        def holds(evidence: tuple[Passage, ...], said: str = said) -> bool:
+            return (question, evidence, said) in entailed
+
+        support.append(holds(tuple(passages)))
+        recall.append(holds(cited))
+        precision += [recall[-1] and (holds((one,)) or not holds(without(one, cited))) for one in cited]
+    shares = [sum(own) / len(own) if own else none for own, none in ((support, 0.0), (recall, 0.0), (precision, None))]
+    return dict(zip(ASPECTS, shares))
 
 
 def without(one: Passage, cited: Sequence[Passage]) -> tuple[Passage, ...]:
@@ -115,7 +100,7 @@ def without(one: Passage, cited: Sequence[Passage]) -> tuple[Passage, ...]:
     return tuple(other for other in cited if other != one)
 
 
-def read_statements(answer: str, passages: Sequence[Passage]) -> list[tuple[str, tuple[Passage, ...]]]:
+def read_statements(answer: str, passages: Sequence[Passage]) -> list[Statement]:
     """The answer's sentences without their marks, each with the passages that it cites."""
     made = []
     for sentence in STATEMENT_END.split(answer.strip()):

@@ -1,6 +1,6 @@
 """CRAG, Corrective Retrieval Augmented Generation (Yan et al. 2024): judge what was retrieved before it is read.
 
-What differs from the paper: the evaluator is a head on a small sentence encoder in place of a T5 (`learners`), and
+What differs from the paper: the evaluator is a head on a small sentence encoder in place of a T5 (`heads`), and
 its thresholds are fitted on validation questions; keywords are written by the backbone as it is, not by ChatGPT;
 "the web" is a second search, by default deeper results of the same corpus; where no strip passes, the best one is read
 rather than none.
@@ -8,6 +8,7 @@ rather than none.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Round
@@ -76,9 +77,6 @@ def split(passage: Passage) -> list[Passage]:
 
 
 def recompose(strips: Sequence[Passage]) -> list[Passage]:
-    """Strips of the same passage joined again."""
-    texts: dict[str, Passage] = {}
-    for strip in strips:
-        before = texts.get(strip.id)
-        texts[strip.id] = replace(strip, text=f"{before.text} {strip.text}") if before else strip
-    return list(texts.values())
+    """Strips of the same passage, which stand side by side, joined again."""
+    groups = [list(own) for _, own in groupby(strips, key=lambda strip: strip.id)]
+    return [replace(own[0], text=" ".join(strip.text for strip in own)) for own in groups]

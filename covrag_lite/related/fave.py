@@ -53,9 +53,9 @@ def find(subs: Sequence[str], tools: Tools) -> tuple[list[list[Passage]], list[f
     found = tools.search(subs)
     documents, tops = [], []
     for passages, scores in zip(found, tools.related.score(subs, found)):
-        order = sorted(range(len(passages)), key=lambda place: -scores[place])[:M]
-        documents.append([passages[place] for place in order])
-        tops.append(scores[order[0]])
+        ranked = sorted(zip(scores, passages), key=lambda one: -one[0])[:M]
+        documents.append([passage for _, passage in ranked])
+        tops.append(ranked[0][0])
     return documents, tops
 
 

@@ -18,7 +18,7 @@ from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.weights import hash_encoder
 from covrag_lite.plan import Plan
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.related.relevance import ABOUT, FEATURES, Pair, features_of, load_rate, rate_by_head, read_about
+from covrag_lite.related.relevance import ABOUT, Pair, features_of, load_rate, rate_by_head, read_about
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.sources import load_sources
@@ -71,9 +71,10 @@ def is_same(name: str, question: Question) -> bool:
 
 
 PAIRS = {"evaluator": relevance_pairs, "entailment": entailment_pairs}
+SIMPLE = {"evaluator": ("cosine", "words of the question"), "entailment": ("cosine", "answer")}  # features to beat
 
 
-def fit(features: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+def fit(features: pd.DataFrame, truth: np.ndarray) -> dict[str, float]:
     """A logistic regression with a little weight decay: the weight of each feature, and the bias.
 
     Both kinds of pairs weigh alike, however many there are, so that 0.5 is where neither is likelier.
@@ -81,12 +82,13 @@ def fit(features: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
 
     shares = 0.5 / np.where(truth, truth.sum(), (~truth).sum())
-    middle, size = features.mean(0), features.std(0) + 1e-6  # weights decay alike when features are of one size
+    values = np.ascontiguousarray(features)  # row by row, or sums would round otherwise
+    middle, size = values.mean(0), values.std(0) + 1e-6  # weights decay alike when features are of one size
     found = LogisticRegression(C=1 / DECAY, tol=1e-8, max_iter=10_000)
-    found.fit(((features - middle) / size).astype(float), truth, sample_weight=shares)
+    found.fit(((values - middle) / size).astype(float), truth, sample_weight=shares)
     slopes = found.coef_[0] / size
-    told = {name: float(f"{value:.5g}") for name, value in zip(FEATURES, slopes, strict=True)}
-    return told | {"bias": float(f"{found.intercept_[0] - slopes @ middle:.5g}")}
+    head = dict(zip(features.columns, slopes)) | {"bias": found.intercept_[0] - slopes @ middle}
+    return {name: float(f"{value:.5g}") for name, value in head.items()}
 
 
 def fit_thresholds(best: Sequence[float], found: Sequence[bool], sure: float = SURE) -> tuple[float, float]:
@@ -147,31 +149,24 @@ def validate(about: Mapping, questions: Sequence[Question], search: Search) -> t
     kind = about["kind"]
     rows = PAIRS[kind](questions, search)
     scores = rate_by_head(about)([pair for pair, _ in rows])
-    thresholds = fit_thresholds(*best_of_questions(rows, scores))
     settled = [place for place, (_, right) in enumerate(rows) if right is not None]
-    truth = np.array([rows[place][1] for place in settled])
-    plain = features_of(about["encoder"])([rows[place][0] for place in settled])
-    simple = {"evaluator": ("cosine", "words of the question"), "entailment": ("cosine", "answer")}[kind]
-    shown = {kind: scores[settled]} | {f"{name} alone": plain[:, FEATURES.index(name)] for name in simple}
-    table = []
-    for name, values in shown.items():
-        right = (values >= 0.5) == truth
-        shares = (right.mean(), (right[truth].mean() + right[~truth].mean()) / 2) if name == kind else (np.nan, np.nan)
-        majority = max(truth.mean(), 1 - truth.mean())
-        table.append((name, len(truth), *(100 * share for share in (majority, *shares)), *metrics.auroc(values, truth)))
+    truth, values = np.array([rows[place][1] for place in settled]), scores[settled]
+    right, majority = (values >= 0.5) == truth, 100 * max(truth.mean(), 1 - truth.mean())
+    shares = 100 * right.mean(), 50 * (right[truth].mean() + right[~truth].mean())
+    table = [(kind, len(truth), majority, *shares, *metrics.auroc(values, truth))]
+    features = features_of(about["encoder"])([rows[place][0] for place in settled])
+    for name in SIMPLE[kind]:
+        table.append((f"{name} alone", len(truth), majority, None, None, *metrics.auroc(features[name], truth)))
     columns = ["score", "n", "majority (%)", "right (%)", "balanced (%)", "AUROC", "low", "high"]
-    return pd.DataFrame(table, columns=columns).round(3), thresholds
+    return pd.DataFrame(table, columns=columns).round(3), fit_thresholds(*best_of_questions(rows, scores))
 
 
 def best_of_questions(rows: Labelled, scores: np.ndarray) -> tuple[list[float], list[bool]]:
     """Each question's best score and whether it found a relevant passage; none of which only the answer was found."""
-    best: dict[str, float] = {}
-    truths: dict[str, set] = {}
-    for (pair, right), value in zip(rows, scores):
-        best[pair.question] = max(best.get(pair.question, 0.0), float(value))
-        truths.setdefault(pair.question, set()).add(right)
-    settled = [question for question in best if True in truths[question] or None not in truths[question]]
-    return [best[question] for question in settled], [True in truths[question] for question in settled]
+    sureness = [0.5 if right is None else float(right) for _, right in rows]
+    frame = pd.DataFrame({"question": [pair.question for pair, _ in rows], "best": scores, "found": sureness})
+    highest = frame.groupby("question", sort=False).max().query("found != 0.5")
+    return highest.best.tolist(), (highest.found == 1).tolist()
 
 
 def train_stage(plan: Plan) -> None:

@@ -8,10 +8,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from covrag_lite.config import need
 from covrag_lite.engine import weights
@@ -36,7 +37,7 @@ class Pair:
     said: str = ""
 
     @property
-    def asked(self) -> str:
+    def claim(self) -> str:
         """The question or, as ALCE puts a short answer's claim, the question with the answer behind it."""
         return f"{self.question} {self.said}".strip()
 
@@ -44,66 +45,61 @@ class Pair:
     def evidence(self) -> str:
         return f"{self.passage.title} {self.passage.text}".strip()
 
+    @cached_property
+    def sentence(self) -> str:
+        """The first sentence of the passage in which the answer stands, if one does."""
+        said = normalise(self.said)
+        sentences = SENTENCE_END.split(self.passage.text) if said else []
+        return next((one for one in sentences if stands_in(said, normalise(one))), "")
+
 
 Rate = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> scores from 0 to 1
-FEATURES = (
-    "cosine",  # of question and passage
-    "cosine of the title",
-    "letters of the title",  # its runs of three letters in the question: names may be misspelt
-    "words of the title",  # in the question
-    "words of the question",  # in the passage
-    "words of the answer",  # in the passage, as are the next two
-    "new words",  # of the answer, that the question does not have
-    "answer",  # as it stands
-    "answer and cosine",  # their product
-    "cosine of its sentence",  # with the question: the sentence in which the answer stands
-    "claim and sentence",  # the same with the answer behind the question
-)
 
 
 @cache
-def features_of(encoder: str) -> Callable[[Sequence[Pair]], np.ndarray]:
-    """Pairs as a few numbers: likeness of an encoder's vectors, and which words and letters both texts share."""
+def features_of(encoder: str) -> Callable[[Sequence[Pair]], pd.DataFrame]:
+    """Pairs as a few numbers each, a column a feature."""
     network = load_encoder(weights.find_encoder(encoder))
     vectors: dict[str, np.ndarray] = {}  # passages and questions come again and again
 
-    def describe(pair: Pair, sentence: str) -> list[float]:
-        question, cosine = vectors[pair.question], vectors[pair.question] @ vectors[pair.evidence]
-        near = near_claim = 0.0
-        if sentence:
-            near, near_claim = question @ vectors[sentence], vectors[pair.asked] @ vectors[sentence]
-        shared = overlaps(pair)
-        return [cosine, question @ vectors[pair.passage.title], *shared, shared[-1] * cosine, near, near_claim]
-
-    def features(pairs: Sequence[Pair]) -> np.ndarray:  # (pairs, FEATURES)
-        sentences = [find_sentence(one) for one in pairs]
+    def features(pairs: Sequence[Pair]) -> pd.DataFrame:
         texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
-        texts += [*filter(None, sentences), *(one.asked for one, sentence in zip(pairs, sentences) if sentence)]
+        stated = [one for one in pairs if one.sentence]
+        texts += [*(one.sentence for one in stated), *(one.claim for one in stated)]
         missing = [text for text in dict.fromkeys(texts) if text not in vectors]
         if missing:
             made = network.encode(missing, normalize_embeddings=True, show_progress_bar=False)
             vectors.update(zip(missing, made))
-        rows = [describe(one, sentence) for one, sentence in zip(pairs, sentences)]
-        return np.array(rows, np.float32).reshape(len(pairs), len(FEATURES))
+        return pd.DataFrame([describe(one, vectors) for one in pairs], dtype=np.float32)
 
     return features
 
 
-def overlaps(pair: Pair) -> list[float]:
-    """Shares of letters and words that two texts have in common, and whether the answer stands in the passage."""
-    asked, said = set(normalise(pair.question).split()), normalise(pair.said)
-    title, text = set(normalise(pair.passage.title).split()), normalise(pair.evidence)
-    words, claimed = set(text.split()), set(said.split())
-    letters = letters_of(pair.passage.title)
-    new = claimed - asked  # what the answer adds to the question
-    return [
-        len(letters & letters_of(pair.question)) / max(1, len(letters)),
-        len(title & asked) / max(1, len(title)),
-        len(asked & words) / max(1, len(asked)),
-        len(claimed & words) / max(1, len(claimed)),
-        len(new & words) / max(1, len(new)),
-        float(stands_in(said, text)),
-    ]
+def describe(pair: Pair, vectors: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """A pair's features: likeness of an encoder's vectors, and which words and letters two texts share."""
+    question, title = vectors[pair.question], pair.passage.title
+    cosine = question @ vectors[pair.evidence]
+    text, said = normalise(pair.evidence), normalise(pair.said)
+    words, asked, claimed = set(text.split()), set(normalise(pair.question).split()), set(said.split())
+    stands = float(stands_in(said, text))
+    return {
+        "cosine": cosine,
+        "cosine of the title": question @ vectors[title],
+        "letters of the title": share(letters_of(title), letters_of(pair.question)),  # names may be misspelt
+        "words of the title": share(set(normalise(title).split()), asked),
+        "words of the question": share(asked, words),
+        "words of the answer": share(claimed, words),
+        "new words": share(claimed - asked, words),  # what the answer adds to the question
+        "answer": stands,
+        "answer and cosine": stands * cosine,
+        "cosine of its sentence": question @ vectors[pair.sentence] if pair.sentence else 0.0,
+        "claim and sentence": vectors[pair.claim] @ vectors[pair.sentence] if pair.sentence else 0.0,
+    }
+
+
+def share(part: set[str], whole: set[str]) -> float:
+    """How much of the one is in the other."""
+    return len(part & whole) / max(1, len(part))
 
 
 def letters_of(text: str) -> set[str]:
@@ -117,22 +113,15 @@ def stands_in(said: str, text: str) -> bool:
     return bool(said) and f" {said} " in f" {text} "
 
 
-def find_sentence(pair: Pair) -> str:
-    """The first sentence of the passage in which the answer stands, if one does."""
-    said = normalise(pair.said)
-    sentences = SENTENCE_END.split(pair.passage.text) if said else []
-    return next((one for one in sentences if stands_in(said, normalise(one))), "")
-
-
 def rate_by_head(about: Mapping) -> Rate:
     """A linear head on the encoder that it was made for."""
-    encoder, head = about["encoder"], about["head"]
+    encoder, slopes = about["encoder"], pd.Series(about["head"])
     if weights.hash_encoder(encoder) != about["encoder_sha256"]:
         raise ValueError(f"the {about['kind']} was trained on other weights of the encoder {encoder!r}")
-    slopes = np.array([head[name] for name in FEATURES])
+    bias = slopes.pop("bias")
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
-        return 1 / (1 + np.exp(-(features_of(encoder)(pairs) @ slopes + head["bias"])))
+        return 1 / (1 + np.exp(-(features_of(encoder)(pairs) @ slopes + bias).to_numpy()))
 
     return rate
 
@@ -154,7 +143,7 @@ def load_classifier(folder: Path) -> Rate:
         raise ValueError(f"the model {folder} has the labels {', '.join(names)}, and none of {', '.join(LABELS)}")
 
     def rate(pairs: Sequence[Pair]) -> np.ndarray:
-        texts = [(pair.evidence, pair.asked) for pair in pairs]
+        texts = [(pair.evidence, pair.claim) for pair in pairs]
         return network.predict(texts, activation_fn=torch.nn.Softmax(dim=1), show_progress_bar=False)[:, label]
 
     return rate
@@ -168,24 +157,24 @@ def load_rate(folder: Path) -> Rate:
 
 
 def load_score(folder: Path) -> Score:
-    """Each passage's relevance to its question, as CRAG and FaVe ask for it."""
+    """Each passage's relevance to its question or, where statements are given, whether it entails them."""
     rate = load_rate(folder)
 
-    def score(x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[list[float]]:
-        values = iter(rate([Pair(question, passage) for question, own in zip(x, k) for passage in own]).tolist())
-        return [[next(values) for _ in own] for own in k]
+    def score(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str] = ()) -> list[list[float]]:
+        groups = zip(x, k, y or [""] * len(x))
+        pairs = [Pair(question, passage, said) for question, own, said in groups for passage in own]
+        values = iter(rate(pairs) if pairs else [])
+        return [[float(next(values)) for _ in own] for own in k]
 
     return score
 
 
 def load_entail(folder: Path) -> Entail:
     """Whether passages entail a statement: by a model, by all of them as one text; by a head, a proxy, by the best."""
-    rate, one_by_one = load_rate(folder), bool(read_about(folder))  # as heads were trained
+    score, one_by_one = load_score(folder), bool(read_about(folder))  # as heads were trained
 
     def entail(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[float]:
         groups = k if one_by_one else [[Passage("", "", " ".join(f"{p.title} {p.text}" for p in own))] for own in k]
-        pairs = [Pair(question, passage, said) for question, own, said in zip(x, groups, y) for passage in own]
-        values = iter(rate(pairs).tolist())
-        return [max((next(values) for _ in own), default=0.0) for own in groups]
+        return [max(values, default=0.0) for values in score(x, groups, y)]
 
     return entail

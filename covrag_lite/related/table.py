@@ -1,7 +1,7 @@
 """CoV-RAG beside related systems: who can run, what each costs, and accuracy, citation quality and cost in one table.
 
-The table is made from the tidy frame with the columns of `add_quality` and `add_costs` beside it. Both are recorded, so
-that it can be made anew without a model.
+The table is made from the tidy frame with qualities and costs beside it. Both are recorded, so that it can be made anew
+without a model.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config
+from covrag_lite.config import Config, resolve
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import hash_files
 from covrag_lite.evaluate import Resources
@@ -22,14 +22,7 @@ from covrag_lite.plan import Plan, tell_changes
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.related import a2r
 from covrag_lite.related.relevance import Entail, Score, load_entail, load_score
-from covrag_lite.related.tools import (
-    HEADS,
-    describe_entailment,
-    find_heads,
-    lacks,
-    load_resources,
-    run,
-)
+from covrag_lite.related.tools import HEADS, describe_entailment, find_head, load_resources, run
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import check_frame, to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes, save_run
@@ -48,31 +41,21 @@ QUALITY = {
 COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")
 
 
-def add_quality(
-    frame: pd.DataFrame, predictions: Sequence[Prediction], entail: Entail | None, score: Score | None
-) -> pd.DataFrame:
+def add_quality(frame: pd.DataFrame, predictions: Sequence[Prediction], entail: Entail, score: Score) -> pd.DataFrame:
     """The frame with citation quality, length and, for CoV-RAG, what CRAG's evaluator would have said."""
     x = [p.question.question for p in predictions]
     k = [p.rounds[p.kept].passages for p in predictions]
     y = [p.answer for p in predictions]
-    made = frame.assign(words=[len(CITATION.sub(" ", answer).split()) for answer in y])
-    made = made.assign(citations=[len(CITATION.findall(answer)) for answer in y])
-    qualities = a2r.assess(x, k, y, entail) if entail else [None] * len(y)
-    made = made.assign(
-        support=[one and one.support for one in qualities],
-        citation_recall=[one and one.recall for one in qualities],
-        citation_precision=[one and one.precision for one in qualities],
+    qualities = a2r.assess(x, k, y, entail)
+    own = [i for i, p in enumerate(predictions) if p.system == "CoV-RAG"]
+    first = score([x[i] for i in own], [predictions[i].rounds[0].passages for i in own])
+    best = {i: max(scores) for i, scores in zip(own, first)}
+    return frame.assign(
+        words=[len(CITATION.sub(" ", answer).split()) for answer in y],
+        citations=[len(CITATION.findall(answer)) for answer in y],
+        **{name.replace(" ", "_"): [one[name] for one in qualities] for name in a2r.ASPECTS},
+        evaluator=[best.get(i) for i in range(len(y))],
     )
-    own = [p.system == "CoV-RAG" and score is not None for p in predictions]
-    first = [p.rounds[0].passages for p, is_own in zip(predictions, own) if is_own]
-    best = iter([max(one) for one in score([q for q, is_own in zip(x, own) if is_own], first)] if any(own) else [])
-    return made.assign(evaluator=[next(best) if is_own else None for is_own in own])
-
-
-def add_costs(frame: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
-    """The frame with what its system costs a question."""
-    spent = costs.set_index("system")
-    return frame.assign(**{f"cost: {name}": frame.system.map(own) for name, own in spent.items()})
 
 
 def long_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -87,8 +70,7 @@ def long_table(frame: pd.DataFrame) -> pd.DataFrame:
             if len(known):
                 shares = [100 * value for value in metrics.mean_bootstrap(known.tolist())]
                 rows.append(("related", "average", system, own.backbone.iloc[0], metric, len(known), *shares, None))
-    quality = pd.DataFrame(rows, columns=tables.COLUMNS)
-    return pd.concat([accuracy, quality], ignore_index=True) if len(quality) else accuracy
+    return pd.concat([accuracy, pd.DataFrame(rows, columns=tables.COLUMNS)], ignore_index=True)
 
 
 def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
@@ -109,8 +91,7 @@ def compare(frame: pd.DataFrame) -> pd.DataFrame:
     """Every system against CoV-RAG on the same questions, and against RAG trained, which asks once."""
     there = tables.in_order(frame.system.unique())
     pairs = [(name, "CoV-RAG") for name in there if name != "CoV-RAG"]
-    if "RAG trained" in there:
-        pairs += [("RAG trained", name) for name in there if name not in ("RAG trained", "CoV-RAG")]
+    pairs += [("RAG trained", name) for name in there if name not in ("RAG trained", "CoV-RAG")]
     return tables.compare(frame, pairs)
 
 
@@ -126,15 +107,6 @@ def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
             right = 100 * ((values >= 0.5) == found).mean()
             rows.append((name, int(known.sum()), 100 * found.mean(), right, *metrics.auroc(values, found)))
     return pd.DataFrame(rows, columns=["score", "n", "found (%)", "right (%)", "AUROC", "low", "high"]).round(2)
-
-
-def notes(frame: pd.DataFrame, entailment: str) -> list[str]:
-    """What must stand under the table."""
-    return [
-        *tables.notes(frame),
-        f"Citations are the marks that an answer writes; entailment is told by {entailment}.",
-        "Seconds are a text's share of its batch when it was written, and searching and scoring.",
-    ]
 
 
 def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "pictures.Figure":
@@ -202,20 +174,24 @@ def record(
     data: Mapping[str, Sequence],
 ) -> Recorded:
     """Write what the table is made from: predictions, their qualities, costs, notes and the manifest."""
-    heads = find_heads(config)
-    entail = load_entail(heads["entailment"]) if "entailment" in heads else None
-    score = load_score(heads["evaluator"]) if "evaluator" in heads else None
-    frame = add_quality(to_frame(predictions), predictions, entail, score)
+    heads = {name: find_head(config, name) for name in HEADS}
+    scores = load_entail(heads["entailment"]), load_score(heads["evaluator"])
+    frame = add_quality(to_frame(predictions), predictions, *scores)
     check_frame(frame, len(data["questions"]), config.model.verdicts)
     run = save_run(folder, "related", {"": predictions}, config, resources.model, seconds, data)
     text = frame[["system", "id", *QUALITIES]].to_csv(index=False, lineterminator="\n")
-    (folder / "related.qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-    costs.to_csv(folder / "related.costs.csv", index=False, lineterminator="\n")
-    run.manifest["notes"] = notes(frame, describe_entailment(heads.get("entailment")))
+    run.file("qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    costs.to_csv(run.file("costs.csv"), index=False, lineterminator="\n")
+    entailed = describe_entailment(heads["entailment"])
+    run.manifest["notes"] = [
+        *tables.notes(frame),
+        f"Citations are the marks that an answer writes; entailment is told by {entailed}.",
+        "Seconds are a text's share of its batch when it was written, and searching and scoring.",
+    ]
     for name, place in heads.items():
-        files = sorted(file for end in ("json", "safetensors") for file in place.glob(f"*.{end}"))
+        files = sorted([*place.glob("*.json"), *place.glob("*.safetensors")])
         run.manifest["adapters"][name] = hash_files(files)
-    save_manifest(folder / "related.manifest.json", run.manifest)
+    save_manifest(run.file("manifest.json"), run.manifest)
     return run
 
 
@@ -223,7 +199,8 @@ def load(run: Recorded) -> pd.DataFrame:
     """The frame: qualities and costs as recorded, accuracies scored again where the data is at hand."""
     recorded = pd.read_csv(run.file("qualities.csv.gz"), dtype={"id": str})
     frame = to_frame(load_or_outcomes(run)).merge(recorded, on=["system", "id"], validate="one_to_one")
-    return add_costs(frame, pd.read_csv(run.file("costs.csv")))
+    costs = pd.read_csv(run.file("costs.csv"), index_col="system")
+    return frame.join(costs.add_prefix("cost: "), on="system")
 
 
 def make(config: Config, folder: Path, model: object = None) -> Recorded:
@@ -242,23 +219,22 @@ def make(config: Config, folder: Path, model: object = None) -> Recorded:
 def run_stage(plan: Plan) -> None:
     """The stage `related`; no system is left out, since what is recorded once is not made again."""
     config = plan.testing()
-    missing = {one for name in config.related.related_systems for one in lacks(find_system(name), config)}
+    adapters = {name for one in config.related.related_systems for name in find_system(one).adapters}
+    places = {name: resolve(config.model.adapters) / name / "adapter_config.json" for name in sorted(adapters)}
+    missing = [name for name, place in (places | {"learners": plan.learnt}).items() if not place.exists()]
     if missing:
-        wanted = sorted(missing - set(HEADS)) + ["learners"] * bool(missing & set(HEADS))
-        told = f"the related systems need {', '.join(sorted(missing))}: {plan.tell_stages(wanted)}"
+        told = f"the related systems need {', '.join(missing)}: {plan.tell_stages(missing)}"
         raise FileNotFoundError(f"{told}, or choose other systems by -p related_systems")
     make(config, plan.results)
     print((plan.results / "related.md").read_text())
 
 
 def hold_to(plan: Plan) -> None:
-    """Refuse other parameters than those with which a stage was done; one that was begun only may go on with others."""
-    table = plan.results / "related.md"
+    """Refuse other parameters than those with which a stage was done."""
     compared = ("related_systems", "n_questions", "entailment")
-    stages = ((plan.learnt, plan.learnt, ("n_learnt",)), (table, table.with_suffix(".manifest.json"), compared))
-    for done, record, names in stages:
+    for done, names in ((plan.learnt, ("n_learnt",)), (plan.results / "related.manifest.json", compared)):
         if done.exists():
-            recorded = json.loads(record.read_text())["parameters"]
+            recorded = json.loads(done.read_text())["parameters"]
             was, now = ({name: one[name] for name in names} for one in (recorded, plan.testing().flat()))
             told = tell_changes(was, now)
             if told:

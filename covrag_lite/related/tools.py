@@ -6,7 +6,7 @@ trained for them.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,16 +14,16 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import evaluate
-from covrag_lite.config import ROOT, Config, Model, resolve
+from covrag_lite.config import ROOT, Config, resolve
 from covrag_lite.engine import weights
 from covrag_lite.evaluate import Resources
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
-from covrag_lite.related import RECORDED_ONLY, a2r, fave, recorded_only
-from covrag_lite.related.relevance import ABOUT, Entail, Score, features_of, load_entail, load_score, read_about
+from covrag_lite.related import a2r, fave
+from covrag_lite.related.relevance import Entail, Score, features_of, load_entail, load_score, read_about
 from covrag_lite.retrieval import load_deeper
 from covrag_lite.runs.journal import Journal
-from covrag_lite.systems import System, find_system
+from covrag_lite.systems import System
 from covrag_lite.task_model import TaskModel
 
 DEPTH = 3  # times as many passages of the same corpus, for CRAG's search elsewhere
@@ -67,71 +67,48 @@ def bind(system: System, config: Config, wider: Search, author: TaskModel, rewri
     )
 
 
+def recorded_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
+    """Stands for a system that is a row of recorded tables and whose code, or training, has gone."""
+    raise ValueError(f"the system {tools.name} is in recorded tables only; leave it out of the systems to run")
+
+
 def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
     """CRAG's search elsewhere: deeper results of the same corpus."""
     return load_deeper(config.retrieval, passages, DEPTH)
 
 
 def find_head(config: Config, name: str) -> Path:
-    """The folder of a head: beside the adapters, or shipped; an error with the command that trains it.
+    """The folder of a head, beside the adapters or shipped, or of an entailment model; an error with what trains it.
 
-    A head that was trained on other data is taken only where it is named, as `entailment` can be.
+    A head that was trained on other data is none.
     """
-    named = config.related.entailment
+    named, adapters, encoder = config.related.entailment, config.model.adapters, config.retrieval.encoder
     if name == "entailment" and named != "auto":
-        return resolve(named) if (resolve(named) / ABOUT).exists() else weights.find_folder(named, ())
-    beside = adapters_folder(config.model)
-    for place in (beside, SHIPPED / Path(config.retrieval.encoder).name):
-        about = read_about(place / name)
-        if about.get("data") == Path(config.data.data).name:
+        return weights.find_folder(named, ())
+    beside = SHIPPED / config.model.model if adapters in ("auto", "none") else resolve(adapters)
+    for place in (beside, SHIPPED / Path(encoder).name):
+        if read_about(place / name).get("data") == Path(config.data.data).name:
             return place / name
-    given = {"data": config.data.data, "encoder": config.retrieval.encoder, "adapters_out": beside}
-    command = "papermill notebooks/train_related.ipynb" + "".join(f" -p {one} {value}" for one, value in given.items())
+    told = f"-p data {config.data.data} -p encoder {encoder} -p adapters_out {beside}"
+    command = f"papermill notebooks/train_related.ipynb {told}"
     raise FileNotFoundError(f"no {name} was trained on {config.data.data!r}; train it with: {command}")
 
 
-def adapters_folder(model: Model) -> Path:
-    """Where the adapters are: the folder that is named, else the one of those shipped for the model."""
-    if model.adapters not in ("auto", "none"):
-        return resolve(model.adapters)
-    return SHIPPED / model.model
-
-
-def find_heads(config: Config, names: Iterable[str] = HEADS, tell: Callable = print) -> dict[str, Path]:
-    """The folders of the heads that are there, by name; what trains another is told."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = find_head(config, name)
-        except FileNotFoundError as error:
-            tell(error)
-    return found
-
-
-def lacks(system: System, config: Config) -> set[str]:
-    """The adapters and heads that a system needs and that are not there, by name."""
-    folder, trained = adapters_folder(config.model), config.model.adapters != "none"
-    there = {name for name in system.adapters if trained and (folder / name / "adapter_config.json").exists()}
-    return {*system.adapters, *system.needs} - there - set(find_heads(config, system.needs, lambda _: None))
-
-
-def describe_entailment(folder: Path | None) -> str:
+def describe_entailment(folder: Path) -> str:
     """What stands behind the columns on citations."""
-    if folder is None:
-        return "nobody: there is no entailment model"
     about = read_about(folder)
     if not about:
         return f"the model {folder.name}"
     own = about["validation"][0]
-    return (
-        f"a proxy of our own on the encoder {Path(about['encoder']).name}, which is right for "
-        f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike "
-        f"(AUROC {own['AUROC']:.2f})"
-    )
+    right = f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike"
+    proxy = f"a proxy of our own on the encoder {Path(about['encoder']).name}"
+    return f"{proxy}, which is right for {right} (AUROC {own['AUROC']:.2f})"
 
 
 def load_resources(config: Config, passages: Sequence[Passage], model: object = None) -> Resources:
     """Those of a run, with a journal of their own, which knows how long each text took."""
+    for name in HEADS:  # without which the table cannot be made: missed before anything runs
+        find_head(config, name)
     shared = evaluate.load_resources(config, passages, model)
     return replace(shared, journal=Journal(config.journal().with_name("journal.related.jsonl")))
 
@@ -150,29 +127,26 @@ class Meter:
 
     def watch(self, tools: Tools) -> Tools:
         """The same tools, counted."""
-        known, made = SEARCHES + SCORES + TEXTS, []
-        for some in (tools, tools.related):
-            calls = {name: call for name, call in vars(some).items() if call and name in known} if some else {}
-            made.append(some and replace(some, **{name: self._count(name, call) for name, call in calls.items()}))
-        return replace(made[0], related=made[1])
+        related = tools.related and replace(tools.related, **self._counted(tools.related))
+        return replace(tools, related=related, **self._counted(tools))
 
-    def _count(self, name: str, call: Callable) -> Callable:
-        """One function, counted by what it is for."""
+    def _counted(self, tools: object) -> dict[str, Callable]:
+        known = SEARCHES + SCORES + TEXTS
+        return {name: partial(self._count, name, call) for name, call in vars(tools).items() if call and name in known}
 
-        def counted(first: Sequence, *rest: object) -> list:
-            start = time.perf_counter()
-            made = call(first, *rest)
-            if name in SEARCHES + SCORES:
-                self.counts["seconds"] += time.perf_counter() - start
-            if name in SEARCHES:
-                self.counts["searches"] += len(first)
-            if name == "answer":
-                self.counts["passages"] += sum(map(len, rest[0]))
-            if name in TEXTS and len(first):
-                self.counts["steps"] += 1
-            return made
-
-        return counted
+    def _count(self, name: str, call: Callable, first: Sequence, *rest: object) -> list:
+        """Call one function, counted by what it is for."""
+        start = time.perf_counter()
+        made = call(first, *rest)
+        if name in SEARCHES + SCORES:
+            self.counts["seconds"] += time.perf_counter() - start
+        if name in SEARCHES:
+            self.counts["searches"] += len(first)
+        if name == "answer":
+            self.counts["passages"] += sum(map(len, rest[0]))
+        if name in TEXTS and len(first):
+            self.counts["steps"] += 1
+        return made
 
     def add(self, costs: Sequence[dict]) -> None:
         """Count texts by what the journal knows of each."""
@@ -191,10 +165,8 @@ class Meter:
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> tuple[list[Prediction], pd.DataFrame]:
     """Every configured system over the questions, and what each cost: a row a system, means a question."""
-    for system in map(find_system, config.chain.systems):
-        tools = evaluate.bind(system, config, resources)  # what is missing is named before anything runs
-        if system.run == RECORDED_ONLY:
-            recorded_only(questions, tools)
+    for name in config.chain.systems:  # over none first: what is missing is named before anything is written
+        evaluate.run_system(name, config, resources, [])
     made, costs = [], []
     for name in config.chain.systems:
         features_of.cache_clear()  # or the next system would be spared what this one has read

@@ -8,14 +8,13 @@ and world.toml all words and sentences.
 
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count, islice, zip_longest
 
 from covrag_lite.config import Config, World
-from covrag_lite.data.world.entities import KINDS, Entity, entity, rng_for
-from covrag_lite.data.world.passages import CROWD, TRAPS, Trap, assign, count_before, crowd, entry
-from covrag_lite.data.world.questions import Ask, Main, accounts, choose_defects, composed, single, word
+from covrag_lite.data.world.entities import KINDS, entity, rng_for
+from covrag_lite.data.world.passages import CROWD, TRAPS, assign, count_before, crowd, entry
+from covrag_lite.data.world.questions import Ask, Crowds, Main, accounts, choose_defects, composed, single, word
 from covrag_lite.records import Passage, Question
 
 DATASETS = ("search", "entity", "complex", "quiz")
@@ -36,8 +35,8 @@ def passages(config: Config) -> list[Passage]:
     """The whole corpus, district by district."""
     world = config.world
     _check(world)
-    entries = chain.from_iterable(_district(world, district) for district in count())
-    return [entry.passage for entry in islice(entries, world.n_passages)]
+    every = chain.from_iterable(_district(world, district)[0] for district in count())
+    return list(islice(every, world.n_passages))
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
@@ -82,33 +81,31 @@ def _check(world: World) -> None:
         raise ValueError(f"{', '.join(DEFECTS)} make {broken:.2f}, over {left:.2f}: a question has at most one defect")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A passage, the entity it tells of, where that can be asked for, the trap there, and whether it is part of it."""
-
-    passage: Passage
-    entity: Entity | None = None
-    trap: Trap | None = None
-    crowd: bool = False
-
-
 @lru_cache(maxsize=64)  # the default world fits, a large one streams through
-def _district(world: World, district: int) -> list[Entry]:
-    """All passages of a district in a shuffled order: its main entries and the crowds around some of them."""
+def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]:
+    """All passages of a district in a shuffled order: its main entries and the crowds around some of them.
+
+    With them what can be asked for: the entities of the main entries, and those of the crowds' accounts.
+    """
     rng = rng_for(world.seed, district, "district")
-    main = [entity(world.seed, kind, district * KINDS[kind]["count"] + k) for kind, k in DISTRICT]
-    trapped = assign(world, district, main)
-    texts = []  # title, text and the rest of an Entry
-    for thing in main:
+    things = [entity(world.seed, kind, district * KINDS[kind]["count"] + k) for kind, k in DISTRICT]
+    trapped = assign(world, district, things)
+    texts = []  # title and text, the entity, the trap there, and whether the passage is part of it
+    for thing in things:
         trap = trapped.get((thing.kind, thing.index))
-        texts.append((*entry(thing, trap, rng), thing, trap))
+        texts.append((*entry(thing, trap, rng), thing, trap, False))
         if trap:
             texts += [(*one, trap, True) for one in crowd(world.seed, thing, trap, rng)]
     rng.shuffle(texts)
-    return [
-        Entry(Passage(f"world{world.seed}-{district:05d}-{i:02d}", title, text), *rest)
-        for i, (title, text, *rest) in enumerate(texts)
-    ]
+    passages, main, crowds = [], {}, {}
+    for i, (title, text, thing, trap, in_crowd) in enumerate(texts):
+        passages.append(Passage(f"world{world.seed}-{district:05d}-{i:02d}", title, text))
+        known = (thing, passages[-1].id, trap)
+        if thing and in_crowd:
+            crowds.setdefault((thing.kind, thing.index), []).append(known)
+        elif thing:
+            main[thing.kind, thing.index] = known
+    return passages, main, crowds
 
 
 def _set_size(world: World, split: str, dataset: str) -> int:
@@ -150,18 +147,11 @@ def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
 
 def _asks(world: World, district: int, dataset: str) -> list[Ask]:
     """What one district can be asked in one of the sets."""
-    main: Main = {}
-    told = []
-    for one in _district(world, district):
-        known = (one.entity, one.passage.id, one.trap)
-        if one.crowd and one.entity:
-            told.append(known)
-        elif one.entity:
-            main[one.entity.kind, one.entity.index] = known
+    _, main, crowds = _district(world, district)
     rng = rng_for(world.seed, district, "asks")
     if dataset == "complex":
         return composed(world, main, rng)
-    asks = single(world, main, rng) + accounts(told, rng)
+    asks = single(world, main, rng) + accounts(crowds, rng)
     rng.shuffle(asks)
     return asks[("search", "entity", "quiz").index(dataset) :: 3]
 

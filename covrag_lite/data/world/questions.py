@@ -13,6 +13,7 @@ from covrag_lite.records import Question
 
 Known = tuple[Entity, str, Trap | None]  # an entity, the id of its passage, the trap around it
 Main = dict[tuple[str, int], Known]  # by kind and index
+Crowds = dict[tuple[str, int], list[Known]]  # the accounts around an entity, which may be asked for themselves
 
 NUMERALS = {"three": 3, "five": 5, "seven": 7, "eight": 8, "nine": 9}
 NUMERALS |= {"eleven": 11, "twelve": 12, "thirteen": 13, "fifteen": 15}
@@ -55,11 +56,8 @@ def single(world: World, main: Main, rng: Random) -> list[Ask]:
     return asks
 
 
-def accounts(told: Sequence[Known], rng: Random) -> list[Ask]:
+def accounts(crowds: Crowds, rng: Random) -> list[Ask]:
     """Questions that ask for what an older account, or an almanac, says: one of each crowd."""
-    crowds = {}
-    for thing, gold, trap in told:
-        crowds.setdefault((thing.kind, thing.index), []).append((thing, gold, trap))
     asks = []
     for thing, gold, trap in map(rng.choice, crowds.values()):
         fact = rng.choice(KINDS[thing.kind][TRAPS[trap.kind][1]])
@@ -103,13 +101,12 @@ def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str,
         breakable = ("misspelt", "cut-off", "vague")
         if "epithet" in slots:  # as often as of those that share their name, in the one word or the other
             epithets = ("", slots["epithet"], slots["epithet_alias"])
-    elif trap.kind == "namesake":
+    elif trap.kind in ("namesake", "synonym"):
         failure = trap.kind if rng.random() < SPRUNG else ""
-        epithets = (slots["epithet_alias"] if failure else slots["epithet"],)
-        asked = asked.replace("{name}", "the {epithet} {name}")
-    elif trap.kind == "synonym":
-        failure = trap.kind if rng.random() < SPRUNG else ""
-        if failure:  # the name in other words than the corpus's own
+        if trap.kind == "namesake":
+            epithets = (slots["epithet_alias"] if failure else slots["epithet"],)
+            asked = asked.replace("{name}", "the {epithet} {name}")
+        elif failure:  # the name in other words than the corpus's own
             slots = slots | {"name": name_slots(world.seed, thing.kind, thing.index, alias=True)["name"]}
     elif fact not in KINDS[thing.kind][TRAPS[trap.kind][1]]:
         return []
