@@ -1,5 +1,7 @@
 .PHONY: help setup setup-all table2 test lint check lab faults
 .DEFAULT_GOAL := help
+# Compiled modules are kept, whatever the shell says: every process would compile torch and the like anew.
+export PYTHONDONTWRITEBYTECODE =
 
 help:  ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'

@@ -104,7 +104,7 @@ def test_a_plan_without_what_is_new_goes_on_and_one_with_other_parameters_is_ref
 
 
 def test_the_command_ends_with_a_sentence(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="replication: data .* does not exist"):
+    with pytest.raises(SystemExit, match="replication: data .* is neither .* nor a folder"):
         replication.main(["smollm2-135m", "-p", "data", str(tmp_path / "none"), "-p", "runs", str(tmp_path)])
     with pytest.raises(SystemExit):
         replication.main(["smollm2-135m", "--seeds", "one"])
