@@ -153,7 +153,7 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
         rows.append(row | ({"kept": p.kept} if p.kept != -1 else {}))
     together = sorted(rows, key=lambda row: places[row["id"]])
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (together if by_system(together) == rows else rows)]
-    path.write_bytes(lzma.compress("".join(lines).encode()))
+    path.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
 
 
 def by_system(rows: Sequence[dict]) -> list[dict]:
