@@ -135,7 +135,9 @@ def plot(long: pd.DataFrame, path: Path) -> "pictures.Figure":
     for axes, level in ((panels[1], 0.5), (panels[2], 0)):
         axes.axhline(level, color=pictures.OTHER, ls="--", lw=1.5)
     panels[1].annotate("chance", (0.99, 0.5), xycoords=("axes fraction", "data"), ha="right", va="bottom")
-    figure.suptitle("Figure 4: the judge grows with the backbone, and the largest gains most; real questions, one recipe")
+    figure.suptitle(
+        "Figure 4: the judge grows with the backbone, and the largest gains most; real questions, one recipe"
+    )
     return pictures.save_picture(figure, path)
 
 
