@@ -4,17 +4,20 @@ Papermill refuses a missing output path on a terminal, and without one takes the
 standard input. Here `papermill notebooks/table2.ipynb` writes the executed copy to runs/executed/table2.ipynb.
 """
 
+import builtins
 import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from covrag_lite.config import ROOT, ParameterError
+from covrag_lite.config import ROOT
 
 USAGE = """usage: covrag <notebook> [-p <parameter> <value> ...]   run it; the executed copy goes to runs/executed/
        covrag replicate <backbone> [...]              everything on one backbone (--help tells more)
        covrag check [--write]                         whether every recorded number follows from what was recorded
 notebooks: """
+CAUSED = (ValueError, OSError, MemoryError)  # errors that a user can cause, told in a sentence
+OURS = ("ParameterError", "SearchError", "EndpointError")  # so are these
 
 
 def covrag() -> None:
@@ -58,6 +61,6 @@ def papermill(words: Sequence[str] | None = None) -> None:
     try:
         command.main(args=words, prog_name="papermill")
     except PapermillExecutionError as error:
-        if error.ename != ParameterError.__name__:
+        if error.ename not in OURS and not issubclass(getattr(builtins, error.ename, Exception), CAUSED):
             raise
-        sys.exit(f"papermill: {error.evalue}")
+        sys.exit(f"papermill: {error.evalue}\n(the executed copy has the traceback)")

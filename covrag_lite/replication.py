@@ -198,6 +198,8 @@ def tell_seeds(folder: Path) -> None:
 
 def read_numbers(text: str) -> list[int]:
     """Whole numbers, joined by commas."""
+    if not all(one.isdigit() for one in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} are not whole numbers, joined by commas")
     return [int(one) for one in text.split(",")]
 
 

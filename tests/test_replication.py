@@ -108,7 +108,7 @@ def test_the_command_ends_with_a_sentence(tmp_path, capsys):
         replication.main(["smollm2-135m", "-p", "data", str(tmp_path / "none"), "-p", "runs", str(tmp_path)])
     with pytest.raises(SystemExit):
         replication.main(["smollm2-135m", "--seeds", "one"])
-    assert "argument --seeds: invalid read_numbers value: 'one'" in capsys.readouterr().err
+    assert "argument --seeds: 'one' are not whole numbers, joined by commas" in capsys.readouterr().err
 
 
 def test_later_seeds_repeat_the_chain_against_none_without_the_control_and_the_third_round(plans, monkeypatch):
