@@ -76,6 +76,7 @@ ENTRIES = (
             (" w/o chain", "", "last", cov_rag, ""),
             (" w/o chain", ", likelier answer", "likelier", cov_rag, ""),
             (" w/o chain", ", weighed answer", "weighed", cov_rag, "#7a4b9d"),
+            (" w/o chain", ", the next passages", "weighed", read_on, ""),
         )
     ),
     System("RRR", "covrag_lite.related.tools:recorded_only", "rag", colour="#f2b705"),

@@ -29,6 +29,7 @@ CONTROL = "two readers, one search"  # of RAG trained's and CoV-RAG's first answ
 SHUFFLED = "CoV-RAG, two adapters, another question's search"
 NEXT = "CoV-RAG, two adapters, the next passages"  # controls: BEST without its own search
 DIRECT = "CoV-RAG w/o chain, two adapters, weighed answer"  # BEST with verdicts that have no scores
+DIRECT_NEXT = "CoV-RAG w/o chain, two adapters, the next passages"  # its control
 COMPARISONS = (  # the system expected to be worse first
     ("RAG trained", BEST),
     ("RAG trained", SHUFFLED),
@@ -45,6 +46,8 @@ COMPARISONS = (  # the system expected to be worse first
     ("CoV-RAG-S", "CoV-RAG, likelier answer"),
     ("RAG trained", DIRECT),
     (BEST, DIRECT),
+    ("RAG trained", DIRECT_NEXT),
+    (DIRECT_NEXT, DIRECT),
     ("RAG trained", "CoV-RAG w/o chain, two adapters, likelier answer"),
     ("RAG trained", "CoV-RAG w/o chain, two adapters"),
 )
