@@ -11,7 +11,7 @@ import pytest
 
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import world
-from covrag_lite.data.world.passages import TRAPS
+from covrag_lite.data.world.entities import TRAPS
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import failure_of, form_of
@@ -155,9 +155,9 @@ def test_defects_come_in_the_share_asked_for_and_hurt(share):
 def test_traps_come_in_the_share_asked_for_and_hurt():
     uneven = DEFAULT.change(traps=("namesakes 0.2", "synonyms 0.05", "stale 0.14", "contradicting 0"))
     kinds = [failure_of(q.kind) for q in ask(uneven, "test", "search")]
-    for trap, (share, _, _) in TRAPS.items():
-        assert kinds.count(trap) / 150 == pytest.approx(uneven.world.shares[share], abs=0.03)
-    none = DEFAULT.change(traps=tuple(f"{share} 0" for share, _, _ in TRAPS.values()))
+    for trap, spec in TRAPS.items():
+        assert kinds.count(trap) / 150 == pytest.approx(uneven.world.shares[spec["share"]], abs=0.03)
+    none = DEFAULT.change(traps=tuple(f"{spec['share']} 0" for spec in TRAPS.values()))
     assert not {failure_of(q.kind) for q in searched(none)[0]} & TRAPS.keys()
     assert hit_rate(DEFAULT) < hit_rate(none) - 0.2
 
@@ -165,10 +165,10 @@ def test_traps_come_in_the_share_asked_for_and_hurt():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"traps": ("misspelt 1.5",)}, "misspelt of traps is a share"),
+        ({"traps": ("misspelt -0.5",)}, "traps are shares, from 0 on"),
         ({"n_passages": 999}, "n_passages must lie between 1,000"),
         ({"traps": ("stale 0.25", "contradicting 0.25")}, "lower one"),
-        ({"traps": ("vague 0.6",)}, "at most one defect"),
+        ({"traps": ("vague 0.6",)}, "a question has one defect"),
         ({"n_world": (150, 9000, 200)}, r"passages give \d+: raise n_passages"),
         ({"n_world": (150, 1200)}, "n_world is .* three numbers of 0 or more"),
     ],
