@@ -58,7 +58,7 @@ def test_a_share_that_is_not_named_keeps_its_default():
         ("datasets", [1], "'datasets' is .*names"),
         ("n_world", [True, 5, 6], "'n_world' is .*a list of whole numbers"),
         ("traps", "mispelt 0.3", "'mispelt' of .*'traps' is not known; use some of misspelt, cut_off, vague"),
-        ("traps", ["stale much"], "'stale much' of the parameter 'traps' must be a name and a share"),
+        ("traps", ["stale much"], "'stale much' of 'traps' must be a name and a share"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_named_with_what_it_must_be(name, value, sentence):
