@@ -224,7 +224,7 @@ def test_a_script_is_never_run(tmp_path, monkeypatch, own_set):
     "rows, sentence",
     [
         ([{"id": 1, "question": "who?", "answers": "E"}, {"id": 1, "question": "where?", "answers": "F"}], "id '1' is"),
-        ([{"id": 1, "question": " ", "answers": "E"}], "row 0: 'question' holds no question"),
+        ([{"id": 1, "question": " ", "answers": "E"}], "row 0: the question is empty"),
         ([], "set' cannot be read: "),
     ],
 )
