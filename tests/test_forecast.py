@@ -91,13 +91,6 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_noth
     assert "1        rag  done   0.00" in tell(capsys, *words)[0]
 
 
-def test_a_run_over_the_web_tells_its_searches_before_it_starts(capsys, tmp_path):
-    given = ("-p", "data", "hub", "-p", "runs", str(tmp_path), "--stages", "table2,table4", *DRY)
-    said, _ = tell(capsys, "llama-2-7b-hf", *given, "-p", "retriever", "web-brave", "--gpu-gb", "24")
-    assert "at most 3,200 searches by web-brave" in said  # 400 questions of four sets, two each
-    assert "the web:" not in tell(capsys, "llama-2-7b-hf", *given, "--gpu-gb", "24")[0]
-
-
 def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(replication, "replicate", lambda *_: pytest.fail("a stage began"))
     monkeypatch.setattr(memory, "free_memory", lambda device: 64e9)  # of the CPU, for what is put aside
