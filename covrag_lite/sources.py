@@ -50,8 +50,9 @@ def _sets(config: Config) -> list[Source]:
     """One source a set; all but those with references of their own share the corpus."""
     limit = config.synthesis.n_train_questions or None
     made, passages, searches = [], [], None
+    read_cited = getattr(kind_of(config), "read_cited", lambda config, dataset: None)
     for dataset in choose_sets(config):
-        cited = kind_of(config).read_cited(config, dataset)
+        cited = read_cited(config, dataset)
         if cited:
             made.append(_cited(config, *cited, limit))
             continue

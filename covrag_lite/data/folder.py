@@ -96,11 +96,6 @@ def to_cited(dataset: str, rows: Iterable[tuple[int, dict]]) -> tuple[list[Quest
     return questions, own
 
 
-def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
-    """Where a set comes from."""
-    return {"source": f"{config.data.data}/{PREFIX[split]}{dataset}.jsonl", "licence": "that of the files"}
-
-
 def find_files(config: Config) -> dict[str, Path]:
     """The files of questions and passages by their names; of one that stands twice the plain one."""
     data, folder = config.data.data, resolve(config.data.data)

@@ -109,7 +109,7 @@ def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, 
     return folder.to_cited(dataset, enumerate(fetch(entry)[entry.splits["train"]], 1)) if entry.cited else None
 
 
-def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
+def describe(dataset: str) -> dict[str, object]:
     """What is known of a set."""
     entry = find_entry(dataset)
     return {

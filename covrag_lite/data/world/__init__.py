@@ -54,15 +54,6 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
     ]
 
 
-def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
-    """Where a set comes from."""
-    return {"source": f"generated from seed {config.world.seed}", "licence": "that of this code"}
-
-
-def read_cited(config: Config, dataset: str) -> None:
-    """Nothing: no set of the world comes with references of its own."""
-
-
 def _check(world: World) -> None:
     """Raise an error where no such world can be made."""
     shares, n = world.shares, world.n_world

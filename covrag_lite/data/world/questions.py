@@ -13,6 +13,7 @@ from covrag_lite.records import Question
 
 Known = tuple[Entity, str, Trap | None]  # an entity, the id of its passage, the trap around it
 Main = dict[tuple[str, int], Known]  # by kind and index
+Free = dict[tuple[str, int], tuple[Entity, str]]  # entities with no crowd in the way of the name that the corpus has
 Crowds = dict[tuple[str, int], list[Known]]  # the accounts around an entity, which may be asked for themselves
 
 MANNERS = ("ask", "search", "quiz")
@@ -84,7 +85,8 @@ def _by(pattern: str, trap: str) -> str:
 
 def _composed(world: World, main: Main, rng: Random) -> list[Ask]:
     """Two-hop questions, comparisons, superlatives and counts in turn."""
-    groups = {"two-hop": _hops(main), "comparison": _comparisons(main), "superlative": [], "count": []}
+    free = {key: known[:2] for key, known in main.items() if known[2] is None or known[2].kind == "synonym"}
+    groups = {"two-hop": _hops(free), "comparison": _comparisons(free), "superlative": [], "count": []}
     for ask in _facts(world, main, rng, composed=True):
         groups[ask.label].append(ask)
     for group in groups.values():
@@ -138,33 +140,25 @@ def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(answers + bare))
 
 
-def _hops(main: Main) -> list[Ask]:
+def _hops(free: Free) -> list[Ask]:
     """The question names one entity and asks about another; well put it names the other."""
     asks = []
     for hop in VOCABULARY["hop"]:
-        for thing, _ in _free(main, hop["kind"]):
-            target, gold, trap = main[thing.refs[hop["via"]]]
-            for fact, patterns in hop["ask"].items() if _is_free(trap) else ():
-                clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
-                asks.append(Ask("two-hop", {"ask": patterns}, thing.slots, clean, _answers(target, fact), (gold,)))
+        for thing, _ in free.values():
+            if thing.kind == hop["kind"] and thing.refs[hop["via"]] in free:
+                target, gold = free[thing.refs[hop["via"]]]
+                for fact, patterns in hop["ask"].items():
+                    clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
+                    asks.append(Ask("two-hop", {"ask": patterns}, thing.slots, clean, _answers(target, fact), (gold,)))
     return asks
 
 
-def _is_free(trap: Trap | None) -> bool:
-    """Can the entity be asked about by the name that the corpus has, with no crowd in the way?"""
-    return trap is None or trap.kind == "synonym"
-
-
-def _free(main: Main, kind: str) -> list[tuple[Entity, str]]:
-    """The free entities of a kind with the ids of their passages."""
-    return [(thing, gold) for thing, gold, trap in main.values() if thing.kind == kind and _is_free(trap)]
-
-
-def _comparisons(main: Main) -> list[Ask]:
+def _comparisons(free: Free) -> list[Ask]:
     """Two entities of a kind and a number in which they differ."""
     asks = []
     for spec in VOCABULARY["compare"]:
-        for (a, gold_a), (b, gold_b) in combinations(_free(main, spec["kind"]), 2):
+        rivals = [known for known in free.values() if known[0].kind == spec["kind"]]
+        for (a, gold_a), (b, gold_b) in combinations(rivals, 2):
             ahead = number(a, spec["fact"]) - number(b, spec["fact"])
             if not ahead:
                 continue
