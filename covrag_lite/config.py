@@ -76,6 +76,7 @@ class Data:
     # Passages for "hub", or in place of a folder's corpus: a name of data/corpora.toml, or JSONL files by commas.
     corpus: str = ""
     sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
+    question: str = "complex 1"  # of notebooks/explore.ipynb: a set and a number, counted from 0; or your own question
 
 
 @dataclass(frozen=True)
@@ -147,13 +148,6 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Explore:
-    """The one question that notebooks/explore.ipynb follows."""
-
-    question: str = "complex 1"  # a set and a number, counted from 0; or your own question
-
-
-@dataclass(frozen=True)
 class Training:
     """QLoRA on D1 and D2' (qlora.py)."""
 
@@ -218,7 +212,6 @@ class Config:
     chain: Chain = Chain()
     training: Training = Training()
     run: Run = Run()
-    explore: Explore = Explore()
     synthesis: Synthesis = Synthesis()
     judging: Judging = Judging()
     related: Related = Related()

@@ -71,7 +71,7 @@ def own_question(text: str) -> Question:
 
 def pick_question(config: Config) -> Question:
     """The one question to explore: one of a set, or the user's own, which has no gold answer."""
-    asked = config.explore.question
+    asked = config.data.question
     name, _, number = asked.rpartition(" ")
     if not name or " " in name or not number.isdigit():
         return own_question(asked)
@@ -85,11 +85,6 @@ def reserved(config: Config) -> dict[str, list[Question]]:
     """Every question of validation and testing, from which nothing may be learnt."""
     every = config.change(datasets=ALL, n_questions=0, sample=0)
     return {split: load_questions(every.change(split=split)) for split in ("validation", "test")}
-
-
-def reserved_texts(config: Config) -> set[str]:
-    """The same questions, normalised."""
-    return {normalise(question.question) for asked in reserved(config).values() for question in asked}
 
 
 def check_disjoint(train: Sequence[Question], config: Config) -> str:
