@@ -154,15 +154,17 @@ def steps(plan: Plan) -> dict[str, Step]:
     return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
 
 
+def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, *Step]]:
+    """Each of these stages of every seed that runs it: its plan and name, the file that ends it, and what does it."""
+    return [(plan, name, *step) for plan in plans for name, step in steps(plan).items() if name in stages]
+
+
 def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> list[str]:
     """Print every stage, whether it is done, and what will be fetched, held and taken; return what cannot fit."""
-    first = {}  # seed and stage by the file that it makes: all seeds share their data
-    for plan in plans:
-        for name, (done, _) in steps(plan).items():
-            if name in stages:
-                first.setdefault(done, (plan.seed, name))
-    states = [(*named, done.exists()) for done, named in first.items()]
-    frame, told = forecast.foresee(plans[0], states, gpu_gb)
+    first = {}  # by the file that it makes: all seeds share their data
+    for plan, name, done, _ in walk(plans, stages):
+        first.setdefault(done, (plan.seed, name, done.exists()))
+    frame, told = forecast.foresee(plans[0], list(first.values()), gpu_gb)
     refused = [one for one in told if one.startswith(forecast.REFUSED)]
     print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)
     return refused
@@ -175,15 +177,13 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     for plan in plans:
         if plan.first and set(stages) & set(RELATED):
             resolve_name("covrag_lite.related.table:hold_to")(plan)
-        for name, (done, run) in steps(plan).items():
-            if name not in stages:
-                continue
-            start, there = time.perf_counter(), done.exists()
-            print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
-            if not there:
-                plan.results.mkdir(parents=True, exist_ok=True)
-                (resolve_name(run) if isinstance(run, str) else run)(plan)
-            rows.append((plan.seed, name, round(time.perf_counter() - start)))
+    for plan, name, done, run in walk(plans, stages):
+        start, there = time.perf_counter(), done.exists()
+        print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
+        if not there:
+            plan.results.mkdir(parents=True, exist_ok=True)
+            (resolve_name(run) if isinstance(run, str) else run)(plan)
+        rows.append((plan.seed, name, round(time.perf_counter() - start)))
     tell_seeds(plans[0].folder)
     return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
 

@@ -26,7 +26,6 @@ def ask(config, split, *datasets):
 DEFAULT = Config()
 ALL_SPLITS = {split: ask(DEFAULT, split) for split in ("test", "validation", "train")}
 EVERY = [question for questions in ALL_SPLITS.values() for question in questions]
-TEST = ALL_SPLITS["test"]
 CORPUS = world.passages(DEFAULT)
 BY_ID = {passage.id: passage for passage in CORPUS}
 FAILURES = {"none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop"}
