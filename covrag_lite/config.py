@@ -8,7 +8,7 @@ import difflib
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
@@ -48,27 +48,21 @@ class World:
 
     def __post_init__(self) -> None:
         """Write out all shares, so that equal worlds compare equal and a manifest names every share."""
-        object.__setattr__(self, "traps", tuple(f"{name} {share}" for name, share in _shares(self.traps).items()))
+        made = dict(map(str.split, World.traps))
+        for one in self.traps:
+            name, _, share = one.partition(" ")
+            if name not in made:
+                raise ParameterError(f"{name!r} of the parameter 'traps' is not known; use some of {', '.join(made)}")
+            try:
+                made[name] = float(share)
+            except ValueError:
+                raise ParameterError(f"{one!r} of 'traps' must be a name and a share, such as 'vague 0.07'") from None
+        object.__setattr__(self, "traps", tuple(f"{name} {float(share)}" for name, share in made.items()))
 
-    @property
+    @cached_property
     def shares(self) -> dict[str, float]:
         """The shares of `traps` by name."""
-        return _shares(self.traps)
-
-
-@cache
-def _shares(traps: tuple[str, ...]) -> dict[str, float]:
-    """The shares that `traps` names, and the defaults of all others."""
-    made = {name: float(share) for name, share in map(str.split, World.traps)}
-    for one in traps:
-        name, _, share = one.partition(" ")
-        if name not in made:
-            raise ParameterError(f"{name!r} of the parameter 'traps' is not known; use some of {', '.join(made)}")
-        try:
-            made[name] = float(share)
-        except ValueError:
-            raise ParameterError(f"{one!r} of the parameter 'traps' must be a name and a share: 'vague 0.07'") from None
-    return made
+        return {name: float(share) for name, share in map(str.split, self.traps)}
 
 
 @dataclass(frozen=True)
@@ -82,6 +76,7 @@ class Data:
     # Passages for "hub", or in place of a folder's corpus: a name of data/corpora.toml, or JSONL files by commas.
     corpus: str = ""
     sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
+    question: str = "complex 1"  # of notebooks/explore.ipynb: a set and a number, counted from 0; or your own question
 
 
 @dataclass(frozen=True)
@@ -153,13 +148,6 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Explore:
-    """The one question that notebooks/explore.ipynb follows."""
-
-    question: str = "complex 1"  # a set and a number, counted from 0; or your own question
-
-
-@dataclass(frozen=True)
 class Training:
     """QLoRA on D1 and D2' (qlora.py)."""
 
@@ -224,7 +212,6 @@ class Config:
     chain: Chain = Chain()
     training: Training = Training()
     run: Run = Run()
-    explore: Explore = Explore()
     synthesis: Synthesis = Synthesis()
     judging: Judging = Judging()
     related: Related = Related()

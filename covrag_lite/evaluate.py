@@ -22,11 +22,8 @@ from covrag_lite.task_model import TaskModel, schema_of
 
 BARE_LAYOUT = "paper"  # in which a model answers that was trained for no other
 RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
-KEEPS = {
-    "last": method.keep_last,
-    "likelier": method.keep_likelier,
-    "weighed": method.keep_weighed,
-}  # which answer counts
+# Which answer counts.
+KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier, "weighed": method.keep_weighed}
 
 
 @dataclass(frozen=True)

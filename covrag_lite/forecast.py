@@ -34,16 +34,15 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
     hours, told, size = {}, [], 0
     if network is not None:
         size = count_parameters(network)
-        hours = foresee_hours(plan, size, left, rates)
+        hours = {stage: foresee_hours(plan, stage, size, rates) for stage in left & {*rates["tokens"], *rates["texts"]}}
         told += foresee_memory(plan, network, bool(left & set(rates["tokens"])), gpu_gb)
     rows = [(*state[:2], "done" if state[2] else "to do", 0.0 if state[2] else hours.get(state[1])) for state in states]
     frame = pd.DataFrame(rows, columns=["seed", "stage", "state", "hours"]).round(2)
     if hours:
-        where = f"on an {rates['card']} ({rates['source']})"
-        total = frame.hours.sum()
-        power = f"{total * rates['watts'] / 1000:.0f} kWh at its {rates['watts']} W"
+        total, watts = frame.hours.sum(), rates["watts"]
+        where = f"on an {rates['card']} ({rates['source']}), or {total * watts / 1000:.0f} kWh at its {watts} W"
         slower = foresee_slowdown(plan, size, rates, gpu_gb)
-        told.insert(0, f"hours: {total:.1f} at the rates measured {where}, or {power}; other cards have others{slower}")
+        told.insert(0, f"hours: {total:.1f} at the rates measured {where}; other cards have others{slower}")
     told += foresee_web(plan, left)
     return frame, told + (list(foresee_downloads(plan, size)) if left else [])
 
@@ -55,23 +54,26 @@ def sketch(plan: Plan, gpu_gb: float) -> "PreTrainedModel | None":
         return None
     from covrag_lite.engine import memory
 
-    return memory.sketch(plan.card.get("shape") or weights.find_shape(name), quantize, device_of(plan, gpu_gb))
+    return memory.sketch(plan.card.get("shape") or weights.find_shape(name), quantize, find_room(plan, gpu_gb)[0])
 
 
-def device_of(plan: Plan, gpu_gb: float) -> str:
-    """Where the run computes; a card whose size was given counts as found."""
-    asked = plan.config.model.device
-    return "cuda" if gpu_gb else find_device() if asked == "auto" else asked
+def find_room(plan: Plan, gpu_gb: float) -> tuple[str, float]:
+    """Where the run computes, and in how many bytes; a card whose size was given counts as found."""
+    from covrag_lite.engine import memory
+
+    if gpu_gb:
+        return "cuda", gpu_gb * 1e9  # a card's GiB counted as GB leave it 7 % for its own use
+    device = find_device() if plan.config.model.device == "auto" else plan.config.model.device
+    return device, memory.free_memory(device)
 
 
 def foresee_memory(plan: Plan, network: "PreTrainedModel", trains: bool, gpu_gb: float) -> Iterator[str]:
     """What training holds, or the weights alone where nothing is trained: batches of answers shrink until they fit."""
     from covrag_lite.engine import memory, training
 
-    settings, device = plan.config.training, device_of(plan, gpu_gb)
+    settings, (device, room) = plan.config.training, find_room(plan, gpu_gb)
     tokens = settings.pack_tokens
     shape = training.Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
-    room = gpu_gb * 1e9 or memory.free_memory(device)  # a card's GiB counted as GB leave it 7 % for its own use
     needed = memory.estimate(network, settings, shape) if trains else memory.base_bytes(network)
     place = "the card" if device == "cuda" else "this machine without a card (--gpu-gb 24 reckons with one)"
     what = "training" if trains else "the weights"
@@ -90,49 +92,43 @@ def count_parameters(network: "PreTrainedModel") -> int:
     return sum(p.numel() * (1 if p.is_floating_point() else 2) for p in network.parameters())
 
 
-def foresee_hours(plan: Plan, size: int, left: set[str], rates: dict) -> dict[str, float]:
-    """The hours of each stage, at the rates of the measured network that is nearest in size, in proportion to it."""
+def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
+    """The hours of a stage, at the rates of the measured network that is nearest in size, in proportion to it."""
     known, tokens, texts = min(rates["measured"], key=lambda row: abs(row[0] - size))
-    made = {}
-    for stage in left & (set(rates["tokens"]) | set(rates["texts"])):
-        split = "train" if stage in (*rates["tokens"], "sigma") else "claim" if stage == "claim" else "test"
-        seconds = rates["tokens"].get(stage, 0) / tokens + rates["texts"].get(stage, 0) / texts
-        made[stage] = count_questions(plan, stage, split) * seconds * size / known / 3600
-    return made
+    seconds = rates["tokens"].get(stage, 0) / tokens + rates["texts"].get(stage, 0) / texts
+    return count_questions(plan, stage, stage in rates["tokens"]) * seconds * size / known / 3600
 
 
 def foresee_slowdown(plan: Plan, size: int, rates: dict, gpu_gb: float) -> str:
     """How much longer the texts of a large network may take on a small card, which holds small batches alone."""
-    from covrag_lite.engine import memory
-
-    if size < 5e9 or device_of(plan, gpu_gb) != "cuda":
+    device, room = find_room(plan, gpu_gb)
+    times = next((times for gb, times in rates["held"] if room / 1e9 <= gb), None)
+    if size < 5e9 or device != "cuda" or not times:
         return ""
-    room = gpu_gb or memory.free_memory("cuda") / 1e9
-    times = next((times for gb, times in rates["held"] if room <= gb), None)
-    return f"; in {room:.0f} GB its texts may take {times} times as long" if times else ""
+    return f"; in {room / 1e9:.0f} GB its texts may take {times} times as long"
 
 
-def count_questions(plan: Plan, stage: str, split: str) -> int:
+def count_questions(plan: Plan, stage: str, learns: bool) -> int:
     """How many questions a stage asks; of public sets that is known without fetching them."""
     config = plan.config
-    limit = config.synthesis.n_train_questions if split == "train" else config.data.n_questions
-    limit = (plan.settings["validation"] if stage == "sigma" else limit) or 10**9
-    split = "train" if split == "train" else "test"
+    split = "train" if learns or stage == "sigma" else "test"
+    limit = config.synthesis.n_train_questions if learns else config.data.n_questions
+    limit = plan.settings["validation"] if stage == "sigma" else limit
     total = 0
-    for name in plan.choose(stage if stage == "claim" else split):
+    for name in plan.choose("claim" if stage == "claim" else split):
         if config.data.data == "hub":
             size = hub.find_entry(name).rows[split]
             size = min(size, config.data.sample or size) if split == "test" else size
         else:
             size = len(kind_of(config).questions(config, split, name))
-        total += min(size, limit)
+        total += min(size, limit or size)
     return total
 
 
 def foresee_web(plan: Plan, left: set[str]) -> Iterator[str]:
     """What a run over the web asks of it: two searches a question, whichever tables share them."""
     settings = plan.config.retrieval
-    asked = [count_questions(plan, stage, "test") for stage in left & {"claim", "table2", "table4", "table5"}]
+    asked = [count_questions(plan, stage, False) for stage in left & {"claim", "table2", "table4", "table5"}]
     if settings.has_corpus or not asked:
         return
     n = 2 * max(asked)

@@ -149,14 +149,8 @@ def parse_verdict(
         scores, judgment = _scores(body), body.get("3") if isinstance(body, dict) else None
     if scores is None or judgment not in JUDGMENTS or not isinstance(revised, str):
         return Verdict(**dict.fromkeys(SCORES), judgment="", revised_question="", parsed=False, text=text)
-    return Verdict(
-        **scores,
-        judgment=judgment,
-        revised_question=revised.strip(),
-        parsed=True,
-        text=text,
-        probabilities=probabilities,
-    )
+    told = {"judgment": judgment, "revised_question": revised.strip(), "probabilities": probabilities}
+    return Verdict(**scores, **told, parsed=True, text=text)
 
 
 def _scores(body: object) -> dict[str, float] | None:

@@ -18,9 +18,7 @@ class Question:
     answers: tuple[str, ...]  # any of these counts as right
     gold_passages: tuple[str, ...] = ()  # ids of the passages that state the answer, where known
     clean_question: str = ""  # the same question well put, where known
-    kind: str = (
-        ""  # what is asked for, its trap or broken wording: "author/namesake", "author+misspelt"; no model sees it
-    )
+    kind: str = ""  # what is asked for, its trap or broken wording, as in "author+misspelt"; no model sees it
 
 
 @dataclass(frozen=True)

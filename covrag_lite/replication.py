@@ -31,9 +31,10 @@ from pkgutil import resolve_name
 import pandas as pd
 
 from covrag_lite import evaluate, forecast, recipe, synthesis
-from covrag_lite.config import Config, resolve
+from covrag_lite.config import Config, resolve, typed
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import load_engine
+from covrag_lite.evaluate import Resources
 from covrag_lite.plan import Plan, hold_to, load_plans
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
@@ -114,7 +115,7 @@ def answer(plan: Plan, config: Config, table: str, free: Sequence[str] = ()) -> 
     made = evaluate.run(config.change(systems=forced), resources, questions)
     made += evaluate.run(config.change(systems=tuple(free)), resources, questions[:: config.chain.free_every])
     data = {"questions": questions, "passages": passages}
-    save(plan, config, table, {"": made}, resources, time.perf_counter() - start, data)
+    save(plan, config, table, {"": made}, resources, start, data)
     return made
 
 
@@ -131,14 +132,12 @@ def run_table6(plan: Plan) -> None:
         own = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), questions)
         parts[name] = own + table6.search_twice(every, search)
     data = {"questions": questions, "every": every, "passages": passages}
-    save(plan, config, "table6", parts, resources, time.perf_counter() - start, data)
+    save(plan, config, "table6", parts, resources, start, data)
 
 
-def save(
-    plan: Plan, config: Config, table: str, parts: dict, resources: evaluate.Resources, seconds: float, data: dict
-) -> None:
+def save(plan: Plan, config: Config, table: str, parts: dict, resources: Resources, start: float, data: dict) -> None:
     """The record of a run, and the table and picture made from it."""
-    run = save_run(plan.results, table, parts, config, resources.model, seconds, data)
+    run = save_run(plan.results, table, parts, config, resources.model, time.perf_counter() - start, data)
     print(find_table(table).build(parts.get("", parts), run).save(plan.results))
 
 
@@ -155,15 +154,17 @@ def steps(plan: Plan) -> dict[str, Step]:
     return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
 
 
+def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, *Step]]:
+    """Each of these stages of every seed that runs it: its plan and name, the file that ends it, and what does it."""
+    return [(plan, name, *step) for plan in plans for name, step in steps(plan).items() if name in stages]
+
+
 def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> list[str]:
     """Print every stage, whether it is done, and what will be fetched, held and taken; return what cannot fit."""
-    first = {}  # seed and stage by the file that it makes: all seeds share their data
-    for plan in plans:
-        for name, (done, _) in steps(plan).items():
-            if name in stages:
-                first.setdefault(done, (plan.seed, name))
-    states = [(*named, done.exists()) for done, named in first.items()]
-    frame, told = forecast.foresee(plans[0], states, gpu_gb)
+    first = {}  # by the file that it makes: all seeds share their data
+    for plan, name, done, _ in walk(plans, stages):
+        first.setdefault(done, (plan.seed, name, done.exists()))
+    frame, told = forecast.foresee(plans[0], list(first.values()), gpu_gb)
     refused = [one for one in told if one.startswith(forecast.REFUSED)]
     print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)
     return refused
@@ -176,15 +177,13 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     for plan in plans:
         if plan.first and set(stages) & set(RELATED):
             resolve_name("covrag_lite.related.table:hold_to")(plan)
-        for name, (done, run) in steps(plan).items():
-            if name not in stages:
-                continue
-            start, there = time.perf_counter(), done.exists()
-            print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
-            if not there:
-                plan.results.mkdir(parents=True, exist_ok=True)
-                (resolve_name(run) if isinstance(run, str) else run)(plan)
-            rows.append((plan.seed, name, round(time.perf_counter() - start)))
+    for plan, name, done, run in walk(plans, stages):
+        start, there = time.perf_counter(), done.exists()
+        print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
+        if not there:
+            plan.results.mkdir(parents=True, exist_ok=True)
+            (resolve_name(run) if isinstance(run, str) else run)(plan)
+        rows.append((plan.seed, name, round(time.perf_counter() - start)))
     tell_seeds(plans[0].folder)
     return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
 
@@ -196,13 +195,6 @@ def tell_seeds(folder: Path) -> None:
         print(claim.build_seeds(frames).save(folder))
 
 
-def read_numbers(text: str) -> list[int]:
-    """Whole numbers, joined by commas."""
-    if not all(one.isdigit() for one in text.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r} are not whole numbers, joined by commas")
-    return [int(one) for one in text.split(",")]
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -210,10 +202,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
     told = f"some of these, by commas; or {' and '.join(RELATED)}"
     parser.add_argument("--stages", default=",".join(STAGES), help=told)
-    parser.add_argument("--seeds", type=read_numbers, default=[], help="some training seeds, by commas")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="only tell what would be done, fetched, held and waited for"
-    )
+    parser.add_argument("--seeds", help="some training seeds, by commas")
+    told = "only tell what would be done, fetched, held and waited for"
+    parser.add_argument("--dry-run", action="store_true", help=told)
     parser.add_argument("--gpu-gb", type=float, default=0, help="reckon with a card of so many GB, not the one found")
     asked = parser.parse_args(words)
     stages, known = asked.stages.split(","), (*STAGES, *RELATED)
@@ -221,7 +212,8 @@ def main(words: Sequence[str] | None = None) -> None:
     if unknown:
         parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(known)}")
     try:
-        plans = load_plans(asked.backbone, dict(asked.p), asked.seeds)
+        seeds = typed("seeds", asked.seeds, (1,)) if asked.seeds else ()
+        plans = load_plans(asked.backbone, dict(asked.p), seeds)
         print(plans[0].config)
         refused = foresee(plans, stages, asked.gpu_gb)
         if refused:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from covrag_lite.config import Config
-from covrag_lite.data import check_disjoint, choose_sets, kind_of, load_passages, load_questions, reserved_texts
+from covrag_lite.data import check_disjoint, choose_sets, kind_of, load_passages, load_questions, reserved
 from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.retrieval import load_deeper
@@ -35,12 +35,12 @@ def _worlds(config: Config) -> list[Source]:
 
     No two splits ask about the same entity, but a few questions that are cut off sound alike: these are left out.
     """
-    reserved = reserved_texts(config)
+    asked = {normalise(question.question) for split in reserved(config).values() for question in split}
     made = []
     for number in range(config.synthesis.n_worlds):
         one = config.change(seed=config.world.seed + number)
         passages = load_passages(one)
-        questions = [question for question in load_questions(one) if normalise(question.question) not in reserved]
+        questions = [question for question in load_questions(one) if normalise(question.question) not in asked]
         limit = config.synthesis.n_train_questions or None
         made.append(Source(questions[:limit], passages, *load_searches(config, passages)))
     return made
@@ -50,8 +50,9 @@ def _sets(config: Config) -> list[Source]:
     """One source a set; all but those with references of their own share the corpus."""
     limit = config.synthesis.n_train_questions or None
     made, passages, searches = [], [], None
+    read_cited = getattr(kind_of(config), "read_cited", lambda config, dataset: None)
     for dataset in choose_sets(config):
-        cited = kind_of(config).read_cited(config, dataset)
+        cited = read_cited(config, dataset)
         if cited:
             made.append(_cited(config, *cited, limit))
             continue

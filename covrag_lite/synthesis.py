@@ -16,6 +16,7 @@ from itertools import groupby
 
 from covrag_lite import metrics, prompts
 from covrag_lite.config import Config
+from covrag_lite.method import Answer
 from covrag_lite.records import CITATION, Passage, Question, Sample, Search, Verdict
 from covrag_lite.runs.outcomes import failure_of, form_of
 from covrag_lite.sources import Source
@@ -32,7 +33,6 @@ CLEAN = "the question well put"  # a form that goes before all others
 BARE = ("a guess alone", "key terms alone")  # forms that drop the question, and with it what it had found
 
 Candidates = dict[str, str]  # a form -> the revised question in that form
-Answer = Callable[[Sequence[str], Sequence[Sequence[Passage]]], list[str]]
 
 
 @dataclass(frozen=True)

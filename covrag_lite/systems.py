@@ -24,7 +24,6 @@ class System:
     rewriter: str = ""  # the adapter that rewrites the question before retrieval, and writes all that is no answer
     verifier: str = ""  # the adapter that verifies, where it is another than the one that answers
     settings: Mapping[str, object] = field(default_factory=dict)  # parameters that it fixes, whatever the run says
-    verifies: bool = False  # its first answers get a verdict, which an estimate of the cost counts
     colour: str = ""  # in every picture; "" is never drawn nor a row of a table
     paper: Mapping[str, str] = field(default_factory=dict)  # a table of the paper -> the row to compare with
     needs: tuple[str, ...] = ()  # adapters, "evaluator", "entailment": without one of these it does not run at all
@@ -34,51 +33,44 @@ class System:
         """Every adapter it runs with."""
         return {self.adapter, self.verifier, self.rewriter} - {""}
 
+    @property
+    def verifies(self) -> bool:
+        """Do its answers get a verdict, which an estimate of the cost counts?"""
+        return self.run in (cov_rag, shuffled, read_on, verify_only, swap_references, swap_answers)
 
+
+def two_adapters(rule: str, keep: str, colour: str = "", run: Callable = cov_rag, verifier: str = "cov") -> System:
+    """CoV-RAG whose reader has the adapter of plain retrieval, and whose verifier another."""
+    chain = "" if verifier == "cov" else " w/o chain"
+    name = f"CoV-RAG{chain}, two adapters{rule}"
+    return System(name, run, "rag", verifier=verifier, settings={"keep": keep}, colour=colour)
+
+
+COV_RAG = {"table2": "CoV-RAG Llama2-13b", "table3": "CoV-RAG", "table4": "End-Revise", "table5": "w/ Chain"}
 # In the order of a table's rows. Colours: grey without retrieval, blues for plain retrieval, orange for rewriting
 # first, greens for CoV-RAG, reds and violets for related systems.
 ENTRIES = (
     System("closed-book", closed_book, colour="#9a9a9a", paper={"table2": "GPT3 text-davinci-003"}),
     System("RAG", rag, colour="#5b8fd0", paper={"table2": "ChatGPT gpt-3.5-turbo-0125", "table3": "WebGLM-10b"}),
     System("Start-Revise", start_revise, colour="#e0893a", paper={"table2": "RRR gpt-4-1106-preview"}),
-    System("CoV-RAG untrained", cov_rag, colour="#c9b458", verifies=True),
+    System("CoV-RAG untrained", cov_rag, colour="#c9b458"),
     System("RAG trained", rag, "rag", colour="#28559a", paper={"table2": "WebGLM Llama2-13b", "table3": "WebGLM-13b"}),
-    System("CoV-RAG w/o chain", cov_rag, "cov-direct", verifies=True, colour="#b07aa1", paper={"table5": "w/o Chain"}),
+    System("CoV-RAG w/o chain", cov_rag, "cov-direct", colour="#b07aa1", paper={"table5": "w/o Chain"}),
     System("CoV-RAG-S", rag, "cov", colour="#8fca8f", paper={"table3": "CoV-RAG-S", "table4": "No-Revise"}),
     System("Start-Revise trained", start_revise, "cov", "rewrite", colour="#b5651d", paper={"table4": "Start-Revise"}),
-    System("CoV-RAG thresholds", cov_rag, "cov", settings={"sigma": "thresholds"}, verifies=True, colour="#1b5e3b"),
-    System("CoV-RAG shuffled", shuffled, "cov", verifies=True, colour="#c0504d"),
-    System(
-        "CoV-RAG",
-        cov_rag,
-        "cov",
-        verifies=True,
-        colour="#2e8b57",
-        paper={"table2": "CoV-RAG Llama2-13b", "table3": "CoV-RAG", "table4": "End-Revise", "table5": "w/ Chain"},
-    ),
-    System("CoV-RAG, likelier answer", cov_rag, "cov", settings={"keep": "likelier"}, verifies=True, colour="#c2b12f"),
-    *(
-        System(
-            f"CoV-RAG{chain}, two adapters{rule}",
-            function,
-            "rag",
-            verifier="cov-direct" if chain else "cov",
-            settings={"keep": keep},
-            verifies=True,
-            colour=colour,
-        )
-        for chain, rule, keep, function, colour in (
-            ("", "", "last", cov_rag, "#3fd0c4"),
-            ("", ", likelier answer", "likelier", cov_rag, "#6fb1ea"),
-            ("", ", weighed answer", "weighed", cov_rag, "#0f2747"),
-            ("", ", another question's search", "weighed", shuffled, ""),
-            ("", ", the next passages", "weighed", read_on, ""),
-            (" w/o chain", "", "last", cov_rag, ""),
-            (" w/o chain", ", likelier answer", "likelier", cov_rag, ""),
-            (" w/o chain", ", weighed answer", "weighed", cov_rag, "#7a4b9d"),
-            (" w/o chain", ", the next passages", "weighed", read_on, ""),
-        )
-    ),
+    System("CoV-RAG thresholds", cov_rag, "cov", settings={"sigma": "thresholds"}, colour="#1b5e3b"),
+    System("CoV-RAG shuffled", shuffled, "cov", colour="#c0504d"),
+    System("CoV-RAG", cov_rag, "cov", colour="#2e8b57", paper=COV_RAG),
+    System("CoV-RAG, likelier answer", cov_rag, "cov", settings={"keep": "likelier"}, colour="#c2b12f"),
+    two_adapters("", "last", "#3fd0c4"),
+    two_adapters(", likelier answer", "likelier", "#6fb1ea"),
+    two_adapters(", weighed answer", "weighed", "#0f2747"),
+    two_adapters(", another question's search", "weighed", run=shuffled),
+    two_adapters(", the next passages", "weighed", run=read_on),
+    two_adapters("", "last", verifier="cov-direct"),
+    two_adapters(", likelier answer", "likelier", verifier="cov-direct"),
+    two_adapters(", weighed answer", "weighed", "#7a4b9d", verifier="cov-direct"),
+    two_adapters(", the next passages", "weighed", run=read_on, verifier="cov-direct"),
     System("RRR", "covrag_lite.related.tools:recorded_only", "rag", colour="#f2b705"),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#e8308c", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#af86ed", needs=("entailment",)),

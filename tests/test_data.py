@@ -45,7 +45,8 @@ def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
         ([ROW, {"id": "b", "question": "who?"}], "nq.jsonl, line 2: has no answers"),
         ([ROW, "[1]"], "line 2: has no id and no question"),
         ([{**ROW, "answers": "Edith"}], "line 1: answers must be a list of strings"),
-        ([ROW, ROW], "line 2: the id 'a' stands already on line 1"),
+        ([ROW, {**ROW, "question": "where?"}], "line 2: the id 'a' is another question's already"),
+        ([{**ROW, "question": " "}], "line 1: the question is empty"),
         ([], "nq.jsonl is empty"),
     ],
 )

@@ -15,6 +15,8 @@ from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage
 from covrag_lite.sources import load_sources
 
+PLACES = ("north", "south")
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
@@ -38,37 +40,35 @@ def write_split(folder, split, rows):
     (folder.parent / "README.md").write_text(f"---\nconfigs:\n- config_name: {name}\n  data_files:\n{splits}---\n")
 
 
-def ask(name, n, **columns):
-    """So many different questions."""
-    return [{"question": f"Where is {name} {i}?", **columns} for i in range(n)]
+def ask(name, column="answers", n=12):
+    """Different questions of one kind, each with one of two answers in the shape that the column has on the hub."""
+    shaped = {"answerText": str, "value": lambda x: {"value": x, "aliases": [x, x.upper()]}}
+    shape, answers = shaped.get(column, lambda x: [x, x.upper()]), "answer" if column == "value" else column
+    names = [f"{name} {i}" for i in range(n)]
+    ids = [{"id": one, "question_id": one, "question": f"Where is {one}?"} for one in names]
+    return [row | {answers: shape(PLACES[i % 2])} for i, row in enumerate(ids)]
+
+
+def write_sets(root):
+    """The paper's four sets in the files and columns that they have on the hub."""
+    for split in data.SPLITS:
+        write_split(root / "nq/nq_open", split, ask(f"{split} lake", "answer"))
+        quiz = ask(f"{split} quiz", "value")
+        write_split(root / "triviaqa/rc.nocontext", split, quiz + quiz[:2])
+        write_parquet(root / f"mintaka/en/{split}/0000.parquet", ask(f"{split} hill", "answerText"))
+        if split != "validation":
+            write_split(root / "webq/data", split, ask(f"{split} town"))
 
 
 @pytest.fixture
 def public(tmp_path, monkeypatch):
-    """The five known sets as local folders, in the shapes that they have on the hub."""
+    """The five known sets as local folders."""
     root = tmp_path / "hub"
-    for split, rows in {
-        "train": ask("lake", 30, answer=["north", "up"]),
-        "validation": ask("river", 9, answer=["south"]),
-        "test": ask("none", 1, answer=["unused"]),
-    }.items():
-        write_split(root / "nq/nq_open", split, rows)
-    write_split(root / "webq/data", "train", ask("town", 20, url="u", answers=["east"]))
-    write_split(root / "webq/data", "test", ask("village", 5, url="u", answers=["west", "left"]))
-    for split, size in {"train": 12, "validation": 3, "test": 4}.items():
-        rows = enumerate(ask(f"{split} hill", size, answerText="Yes", lang="en"))
-        write_parquet(root / f"mintaka/en/{split}/0000.parquet", [{"id": f"{split}{i}", **row} for i, row in rows])
-    answer = {"value": "Paris", "aliases": ["Paris", "City of Light"], "type": "WikipediaEntity"}
-    for split, size in {"train": 20, "validation": 6, "test": 2}.items():
-        rows = enumerate(ask(f"{split} quiz", size, answer=answer))
-        rows = [{"question_id": f"{split}{i}", **row} for i, row in rows]
-        write_split(root / "triviaqa/rc.nocontext", split, rows + rows[:2])
-    for split in ("train", "validation", "test"):
-        cited = ask(f"{split} web", 4, answer="There.[1]", references=["It is there.", "It is old."])
-        write_jsonl(root / f"webglm/data/{split}.jsonl", cited)
-    entries = {}
-    for name, entry in hub.load_entries().items():
-        entries[name] = replace(entry, id=str(root / name))
+    write_sets(root)
+    for split in data.SPLITS:
+        cited = {"answer": "There.[1]", "references": ["It is there.", "It is old."]}
+        write_jsonl(root / f"webglm/data/{split}.jsonl", [row | cited for row in ask(f"{split} web", n=4)])
+    entries = {name: replace(entry, id=str(root / name)) for name, entry in hub.load_entries().items()}
     monkeypatch.setattr(hub, "load_entries", lambda: entries)
     write_jsonl(tmp_path / "corpus.jsonl", [{"id": f"p{i}", "title": "T", "text": f"text {i}"} for i in range(6)])
     return Config().change(data="hub", n_questions=0, corpus=str(tmp_path / "corpus.jsonl"))
@@ -93,9 +93,7 @@ def texts(questions):
 def test_every_known_set_says_where_it_is_from():
     entries = hub.load_entries()
     assert list(entries) == ["nq", "webq", "mintaka", "triviaqa", "webglm"]
-    for entry in entries.values():
-        assert entry.revision and entry.licence and entry.paper_sample and entry.defects
-        assert {"train", "test"} <= set(entry.splits)
+    assert all(one.revision and one.licence and one.paper_sample and one.defects for one in entries.values())
     unpinned = {name for name, entry in entries.items() if len(entry.revision) != 40}
     assert unpinned == {"mintaka", "webglm"}  # the commits of these could not be looked up; hub.toml says so
 
@@ -104,12 +102,11 @@ def test_the_papers_four_sets_are_read_in_the_shapes_they_have_on_the_hub(public
     asked = data.load_questions(public)
     assert data.choose_sets(public) == ("nq", "webq", "mintaka", "triviaqa")
     by_set = {name: [one for one in asked if one.dataset == name] for name in data.choose_sets(public)}
-    assert {name: len(rows) for name, rows in by_set.items()} == {"nq": 9, "webq": 5, "mintaka": 4, "triviaqa": 6}
-    assert by_set["nq"][0].question == "Where is river 0?" and by_set["nq"][0].answers == ("south",)
-    assert by_set["nq"][3].id == "nq-validation-3"  # the set has no ids, and its validation split is tested on
-    assert by_set["webq"][0].answers == ("west", "left")
-    assert by_set["mintaka"][0].id == "test0" and by_set["mintaka"][0].answers == ("Yes",)
-    assert by_set["triviaqa"][0].id == "validation0" and by_set["triviaqa"][0].answers == ("Paris", "City of Light")
+    assert [len(rows) for rows in by_set.values()] == [12] * 4  # of what stands twice one is taken
+    nq, webq, mintaka, triviaqa = (rows[1] for rows in by_set.values())
+    assert (nq.id, nq.question) == ("nq-validation-1", "Where is validation lake 1?")  # no ids, and no other test split
+    assert nq.answers == webq.answers == triviaqa.answers == ("south", "SOUTH")
+    assert (mintaka.id, mintaka.answers, triviaqa.id) == ("test hill 1", ("south",), "validation quiz 1")
 
 
 def test_the_splits_of_every_set_share_no_question(public):
@@ -118,9 +115,9 @@ def test_the_splits_of_every_set_share_no_question(public):
         parts = [texts(data.load_questions(one.change(split=split))) for split in data.SPLITS]
         assert all(parts) and len(set.union(*parts)) == sum(map(len, parts)), name
     held_out = data.load_questions(public.change(datasets=("nq",), split="validation"))
-    assert len(held_out) == 3 and texts(held_out) < {f"where is lake {i}" for i in range(30)}  # a tenth of train
+    assert len(held_out) == 1 and texts(held_out) < {f"where is train lake {i}" for i in range(12)}  # a tenth
     own = data.load_questions(public.change(datasets=("mintaka",), split="validation"))
-    assert [one.id for one in own] == ["validation0", "validation1", "validation2"]
+    assert [one.id for one in own] == [f"validation hill {i}" for i in range(12)]
 
 
 def test_cited_answers_are_to_learn_from_only_and_find_their_own_references(public, capsys):
@@ -129,15 +126,15 @@ def test_cited_answers_are_to_learn_from_only_and_find_their_own_references(publ
     with pytest.raises(ValueError, match="webglm has cited answers to learn from; set split to 'train'"):
         data.load_questions(webglm)
     sources = load_sources(public.change(n_train_questions=0, k=2))
-    assert [len(source.questions) for source in sources] == [27, 18, 12, 18, 4]  # every set, and webglm last
+    assert [len(source.questions) for source in sources] == [11, 11, 12, 11, 4]  # every set, and webglm last
     cited = sources[-1]
     assert [p.text for p in cited.search([cited.questions[0].question])[0]] == ["It is there.", "It is old."]
-    counted = "79 different questions to learn from, none of them among 10 for validation and 24 for test"
+    counted = "49 different questions to learn from, none of them among 15 for validation and 48 for test"
     assert counted in capsys.readouterr().out
 
 
 def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
-    write_jsonl(tmp_path / "set/test.jsonl", ask("river", 500, answers=["south"]))
+    write_jsonl(tmp_path / "set/test.jsonl", ask("river", n=500))
     every = data.load_questions(own_set(tmp_path / "set", sample=0))
     drawn = data.load_questions(own_set(tmp_path / "set"))
     assert len(every) == 500 and len(drawn) == 400
@@ -149,17 +146,17 @@ def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
 
 
 def test_gold_that_normalises_to_nothing_stays_and_is_counted_on_the_card(tmp_path, own_set):
-    rows = [*ask("river", 2, answers=["south"]), *ask("lake", 2, answers=["---"]), *ask("sea", 1, answers=None)]
-    write_jsonl(tmp_path / "set/test.jsonl", rows)
+    known = [["south"], ["south"], ["---"], ["---"], None]
+    write_jsonl(tmp_path / "set/test.jsonl", [row | {"answers": one} for row, one in zip(ask("river"), known)])
     card = data.describe(own_set(tmp_path / "set"))["set"]
     assert (card["questions"], card["gold that normalises to nothing"]) == (5, 3)
 
 
+PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"text {i}", "source": "s"} for i in range(4)]
+
+
 def corpus_of(*names):
     return Config().change(data="hub", corpus=",".join(map(str, names)))
-
-
-PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"text {i}", "source": "s"} for i in range(4)]
 
 
 def test_a_corpus_comes_from_jsonl_and_several_files_are_joined(tmp_path):
@@ -224,7 +221,7 @@ def test_a_script_is_never_run(tmp_path, monkeypatch, own_set):
     "rows, sentence",
     [
         ([{"id": 1, "question": "who?", "answers": "E"}, {"id": 1, "question": "where?", "answers": "F"}], "id '1' is"),
-        ([{"id": 1, "question": " ", "answers": "E"}], "row 0: 'question' holds no question"),
+        ([{"id": 1, "question": " ", "answers": "E"}], "row 0: the question is empty"),
         ([], "set' cannot be read: "),
     ],
 )

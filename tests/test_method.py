@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from covrag_lite import systems
-from covrag_lite.config import from_notebook
 from covrag_lite.controls import read_on, shuffled, swap_answers, swap_references, verify_only
 from covrag_lite.method import (
     Tools,
@@ -198,8 +197,3 @@ def test_every_entry_is_found_by_its_name_and_drawn_in_a_colour_of_its_own():
     assert systems.adapter_of("clean wording") == ""  # no system
     with pytest.raises(ValueError, match="system 'GPT-9' is not known; use some of closed-book, RAG"):
         systems.find_system("GPT-9")
-
-
-def test_on_the_command_line_semicolons_part_names_that_hold_a_comma():
-    given = from_notebook({"systems": "RAG; CoV-RAG, likelier answer"})
-    assert given.chain.systems == ("RAG", "CoV-RAG, likelier answer")

@@ -12,14 +12,13 @@ import huggingface_hub
 import pytest
 import sentencepiece
 from conftest import build_network
-from test_data_hub import write_parquet, write_split
+from test_data_hub import PLACES, write_parquet, write_sets
 from test_notebooks import run_cells
 
 from covrag_lite import prompts
 from covrag_lite.config import ROOT
-from covrag_lite.data import hub
+from covrag_lite.data import SPLITS, hub
 
-PLACES = ("north", "south")
 SHA = "0" * 40
 WORDS = 1200  # of the tokenizer: prompts of two hundred tokens, where one of few words would make thousands
 SMALL = {"k": 2, "sample": 1, "max_answer_tokens": 10, "max_revised_tokens": 3, "table2": "RAG trained,CoV-RAG"}
@@ -27,27 +26,11 @@ SMALL |= {"train_sets": "nq,mintaka", "n_train_questions": 4, "lora_rank": 2}
 SMALL |= {"epochs": 6, "learning_rate": 0.02, "pack_tokens": 1024, "step_tokens": 256}
 
 
-def ask(name, column):
-    """Questions of one kind, every other with another answer: a model that has learnt one word is right about half."""
-    shaped = {"answerText": str, "value": lambda x: {"value": x, "aliases": [x]}}
-    shape, answers = shaped.get(column, lambda x: [x]), "answer" if column == "value" else column
-    names = [f"{name} {i}" for i in range(12)]
-    ids = [{"id": one, "question_id": one, "question": f"Where is {one}?"} for one in names]
-    return [row | {answers: shape(PLACES[i % 2])} for i, row in enumerate(ids)]
-
-
-def write_sets(root):
-    """The public sets in their own columns, and the corpus of BEIR's NQ."""
-    texts = []
-    for split in ("train", "validation", "test"):
-        write_split(root / "nq/nq_open", split, ask(f"{split} lake", "answer"))
-        write_split(root / "triviaqa/rc.nocontext", split, ask(f"{split} quiz", "value"))
-        write_parquet(root / f"mintaka/en/{split}/0000.parquet", ask(f"{split} hill", "answerText"))
-        if split != "validation":
-            write_split(root / "webq/data", split, ask(f"{split} town", "answers"))
-        names = [f"{split} {kind} {i}" for kind in ("lake", "quiz", "hill", "town") for i in range(12)]
-        texts += [(name, f"The {name} lies in the {PLACES[i % 2]}.") for i, name in enumerate(names)]
-    rows = [{"_id": f"doc{i}", "title": title, "text": text} for i, (title, text) in enumerate(texts)]
+def write_corpus(root):
+    """The corpus of BEIR's NQ, in which every answer stands: a model that has learnt one word is right about half."""
+    names = [f"{split} {kind}" for split in SPLITS for kind in ("lake", "quiz", "hill", "town")]
+    rows = [(f"{name} {i}", PLACES[i % 2]) for name in names for i in range(12)]
+    rows = [{"_id": title, "title": title, "text": f"The {title} lies in the {place}."} for title, place in rows]
     write_parquet(root / "nq-wikipedia/corpus/corpus/0000.parquet", rows)
 
 
@@ -91,6 +74,7 @@ def home(tmp_path):
     """HF_HOME after everything was fetched."""
     datasets.disable_progress_bars()
     write_sets(tmp_path / "sets")
+    write_corpus(tmp_path / "sets")
     fill_cache(tmp_path / "sets", tmp_path / "home")
     write_llama(tmp_path / "llama")
     put_snapshot(tmp_path / "llama", tmp_path / "home/hub/models--someone--Tiny-Llama")

@@ -68,20 +68,16 @@ def test_an_answer_without_scores_is_not_judged(judged):
     assert not verifier.fitted_judgments(silent, ["likelihood"])[:3].isna().any()
 
 
-def test_one_right_answer_among_wrong_ones_is_judged_by_what_the_others_teach(judged):
-    table = verifier.judge_table(judged.assign(first_normalised=judged.id == "q03")).iloc[0]
-    assert table.right == "1.7" and table.unverified.startswith("98.3 ")  # of 60; without it nothing was right to learn
+def test_what_else_the_judges_table_tells(judged):
+    def told(**changes):
+        return verifier.judge_table(judged.assign(**changes)).iloc[0]
 
-
-def test_the_chance_that_no_question_is_revised_is_a_score_of_its_own(judged):
-    table = verifier.judge_table(judged.assign(unrevised=np.where(judged.first_normalised, 0.2, 0.8))).iloc[0]
-    assert table.unrevised.startswith("0.00 ") and table.AUROC.startswith("1.00 ")
-
-
-def test_what_is_unclear_is_neither_caught_nor_doubted(judged):
-    for word in ("true", "unclear"):
-        table = verifier.judge_table(judged.assign(judgment=word)).iloc[0]
-        assert table.caught.startswith("0 of ") and table.doubted.startswith("0 of ")
+    alone = told(first_normalised=judged.id == "q03")  # one right answer: without it nothing is right to learn from
+    assert alone.right == "1.7" and alone.unverified.startswith("98.3 ")
+    unsure = told(unrevised=np.where(judged.first_normalised, 0.2, 0.8))  # that no question is revised is a score
+    assert unsure.unrevised.startswith("0.00 ") and unsure.AUROC.startswith("1.00 ")
+    for word in ("true", "unclear"):  # what is unclear is neither caught nor doubted
+        assert told(judgment=word).caught.startswith("0 of ") and told(judgment=word).doubted.startswith("0 of ")
 
 
 # Splits.

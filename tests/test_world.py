@@ -11,7 +11,7 @@ import pytest
 
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import world
-from covrag_lite.data.world.passages import TRAPS
+from covrag_lite.data.world.entities import TRAPS
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import failure_of, form_of
@@ -26,7 +26,6 @@ def ask(config, split, *datasets):
 DEFAULT = Config()
 ALL_SPLITS = {split: ask(DEFAULT, split) for split in ("test", "validation", "train")}
 EVERY = [question for questions in ALL_SPLITS.values() for question in questions]
-TEST = ALL_SPLITS["test"]
 CORPUS = world.passages(DEFAULT)
 BY_ID = {passage.id: passage for passage in CORPUS}
 FAILURES = {"none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop"}
@@ -38,23 +37,17 @@ PASSAGES_SHA256 = "16b525c6aed0e3d0c8feb435b789e7aaf79182b226ab255322b4f14ce4b27
 QUESTIONS_SHA256 = "1c48277b6ea483ca4ebef17a779812d9fdb1e99c1bf76cfd5f5c486c37af4304"
 
 
-def digest(records) -> str:
-    return hashlib.sha256("\n".join(repr(asdict(record)) for record in records).encode()).hexdigest()
-
-
 WELL_PUT = ("misspelt 0", "cut_off 0", "vague 0")
 
 
-@cache
-def search_in(config):
-    return load_retriever(Retrieval(), world.passages(config))
+def digest(records) -> str:
+    return hashlib.sha256("\n".join(repr(asdict(record)) for record in records).encode()).hexdigest()
 
 
 @cache
 def searched(config, split="test", clean=False):
     """The questions of a split, and what BM25 finds for each as it is asked or as it is known to be mended."""
-    questions = ask(config, split)
-    search = search_in(config.change(traps=(*config.world.traps, *WELL_PUT)))  # passages know nothing of wording
+    questions, search = ask(config, split), load_retriever(Retrieval(), world.passages(config))
     return questions, search([q.clean_question if clean else q.question for q in questions])
 
 
@@ -64,13 +57,10 @@ def hit_rate(config, keep=lambda question: True, clean=False) -> float:
     return sum(hits) / len(hits)
 
 
-def test_same_seed_same_bytes():
+def test_same_seed_same_bytes_and_a_larger_world_begins_with_the_smaller_one():
     assert digest(CORPUS) == PASSAGES_SHA256
     assert digest(EVERY) == QUESTIONS_SHA256
     assert not {p.text for p in world.passages(WORLDS[1])} & {p.text for p in CORPUS}  # another seed, other texts
-
-
-def test_a_larger_world_begins_with_the_smaller_one_and_has_the_size_asked_for():
     larger = world.passages(DEFAULT.change(n_passages=3501))
     assert larger[:2400] == CORPUS and len(larger) == 3501
     assert len({p.id for p in larger}) == len({p.title for p in larger}) == 3501
@@ -155,9 +145,9 @@ def test_defects_come_in_the_share_asked_for_and_hurt(share):
 def test_traps_come_in_the_share_asked_for_and_hurt():
     uneven = DEFAULT.change(traps=("namesakes 0.2", "synonyms 0.05", "stale 0.14", "contradicting 0"))
     kinds = [failure_of(q.kind) for q in ask(uneven, "test", "search")]
-    for trap, (share, _, _) in TRAPS.items():
-        assert kinds.count(trap) / 150 == pytest.approx(uneven.world.shares[share], abs=0.03)
-    none = DEFAULT.change(traps=tuple(f"{share} 0" for share, _, _ in TRAPS.values()))
+    for trap, spec in TRAPS.items():
+        assert kinds.count(trap) / 150 == pytest.approx(uneven.world.shares[spec["share"]], abs=0.03)
+    none = DEFAULT.change(traps=tuple(f"{spec['share']} 0" for spec in TRAPS.values()))
     assert not {failure_of(q.kind) for q in searched(none)[0]} & TRAPS.keys()
     assert hit_rate(DEFAULT) < hit_rate(none) - 0.2
 
@@ -165,10 +155,10 @@ def test_traps_come_in_the_share_asked_for_and_hurt():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"traps": ("misspelt 1.5",)}, "misspelt of traps is a share"),
+        ({"traps": ("misspelt -0.5",)}, "traps are shares, from 0 on"),
         ({"n_passages": 999}, "n_passages must lie between 1,000"),
         ({"traps": ("stale 0.25", "contradicting 0.25")}, "lower one"),
-        ({"traps": ("vague 0.6",)}, "at most one defect"),
+        ({"traps": ("vague 0.6",)}, "a question has one defect"),
         ({"n_world": (150, 9000, 200)}, r"passages give \d+: raise n_passages"),
         ({"n_world": (150, 1200)}, "n_world is .* three numbers of 0 or more"),
     ],

@@ -1,12 +1,12 @@
 """Questions and passages from anywhere: the embedded world, a folder of files, or public sets by name.
 
-A kind of data is a module with five functions of a configuration, and one entry in KINDS:
+A kind of data is a module with three functions of a configuration, or more, and one entry in KINDS:
 
 sets(config, split)                the names of its sets
 questions(config, split, dataset)  the questions of a set; its splits train, validation and test share none
 passages(config)                   the corpus
-describe(config, split, dataset)   source, licence and the like of a set
-read_cited(config, dataset)        questions and their references where a set has WebGLM-QA's shape, else None
+describe(dataset)                  if it knows: source, licence and the like of a set
+read_cited(config, dataset)        if it has such: questions and references of a set in WebGLM-QA's shape, else None
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def own_question(text: str) -> Question:
 
 def pick_question(config: Config) -> Question:
     """The one question to explore: one of a set, or the user's own, which has no gold answer."""
-    asked = config.explore.question
+    asked = config.data.question
     name, _, number = asked.rpartition(" ")
     if not name or " " in name or not number.isdigit():
         return own_question(asked)
@@ -85,11 +85,6 @@ def reserved(config: Config) -> dict[str, list[Question]]:
     """Every question of validation and testing, from which nothing may be learnt."""
     every = config.change(datasets=ALL, n_questions=0, sample=0)
     return {split: load_questions(every.change(split=split)) for split in ("validation", "test")}
-
-
-def reserved_texts(config: Config) -> set[str]:
-    """The same questions, normalised."""
-    return {normalise(question.question) for asked in reserved(config).values() for question in asked}
 
 
 def check_disjoint(train: Sequence[Question], config: Config) -> str:
@@ -107,12 +102,12 @@ def check_disjoint(train: Sequence[Question], config: Config) -> str:
 
 def describe(config: Config) -> pd.DataFrame:
     """A card of each configured set: where it comes from, its size and hash, defects, and three examples."""
-    cards = {}
+    cards, told = {}, getattr(kind_of(config), "describe", lambda dataset: {})
     for dataset in choose_sets(config):
         rows = load_questions(config.change(datasets=(dataset,), n_questions=0))
         texts = [normalise(one.question) for one in rows]
         cards[dataset] = {
-            **kind_of(config).describe(config, config.data.split, dataset),
+            **told(dataset),
             "questions": len(rows),
             "sha256": digest(rows),
             "gold that normalises to nothing": sum(is_defective(one.answers) for one in rows),

@@ -39,7 +39,7 @@ def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
 def read_parts(path: Path) -> list[tuple[str, str]]:
     """The texts of a document: the whole, or page by page with the page's number."""
     if path.suffix.lower() == ".pdf":
-        return read_pages(path)
+        return [(f", page {number}", text) for number, text in enumerate(read_pages(path), 1)]
     try:
         return [("", path.read_bytes().decode("utf-8-sig"))]
     except UnicodeDecodeError as error:
@@ -47,8 +47,8 @@ def read_parts(path: Path) -> list[tuple[str, str]]:
         raise ValueError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from None
 
 
-def read_pages(path: Path) -> list[tuple[str, str]]:
-    """The text of every page of a PDF file."""
+def read_pages(path: Path) -> list[str]:
+    """The text of every page of a PDF file; pages without any are told."""
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
 
@@ -56,8 +56,7 @@ def read_pages(path: Path) -> list[tuple[str, str]]:
         pages = [page.extract_text() for page in PdfReader(path).pages]
     except (PyPdfError, ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as PDF: {' '.join(str(error).split())}") from None
-    empty = [number for number, text in enumerate(pages, 1) if not text.strip()]
+    empty = ", ".join(str(number) for number, text in enumerate(pages, 1) if not text.strip())
     if empty:
-        told = "no page has any text" if len(empty) == len(pages) else f"no text on page {', '.join(map(str, empty))}"
-        warnings.warn(f"{path}: {told}; scanned pages need text recognition (OCR) first", stacklevel=2)
-    return [(f", page {number}", text) for number, text in enumerate(pages, 1)]
+        warnings.warn(f"{path}: no text on page {empty}; scanned pages need text recognition (OCR) first", stacklevel=2)
+    return pages

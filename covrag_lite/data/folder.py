@@ -96,11 +96,6 @@ def to_cited(dataset: str, rows: Iterable[tuple[int, dict]]) -> tuple[list[Quest
     return questions, own
 
 
-def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
-    """Where a set comes from."""
-    return {"source": f"{config.data.data}/{PREFIX[split]}{dataset}.jsonl", "licence": "that of the files"}
-
-
 def find_files(config: Config) -> dict[str, Path]:
     """The files of questions and passages by their names; of one that stands twice the plain one."""
     data, folder = config.data.data, resolve(config.data.data)
@@ -119,19 +114,26 @@ def need_file(config: Config, name: str) -> Path:
 
 
 def read_questions(path: Path, dataset: str) -> list[Question]:
-    """A file's questions; a row that cannot be one is named by its line."""
-    made, lines = [], {}
-    for number, row in read_rows(path, ("id", "question", "answers")):
-        if not isinstance(row["answers"], list) or not all(isinstance(answer, str) for answer in row["answers"]):
-            raise ValueError(f"{path}, line {number}: answers must be a list of strings, not {row['answers']!r}")
-        identity = str(row["id"])
-        if identity in lines:
-            raise ValueError(f"{path}, line {number}: the id {identity!r} stands already on line {lines[identity]}")
-        lines[identity] = number
+    """A file's questions."""
+    rows = read_rows(path, ("id", "question", "answers"))
+    return to_questions(((f"{path}, line {number}", row) for number, row in rows), dataset)
+
+
+def to_questions(rows: Iterable[tuple[str, dict]], dataset: str) -> list[Question]:
+    """Rows as questions; what cannot be one is named by its place, what repeats an id and its text is left out."""
+    made: dict[str, Question] = {}
+    for place, row in rows:
+        identity, asked, answers = str(row["id"]), row["question"], row["answers"]
+        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+            raise ValueError(f"{place}: answers must be a list of strings, not {answers!r}")
+        if not asked.strip():
+            raise ValueError(f"{place}: the question is empty")
         gold = row.get("gold_passages") or ([row["gold_passage"]] if row.get("gold_passage") else [])
         rest = (tuple(map(str, gold)), row.get("clean_question", ""), row.get("kind", ""))
-        made.append(Question(identity, dataset, row["question"], tuple(row["answers"]), *rest))
-    return made
+        first = made.setdefault(identity, Question(identity, dataset, asked, tuple(answers), *rest))
+        if normalise(first.question) != normalise(asked):
+            raise ValueError(f"{place}: the id {identity!r} is another question's already")
+    return list(made.values())
 
 
 def read_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from covrag_lite.config import Config, need, resolve
 from covrag_lite.data import digest, folder
 from covrag_lite.engine.weights import explain_hub
-from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, 
     return folder.to_cited(dataset, enumerate(fetch(entry)[entry.splits["train"]], 1)) if entry.cited else None
 
 
-def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
+def describe(dataset: str) -> dict[str, object]:
     """What is known of a set."""
     entry = find_entry(dataset)
     return {
@@ -123,21 +122,17 @@ def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
 
 
 def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
-    """The questions of one split, before any is drawn or held out; one that repeats an id and its text is left out."""
+    """The questions of one split, before any is drawn or held out."""
     rows = fetch(entry)[entry.splits[split]].flatten()  # a nested column becomes several, named a.b
     columns = [column for column in (entry.question, *entry.answers, entry.row_id) if column]
-    made: dict[str, Question] = {}
+    made = []
     for number, row in enumerate(rows.select_columns(columns)):
-        name = str(row[entry.row_id]) if entry.row_id else f"{dataset}-{rows.split}-{number}"
-        asked = row[entry.question] or ""
         values = [row[column] if isinstance(row[column], list) else [row[column]] for column in entry.answers]
         answers = dict.fromkeys(str(one) for one in chain.from_iterable(values) if one is not None)
-        first = made.setdefault(name, Question(name, dataset, asked, tuple(answers)))
-        if not asked.strip():
-            raise ValueError(f"{entry.id!r}, row {number}: {entry.question!r} holds no question")
-        if normalise(first.question) != normalise(asked):
-            raise ValueError(f"{entry.id!r}, row {number}: the id {name!r} is another question's already")
-    return list(made.values())
+        name = row[entry.row_id] if entry.row_id else f"{dataset}-{rows.split}-{number}"
+        told = {"id": name, "question": row[entry.question] or "", "answers": list(answers)}
+        made.append((f"{entry.id!r}, row {number}", told))
+    return folder.to_questions(made, dataset)
 
 
 def fetch(entry: Entry) -> "DatasetDict":

@@ -9,18 +9,18 @@ and world.toml all words and sentences.
 from bisect import bisect_right
 from collections import Counter
 from functools import lru_cache
-from itertools import chain, count, islice, zip_longest
+from itertools import chain, count, islice
 
 from covrag_lite.config import Config, World
-from covrag_lite.data.world.entities import KINDS, entity, rng_for
-from covrag_lite.data.world.passages import CROWD, TRAPS, assign, count_before, crowd, entry
-from covrag_lite.data.world.questions import Ask, Crowds, Main, accounts, choose_defects, composed, single, word
+from covrag_lite.data.world.entities import KINDS, TRAPS, entity, indices, rng_for
+from covrag_lite.data.world.passages import CROWD, assign, count_before, crowd, entry
+from covrag_lite.data.world.questions import Ask, Crowds, Main, choose_defects, in_turn, list_asks, word
 from covrag_lite.records import Passage, Question
 
 DATASETS = ("search", "entity", "complex", "quiz")
 # Ten districts in a row: whole districts go to a split, so no two splits ask about the same entity.
 SPLIT_OF = ("test", "train", "train", "test", "validation", "train", "test", "train", "train", "train")
-DISTRICT = [(kind, k) for kind, spec in KINDS.items() for k in range(spec["count"])]
+PLACES = sum(spec["count"] for spec in KINDS.values())  # entities of a district
 DEFECTS = ("misspelt", "cut_off", "vague")
 # Larger shares of trapped questions would need more entities of some kinds than a district has.
 MOST_OF_ONE, MOST_OF_ALL = 0.25, 0.6
@@ -54,31 +54,21 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
     ]
 
 
-def describe(config: Config, split: str, dataset: str) -> dict[str, object]:
-    """Where a set comes from."""
-    return {"source": f"generated from seed {config.world.seed}", "licence": "that of this code"}
-
-
-def read_cited(config: Config, dataset: str) -> None:
-    """Nothing: no set of the world comes with references of its own."""
-
-
 def _check(world: World) -> None:
     """Raise an error where no such world can be made."""
-    shares = world.shares
-    for name, share in shares.items():
-        if not 0 <= share <= 1:
-            raise ValueError(f"{name} of traps is a share and must lie between 0 and 1, not {share}")
-    if len(world.n_world) != 3 or min(world.n_world) < 0:
-        raise ValueError(f"n_world is {world.n_world}, but must be three numbers of 0 or more, one a split")
-    if not 1000 <= world.n_passages <= 1_000_000:
-        raise ValueError(f"n_passages must lie between 1,000 and 1,000,000, not {world.n_passages:,}")
-    trapped = {name: shares[name] for name, _, _ in TRAPS.values()}
-    if max(trapped.values()) > MOST_OF_ONE or round(sum(trapped.values()), 9) > MOST_OF_ALL:
-        raise ValueError(f"{trapped}: each may be at most {MOST_OF_ONE}, and all together {MOST_OF_ALL}: lower one")
+    shares, n = world.shares, world.n_world
+    trapped = {spec["share"]: shares[spec["share"]] for spec in TRAPS.values()}
+    fits = max(trapped.values()) <= MOST_OF_ONE and round(sum(trapped.values()), 9) <= MOST_OF_ALL
     broken, left = sum(shares[name] for name in DEFECTS), 1 - sum(trapped.values())
-    if round(broken - left, 9) > 0:
-        raise ValueError(f"{', '.join(DEFECTS)} make {broken:.2f}, over {left:.2f}: a question has at most one defect")
+    for holds, told in (
+        (len(n) == 3 and min(n) >= 0, f"n_world is {n}, but must be three numbers of 0 or more, one a split"),
+        (1000 <= world.n_passages <= 10**6, f"n_passages must lie between 1,000 and 1,000,000: {world.n_passages:,}"),
+        (min(shares.values()) >= 0, f"traps are shares, from 0 on, and not {shares}"),
+        (fits, f"{trapped}: each may be at most {MOST_OF_ONE}, and all together {MOST_OF_ALL}: lower one"),
+        (round(broken - left, 9) <= 0, f"{DEFECTS} make {broken:.2f}, over {left:.2f}: a question has one defect"),
+    ):
+        if not holds:
+            raise ValueError(told)
 
 
 @lru_cache(maxsize=64)  # the default world fits, a large one streams through
@@ -88,11 +78,11 @@ def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]
     With them what can be asked for: the entities of the main entries, and those of the crowds' accounts.
     """
     rng = rng_for(world.seed, district, "district")
-    things = [entity(world.seed, kind, district * KINDS[kind]["count"] + k) for kind, k in DISTRICT]
+    things = [entity(world.seed, kind, index) for kind in KINDS for index in indices(kind, district)]
     trapped = assign(world, district, things)
     texts = []  # title and text, the entity, the trap there, and whether the passage is part of it
     for thing in things:
-        trap = trapped.get((thing.kind, thing.index))
+        trap = trapped.get(thing.key)
         texts.append((*entry(thing, trap, rng), thing, trap, False))
         if trap:
             texts += [(*one, trap, True) for one in crowd(world.seed, thing, trap, rng)]
@@ -102,20 +92,17 @@ def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]
         passages.append(Passage(f"world{world.seed}-{district:05d}-{i:02d}", title, text))
         known = (thing, passages[-1].id, trap)
         if thing and in_crowd:
-            crowds.setdefault((thing.kind, thing.index), []).append(known)
+            crowds.setdefault(thing.key, []).append(known)
         elif thing:
-            main[thing.kind, thing.index] = known
+            main[thing.key] = known
     return passages, main, crowds
 
 
 def _set_size(world: World, split: str, dataset: str) -> int:
     """How many questions a set has: in testing each has its own number, elsewhere the four share one."""
-    test, train, validation = world.n_world
-    if split == "test":
-        return test
-    total = train if split == "train" else validation
+    total = dict(zip(("test", "train", "validation"), world.n_world))[split]
     place = DATASETS.index(dataset)
-    return total * (place + 1) // 4 - total * place // 4
+    return total if split == "test" else total * (place + 1) // 4 - total * place // 4
 
 
 def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
@@ -125,40 +112,27 @@ def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
     """
 
     def passages_before(district: int) -> int:
-        return district * len(DISTRICT) + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)
+        return district * PLACES + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)
 
-    districts = range(world.n_passages // len(DISTRICT) + 1)
+    districts = range(world.n_passages // PLACES + 1)
     n_whole = bisect_right(districts, world.n_passages, key=passages_before) - 1  # that lie in the corpus as a whole
     homes = [d for d in range(n_whole) if SPLIT_OF[d % len(SPLIT_OF)] == split]
     if len(homes) > size:
         homes = rng_for(world.seed, split, dataset, "homes").sample(homes, size)
-    pools = [_asks(world, home, dataset) for home in homes]
+    pools = []
+    for home in homes:
+        _, *there = _district(world, home)
+        pools.append(list_asks(world, *there, dataset, rng_for(world.seed, home, "asks")))
     chosen = []
-    for trap, (name, _, _) in TRAPS.items():
-        trapped = _in_turn([[ask for ask in pool if ask.failure == trap] for pool in pools])
-        chosen += trapped[: round(size * world.shares[name])]
-    plain = _in_turn([[ask for ask in pool if ask.failure not in TRAPS] for pool in pools])
+    for trap, spec in TRAPS.items():
+        trapped = in_turn([[ask for ask in pool if ask.failure == trap] for pool in pools])
+        chosen += trapped[: round(size * world.shares[spec["share"]])]
+    plain = in_turn([[ask for ask in pool if ask.failure not in TRAPS] for pool in pools])
     possible = len(chosen) + len(plain)
     if possible < size:
         told = f"{world.n_passages} passages give {possible}: raise n_passages or ask for fewer"
         raise ValueError(f"{size} {dataset} questions asked for the {split} split, but {told}")
     return chosen + _alike(plain, chosen, size - len(chosen))
-
-
-def _asks(world: World, district: int, dataset: str) -> list[Ask]:
-    """What one district can be asked in one of the sets."""
-    _, main, crowds = _district(world, district)
-    rng = rng_for(world.seed, district, "asks")
-    if dataset == "complex":
-        return composed(world, main, rng)
-    asks = single(world, main, rng) + accounts(crowds, rng)
-    rng.shuffle(asks)
-    return asks[("search", "entity", "quiz").index(dataset) :: 3]
-
-
-def _in_turn(pools: list[list[Ask]]) -> list[Ask]:
-    """The first of each pool, then the second of each, and so on."""
-    return [ask for turn in zip_longest(*pools) for ask in turn if ask]
 
 
 def _alike(plain: list[Ask], trapped: list[Ask], size: int) -> list[Ask]:

@@ -8,20 +8,18 @@ import math
 import random
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
+import numpy as np
+
 VOCABULARY = tomllib.loads(Path(__file__).with_name("world.toml").read_text(encoding="utf-8"))
-KINDS = VOCABULARY["kind"]
-WORDS = VOCABULARY["words"]
-# Women first, so that the place in the list tells the pronoun; the aliases stand in the same order.
-WORDS["first"] = WORDS["women"] + WORDS["men"]
-WORDS["first_alias"] = WORDS["women_alias"] + WORDS["men_alias"]
+KINDS, WORDS, TRAPS = VOCABULARY["kind"], VOCABULARY["words"], VOCABULARY["trap"]
 
 BEFORE_VOWEL = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
-ARTICLE = re.compile(r"^(a|an|the) ")
-LIST = re.compile(r"\{(\w+)\}")  # stands for a word of a list
+ARTICLE = re.compile(r"^(the|The|a|an) ")
+SLOT = re.compile(r"\{(\w+)\}")
 AFAR = 3  # districts between an entity and those of its name or nearly its name
 
 
@@ -33,6 +31,10 @@ class Entity:
     index: int
     slots: dict[str, str]
     refs: dict[str, tuple[str, int]]  # slot -> kind and index of the entity it names
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.kind, self.index
 
 
 def rng_for(*key: object) -> random.Random:
@@ -56,106 +58,83 @@ def _shuffle_of(seed: int, kind: str, size: int) -> tuple[int, int]:
     return step, rng.randrange(size)
 
 
+def _digits(number: int, lists: list[list[str]]) -> tuple[int, ...]:
+    """A place in each list of words, by which every number has words of its own."""
+    return np.unravel_index(number, [len(words) for words in lists], order="F")
+
+
 @lru_cache(maxsize=4096)
 def name_slots(seed: int, kind: str, index: int, alias: bool = False) -> dict[str, str]:
     """The name of an entity and its parts, by reading its shuffled index as digits over the word lists.
 
-    Of a part that has a synonym a coin decides which of the two the corpus has; `alias` gives the other name.
+    Of a part that has a synonym a coin decides which of the two the corpus has; `alias` gives the other name. Once all
+    names are used up, further words lengthen them.
     """
     named = KINDS[kind].get("names", kind)
     spec = KINDS[named]
-    lists = [WORDS[words] for words in spec["parts"].values()]
+    lists, further = ([WORDS[name] for name in names] for names in (spec["parts"].values(), spec["more"]["lists"]))
     size = math.prod(map(len, lists))
     swapped = (rng_for(seed, named, index, "alias").random() < 0.5) != alias
     round_, index = divmod(index, size)
     step, start = _shuffle_of(seed, named, size)
-    digits = (step * index + start) % size
-    slots = {"more": _lengthening(spec["more"], round_)}
-    for part, words in zip(spec["parts"], lists):
-        digits, digit = divmod(digits, len(words))
-        slots[part] = words[digit]
-        if part == spec.get("alias") and swapped:
-            slots[part] = WORDS[f"{spec['parts'][part]}_alias"][digit]
+    slots = {"more": ""}
+    if round_:
+        longer = [words[digit] for words, digit in zip(further, _digits(round_ - 1, further))]
+        slots["more"] = spec["more"]["form"].format(" ".join(longer))
+    for (part, name), digit in zip(spec["parts"].items(), _digits((step * index + start) % size, lists)):
+        slots[part] = WORDS[f"{name}_alias" if part == spec.get("alias") and swapped else name][digit]
         if part == "first":
-            he, his, him = ("she", "her", "her") if digit < len(WORDS["women"]) else ("he", "his", "him")
-            slots |= {"It": he.capitalize(), "it": he, "its": his, "Its": his.capitalize(), "them": him}
+            slots |= VOCABULARY["pronouns"]["women" if 2 * digit < len(WORDS[name]) else "men"]
     slots["name"] = spec["name"].format_map(slots)
     slots["title"] = KINDS[kind].get("title", spec["name"]).format_map(slots).removeprefix("the ")
     slots["short"] = spec.get("short", spec["name"]).format_map(slots)
     return slots
 
 
-def _lengthening(more: dict, round_: int) -> str:
-    """What tells the second and later users of a short name from the first."""
-    if round_ == 0:
-        return ""
-    words, rest = [], round_ - 1
-    for list_name in more["lists"]:
-        rest, digit = divmod(rest, len(WORDS[list_name]))
-        words.append(WORDS[list_name][digit])
-    assert rest == 0, "the word lists hold a million passages' names"
-    return more["form"].format(" ".join(words))
+def indices(kind: str, district: int) -> range:
+    """The numbers of a district's entities of a kind."""
+    count = KINDS[kind]["count"]
+    return range(district * count, (district + 1) * count)
 
 
 def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -> tuple[dict, dict]:
     """The facts of the k-th entity of its kind in a district, and the entities they name."""
     spec = KINDS[kind]
-    words = epithets(kind, k)
-    own = with_epithet(kind, rng.choice(words), rng) if words else {}
-    refs = {}
-    for slot, other in spec.get("refs", {}).items():
-        refs[slot] = (other, district * KINDS[other]["count"] + rng.randrange(KINDS[other]["count"]))
+    own = with_epithet(kind, rng.choice(epithets(spec["roles"][k : k + 1])), rng) if "roles" in spec else {}
+    refs = {slot: (other, rng.choice(indices(other, district))) for slot, other in spec.get("refs", {}).items()}
     slots = {}
     for slot, pattern in spec.get("draw", {}).items():
-        slots[slot] = LIST.sub(lambda name: rng.choice(WORDS[name[1]]), pattern)
+        slots[slot] = SLOT.sub(lambda name: rng.choice(WORDS[name[1]]), pattern)
     slots |= {slot: f"{rng.randint(*span):,}" for slot, span in spec.get("numbers", {}).items()}
     slots |= {slot: str(rng.randint(*span)) for slot, span in spec.get("years", {}).items()}
-    if kind == "person":
-        slots["died"] = str(int(slots["born"]) + rng.randint(60, 88))
-        refs["work"] = (spec["works"][k], district * KINDS[spec["works"][k]]["count"] + k % 2)
+    for slot, (first, *span) in spec.get("later", {}).items():
+        slots[slot] = str(int(slots[first]) + rng.randint(*span))
+    if "works" in spec:
+        refs["work"] = (spec["works"][k], indices(spec["works"][k], district)[k % 2])
     if "made_by" in spec:
-        maker = entity(seed, "person", district * KINDS["person"]["count"] + spec["made_by"]["first"] + k)
-        refs[spec["made_by"]["slot"]] = ("person", maker.index)
+        maker = entity(seed, "person", indices("person", district)[spec["made_by"]["first"] + k])
+        refs[spec["made_by"]["slot"]] = maker.key
         slots["year"] = str(int(maker.slots["born"]) + rng.randint(24, 58))
-    if kind in ("region", "lands"):
-        refs |= _superlatives(seed, kind, district)
+    for slot, (other, fact, sign) in spec.get("most", {}).items():
+        rivals = [entity(seed, other, index) for index in indices(other, district)]
+        refs[slot] = max(rivals, key=lambda rival: sign * number(rival, fact)).key
     slots |= own
-    for slot, value in list(slots.items()):
-        slots[f"{slot}_short"] = ARTICLE.sub("", value)
+    slots |= {f"{slot}_short": ARTICLE.sub("", value) for slot, value in slots.items()}
     for slot, (other, index) in refs.items():
         named = name_slots(seed, other, index)
-        slots[slot] = named["name"]
-        slots[f"{slot}_short"] = named["short"]
+        slots |= {slot: named["name"], f"{slot}_short": named["short"]}
     return slots, refs
 
 
-def epithets(kind: str, k: int | None = None) -> list[tuple[str, str]]:
-    """What may tell an entity from its namesakes, in two words each: all there is, or what suits the k-th of a kind."""
-    slot = KINDS[kind].get("epithet")
-    if slot is None:
-        return []
-    roles = KINDS[kind].get("roles", [slot])
-    lists = [roles[k]] if k is not None and "roles" in KINDS[kind] else list(dict.fromkeys(roles))
-    return [pair for name in lists for pair in zip(WORDS[name], WORDS[f"{name}_alias"])]
+def epithets(roles: list[str]) -> list[tuple[str, str]]:
+    """What may tell an entity from its namesakes, in two words each, of some lists."""
+    return [pair for name in dict.fromkeys(roles) for pair in zip(WORDS[name], WORDS[f"{name}_alias"])]
 
 
 def with_epithet(kind: str, pair: tuple[str, str], rng: random.Random) -> dict[str, str]:
     """The slots of an epithet: a coin decides which of its two words the corpus has."""
     shown, other = pair if rng.random() < 0.5 else pair[::-1]
     return {KINDS[kind]["epithet"]: shown, "epithet": shown, "epithet_alias": other}
-
-
-def _superlatives(seed: int, kind: str, district: int) -> dict[str, tuple[str, int]]:
-    """The oldest and largest of a district's towns, or the longest of its rivers."""
-    wanted = {"largest": ("town", "population", max), "oldest": ("town", "founded", min)}
-    if kind == "lands":
-        wanted = {"longest": ("river", "length", max)}
-    found = {}
-    for slot, (other, fact, best) in wanted.items():
-        count = KINDS[other]["count"]
-        rivals = [entity(seed, other, i) for i in range(district * count, district * count + count)]
-        found[slot] = (other, best(rivals, key=lambda rival: number(rival, fact)).index)
-    return found
 
 
 def number(thing: Entity, fact: str) -> int:
@@ -166,47 +145,46 @@ def number(thing: Entity, fact: str) -> int:
 @lru_cache(maxsize=4096)
 def entity(seed: int, kind: str, index: int) -> Entity:
     """An entity of the world."""
-    district, k = divmod(index, KINDS[kind]["count"])
-    values, refs = values_of(seed, kind, district, k, rng_for(seed, kind, index))
+    values, refs = values_of(seed, kind, *divmod(index, KINDS[kind]["count"]), rng_for(seed, kind, index))
     return Entity(kind, index, name_slots(seed, kind, index) | values, refs)
 
 
-def twin(seed: int, kind: str, index: int, number: int) -> Entity:
+def _elsewhere(seed: int, thing: Entity, number: int, rng: random.Random) -> dict[str, str]:
+    """The facts of an entity of the same kind in a district farther on."""
+    district, k = divmod(thing.index, KINDS[thing.kind]["count"])
+    return values_of(seed, thing.kind, district + AFAR + number, k, rng)[0]
+
+
+def twin(seed: int, thing: Entity, number: int) -> Entity:
     """Something else, of nearly the name that an entity has in other words than the corpus's own."""
-    slots = dict(name_slots(seed, kind, index, alias=True))
-    slots["name"] = KINDS[kind]["twins"][number].format_map(slots)
+    slots = dict(name_slots(seed, *thing.key, alias=True))
+    slots["name"] = KINDS[thing.kind]["twins"][number].format_map(slots)
     slots["title"] = slots["name"].removeprefix("the ")
     if "last" in slots:
         slots["last"] = slots["name"].split()[-1]
-    return _elsewhere(seed, kind, index, slots, ("twin", number))
+    slots |= _elsewhere(seed, thing, number, rng_for(seed, *thing.key, "twin", number))
+    slots.pop("work", None)  # what the work's own passage says stays true
+    return replace(thing, slots=slots)
 
 
-def namesake(seed: int, kind: str, index: int, number: int) -> Entity:
+def namesake(seed: int, thing: Entity, number: int) -> Entity:
     """Another entity of the same name, with an epithet of its own."""
-    thing = entity(seed, kind, index)
     own = {thing.slots["epithet"], thing.slots["epithet_alias"]}
-    others = [pair for pair in epithets(kind) if own.isdisjoint(pair)]
-    pair = rng_for(seed, kind, index, "namesakes").sample(others, number + 1)[number]
-    made = _elsewhere(seed, kind, index, name_slots(seed, kind, index), ("namesake", number))
-    slots = made.slots | with_epithet(kind, pair, rng_for(seed, kind, index, "namesake", number))
-    return Entity(kind, index, slots | {"title": VOCABULARY["namesake"]["title"].format_map(slots)}, {})
-
-
-def _elsewhere(seed: int, kind: str, index: int, names: dict[str, str], key: tuple[str, int]) -> Entity:
-    """An entity of this name with the facts of one in a district farther on."""
-    district, k = divmod(index, KINDS[kind]["count"])
-    values, _ = values_of(seed, kind, district + AFAR + key[1], k, rng_for(seed, kind, index, *key))
-    values.pop("work", None)  # what the work's own passage says stays true
-    return Entity(kind, index, names | values, {})
+    others = [pair for pair in epithets(KINDS[thing.kind]["roles"]) if own.isdisjoint(pair)]
+    pair = rng_for(seed, *thing.key, "namesakes").sample(others, number + 1)[number]
+    key = (seed, *thing.key, "namesake", number)
+    slots = name_slots(seed, *thing.key) | _elsewhere(seed, thing, number, rng_for(*key))
+    slots |= with_epithet(thing.kind, pair, rng_for(*key))
+    slots.pop("work", None)
+    return replace(thing, slots=slots | {"title": TRAPS["namesake"]["title"].format_map(slots)})
 
 
 def mistake(seed: int, thing: Entity, facts: list[str], number: int, rng: random.Random) -> Entity:
     """An entity as an unreliable passage has it: with other values of some facts."""
-    district, k = divmod(thing.index, KINDS[thing.kind]["count"])
     slots = dict(thing.slots)
     while any(slots[fact] == thing.slots[fact] for fact in facts):
-        values, _ = values_of(seed, thing.kind, district + AFAR + number, k, rng)
+        values = _elsewhere(seed, thing, number, rng)
         for fact in facts:
             if slots[fact] == thing.slots[fact]:
                 slots |= {fact: values[fact], f"{fact}_short": values[f"{fact}_short"]}
-    return Entity(thing.kind, thing.index, slots, {})
+    return replace(thing, slots=slots)

@@ -12,25 +12,15 @@ reader can see from question and passages that none of them will do, and how to 
 and which the question is decided by coins, so the wording by itself tells nothing.
 """
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from random import Random
-from string import Formatter
 
 from covrag_lite.config import World
-from covrag_lite.data.world.entities import KINDS, VOCABULARY, WORDS, Entity, fill, mistake, namesake, rng_for, twin
+from covrag_lite.data.world.entities import KINDS, SLOT, TRAPS, WORDS, Entity, fill, mistake, namesake, rng_for, twin
 
 FEWEST_WORDS = 44  # an entry shorter than this gets one more colourful sentence
 GOLDEN = 0.6180339887498949  # steps of this size spread a share evenly over any number
 KNOWN = 0.75  # how often a maker's entry names the work, so that a two-hop question finds it at once
-# Kind of trap -> the share of questions in the parameter `traps`, what a kind of entity needs for it, and how many
-# entities of a district have one for a share of 1: the first two kinds concern all that can be asked of an entity.
-TRAPS = {
-    "namesake": ("namesakes", "epithet", 22),
-    "synonym": ("synonyms", "alias", 22),
-    "stale": ("stale", "stale", 30),
-    "contradiction": ("contradicting", "disputed", 30),
-}
 CROWD = 6  # five passages are shown, so six of a crowd fill them
 POINTERS = 2  # of these, so that one is shown
 
@@ -40,34 +30,29 @@ class Trap:
     """A trap around one entity."""
 
     kind: str
-    sought: str  # what finds the entity's own entry: its epithet, its name, a year or a record
-
-    @property
-    def slots(self) -> dict[str, str]:
-        """What the sentences of its kind call that."""
-        return {"sought": self.sought, "when": self.sought, "source": f"the {self.sought}"}
+    slots: dict[str, str]  # what finds the entity's own entry, under the names that sentences have for it
 
 
 def count_before(world: World, trap: str, district: int) -> int:
     """How many entities of the districts before this one have such a trap."""
-    name, _, density = TRAPS[trap]
-    return int(district * density * world.shares[name] + 1e-9)
+    return int(district * TRAPS[trap]["density"] * world.shares[TRAPS[trap]["share"]] + 1e-9)
 
 
 def assign(world: World, district: int, main: list[Entity]) -> dict[tuple[str, int], Trap]:
     """Which entities of a district have a trap, by kind and index: one at most."""
     rng = rng_for(world.seed, district, "traps")
     made = {}
-    for trap, (_, needs, _) in TRAPS.items():
-        free = [thing for thing in main if KINDS[thing.kind].get(needs) and (thing.kind, thing.index) not in made]
+    for trap, spec in TRAPS.items():
+        free = [thing for thing in main if KINDS[thing.kind].get(spec["needs"]) and thing.key not in made]
         size = count_before(world, trap, district + 1) - count_before(world, trap, district)
         for thing in rng.sample(free, size):
-            made[thing.kind, thing.index] = Trap(trap, _sought(thing, trap, rng))
+            sought = _sought(thing, trap, rng)
+            made[thing.key] = Trap(trap, {"sought": sought, "when": sought, "source": f"the {sought}"})
     return made
 
 
 def _sought(thing: Entity, trap: str, rng: Random) -> str:
-    """What the entity's own entry has and its crowd has not."""
+    """What the entity's own entry has and its crowd has not: an epithet, a name, a year or a record."""
     if trap == "stale":
         began = max(int(thing.slots.get(slot, 0)) for slot in ("year", "since", "founded"))
         return str(max(began + 3 * CROWD + 3, 1900 + rng.randrange(60)))
@@ -80,7 +65,7 @@ def entry(thing: Entity, trap: Trap | None, rng: Random) -> tuple[str, str]:
     """Title and text of an entity's own passage."""
     if trap is None:
         return thing.slots["title"], describe(thing, rng)
-    spec = VOCABULARY[trap.kind]
+    spec = TRAPS[trap.kind]
     slots = thing.slots | trap.slots
     more = fill(rng.choice(spec["gold"]), slots) if "gold" in spec else ""
     return spec.get("title", "{title}").format_map(slots), describe(thing, rng, more, insist=trap.kind == "synonym")
@@ -88,39 +73,33 @@ def entry(thing: Entity, trap: Trap | None, rng: Random) -> tuple[str, str]:
 
 def crowd(seed: int, thing: Entity, trap: Trap, rng: Random) -> list[tuple[str, str, Entity | None]]:
     """Title and text of the passages around an entity's own, and the entity as they have it if it can be asked for."""
-    spec = VOCABULARY[trap.kind]
+    spec = TRAPS[trap.kind]
     pointing = rng.sample(range(CROWD), POINTERS)
     made = []
     for number in range(CROWD):
         closing = rng.choice(spec["point" if number in pointing else "plain"] or [""])
         closing = fill(closing, thing.slots | trap.slots) if closing else ""
-        if trap.kind in ("stale", "contradiction"):
-            made.append(_account(seed, thing, trap, number, closing, rng))
-            continue
-        other = (namesake if trap.kind == "namesake" else twin)(seed, thing.kind, thing.index, number)
-        made.append((other.slots["title"], describe(other, rng, closing, insist=trap.kind == "namesake"), None))
+        if "frame" in spec:
+            told = _account(seed, thing, trap, number, rng)
+            text = f"{fill(rng.choice(spec['frame']), told.slots)} {closing}"
+            made.append((spec["title"].format_map(told.slots), text, told))
+        else:
+            other = (namesake if trap.kind == "namesake" else twin)(seed, thing, number)
+            made.append((other.slots["title"], describe(other, rng, closing, insist=trap.kind == "namesake"), None))
     return made
 
 
-def _account(seed: int, thing: Entity, trap: Trap, number: int, closing: str, rng: Random) -> tuple[str, str, Entity]:
-    """An older account, or an almanac's: all its facts are other ones."""
-    spec = VOCABULARY[trap.kind]
-    facts = KINDS[thing.kind][TRAPS[trap.kind][1]]
+def _account(seed: int, thing: Entity, trap: Trap, number: int, rng: Random) -> Entity:
+    """The entity in an older account, or an almanac's: a sentence for each of its facts, all of them other ones."""
+    facts, known = KINDS[thing.kind][TRAPS[trap.kind]["needs"]], KINDS[thing.kind]["fact"]
     told = mistake(seed, thing, facts, number, rng)
-    slots = told.slots | {"claim": _claim(told, facts, rng)}
+    patterns = [_fresh(known[fact]["say"], known.keys() - {fact}, rng) for fact in facts]
+    slots = told.slots | {"claim": _tell(told, rng.sample(patterns, len(patterns)), rng, insist=True)}
     if trap.kind == "stale":
-        slots["when"] = str(int(trap.sought) - 3 * (CROWD - number) + rng.randrange(2))
+        slots["when"] = str(int(trap.slots["when"]) - 3 * (CROWD - number) + rng.randrange(2))
     else:
         slots["source"] = WORDS["almanacs"][(thing.index + number) % len(WORDS["almanacs"])]
-    text = f"{fill(rng.choice(spec['frame']), slots)} {closing}"
-    return spec["title"].format_map(slots), text, Entity(thing.kind, thing.index, slots, {})
-
-
-def _claim(thing: Entity, facts: list[str], rng: Random) -> str:
-    """A sentence for each of some facts."""
-    known = KINDS[thing.kind]["fact"]
-    patterns = [_fresh(known[fact]["say"], frozenset(known.keys() - {fact}), rng) for fact in facts]
-    return _tell(thing, rng.sample(patterns, len(patterns)), rng, insist=True)
+    return replace(told, slots=slots)
 
 
 def describe(thing: Entity, rng: Random, more: str = "", insist: bool = False) -> str:
@@ -130,11 +109,11 @@ def describe(thing: Entity, rng: Random, more: str = "", insist: bool = False) -
     """
     spec = KINDS[thing.kind]
     patterns = [rng.choice(spec["lead"])]
-    said = _slots_in(patterns[0]) & spec["fact"].keys()
+    said = spec["fact"].keys() & SLOT.findall(patterns[0])
     for fact in rng.sample(list(spec["fact"]), len(spec["fact"])):
         if fact not in said:
             patterns.append(_fresh(spec["fact"][fact]["say"], said, rng))
-            said |= _slots_in(patterns[-1]) & spec["fact"].keys()
+            said |= spec["fact"].keys() & SLOT.findall(patterns[-1])
     if "work" in thing.slots and thing.index * GOLDEN % 1 < KNOWN:
         patterns.append(rng.choice(spec["known"]))
     text = _tell(thing, patterns, rng, insist)
@@ -145,14 +124,9 @@ def describe(thing: Entity, rng: Random, more: str = "", insist: bool = False) -
     return text
 
 
-def _fresh(patterns: list[str], said: frozenset[str], rng: Random) -> str:
+def _fresh(patterns: list[str], said: set[str], rng: Random) -> str:
     """A sentence that repeats nothing, where there is one."""
-    return rng.choice([pattern for pattern in patterns if not _slots_in(pattern) & said] or patterns)
-
-
-@cache
-def _slots_in(pattern: str) -> frozenset[str]:
-    return frozenset(name for _, name, _, _ in Formatter().parse(pattern) if name)
+    return rng.choice([pattern for pattern in patterns if said.isdisjoint(SLOT.findall(pattern))] or patterns)
 
 
 def _tell(thing: Entity, patterns: list[str], rng: Random, insist: bool = False) -> str:

@@ -7,16 +7,15 @@ from itertools import combinations, zip_longest
 from random import Random
 
 from covrag_lite.config import World
-from covrag_lite.data.world.entities import KINDS, VOCABULARY, Entity, fill, name_slots, number, rng_for
-from covrag_lite.data.world.passages import TRAPS, Trap
+from covrag_lite.data.world.entities import ARTICLE, KINDS, TRAPS, VOCABULARY, Entity, fill, name_slots, number, rng_for
+from covrag_lite.data.world.passages import Trap
 from covrag_lite.records import Question
 
 Known = tuple[Entity, str, Trap | None]  # an entity, the id of its passage, the trap around it
 Main = dict[tuple[str, int], Known]  # by kind and index
+Free = dict[tuple[str, int], tuple[Entity, str]]  # entities with no crowd in the way of the name that the corpus has
 Crowds = dict[tuple[str, int], list[Known]]  # the accounts around an entity, which may be asked for themselves
 
-NUMERALS = {"three": 3, "five": 5, "seven": 7, "eight": 8, "nine": 9}
-NUMERALS |= {"eleven": 11, "twelve": 12, "thirteen": 13, "fifteen": 15}
 MANNERS = ("ask", "search", "quiz")
 COMPOSED = ("two-hop", "comparison", "superlative", "count")  # what a complex question wants
 SPRUNG = 0.75  # how often the question about an entity of a shared or other name has the word that misses it
@@ -46,21 +45,30 @@ class Ask:
     changes: bool = False  # is it about a fact that changes with time?
 
 
-def single(world: World, main: Main, rng: Random) -> list[Ask]:
-    """A question for every fact that stands in one passage and needs no reasoning."""
+def list_asks(world: World, main: Main, crowds: Crowds, dataset: str, rng: Random) -> list[Ask]:
+    """What one district can be asked in one of the sets."""
+    if dataset == "complex":
+        return _composed(world, main, rng)
+    asks = _facts(world, main, rng) + _accounts(crowds, rng)
+    rng.shuffle(asks)
+    return asks[("search", "entity", "quiz").index(dataset) :: 3]
+
+
+def _facts(world: World, main: Main, rng: Random, composed: bool = False) -> list[Ask]:
+    """A question for every fact: for those that stand in one passage and need no reasoning, or for the others."""
     asks = []
     for one in main.values():
         for fact, spec in KINDS[one[0].kind]["fact"].items():
-            if spec["label"] not in COMPOSED:
+            if (spec["label"] in COMPOSED) == composed:
                 asks += _about(world, *one, fact, rng)
     return asks
 
 
-def accounts(crowds: Crowds, rng: Random) -> list[Ask]:
+def _accounts(crowds: Crowds, rng: Random) -> list[Ask]:
     """Questions that ask for what an older account, or an almanac, says: one of each crowd."""
     asks = []
     for thing, gold, trap in map(rng.choice, crowds.values()):
-        fact = rng.choice(KINDS[thing.kind][TRAPS[trap.kind][1]])
+        fact = rng.choice(KINDS[thing.kind][TRAPS[trap.kind]["needs"]])
         spec = KINDS[thing.kind]["fact"][fact]
         if spec["label"] not in COMPOSED:
             manners = {manner: [_by(one, trap.kind) for one in spec[manner]] for manner in MANNERS}
@@ -72,23 +80,27 @@ def accounts(crowds: Crowds, rng: Random) -> list[Ask]:
 def _by(pattern: str, trap: str) -> str:
     """The pattern of a question, asking for what a certain account says."""
     mark = "?" if pattern.endswith("?") else ""
-    return pattern.rstrip("?") + VOCABULARY[trap]["ask"] + mark
+    return pattern.rstrip("?") + TRAPS[trap]["ask"] + mark
 
 
-def composed(world: World, main: Main, rng: Random) -> list[Ask]:
+def _composed(world: World, main: Main, rng: Random) -> list[Ask]:
     """Two-hop questions, comparisons, superlatives and counts in turn."""
-    groups = {"two-hop": _hops(main), "comparison": _comparisons(main), "superlative": [], "count": []}
-    for one in main.values():
-        for fact, spec in KINDS[one[0].kind]["fact"].items():
-            if spec["label"] in COMPOSED:
-                groups[spec["label"]] += _about(world, *one, fact, rng)
+    free = {key: known[:2] for key, known in main.items() if known[2] is None or known[2].kind == "synonym"}
+    groups = {"two-hop": _hops(free), "comparison": _comparisons(free), "superlative": [], "count": []}
+    for ask in _facts(world, main, rng, composed=True):
+        groups[ask.label].append(ask)
     for group in groups.values():
         rng.shuffle(group)
     spare = groups["comparison"][COMPARISONS:]
     del groups["comparison"][COMPARISONS:]
     order = list(groups.values())
     rng.shuffle(order)
-    return [ask for turn in zip_longest(*order) for ask in turn if ask] + spare
+    return in_turn(order) + spare
+
+
+def in_turn(pools: Sequence[Sequence[Ask]]) -> list[Ask]:
+    """The first of each pool, then the second of each, and so on."""
+    return [ask for turn in zip_longest(*pools) for ask in turn if ask]
 
 
 def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str, rng: Random) -> list[Ask]:
@@ -107,8 +119,8 @@ def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str,
             epithets = (slots["epithet_alias"] if failure else slots["epithet"],)
             asked = asked.replace("{name}", "the {epithet} {name}")
         elif failure:  # the name in other words than the corpus's own
-            slots = slots | {"name": name_slots(world.seed, thing.kind, thing.index, alias=True)["name"]}
-    elif fact not in KINDS[thing.kind][TRAPS[trap.kind][1]]:
+            slots = slots | {"name": name_slots(world.seed, *thing.key, alias=True)["name"]}
+    elif fact not in KINDS[thing.kind][TRAPS[trap.kind]["needs"]]:
         return []
     else:
         failure = trap.kind
@@ -123,39 +135,30 @@ def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
     spec = KINDS[thing.kind]["fact"][fact]
     answers = [pattern.format_map(thing.slots) for pattern in spec["answers"]]
     if "unit" in spec:
-        answers.append(f"{NUMERALS[thing.slots[fact]]} {spec['unit'].format_map(thing.slots)}")
-    # "the Amber Sea" is as right without its article
-    bare = [re.sub(r"^(the|The|a|an) ", "", answer) for answer in answers]
+        answers.append(f"{VOCABULARY['numerals'][thing.slots[fact]]} {spec['unit'].format_map(thing.slots)}")
+    bare = [ARTICLE.sub("", answer) for answer in answers]  # "the Amber Sea" is as right without its article
     return tuple(dict.fromkeys(answers + bare))
 
 
-def _hops(main: Main) -> list[Ask]:
+def _hops(free: Free) -> list[Ask]:
     """The question names one entity and asks about another; well put it names the other."""
     asks = []
     for hop in VOCABULARY["hop"]:
-        for thing, _ in _free(main, hop["kind"]):
-            target, gold, trap = main[thing.refs[hop["via"]]]
-            for fact, patterns in hop["ask"].items() if _is_free(trap) else ():
-                clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
-                asks.append(Ask("two-hop", {"ask": patterns}, thing.slots, clean, _answers(target, fact), (gold,)))
+        for thing, _ in free.values():
+            if thing.kind == hop["kind"] and thing.refs[hop["via"]] in free:
+                target, gold = free[thing.refs[hop["via"]]]
+                for fact, patterns in hop["ask"].items():
+                    clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
+                    asks.append(Ask("two-hop", {"ask": patterns}, thing.slots, clean, _answers(target, fact), (gold,)))
     return asks
 
 
-def _is_free(trap: Trap | None) -> bool:
-    """Can the entity be asked about by the name that the corpus has, with no crowd in the way?"""
-    return trap is None or trap.kind == "synonym"
-
-
-def _free(main: Main, kind: str) -> list[tuple[Entity, str]]:
-    """The free entities of a kind with the ids of their passages."""
-    return [(thing, gold) for thing, gold, trap in main.values() if thing.kind == kind and _is_free(trap)]
-
-
-def _comparisons(main: Main) -> list[Ask]:
+def _comparisons(free: Free) -> list[Ask]:
     """Two entities of a kind and a number in which they differ."""
     asks = []
     for spec in VOCABULARY["compare"]:
-        for (a, gold_a), (b, gold_b) in combinations(_free(main, spec["kind"]), 2):
+        rivals = [known for known in free.values() if known[0].kind == spec["kind"]]
+        for (a, gold_a), (b, gold_b) in combinations(rivals, 2):
             ahead = number(a, spec["fact"]) - number(b, spec["fact"])
             if not ahead:
                 continue
