@@ -5,8 +5,6 @@ without a model.
 """
 
 import gzip
-import json
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,19 +12,17 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config, resolve
-from covrag_lite.data import load_passages, load_questions
+from covrag_lite.config import Config
 from covrag_lite.engine.weights import hash_files
 from covrag_lite.evaluate import Resources
-from covrag_lite.plan import Plan, tell_changes
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.related import a2r
 from covrag_lite.related.relevance import Entail, Score, load_entail, load_score
-from covrag_lite.related.tools import HEADS, describe_entailment, find_head, load_resources, run
+from covrag_lite.related.tools import HEADS, describe_entailment, find_head
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import check_frame, to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes, save_run
-from covrag_lite.systems import find_system, palette
+from covrag_lite.systems import palette
 from covrag_lite.tables import Table, failures, pictures
 from covrag_lite.tables import accuracy as tables
 
@@ -201,41 +197,3 @@ def load(run: Recorded) -> pd.DataFrame:
     frame = to_frame(load_or_outcomes(run)).merge(recorded, on=["system", "id"], validate="one_to_one")
     costs = pd.read_csv(run.file("costs.csv"), index_col="system")
     return frame.join(costs.add_prefix("cost: "), on="system")
-
-
-def make(config: Config, folder: Path, model: object = None) -> Recorded:
-    """All of notebooks/related.ipynb without its explanations: run, count, record."""
-    questions, passages = load_questions(config), load_passages(config)
-    config = config.change(systems=config.related.related_systems)
-    resources = load_resources(config, passages, model)
-    start = time.perf_counter()
-    predictions, costs = run(config, resources, questions)
-    seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
-    recorded = record(folder, config, resources, predictions, costs, seconds, data)
-    build(load(recorded), recorded).save(folder)  # at last: who finds the table takes all for done
-    return recorded
-
-
-def run_stage(plan: Plan) -> None:
-    """The stage `related`; no system is left out, since what is recorded once is not made again."""
-    config = plan.testing()
-    adapters = {name for one in config.related.related_systems for name in find_system(one).adapters}
-    places = {name: resolve(config.model.adapters) / name / "adapter_config.json" for name in sorted(adapters)}
-    missing = [name for name, place in (places | {"learners": plan.learnt}).items() if not place.exists()]
-    if missing:
-        told = f"the related systems need {', '.join(missing)}: {plan.tell_stages(missing)}"
-        raise FileNotFoundError(f"{told}, or choose other systems by -p related_systems")
-    make(config, plan.results)
-    print((plan.results / "related.md").read_text())
-
-
-def hold_to(plan: Plan) -> None:
-    """Refuse other parameters than those with which a stage was done."""
-    compared = ("related_systems", "n_questions", "entailment")
-    for done, names in ((plan.learnt, ("n_learnt",)), (plan.results / "related.manifest.json", compared)):
-        if done.exists():
-            recorded = json.loads(done.read_text())["parameters"]
-            was, now = ({name: one[name] for name in names} for one in (recorded, plan.testing().flat()))
-            told = tell_changes(was, now)
-            if told:
-                raise ValueError(f"{done} was made with other parameters: {told}; take those, or remove that file")
