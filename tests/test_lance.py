@@ -79,22 +79,6 @@ def test_a_killed_build_goes_on_and_ends_as_an_unbroken_one(settings, tmp_path, 
     assert resumed(["otter 17"])[0][0].id == "p17"
 
 
-def test_a_full_disk_half_way_is_told_and_the_same_command_goes_on(settings, tmp_path, monkeypatch):
-    here, add = at(settings, tmp_path / "index"), lancedb.table.LanceTable.add
-
-    def fill_up(table, rows, *_, **__):
-        if rows["row"][0].as_py() >= 20:
-            raise RuntimeError("lance error: LanceError(IO): No space left on device (os error 28)")
-        return add(table, rows)
-
-    monkeypatch.setattr(lance, "BATCH", 10)
-    with monkeypatch.context() as patch:
-        patch.setattr(lancedb.table.LanceTable, "add", fill_up)
-        with pytest.raises(OSError, match="disk is full after 20 of 60 passages: make room, or .*engine:<folder>"):
-            load_retriever(here, OTTERS)
-    assert load_retriever(here, OTTERS)(["otter 17"]) == load_retriever(settings, OTTERS)(["otter 17"])
-
-
 def test_two_that_build_at_once_build_one_index_between_them(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(lance, "BATCH", 10)
     with ThreadPoolExecutor(2) as pool:
