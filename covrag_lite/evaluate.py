@@ -88,7 +88,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         verifies_last=own.chain.keep == "weighed",
     )
     if system.needs:
-        further = resolve_name("covrag_lite.related.tools:bind")(system, own, resources.wider, author, rewriter)
+        further = resolve_name("covrag_lite.related.tools:bind")(system, own, resources.wider, rewriter)
         tools = replace(tools, related=further)
     return resources.meter.watch(tools) if resources.meter else tools
 

@@ -61,10 +61,7 @@ def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, 
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        (
-            {"retriever": "bing:https://me:secret@host"},
-            "'bing' is not known; use one of bm25, dense, fused, engine, web",
-        ),
+        ({"retriever": "bing:https://me:secret@host"}, "'bing' is not known; use one of bm25, dense, fused"),
         ({"k": 7}, "has 6 passages, fewer than the k = 7"),
         ({"k": 0}, "k is 0"),
         ({"retriever": "dense", "encoder": "tests"}, "the model folder .* has no weights"),

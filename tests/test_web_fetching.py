@@ -33,7 +33,7 @@ def get(url, crawler=None):
 
 def refusal(pages, path="/", **changes):
     """The sentence that stands in a page's place."""
-    with pytest.MonkeyPatch.context() as patch, serve({"/robots.txt": status(404)} | pages) as site:
+    with pytest.MonkeyPatch.context() as patch, serve(pages) as site:
         patch.setattr(fetch, "LIMITS", replace(QUICK, **changes))
         sentence = str(Crawler().fetch(site.url(path)))
     assert sentence.isascii() and sentence.isprintable() and not sentence.startswith("Reply")
@@ -87,7 +87,7 @@ NO_PAGE = "file:///x javascript:alert(1) http://user:word@127.0.0.1/ http://[bro
 @pytest.mark.parametrize("target", PRIVATE + NO_PAGE)
 def test_a_redirect_to_a_private_address_or_to_no_page_is_refused(target, monkeypatch):
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")  # for once the outer world
-    with serve({"/robots.txt": status(404), "/secret": reply(GOOD)}) as site:
+    with serve({"/secret": reply(GOOD)}) as site:
         site.pages["/"] = redirect(target.format(port=site.port))
         told = "which is no public address" if target in PRIVATE else "is no address of a page"
         with pytest.raises(PageError, match=told):
@@ -213,11 +213,11 @@ def test_a_busy_server_gets_the_pause_it_asks_for_and_another_try_unless_that_is
     monkeypatch.setattr(fetch, "LIMITS", replace(QUICK, tries=3, pause=0.25))
     monkeypatch.setattr(fetch.time, "sleep", slept.append)
     answers = iter([status(429, Retry_After="2"), status(503), reply(GOOD)])
-    with serve({"/robots.txt": status(404), "/": lambda connection, path: connection.sendall(next(answers))}) as site:
+    with serve({"/": lambda connection, path: connection.sendall(next(answers))}) as site:
         assert get(site.url()).status == 200 and site.paths.count("/") == 3
     assert 2.0 in slept and 0.5 in slept
     for asked, left in ((3, status(503)), (1, status(429, Retry_After="3600")), (1, status(404))):
-        with serve({"/robots.txt": status(404), "/": left}) as site:
+        with serve({"/": left}) as site:
             assert "it answered with status" in str(Crawler().fetch(site.url()))
             assert site.paths.count("/") == asked
 
@@ -227,7 +227,7 @@ def test_one_host_is_asked_by_one_connection_at_a_time():
         site.wait(0.02)
         connection.sendall(reply(GOOD))
 
-    with serve({"/robots.txt": status(404)} | {f"/{i}": slow for i in range(6)}) as site:
+    with serve({f"/{i}": slow for i in range(6)}) as site:
         with ThreadPoolExecutor(4) as pool:
             *found, broken = pool.map(Crawler().fetch, [*(site.url(f"/{i}") for i in range(6)), "http://[broken"])
     assert [one.status for one in found] == [200] * 6 and isinstance(broken, PageError)

@@ -50,7 +50,7 @@ class RelatedTools:
     refine: Callable[..., list[str]] | None = None  # questions, passages, answers, feedback -> better answers
 
 
-def bind(system: System, config: Config, wider: Search, author: TaskModel, rewriter: TaskModel) -> RelatedTools:
+def bind(system: System, config: Config, wider: Search, rewriter: TaskModel) -> RelatedTools:
     """A system's further tools; an error that names the command where something it needs is missing."""
     evaluator, entailment = (find_head(config, name) if name in system.needs else None for name in HEADS)
     return RelatedTools(
