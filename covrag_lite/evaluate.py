@@ -21,7 +21,7 @@ from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
 
 BARE_LAYOUT = "paper"  # in which a model answers that was trained for no other
-RELATED = "covrag_lite.related.tools"  # imported only where a system needs what it binds
+WIDER = 3  # times as many passages of the same corpus are CRAG's search elsewhere
 # Which answer counts.
 KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier, "weighed": method.keep_weighed}
 
@@ -42,7 +42,7 @@ def load_resources(config: Config, passages: Sequence[Passage], model: Engine | 
     """Retriever, model and journal of a run; a test hands in a scripted model."""
     search = load_retriever(config.retrieval, passages)
     needed = any(find_system(name).needs for name in config.chain.systems)
-    wider = resolve_name(f"{RELATED}:load_wider")(config, passages) if needed else None
+    wider = load_deeper(config.retrieval, passages, WIDER) if needed else None
     model = model or load_engine(config.model, config.training.execution)
 
     def search_on(queries: Sequence[str]) -> list[list[Passage]]:
@@ -85,7 +85,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         verifies_last=own.chain.keep == "weighed",
     )
     if system.needs:
-        further = resolve_name(f"{RELATED}:bind")(system, own, resources.wider, author, rewriter)
+        further = resolve_name("covrag_lite.related.tools:bind")(system, own, resources.wider, rewriter)
         tools = replace(tools, related=further)
     return resources.meter.watch(tools) if resources.meter else tools
 

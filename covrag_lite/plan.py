@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.systems import find_system
 
 SETTINGS = Path(__file__).with_name("replication.toml")
-RELATED = [f.name for f in fields(Related)]  # parameters of the stages learners and related, and of no other
+RELATED = [f.name for f in fields(Related)]  # parameters of related.ipynb, and of no stage
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,6 @@ class Plan:
         return self.folder / f"seed-{self.seed}"
 
     @property
-    def learnt(self) -> Path:
-        """The file that is there once all that related systems need is trained: beside the adapters, as all of that."""
-        return self.results / "adapters" / "learners.json"
-
-    @property
     def first(self) -> bool:
         """Is this the seed with which everything is run? The others repeat what a seed may change."""
         return self.seed == self.settings["seeds"][0]
@@ -56,16 +51,6 @@ class Plan:
         adapters = self.training().training.adapters_out
         own = self.config.change(datasets=self.choose("test"), adapters=adapters, adapters_out=adapters)
         return own.change(name=f"{self.backbone}/seed-{self.seed}", training_seed=self.seed, **changes)
-
-    def learning(self) -> Config:
-        """The parameters of what related systems need trained; the reader is this seed's own."""
-        own = self.training()
-        return own.change(adapters=own.training.adapters_out)
-
-    def tell_stages(self, stages: Sequence[str]) -> str:
-        """The command that makes what is missing."""
-        command = f"python -m covrag_lite.replication {self.backbone} --stages {','.join(stages)}"
-        return f"run {command}, with the parameters of this run"
 
     def choose(self, split: str) -> tuple[str, ...]:
         """The sets of this split that the data has."""
@@ -105,7 +90,7 @@ def find_backbone(backbone: str, known: Mapping[str, dict]) -> tuple[str, dict]:
     return Model(backbone).short.lower(), own | {"model": backbone}
 
 
-def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
+def hold_to(plan: Plan) -> None:
     """Write down what the work was begun with, or refuse what differs from that: half of each would be neither.
 
     A command that failed before anything was made, by a slip of the pen perhaps, has begun nothing.
@@ -118,14 +103,10 @@ def hold_to(plan: Plan, but: Collection[str] = ()) -> None:
         save_manifest(path, now)
     begun = json.loads(path.read_text())
     unknown = set(now["plan"]) - set(begun["plan"])  # to the version that began it
-    before, after = (from_manifest(one["parameters"]).flat() | one["plan"] for one in (begun, now))
-    told = tell_changes(before, after, but={*RELATED, *but, *unknown})
-    if told:
+    both = (from_manifest(one["parameters"]).flat() | one["plan"] for one in (begun, now))
+    before, after = (json.loads(json.dumps(one)) for one in both)
+    compared = [name for name in {**before, **after} if name not in {*RELATED, *unknown}]
+    changed = [name for name in compared if before.get(name) != after.get(name)]
+    if changed:
+        told = ", ".join(f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in changed)
         raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")
-
-
-def tell_changes(before: Mapping[str, object], after: Mapping[str, object], but: Collection[str] = ()) -> str:
-    """Every parameter that differs with its two values, in words; nothing where none does."""
-    before, after = (json.loads(json.dumps(one)) for one in (before, after))
-    changed = [name for name in {**before, **after} if name not in but and before.get(name) != after.get(name)]
-    return ", ".join(f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in changed)

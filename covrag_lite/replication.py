@@ -10,13 +10,7 @@ part; what is done already is not done again, and other parameters than those it
 replication.toml holds the settings, those of its [plan] too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded
 world is `smollm2-135m-world`, which needs no data.
 
-Related systems run only where they are asked for, with the first seed: together they cost about as much as three
-Tables 2 and a training.
-
-    python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub> --stages learners,related
-
-`learners` trains CRAG's evaluator and the entailment proxy, `related` makes their table, on the first `-p n_questions`
-of each set; it needs the adapters rag and cov.
+Related systems (CRAG, A²R, FaVe) are no stage: notebooks/related.ipynb runs them with the adapters that this makes.
 """
 
 import argparse
@@ -26,7 +20,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pandas as pd
 
@@ -45,10 +38,8 @@ from covrag_lite.tables import claim, find_table, pictures, sigma, table4, table
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
 TABLES = ("claim", "table2", "table4", "table5")  # all but Table 6, which has several retrievers
 STAGES = ("data", *METHODS, "sigma", *TABLES, "table6")
-RELATED = ("learners", "related")  # run where they are named
-FIRST_SEED = ("rewrite", "table4", "table6", *RELATED)  # stages of the first seed alone
-# The file that is there once a stage is done, and what does it; "module:function" is imported when it runs.
-Step = tuple[Path, Callable[[Plan], None] | str]
+FIRST_SEED = ("rewrite", "table4", "table6")  # stages of the first seed alone
+Step = tuple[Path, Callable[[Plan], None]]  # the file that is there once a stage is done, and what does it
 
 
 def make_data(plan: Plan) -> None:
@@ -149,8 +140,6 @@ def steps(plan: Plan) -> dict[str, Step]:
     made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
     made |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
     made["table6"] = (plan.results / "table6.md", run_table6)
-    made["learners"] = (plan.learnt, "covrag_lite.related.heads:train_stage")
-    made["related"] = (plan.results / "related.md", "covrag_lite.related.table:run_stage")
     return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
 
 
@@ -173,16 +162,13 @@ def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> 
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     """Every stage of every seed that is not done yet; a row a stage comes back."""
     rows = []
-    hold_to(plans[0], but=("n_questions",) if set(stages) <= set(RELATED) else ())
-    for plan in plans:
-        if plan.first and set(stages) & set(RELATED):
-            resolve_name("covrag_lite.related.table:hold_to")(plan)
+    hold_to(plans[0])
     for plan, name, done, run in walk(plans, stages):
         start, there = time.perf_counter(), done.exists()
         print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
         if not there:
             plan.results.mkdir(parents=True, exist_ok=True)
-            (resolve_name(run) if isinstance(run, str) else run)(plan)
+            run(plan)
         rows.append((plan.seed, name, round(time.perf_counter() - start)))
     tell_seeds(plans[0].folder)
     return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
@@ -200,17 +186,16 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("backbone", help="a name of replication.toml, a hub id, or a local folder")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
-    told = f"some of these, by commas; or {' and '.join(RELATED)}"
-    parser.add_argument("--stages", default=",".join(STAGES), help=told)
+    parser.add_argument("--stages", default=",".join(STAGES), help="some of these, by commas")
     parser.add_argument("--seeds", help="some training seeds, by commas")
     told = "only tell what would be done, fetched, held and waited for"
     parser.add_argument("--dry-run", action="store_true", help=told)
     parser.add_argument("--gpu-gb", type=float, default=0, help="reckon with a card of so many GB, not the one found")
     asked = parser.parse_args(words)
-    stages, known = asked.stages.split(","), (*STAGES, *RELATED)
-    unknown = set(stages) - set(known)
+    stages = asked.stages.split(",")
+    unknown = set(stages) - set(STAGES)
     if unknown:
-        parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(known)}")
+        parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(STAGES)}")
     try:
         seeds = typed("seeds", asked.seeds, (1,)) if asked.seeds else ()
         plans = load_plans(asked.backbone, dict(asked.p), seeds)

@@ -102,7 +102,7 @@ def speed(tmp_path, predictions):
     return tmp_path / "speed-toy"
 
 
-def test_recorded_speed_can_be_told_in_prose(speed):
+def test_recorded_speed_can_be_told_in_prose_and_the_cost_is_the_work_at_the_measured_rates(speed):
     more = {"graphs, 494M": {"answers, graphs": {"faster": 1.52, "same": 393.0, "queries_per_second": 6645.7}}}
     write(speed / "inference.of-another-run.json", ABOUT | more)
     told = report.facts(speed)
@@ -110,9 +110,7 @@ def test_recorded_speed_can_be_told_in_prose(speed):
     assert prose.format_map(told) == "1.5; 393; 6,646"
     assert (told["7b ours speed_ratio"], told["7b ours memory_ratio"]) == ("2.0", "0.46")
     assert not any("left out" in name for name in told)
-
-
-def test_the_cost_is_the_work_at_the_measured_rates(speed):
+    assert (told["price of an hour"], told["7b training"], told["work tokens"]) == ("3.00", "2 min", "8,000")
     work = report.count_work(speed.parent / report.WORK)  # an answer that two systems share is counted once
     assert work == {"tokens": 8000, "synthesis": 80, "answers": 17, "verdicts": 7}  # three of them second answers
     table = report.replication(speed, price=6.0)
@@ -121,8 +119,6 @@ def test_the_cost_is_the_work_at_the_measured_rates(speed):
     assert middle.price == pytest.approx(6 * middle.hours) == pytest.approx(6 * (180 + middle.tables) / 3600)
     assert small.data == pytest.approx(0.8)
     assert large.hours == pytest.approx(2 * middle.hours)  # half as quick in training, so it is in answering
-    told = report.facts(speed)
-    assert (told["price of an hour"], told["7b training"], told["work tokens"]) == ("3.00", "2 min", "8,000")
     (speed / "training.json").unlink()
     assert "price of an hour" not in report.facts(speed)
 

@@ -35,6 +35,8 @@ def test_it_finds_what_bm25_finds(settings, passages):
     by_words = load_retriever(Retrieval(k=3), passages)(queries)
     assert [row[0] for row in found] == [row[0] for row in by_words]
     assert search([]) == []
+    plain, other = search(["kite fair", "(kite) *fair* ^2 ~1 OR words:"])  # a question is words and never a command
+    assert other[0] == plain[0] and search(['kite AND NOT "fair'])[0]
 
 
 def test_of_equal_scores_the_first_passages_stand_first_however_many_there_are(settings):
@@ -43,12 +45,6 @@ def test_of_equal_scores_the_first_passages_stand_first_however_many_there_are(s
     search = load_retriever(settings, passages)
     first = ["p0", "p1", "p2"]
     assert ids(search(["otter", "kite", "zebra", "the", ""])) == [["p1", "p2", "p3"], first, first, first, first]
-
-
-def test_a_question_is_words_and_never_a_command(settings, passages):
-    search = load_retriever(settings, passages)
-    plain = search(["kite fair"])
-    assert search(['kite AND NOT "fair']) != [] and search(["(kite) *fair* ^2 ~1 OR words:"])[0][0] == plain[0][0]
 
 
 def test_a_killed_build_goes_on_and_ends_as_an_unbroken_one(settings, tmp_path, monkeypatch):
@@ -95,8 +91,7 @@ def test_a_full_disk_half_way_is_told_and_the_same_command_goes_on(settings, tmp
     assert load_retriever(here, OTTERS)(["otter 17"]) == load_retriever(settings, OTTERS)(["otter 17"])
 
 
-def test_two_that_build_at_once_build_one_index_between_them(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr(lance, "BATCH", 10)
+def test_two_that_build_at_once_build_one_index_between_them(settings, tmp_path):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: load_retriever(at(settings, tmp_path / "index"), OTTERS), range(2)))
     table = lancedb.connect(tmp_path / "index").open_table(lance.key_of(OTTERS))

@@ -1,16 +1,16 @@
 """Runs of related systems: what each costs, and the table that is made of it."""
 
-import shutil
-from dataclasses import asdict, replace
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import toy_project
-from conftest import write_jsonl
+from conftest import ScriptedModel, write_jsonl
 
 from covrag_lite import evaluate
 from covrag_lite.check import check
 from covrag_lite.config import Config
+from covrag_lite.engine.interface import Completion
 from covrag_lite.related import relevance, tools
 from covrag_lite.related import table as related
 from covrag_lite.runs.outcomes import read_packed
@@ -76,18 +76,23 @@ def test_a_missing_head_stops_the_run_before_anything_is_loaded(config):
         tools.load_resources(config.change(data="other"), [])
 
 
+def record(config, questions, passages, folder, model):
+    """What notebooks/related.ipynb does."""
+    resources = tools.load_resources(config, passages, model)
+    predictions, costs = tools.run(config, resources, questions)
+    data = {"questions": questions, "passages": passages}
+    run = related.record(folder, config, resources, predictions, costs, 1.0, data)
+    related.build(related.load(run), run).save(folder, draw=False)
+    return run
+
+
 def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_data(
-    config, questions, passages, scripted, tmp_path, monkeypatch
+    config, questions, passages, scripted, tmp_path
 ):
-    toy_project.undraw(monkeypatch)
-    for name in ("nq", "webq"):
-        write_jsonl(tmp_path / "mine" / f"{name}.jsonl", [asdict(one) for one in questions if one.dataset == name])
-    write_jsonl(tmp_path / "mine" / "corpus.jsonl", map(asdict, passages))
-    run = related.make(config, tmp_path / "results" / "real" / "toy" / "seed-1", scripted)
-    assert "copper lanterns" not in read_packed(run.predictions()).lower()
+    run = record(config, questions, passages, tmp_path / "results" / "real" / "toy" / "seed-1", scripted)
+    assert set(run.manifest["adapters"]) >= set(tools.HEADS)
     assert (tmp_path / "runs" / "embedded" / "journal.related.jsonl").exists()  # not where a record is copied from
     assert "a proxy of our own on the encoder toy, which is right for 90.0 % of 9" in run.manifest["notes"][-2]
-    shutil.rmtree(tmp_path / "mine")
     assert check(tmp_path)[0] == []
     table = related.build(related.load(run), run)
     systems = table.part("Accuracy and citations").set_index("system")
@@ -105,3 +110,41 @@ def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_d
     names = ("CRAG → CoV-RAG points", "CRAG citation recall", "CoV-RAG searches")
     assert [table.facts[name] for name in names] == ["0.0", "100.0", "1.25"]
     assert "our judge's reference score AUROC" in table.facts
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(config, questions, passages, tmp_path):
+    whole = record(config, questions, passages, tmp_path / "whole", ScriptedModel())
+    config, asked = config.change(runs=str(tmp_path / "again")), []
+
+    class Dying(ScriptedModel):
+        def complete(self, prompts, *rest):
+            asked.append(prompts)
+            if len(asked) == 5:
+                raise KeyboardInterrupt
+            return super().complete(prompts, *rest)
+
+    with pytest.raises(KeyboardInterrupt):
+        record(config, questions, passages, tmp_path / "killed", Dying())
+    resumed = record(config, questions, passages, tmp_path / "killed", model := ScriptedModel())
+    assert not {prompt for batch in asked[:4] for prompt in batch} & set(model.asked)
+    for name in ("predictions.jsonl.xz", "outcomes.csv.gz", "qualities.csv.gz", "csv"):
+        assert whole.file(name).read_bytes() == resumed.file(name).read_bytes(), name
+
+
+def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(config, questions, passages, tmp_path):
+    asked = [replace(one, question=f"{one.question} in the old town of Aldermere upon Stell") for one in questions]
+
+    class Copying(ScriptedModel):
+        def complete(self, prompts, *rest):
+            known = {text[:20].lower(): text for text in (one.question for one in asked)}
+            copied = [next(known[one] for one in known if one in prompt.lower()) for prompt in prompts]
+            copied = [f"1. {one[:-3].upper()}" if "numbered" in p else one for p, one in zip(prompts, copied)]
+            return [Completion(text) for text in copied]
+
+    run = record(config, asked, passages, tmp_path / "out", Copying())
+    for file in run.folder.iterdir():
+        written = read_packed(file) if file.suffix in (".gz", ".xz") else file.read_text()
+        assert not any(one.question[:20].lower() in written.lower() for one in asked), file.name
+    rows = [json.loads(line) for line in read_packed(run.predictions()).splitlines()]
+    (planned,) = [row for row in rows if (row["system"], row["id"]) == ("FaVe", "q1")]
+    assert planned["rounds"][0]["query"].startswith("⟨question")

@@ -59,11 +59,8 @@ def test_crag_line_by_line(questions, passages):
     assert script.log[2] == ("score", [WRITER, BORN], [passages[:3]] * 2)  # 3 to 5: refine D, not if Incorrect
     assert script.log[3] == ("name_terms", [BORN, LONG])  # 6: W rewrites x, not if Correct
     assert script.log[4] == ("wider", [f"terms of {BORN}", LONG])  # and where it has no terms x is searched
-    assert script.log[5] == (
-        "score",
-        [BORN, LONG],
-        [[passages[1], passages[5]]] * 2,
-    )  # external knowledge is selected likewise
+    found = [passages[1], passages[5]]
+    assert script.log[5] == ("score", [BORN, LONG], [found] * 2)  # external knowledge is selected likewise
     read = [[passages[0], passages[1]], [passages[1], passages[5]], [passages[5]]]
     assert script.log[6] == ("answer", asked, read)  # 12: G(x, k); both if Ambiguous
     assert len(script.log) == 7
@@ -71,15 +68,11 @@ def test_crag_line_by_line(questions, passages):
     assert [p.answer for p in made] == [f"answer to {one}" for one in asked]
 
 
-def test_crag_decomposes_filters_and_recomposes():
+def test_crag_decomposes_filters_and_recomposes(questions, passages):
     passage = Passage("p", "Stell", "The Stell is a river. It is 71 km long. Sheep like it. They do! A fair is held.")
     strips = split(passage)
-    assert [strip.text for strip in strips] == [
-        "The Stell is a river. It is 71 km long.",
-        "Sheep like it. They do!",
-        "A fair is held.",
-    ]
-    assert {(strip.id, strip.title) for strip in strips} == {("p", "Stell")}
+    texts = ("The Stell is a river. It is 71 km long.", "Sheep like it. They do!", "A fair is held.")
+    assert strips == [Passage("p", "Stell", text) for text in texts]
 
     def score(x, k):
         return [[0.7 * ("71" in strip.text) + 0.9 * ("fair" in strip.text) for strip in own] for own in k]
@@ -89,19 +82,11 @@ def test_crag_decomposes_filters_and_recomposes():
     (best,) = refine([LONG], [[passage]], lambda x, k: [[0.1, 0.3, 0.2]], 0.5)  # none passes: the best is read
     assert [one.text for one in best] == ["Sheep like it. They do!"]
     assert recompose([]) == []
-
-
-def test_crags_reader_sees_strips_and_its_record_whole_passages(questions, passages):
-    long = Passage("p0", "T", "One. Two. Three. Four.")
-    script = Script([long, *passages[1:]])
-
-    def score(x, k):
-        return [[0.9 if "Three" in p.text else 0.0 for p in own] for own in k]
-
-    script.calls["score"] = score
+    script = Script([passage, *passages[1:]])
+    script.calls["score"] = lambda x, k: [[0.9 * ("fair" in p.text) for p in own] for own in k]
     (made,) = crag(questions[:1], script.tools())
-    assert script.log[-1] == ("answer", [WRITER], [[Passage("p0", "T", "Three. Four.")]])
-    assert made.rounds[0].passages == (long,)
+    assert script.log[-1] == ("answer", [WRITER], [[strips[2]]])  # the reader sees strips
+    assert made.rounds[0].passages == (passage,)  # and the record shows whole passages
 
 
 def test_a2r_line_by_line(questions, passages):
@@ -208,12 +193,8 @@ def test_a_plan_is_its_numbered_lines():
     assert faves.parse_plan("I cannot say.") == []
 
 
-@pytest.fixture
-def author(scripted, tmp_path):
-    return TaskModel(Model(), scripted, Journal(tmp_path / "journal.jsonl"))
-
-
-def test_only_a_yes_is_a_yes(author, scripted):
+def test_only_a_yes_is_a_yes(scripted, tmp_path):
+    author = TaskModel(Model(), scripted, Journal(tmp_path / "journal.jsonl"))
     said = {"a?": "Yes", "b?": " yes, it", "c?": "No", "d?": "Perhaps yes"}
     scripted.complete = lambda asked, limit, sample: [Completion(said[one.split()[-2]]) for one in asked]
     assert faves.is_relevant(author, ["x?"] * 4, list(said)) == [True, True, False, False]

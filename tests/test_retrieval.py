@@ -37,9 +37,7 @@ def test_a_passage_is_the_nearest_to_itself(name, dense, passages):
 
 def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, passages, monkeypatch):
     texts = [p.text for p in passages]
-    whole = np.array(embed(texts, dense.encoder))
-    for file in (weights.CACHE / "embeddings").iterdir():
-        file.unlink()
+    (whole,) = embed(texts, dense.encoder)
     monkeypatch.setattr(dense_retrieval, "BLOCK", 2)
     encoder = load_encoder(weights.find_encoder(dense.encoder))
     encode_document = encoder.encode_document
@@ -54,20 +52,16 @@ def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, 
     monkeypatch.setattr(encoder, "encode_document", killed_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         embed(texts[:5], dense.encoder)
-    resumed = embed(texts[:5], dense.encoder)
+    resumed = np.concatenate(embed(texts[:5], dense.encoder))
     assert encoded == [texts[0], texts[2], texts[4], texts[4]]  # what was encoded before the kill is not encoded again
     assert np.allclose(resumed, whole[:5], atol=1e-5) and resumed.dtype == whole.dtype
     assert np.allclose(np.linalg.norm(resumed, axis=1), 1, atol=1e-5)
-    assert len(list((weights.CACHE / "embeddings").iterdir())) == 1  # no block is left behind
 
 
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        (
-            {"retriever": "bing:https://me:secret@host"},
-            "'bing' is not known; use one of bm25, dense, fused, engine, web",
-        ),
+        ({"retriever": "bing:https://me:secret@host"}, "'bing' is not known; use one of bm25, dense, fused"),
         ({"k": 7}, "has 6 passages, fewer than the k = 7"),
         ({"k": 0}, "k is 0"),
         ({"retriever": "dense", "encoder": "tests"}, "the model folder .* has no weights"),

@@ -190,11 +190,11 @@ def test_vectors_are_cached_by_encoder_and_texts(tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "find_encoder", lambda name: name)
     monkeypatch.setattr(weights, "hash_encoder", lambda name: f"hash of {name}")
     monkeypatch.setattr(dense, "load_encoder", lambda name: Encoder({"x": 1, "y": 2}[name]))
-    assert dense.embed(["ab", "c"], "x").tolist() == [[2], [1]]
-    assert dense.embed(["ab", "c"], "y").tolist() == [[4], [2]]
-    assert dense.embed(["ab", "cd"], "x").tolist() == [[2], [2]]
-    vectors = np.array([[1.0], [3.0], [2.0], [0.0]])
-    assert dense.nearest(np.array([[1.0], [-1.0]]), vectors, 2, at_once=2).tolist() == [[1, 2], [3, 0]]
+    assert dense.embed(["ab", "c"], "x")[0].tolist() == [[2], [1]]
+    assert dense.embed(["ab", "c"], "y")[0].tolist() == [[4], [2]]
+    assert dense.embed(["ab", "cd"], "x")[0].tolist() == [[2], [2]]
+    blocks = np.array([[[1.0], [3.0]], [[2.0], [0.0]]])
+    assert dense.nearest(np.array([[1.0], [-1.0]]), blocks, 2).tolist() == [[1, 2], [3, 0]]
 
 
 # Records.

@@ -1,11 +1,10 @@
 """A web on loopback: a server whose pages are written byte by byte, so that they can misbehave in every way."""
 
 import json
-import socketserver
 import threading
 import time
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from covrag_lite.retrieval.web import fetch
@@ -25,9 +24,8 @@ def open_loopback(monkeypatch):
 class Site:
     """Pages by their path: bytes, or a function that is handed the connection and the request."""
 
-    def __init__(self, pages, otherwise):
+    def __init__(self, pages):
         self.pages = pages
-        self.otherwise = otherwise
         self.asked = []  # (method, path, headers, body) of each request
         self.own = threading.local()  # of each connection, the body of its request
         self.lock = threading.Lock()
@@ -43,7 +41,7 @@ class Site:
     def answer(self, request):
         body = self.own.body = request.rfile.read(int(request.headers.get("content-length", 0)))
         self.asked.append((request.command, request.path, request.headers, body))
-        page = self.pages.get(request.path.partition("?")[0], self.otherwise)
+        page = self.pages.get(request.path.partition("?")[0], status(404))
         page(request.connection, request.path) if callable(page) else request.connection.sendall(page)
 
     def wait(self, seconds):
@@ -57,9 +55,9 @@ class Site:
 
 
 @contextmanager
-def serve(pages, otherwise=404):
-    """A running site, and the status of all pages that it does not have."""
-    site = Site(pages, status(otherwise))
+def serve(pages):
+    """A running site."""
+    site = Site(pages)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -68,11 +66,7 @@ def serve(pages, otherwise=404):
 
         do_POST = do_GET
 
-    class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         site.port = server.server_address[1]
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:

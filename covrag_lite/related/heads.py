@@ -16,9 +16,8 @@ from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.plan import Plan
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.related.relevance import ABOUT, Pair, features_of, load_rate, rate_by_head, read_about
+from covrag_lite.related.relevance import ABOUT, Pair, features_of, load_rate, rate_by_head
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit, save_manifest
 from covrag_lite.sources import load_sources
@@ -167,13 +166,3 @@ def best_of_questions(rows: Labelled, scores: np.ndarray) -> tuple[list[float], 
     frame = pd.DataFrame({"question": [pair.question for pair, _ in rows], "best": scores, "found": sureness})
     highest = frame.groupby("question", sort=False).max().query("found != 0.5")
     return highest.best.tolist(), (highest.found == 1).tolist()
-
-
-def train_stage(plan: Plan) -> None:
-    """The stage `learners`: each head tells of itself among the results, and `plan.learnt` says that all is done."""
-    config = plan.learning()
-    for name in PAIRS:
-        print(f"{name}\n{train(config, name).to_string(index=False)}", flush=True)
-        about = read_about(resolve(config.training.adapters_out) / name)
-        save_manifest(plan.results / f"train.{name}.json", about)
-    save_manifest(plan.learnt, {**find_commit(), "parameters": {"n_learnt": config.related.n_learnt}})

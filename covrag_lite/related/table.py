@@ -5,8 +5,6 @@ without a model.
 """
 
 import gzip
-import json
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,20 +12,17 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config, resolve
-from covrag_lite.data import load_passages, load_questions
+from covrag_lite.config import Config
 from covrag_lite.engine.weights import hash_files
 from covrag_lite.evaluate import Resources
-from covrag_lite.plan import Plan, tell_changes
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.related import a2r
 from covrag_lite.related.relevance import Entail, Score, load_entail, load_score
-from covrag_lite.related.tools import HEADS, describe_entailment, find_head, load_resources, run
+from covrag_lite.related.tools import HEADS, describe_entailment, find_head
 from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.outcomes import check_frame, to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes, save_run
-from covrag_lite.systems import find_system, palette
-from covrag_lite.tables import Table, failures, pictures
+from covrag_lite.tables import Table
 from covrag_lite.tables import accuracy as tables
 
 # What is told of each prediction beside its outcome; and what some of it is called where people read it.
@@ -109,33 +104,6 @@ def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["score", "n", "found (%)", "right (%)", "AUROC", "low", "high"]).round(2)
 
 
-def plot_costs(long: pd.DataFrame, frame: pd.DataFrame, title: str, path: Path) -> "pictures.Figure":
-    """Accuracy with its interval against what a question costs: tokens read and written, and seconds."""
-    from matplotlib.ticker import LogLocator
-
-    plt, _ = pictures.style(0.8)
-    rows = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system")
-    spent = frame.drop_duplicates("system").set_index("system").reindex(rows.index)
-    figure, panels = plt.subplots(1, 2, figsize=(15, 6), sharey=True, layout="constrained")
-    tokens = spent["cost: tokens read"] + spent["cost: tokens written"]
-    axes_of = {"tokens read and written": tokens, "seconds": spent["cost: seconds"]}
-    for axes, (name, values) in zip(panels, axes_of.items()):
-        for system, x in values.dropna().astype(float).items():
-            row = rows.loc[[system]]
-            pictures.draw_intervals(axes, [x], row)
-            axes.plot(x, row.value.iloc[0], "o", ms=12, color=palette()[system], label=system)
-        axes.set(xlabel=f"{name} a question", ylim=(-3, 100))
-        if values.notna().any():
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.xaxis.set_minor_formatter("")
-    panels[0].set_ylabel("accuracy, normalised (%)")
-    panels[1].legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    figure.suptitle(title)
-    return pictures.save_picture(figure, path)
-
-
 def build(frame: pd.DataFrame, run: Recorded) -> Table:
     """The systems beside each other: accuracy, citations, costs."""
     long, comparison, found = long_table(frame), compare(frame), evaluators(frame)
@@ -145,19 +113,18 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
         "Each system against CoV-RAG, and against RAG trained, on the same questions": comparison,
         "Was an answer found? AUROC of two that judge the passages": found,
     }
-    plot = partial(plot_costs, long, frame, tables.title("related", run.config, long))
+    title = tables.title("related", run.config, long).replace(": ", ":\n")  # too long for a line
+    plot = partial(tables.plot_accuracy, long, title)
     return Table("related", long, parts, run.manifest["notes"], facts(frame, long, comparison, found), plot)
 
 
 def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
     """Accuracies and comparisons, how well each cites, what it costs, who tells best whether an answer was found."""
-    made = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(tables.compare(frame))
-    made |= failures.facts(frame) | tables.facts_of_comparisons(comparison)
+    made = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
     for row in long[long.metric.isin(QUALITY.values())].itertuples():
-        name = f"{row.system} {row.metric}"
-        made |= {name: f"{row.value:.1f}", f"{name} interval": f"[{row.low:.0f}–{row.high:.0f}]"}
-    for system, row in frame.groupby("system", sort=False).first().filter(like="cost: ").iterrows():
-        made |= {f"{system} {name.removeprefix('cost: ')}": f"{value:.3g}" for name, value in row.items()}
+        made[f"{row.system} {row.metric}"] = f"{row.value:.1f}"
+    for system, row in frame.groupby("system", sort=False).first().iterrows():
+        made[f"{system} searches"] = f"{row['cost: searches']:.3g}"
         made[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
     for row in found.itertuples():
         made[f"{row.score} AUROC"] = f"{row.AUROC:.2f} [{row.low:.2f}, {row.high:.2f}]"
@@ -201,41 +168,3 @@ def load(run: Recorded) -> pd.DataFrame:
     frame = to_frame(load_or_outcomes(run)).merge(recorded, on=["system", "id"], validate="one_to_one")
     costs = pd.read_csv(run.file("costs.csv"), index_col="system")
     return frame.join(costs.add_prefix("cost: "), on="system")
-
-
-def make(config: Config, folder: Path, model: object = None) -> Recorded:
-    """All of notebooks/related.ipynb without its explanations: run, count, record."""
-    questions, passages = load_questions(config), load_passages(config)
-    config = config.change(systems=config.related.related_systems)
-    resources = load_resources(config, passages, model)
-    start = time.perf_counter()
-    predictions, costs = run(config, resources, questions)
-    seconds, data = time.perf_counter() - start, {"questions": questions, "passages": passages}
-    recorded = record(folder, config, resources, predictions, costs, seconds, data)
-    build(load(recorded), recorded).save(folder)  # at last: who finds the table takes all for done
-    return recorded
-
-
-def run_stage(plan: Plan) -> None:
-    """The stage `related`; no system is left out, since what is recorded once is not made again."""
-    config = plan.testing()
-    adapters = {name for one in config.related.related_systems for name in find_system(one).adapters}
-    places = {name: resolve(config.model.adapters) / name / "adapter_config.json" for name in sorted(adapters)}
-    missing = [name for name, place in (places | {"learners": plan.learnt}).items() if not place.exists()]
-    if missing:
-        told = f"the related systems need {', '.join(missing)}: {plan.tell_stages(missing)}"
-        raise FileNotFoundError(f"{told}, or choose other systems by -p related_systems")
-    make(config, plan.results)
-    print((plan.results / "related.md").read_text())
-
-
-def hold_to(plan: Plan) -> None:
-    """Refuse other parameters than those with which a stage was done."""
-    compared = ("related_systems", "n_questions", "entailment")
-    for done, names in ((plan.learnt, ("n_learnt",)), (plan.results / "related.manifest.json", compared)):
-        if done.exists():
-            recorded = json.loads(done.read_text())["parameters"]
-            was, now = ({name: one[name] for name in names} for one in (recorded, plan.testing().flat()))
-            told = tell_changes(was, now)
-            if told:
-                raise ValueError(f"{done} was made with other parameters: {told}; take those, or remove that file")

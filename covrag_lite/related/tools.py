@@ -4,6 +4,7 @@ Every function takes and returns a whole batch. A test scripts them; `bind` bind
 trained for them.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,12 +22,10 @@ from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.related import a2r, fave
 from covrag_lite.related.relevance import Entail, Score, features_of, load_entail, load_score, read_about
-from covrag_lite.retrieval import load_deeper
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System
 from covrag_lite.task_model import TaskModel
 
-DEPTH = 3  # times as many passages of the same corpus, for CRAG's search elsewhere
 SHIPPED = ROOT / "results" / "adapters"
 HEADS = ("evaluator", "entailment")
 SEARCHES = ("search", "wider")
@@ -51,7 +50,7 @@ class RelatedTools:
     refine: Callable[..., list[str]] | None = None  # questions, passages, answers, feedback -> better answers
 
 
-def bind(system: System, config: Config, wider: Search, author: TaskModel, rewriter: TaskModel) -> RelatedTools:
+def bind(system: System, config: Config, wider: Search, rewriter: TaskModel) -> RelatedTools:
     """A system's further tools; an error that names the command where something it needs is missing."""
     evaluator, entailment = (find_head(config, name) if name in system.needs else None for name in HEADS)
     return RelatedTools(
@@ -70,11 +69,6 @@ def bind(system: System, config: Config, wider: Search, author: TaskModel, rewri
 def recorded_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Stands for a system that is a row of recorded tables and whose code, or training, has gone."""
     raise ValueError(f"the system {tools.name} is in recorded tables only; leave it out of the systems to run")
-
-
-def load_wider(config: Config, passages: Sequence[Passage]) -> Search:
-    """CRAG's search elsewhere: deeper results of the same corpus."""
-    return load_deeper(config.retrieval, passages, DEPTH)
 
 
 def find_head(config: Config, name: str) -> Path:
@@ -123,7 +117,6 @@ class Meter:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.unknown: Counter[str] = Counter()  # texts of which the journal does not know this; a server bills its own
 
     def watch(self, tools: Tools) -> Tools:
         """The same tools, counted."""
@@ -149,17 +142,16 @@ class Meter:
         return made
 
     def add(self, costs: Sequence[dict]) -> None:
-        """Count texts by what the journal knows of each."""
+        """Count texts by what the journal knows of each; what it does not know of one is not known of all."""
         self.counts["texts"] += len(costs)
         for known in costs:
-            for name, value in (("seconds", "seconds"), ("tokens read", "read"), ("tokens written", "written")):
-                self.unknown[name] += known.get(value) is None
-                self.counts[name] += known.get(value) or 0
+            for name, key in (("seconds", "seconds"), ("tokens read", "read"), ("tokens written", "written")):
+                value = known.get(key)
+                self.counts[name] += math.nan if value is None else value
 
     def row(self, system: str, n: int) -> dict[str, object]:
-        """The costs of a question on average; None where they are not known."""
+        """The costs of a question on average."""
         told = {name: float(f"{self.counts[name] / n:.4g}") for name in COSTS}  # as they are recorded
-        told |= {name: None for name, n_unknown in self.unknown.items() if n_unknown}
         return {"system": system, "n": n, "steps": self.counts["steps"], **told}
 
 

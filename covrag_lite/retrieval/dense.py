@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -18,65 +17,56 @@ from covrag_lite.runs.progress import track
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-BLOCK = 10_000  # texts encoded together, the most that a killed run loses
-SCORES = 10_000_000  # held at once: about 200 MB with what sorting takes, however large the corpus
+BLOCK = 10_000  # texts encoded and compared together, the most that a killed run loses
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Encode the passages, or read their vectors from the cache; the search returns the k nearest."""
     network = load_encoder(weights.find_encoder(settings.encoder))
-    vectors = embed([f"{p.title} {p.text}" for p in passages], settings.encoder)
+    blocks = embed([f"{p.title} {p.text}" for p in passages], settings.encoder)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         if not queries:
             return []
         asked = network.encode_query(list(queries), normalize_embeddings=True)
-        return [[passages[i] for i in row] for row in nearest(asked, vectors, settings.k)]
+        return [[passages[i] for i in row] for row in nearest(asked, blocks, settings.k)]
 
     return search
 
 
-def nearest(queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int = SCORES) -> np.ndarray:
+def nearest(queries: np.ndarray, blocks: Sequence[np.ndarray], k: int) -> np.ndarray:
     """Return for each query the rows of the k largest dot products, largest first."""
     best = np.empty((len(queries), 0), np.float32)
     rows = np.empty((len(queries), 0), int)
-    size = max(1, at_once // len(queries))
-    for start in range(0, len(vectors), size):
-        scores = queries @ vectors[start : start + size].T  # (queries, block)
+    start = 0
+    for vectors in blocks:
+        scores = queries @ vectors.T  # (queries, block)
         top = np.argpartition(-scores, min(k, scores.shape[1]) - 1)[:, :k]  # (queries, k), unordered
         best = np.hstack([best, np.take_along_axis(scores, top, 1)])
         rows = np.hstack([rows, top + start])
         order = np.argsort(-best, axis=1)[:, :k]
         best = np.take_along_axis(best, order, 1)
         rows = np.take_along_axis(rows, order, 1)
+        start += len(vectors)
     return rows
 
 
-def embed(texts: Sequence[str], encoder: str) -> np.ndarray:
-    """Return the texts' unit vectors, a row each: computed once for these texts and this encoder, then mapped.
+def embed(texts: Sequence[str], encoder: str) -> list[np.ndarray]:
+    """Return the texts' unit vectors in blocks: computed once for these texts and this encoder, then mapped.
 
     A killed run goes on behind the last whole block.
     """
     key = hashlib.sha256("\0".join([weights.hash_encoder(encoder), *texts]).encode()).hexdigest()[:16]
-    file = weights.CACHE / "embeddings" / f"{key}.npy"
-    if file.exists():
-        return np.load(file, mmap_mode="r")
-    network, folder = load_encoder(weights.find_encoder(encoder)), file.with_suffix("")
+    folder = weights.CACHE / "embeddings" / key
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(f".{os.getpid()}.npy")
-    parts = {start: folder / f"{start}.npy" for start in range(0, len(texts), BLOCK)}
-    left = [start for start, part in parts.items() if not part.exists()]
-    for start in track(left, "encode", "block", total=len(parts), done=len(parts) - len(left)):
-        block = list(texts[start : start + BLOCK])
+    blocks = {start: folder / f"{start}.npy" for start in range(0, len(texts), BLOCK)}
+    left = [start for start, block in blocks.items() if not block.exists()]
+    for start in track(left, "encode", "block", total=len(blocks), done=len(blocks) - len(left)):
+        unfinished, block = folder / f"{os.getpid()}.npy", list(texts[start : start + BLOCK])
+        network = load_encoder(weights.find_encoder(encoder))
         np.save(unfinished, network.encode_document(block, normalize_embeddings=True, show_progress_bar=False))
-        unfinished.rename(parts[start])
-    blocks = [np.load(part, mmap_mode="r") for part in parts.values()]
-    whole = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(texts), blocks[0].shape[1]))
-    np.concatenate(blocks, out=whole)
-    whole.flush()
-    unfinished.rename(file)
-    shutil.rmtree(folder, ignore_errors=True)
-    return np.load(file, mmap_mode="r")
+        unfinished.rename(blocks[start])
+    return [np.load(block, mmap_mode="r") for block in blocks.values()]
 
 
 @cache

@@ -23,8 +23,7 @@ AGENT = "covrag_lite/0.1 (research on question answering; fetches a few pages a 
 TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 BUSY = (429, 500, 502, 503, 504)
 REDIRECTS = (301, 302, 303, 307, 308)
-ROBOTS_SIZE = 500_000  # characters of a robots.txt; RFC 9309 wants at least that many to be read
-ROBOTS_WORK = 1_000_000  # user agents times lines in it, the parser's worst case
+ROBOTS_WORK = 1_000_000  # user agents times lines of a robots.txt, the parser's worst case
 UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out to hosts of the internet
 LONGEST_URL = 2000  # characters
 URL_CHARACTERS = "%/:=&?~+!$,;'@()*[]"  # those that stand unquoted
@@ -250,7 +249,7 @@ class Crawler:
             if reply.status == 429 or reply.status >= 500:
                 raise PageError(f"its robots.txt cannot be had (status {reply.status})")
             text = reply.body.decode("utf-8", "replace")
-            if len(text) > ROBOTS_SIZE or text.lower().count("agent") * text.count("\n") > ROBOTS_WORK:
+            if text.lower().count("agent") * text.count("\n") > ROBOTS_WORK:
                 raise PageError("its robots.txt is too long to be read")
             self.robots[home] = Protego.parse(text)
         if not self.robots[home].can_fetch(url, NAME):

@@ -84,10 +84,7 @@ class Snapshot:
         file = self.file(result.query)
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_suffix(f".{os.getpid()}")
-        with open(unfinished, "w", encoding="ascii") as opened:
-            opened.write(render(result))
-            opened.flush()
-            os.fsync(opened.fileno())
+        unfinished.write_text(render(result), encoding="ascii")
         if file.exists():
             unfinished.unlink()
             raise SearchError(f"{file} was frozen by another run meanwhile; run again to read it")
