@@ -48,9 +48,8 @@ def test_no_line_pretends_that_a_loop_ended(monkeypatch, capsys):
 
 def test_a_prediction_is_shown_as_html(cov):
     text = show(cov[1])._repr_html_()
-    assert "<a href='#q2-1-1'>[1]</a>" in text  # a citation is tied to its passage
-    assert "id='q2-1-1'" in text
-    assert "<meter value='0.45'>" in text
+    assert '<a href="#q2-1-1">[1]</a>' in text and 'id="q2-1-1"' in text  # a citation is tied to its passage
+    assert '<meter value="0.45">' in text
     assert text.count("✓ gold") == 1
 
 
@@ -86,4 +85,4 @@ PLACES = {
 def test_whatever_text_a_prediction_holds_is_escaped(cov, place):
     text = as_html(PLACES[place](cov[1], "<img src='x' onerror=alert(1)> & co"))
     assert "<img" not in text
-    assert "&lt;img src=&#x27;x&#x27; onerror=alert(1)&gt; &amp; co" in text
+    assert "&lt;img src=&#39;x&#39; onerror=alert(1)&gt; &amp; co" in text
