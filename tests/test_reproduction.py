@@ -7,8 +7,8 @@ import pytest
 from toy_project import find
 
 from covrag_lite.runs import recorded
-from covrag_lite.runs.choice import choose
 from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import choose
 from covrag_lite.tables import accuracy, table2
 from covrag_lite.tables.reproduction import changed, reproduction
 

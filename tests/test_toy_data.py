@@ -19,7 +19,7 @@ from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused, lance
 from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.fetch import Crawler
-from covrag_lite.runs import choice, manifest
+from covrag_lite.runs import manifest, recorded
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import verifier
@@ -237,12 +237,12 @@ def test_a_recorded_row_that_is_made_no_more_is_a_difference(tmp_path):
 
 def test_two_runs_of_other_weights_or_data_differ():
     one = {"parameters": Config().flat(), "model_sha256": "a", "data": {"questions": {"n": 1, "sha256": "x"}}}
-    assert choice.changed(one, one) == []
-    assert choice.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
-    assert choice.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
-    assert choice.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == ["the questions"]
+    assert recorded.changed(one, one) == []
+    assert recorded.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
+    assert recorded.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
+    assert recorded.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == ["the questions"]
     other = one | {"parameters": Config().change(layout="paper").flat()}
-    assert choice.changed(one, other) == ["layout ('shared', recorded 'paper')"]
+    assert recorded.changed(one, other) == ["layout ('shared', recorded 'paper')"]
 
 
 def test_a_value_is_reproduced_only_on_as_many_questions():

@@ -16,7 +16,7 @@ from toy import BORN, DAY, KEEPER, LOW, QUESTIONS, SYSTEMS, TEXTS, write_verdict
 from covrag_lite import evaluate
 from covrag_lite.prompts import parse_verdict
 from covrag_lite.records import Round
-from covrag_lite.runs import cost
+from covrag_lite.runs import manifest
 from covrag_lite.runs.outcomes import (
     check_frame,
     failure_of,
@@ -387,13 +387,15 @@ def test_what_is_saved_comes_back_with_the_round_that_was_kept(predictions, fram
 def test_the_estimate_multiplies_one_answer_by_all_that_may_be_written(tmp_path, monkeypatch):
     config, resources = toy.stage(tmp_path, systems=("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG", "Start-Revise"))
     ticks = iter([10.0, 12.5])  # an answer takes 2.5 s
-    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(manifest, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     told = evaluate.estimate(config, resources, QUESTIONS)
     # RAG 1, RAG trained 1, CoV-RAG two answers and a verdict of two, Start-Revise 2: 8 answers' time a question.
     # 7 · 8 · 2.5 s = 140 s; 7 · 8 · 100 tokens read, 7 · 8 · 10 written.
     assert told.startswith("7 of 7 questions to do: at most 2 min (2.5 s an answer here, less in full batches), ")
     assert "5,600 tokens read and 560 written" in told
-    assert cost.tell_time(99) == "99 s" and cost.tell_time(150) == "2 min" and cost.tell_time(600) == "10 min"
+    assert (
+        manifest.tell_time(99) == "99 s" and manifest.tell_time(150) == "2 min" and manifest.tell_time(600) == "10 min"
+    )
 
 
 def test_the_estimate_looks_for_the_prompts_that_were_asked(tmp_path):

@@ -11,8 +11,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config, Model
-from covrag_lite.runs.choice import name_data
-from covrag_lite.runs.recorded import Recorded
+from covrag_lite.runs.recorded import Recorded, name_data
 from covrag_lite.systems import SYSTEMS, palette
 from covrag_lite.tables import Table, paper, pictures
 

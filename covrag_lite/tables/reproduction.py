@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import config
-from covrag_lite.runs.choice import changed
-from covrag_lite.runs.recorded import find_under
+from covrag_lite.runs.recorded import changed, find_under
 
 # Columns that say whose value a row holds; a table has some of them.
 KEY = (

@@ -15,9 +15,8 @@ from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.records import Prediction
 from covrag_lite.runs import recorded
-from covrag_lite.runs.choice import changed, choose, tell
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Recorded
+from covrag_lite.runs.recorded import Recorded, changed, choose, tell
 from covrag_lite.tables import Table, accuracy, failures, pictures, table4, to_markdown
 
 LIVE, RECORDED = "live", "recorded"

@@ -15,9 +15,8 @@ from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
-from covrag_lite.runs.choice import name_data
 from covrag_lite.runs.outcomes import load_predictions, to_frame
-from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part
+from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part, name_data
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, accuracy, paper, pictures
 from covrag_lite.tables.accuracy import share, with_interval
