@@ -53,7 +53,7 @@ ENDS = {
     "table3": TABLE | {"verdicts.jsonl"},
     "table4": ANSWERED,
     "table5": ANSWERED,
-    "table6": TABLE | SEARCHED | {"facts.json", "clean.png"},
+    "table6": TABLE | SEARCHED | {"facts.json"},
     "figure4": {"csv", "png", "facts.json"},
     "world": {"csv", "png"},
     "related": ANSWERED | {"qualities.csv.gz", "costs.csv"},

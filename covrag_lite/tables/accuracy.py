@@ -220,12 +220,21 @@ def facts_of(name: str, values: Mapping[str, object]) -> dict[str, str]:
     return {f"{name} {end}".strip(): minus(str(value)) for end, value in values.items()}
 
 
+def tell_rows(rows: pd.DataFrame, name: str, forms: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Facts of every row: columns in braces make up its name, and their texts by the ends of their names.
+
+    Without forms every column but the first is a fact, as it is.
+    """
+    made, forms = {}, forms or {column: f"{{{column}}}" for column in rows.columns[1:]}
+    for row in rows.to_dict("records"):
+        made |= facts_of(name.format(**row), {end: form.format(**row) for end, form in forms.items()})
+    return made
+
+
 def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
     """Every system's accuracy, set by set and on average, and how often it finds a gold passage."""
-    made = {}
-    for row in long[long.metric == "normalised"].itertuples():
-        told = {"": f"{row.value:.1f}", "interval": f"[{row.low:.0f}–{row.high:.0f}]", "n": row.n}
-        made |= facts_of(f"{row.system} {row.dataset}", told)
+    forms = {"": "{value:.1f}", "interval": "[{low:.0f}–{high:.0f}]", "n": "{n}"}
+    made = tell_rows(long[long.metric == "normalised"], "{system} {dataset}", forms)
     for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last:
         made[f"{system} gold"] = f"{100 * found.mean():.1f}"
     return made
@@ -233,12 +242,10 @@ def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]
 
 def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
     """Systems two by two."""
-    made = {}
-    for row in with_visible(comparison[comparison.metric == "normalised"]).to_dict("records"):
-        told = {"points": row["difference"].lstrip("+-"), "interval": row["95 % interval"], "p": row["McNemar p"]}
-        told |= {"gained": row["gained"], "lost": row["lost"], "visible": row["smallest visible"]}
-        made |= facts_of(row["comparison"], told)
-    return made
+    rows = with_visible(comparison[comparison.metric == "normalised"])
+    forms = {"points": "{points}", "interval": "{95 % interval}", "p": "{McNemar p}"}
+    forms |= {"gained": "{gained}", "lost": "{lost}", "visible": "{smallest visible}"}
+    return tell_rows(rows.assign(points=rows.difference.str.lstrip("+-")), "{comparison}", forms)
 
 
 def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "pictures.Figure":

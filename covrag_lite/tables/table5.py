@@ -36,18 +36,12 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     pair = [values.get((system, "multi")) for system in CHAINS]
     found = "" if None in pair else "Without the chain {:.1f} % are right in the end, with it {:.1f} %\n".format(*pair)
     plot = partial(accuracy.plot_accuracy, long, accuracy.title("table5", run.config, long, found), metric=None)
-    return Table("table5", long, parts, chain_notes(frame), facts(to_frame(predictions), long, rules), plot)
-
-
-def facts(frame: pd.DataFrame, long: pd.DataFrame, rules: pd.DataFrame) -> dict[str, str]:
-    """Table 5, its judges, and what each rule does with a second answer."""
-    made = failures.facts(frame)
-    for row in long.itertuples():
-        told = {"": f"{row.value:.1f}", "interval": f"[{row.low:.1f}, {row.high:.1f}]"}
-        made |= accuracy.facts_of(f"{row.system} {row.metric}", told)
-    for row in rules.itertuples():
-        made |= accuracy.facts_of(row.rule.partition(":")[0], {"accuracy": f"{row.accuracy:.1f}", "hurt": row.hurt})
-    return made
+    facts = failures.facts(to_frame(predictions))
+    forms = {"": "{value:.1f}", "interval": "[{low:.1f}, {high:.1f}]"}
+    facts |= accuracy.tell_rows(long, "{system} {metric}", forms)
+    named = rules.assign(rule=rules.rule.str.partition(":")[0])
+    facts |= accuracy.tell_rows(named, "{rule}", {"accuracy": "{accuracy:.1f}", "hurt": "{hurt}"})
+    return Table("table5", long, parts, chain_notes(frame), facts, plot)
 
 
 def cut(prediction: Prediction, max_rounds: int) -> Prediction:

@@ -83,20 +83,11 @@ def build(searches: Searches, run: Recorded) -> Table:
     found = ", ".join(f"{row.retriever} {row.first:.0f} → {row.last:.0f} %" for row in every.itertuples())
     told = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}"
     title = f"Found before and after the revision: {found}\n{told}"
-    plots = [partial(plot_retrieval, revised, title, ITERATIONS)]
-    plots.append(partial(plot_retrieval, clean, "As asked and in clean wording, no model", WORDINGS))
+    forms = {"n": "{n:.0f}", "before": "{first:.1f}", "after": "{last:.1f}", "delta": "{delta:+.1f}"}
+    forms |= {"interval": "[{delta_low:+.1f}, {delta_high:+.1f}]"}
+    facts = accuracy.tell_rows(revised.dropna(subset="n"), "{retriever} {questions} {measure}", forms)
     rows = pd.concat([revised.assign(revision=REVISIONS[0]), clean.assign(revision=REVISIONS[1])], ignore_index=True)
-    return Table("table6", rows, parts, lines, facts(revised), plots[0], {"clean.png": plots[1]}, digits=3)
-
-
-def facts(revised: pd.DataFrame) -> dict[str, str]:
-    """What each retriever found before and after CoV-RAG's revision."""
-    made = {}
-    for row in revised.dropna(subset="n").itertuples():
-        told = {"n": f"{row.n:.0f}", "before": f"{row.first:.1f}", "after": f"{row.last:.1f}"}
-        told |= {"delta": f"{row.delta:+.1f}", "interval": f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]"}
-        made |= accuracy.facts_of(f"{row.retriever} {row.questions} {row.measure}", told)
-    return made
+    return Table("table6", rows, parts, lines, facts, partial(plot_retrieval, revised, title), digits=3)
 
 
 def list_found(question: Question, searches: Mapping[str, Search]) -> pd.DataFrame:
@@ -190,7 +181,7 @@ def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = I
     return pd.DataFrame(made)
 
 
-def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path: Path) -> "pictures.Figure":
+def plot_retrieval(long: pd.DataFrame, title: str, path: Path) -> "pictures.Figure":
     """A panel a group of questions, two bars a retriever; the paper's search engines are diamonds of their own."""
     plt, _ = pictures.style(0.8)
     rows = long[long.measure == "answer"]
@@ -203,7 +194,7 @@ def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path:
         axes.remove()
     for axes, group in zip(panels.flat, groups):
         part = rows[rows.questions == group].reset_index(drop=True)
-        _draw_panel(axes, part, names)
+        _draw_panel(axes, part)
         axes.set(title=f"{group}, n = {part.n.min():.0f}", ylim=(0, 105))
         axes.set_xticks(part.index, part.retriever, rotation=45, ha="right", rotation_mode="anchor")
         axes.grid(axis="x", visible=False)
@@ -213,10 +204,11 @@ def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path:
     return pictures.save_picture(figure, path)
 
 
-def _draw_panel(axes: "pictures.Axes", part: pd.DataFrame, names: tuple[str, str]) -> None:
+def _draw_panel(axes: "pictures.Axes", part: pd.DataFrame) -> None:
     """One group of questions: what each retriever finds first and last."""
     ours, theirs = part[part.n.notna()], part[part.n.isna()]
-    for shift, column, name, system in ((-0.2, "first", names[0], "CoV-RAG-S"), (0.2, "last", names[1], "CoV-RAG")):
+    bars = zip((-0.2, 0.2), ("first", "last"), ITERATIONS, ("CoV-RAG-S", "CoV-RAG"))
+    for shift, column, name, system in bars:
         span = [ours[column] - ours[f"{column}_low"], ours[f"{column}_high"] - ours[column]]
         style = dict(color=palette()[system], ecolor=pictures.DARK, capsize=3)
         axes.bar(ours.index + shift, ours[column], 0.4, yerr=span, label=name, **style)
