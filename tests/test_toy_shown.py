@@ -107,7 +107,7 @@ def test_no_text_can_become_markup():
     assert page.count("<script") == page.count("</script>") == 2  # the data and the page's own
     assert "<img" not in page and "<!--" not in page
     assert data["passages"][HOSTILE] == [HOSTILE, HOSTILE]  # and yet it is all there
-    assert data["ways"][0]["rounds"][0]["verdict"]["revised"] == HOSTILE
+    assert data["ways"][0]["rounds"][0]["verdict"]["revised_question"] == HOSTILE
     script = (browse.HERE / "browse.js").read_text()
     assert not re.search("innerHTML|outerHTML|insertAdjacentHTML|document.write|eval", script)
 
@@ -123,7 +123,7 @@ def test_without_the_data_there_are_ids_and_our_own_outputs(cov, tmp_path):
     data = data_of(page)
     first, last = data["ways"][0]["rounds"]
     assert not data["texts"] and TEXTS["q2"] not in page and "Harbour" not in page
-    assert first["verdict"]["revised"] == "⟨the question⟩? Voss was born in"
+    assert first["verdict"]["revised_question"] == "⟨the question⟩? Voss was born in"
     assert (first["passages"], first["right"], last["right"]) == (["c", "d"], "wrong", "right")
     assert data["ways"][0]["outcomes"] == ["helped"]
 
