@@ -12,7 +12,7 @@ from conftest import write_jsonl
 from toy import PASSAGES, QUESTIONS
 
 from covrag_lite import data, metrics, prompts
-from covrag_lite.check.compare import compare_csv, compare_values
+from covrag_lite.check import compare_csv, compare_values
 from covrag_lite.config import Config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question

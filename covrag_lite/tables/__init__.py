@@ -25,12 +25,6 @@ TABLES = {  # made from one recorded run each: build(load_basis(run), run)
     "claim": "covrag_lite.tables.claim",
     "related": "covrag_lite.related.table",
 }
-FIGURES = {  # made from several records, or from none: build(basis)
-    "figure4": "covrag_lite.tables.figure4",
-    "world": "covrag_lite.tables.world",
-    "method": "covrag_lite.tables.method_picture",
-    "speed": "benchmarks.report",
-}
 Plot = Callable[[Path], "Figure"]  # draws into a file
 
 
@@ -81,11 +75,10 @@ class Table:
 
 
 def find_table(name: str) -> ModuleType:
-    """The module that builds a table or figure."""
-    known = TABLES | FIGURES
-    if name not in known:
-        raise ValueError(f"table {name!r} is not known; use one of {', '.join(known)}")
-    return importlib.import_module(known[name])
+    """The module that builds a table."""
+    if name not in TABLES:
+        raise ValueError(f"table {name!r} is not known; use one of {', '.join(TABLES)}")
+    return importlib.import_module(TABLES[name])
 
 
 def load_basis(run: Recorded) -> object:

@@ -162,24 +162,19 @@ def notes(frame: pd.DataFrame) -> list[str]:
     ]
     for system, rows in frame.groupby("system", sort=False):
         if rows.verdicts.sum():
-            lines += [f"{system}: {line}" for line in _verdict_notes(rows)]
+            judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
+            changed, helped, hurt = count_changes(rows)
+            lines += [
+                f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}.",
+                f"{system}: {int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} "
+                f"and left {changed - helped - hurt} as they were.",
+            ]
         if rows.found_first.notna().any() and rows.searched.any():
             found = f"{100 * rows.found_last.dropna().mean():.0f} % of the questions"
             if rows.gold_last.notna().any():
                 found += f", a gold passage for {100 * rows.gold_last.dropna().mean():.0f} %"
             lines.append(f"{system}: the last retrieval holds an answer for {found}.")
     return lines
-
-
-def _verdict_notes(rows: pd.DataFrame) -> list[str]:
-    """What one system's verdicts said, and what its revisions did."""
-    judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
-    changed, helped, hurt = count_changes(rows)
-    return [
-        f"{rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}.",
-        f"{int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} "
-        f"and left {changed - helped - hurt} as they were.",
-    ]
 
 
 def title(table: str, config: Config, long: pd.DataFrame, found: str = "") -> str:
