@@ -20,11 +20,6 @@ from covrag_lite.runs import manifest
 from covrag_lite.runs.outcomes import (
     check_frame,
     failure_of,
-    load_outcomes,
-    load_outputs,
-    load_predictions,
-    save_outcomes,
-    save_predictions,
     to_frame,
 )
 from covrag_lite.tables import Table, accuracy, failures, sigma, table5, verifier
@@ -53,21 +48,17 @@ def test_each_system_asks_the_adapter_of_its_own(system, tmp_path):
     assert {p.backbone for p in made} == {f"smollm2-135m+{adapter}" if adapter else "smollm2-135m"}
 
 
-@pytest.mark.parametrize(
-    "system, asked",
-    [
-        ("Start-Revise trained", {("rewrite", "rewrite"), ("cov", "answer")}),
-        ("closed-book", {("", "recall")}),
-        ("CoV-RAG, two adapters", {("rag", "answer"), ("cov", "verify")}),
-    ],
-)
-def test_who_rewrites_answers_and_verifies(system, asked, tmp_path):
-    made, log = run_one(system, tmp_path)
-    assert {entry[:2] for entry in log} == asked
-    if system == "Start-Revise trained":
-        assert [p.rounds[0].query for p in made] == [BORN if one == "q2" else TEXTS[one] for one in IDS]
-    if system == "CoV-RAG, two adapters":
-        assert {p.backbone for p in made} == {"smollm2-135m+rag"}
+def test_who_rewrites_answers_and_verifies(tmp_path):
+    asked = {
+        "Start-Revise trained": {("rewrite", "rewrite"), ("cov", "answer")},
+        "closed-book": {("", "recall")},
+        "CoV-RAG, two adapters": {("rag", "answer"), ("cov", "verify")},
+    }
+    made = {system: run_one(system, tmp_path / system) for system in asked}
+    assert {system: {entry[:2] for entry in log} for system, (_, log) in made.items()} == asked
+    queries = [p.rounds[0].query for p in made["Start-Revise trained"][0]]
+    assert queries == [BORN if one == "q2" else TEXTS[one] for one in IDS]
+    assert {p.backbone for p in made["CoV-RAG, two adapters"][0]} == {"smollm2-135m+rag"}
 
 
 def test_the_shared_layout_has_prompts_of_its_own_and_the_same_rounds(tmp_path, cov):
@@ -121,7 +112,7 @@ RIGHT = {
 }
 
 
-def test_accuracies_by_set_and_their_mean_over_sets(frame):
+def test_accuracies_by_set_and_their_mean_over_sets_with_intervals(frame):
     long = accuracy.accuracy_table(frame, "table2").set_index(["metric", "system", "dataset"])
     assert list(dict.fromkeys(long.index.get_level_values(1))) == list(SYSTEMS)
     for system, (one, two, mean, raw_one, raw_two) in RIGHT.items():
@@ -136,11 +127,7 @@ def test_accuracies_by_set_and_their_mean_over_sets(frame):
         assert cells.n.tolist() == [4, 3, 7]
         expected = [25 * raw_one, 100 * raw_two / 3, 12.5 * raw_one + 50 * raw_two / 3]
         assert cells.value.tolist() == pytest.approx(expected)
-
-
-def test_intervals_of_shares_and_of_their_mean(frame):
-    cells = accuracy.accuracy_table(frame, "table2").set_index(["metric", "system", "dataset"])
-    cells = cells.loc["normalised", "CoV-RAG"]
+    cells = long.loc["normalised", "CoV-RAG"]
     # Wilson, z = 1.96: (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n) with p = 3/4, n = 4 and p = 1, n = 2.
     assert (cells.low["one"], cells.high["one"]) == pytest.approx((30.064, 95.441), abs=0.001)
     assert (cells.low["two"], cells.high["two"]) == pytest.approx((34.238, 100), abs=0.001)
@@ -363,23 +350,6 @@ def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(predictions
     assert len(sigma.fit(config, predictions)) == 6 and sigma.fit(config, []) is None
     kept = json.loads((tmp_path / "cov" / "sigma.json").read_text())
     assert kept == sigma.cross_validate_sigma(cov)[0]
-
-
-# Files.
-
-
-def test_what_is_saved_comes_back_with_the_round_that_was_kept(predictions, frame, cov, tmp_path):
-    save_predictions(tmp_path / "p.xz", predictions)
-    loaded = load_predictions(tmp_path / "p.xz", QUESTIONS[::-1], list(toy.PASSAGES.values()), "smollm2-135m")
-    assert loaded == predictions
-    assert to_frame(loaded).equals(frame)  # probabilities and likelihoods too
-    save_outcomes(tmp_path / "o.gz", predictions)
-    told = load_outcomes(tmp_path / "o.gz", load_outputs(tmp_path / "p.xz", "smollm2-135m"))
-    columns = [name for name in frame if name not in ("answer", "query", "searched")]
-    assert to_frame(told)[columns].equals(frame[columns])
-    pd.testing.assert_frame_equal(table5.policies(told), table5.policies(predictions))  # which needs no data
-    own = [p for p in told if p.system == "CoV-RAG"]
-    assert sigma.cross_validate_sigma(own)[1].equals(sigma.cross_validate_sigma(cov)[1])
 
 
 # The estimate of the cost.
