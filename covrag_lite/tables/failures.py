@@ -54,12 +54,16 @@ def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> dict[str, float]:
         "answer perfect reader of the last passages": last | again,
         "answer where the first passages hold one": first[found],
         "answer where they hold none": first[~found],
-        "misread share": again[~last],  # the passages it answered from hold an answer
-        "searched away share": (found & ~again)[~last],  # only the first passages held one
-        "not found, trusted share": (~found & ~again & ~rows.revised)[~last],
-        "not found twice share": (~found & ~again & rows.revised)[~last],
     }
-    return {name: 100 * values.mean() for name, values in cases.items()}
+    classes = {
+        "misread": again,  # the passages it answered from hold an answer
+        "searched away": found & ~again,  # only the first passages held one
+        "not found, trusted": ~found & ~again & ~rows.revised,
+        "not found twice": ~found & ~again & rows.revised,
+    }
+    shares = {f"{name} share": (~last & values).sum() / max(1, (~last).sum()) for name, values in classes.items()}
+    shares |= {name: values.mean() for name, values in cases.items()}
+    return {name: 100 * share for name, share in shares.items()}
 
 
 def facts(frame: pd.DataFrame) -> dict[str, str]:
