@@ -61,11 +61,6 @@ def test_who_rewrites_answers_and_verifies(tmp_path):
     assert {p.backbone for p in made["CoV-RAG, two adapters"][0]} == {"smollm2-135m+rag"}
 
 
-def test_the_shared_layout_has_prompts_of_its_own_and_the_same_rounds(tmp_path, cov):
-    made, _ = run_one("CoV-RAG", tmp_path, layout="shared")
-    assert [p.rounds for p in made] == [p.rounds for p in cov]
-
-
 def test_a_third_round_verifies_the_second_answer_and_cut_off_it_is_a_run_of_fewer_rounds(tmp_path, predictions, cov):
     made, log = run_one("CoV-RAG", tmp_path, max_rounds=3)
     assert {entry[2:] for entry in log if entry[1] == "verify"} == FIRST | SECOND["CoV-RAG"]
@@ -76,7 +71,9 @@ def test_a_third_round_verifies_the_second_answer_and_cut_off_it_is_a_run_of_few
     assert [table5.cut(p, 1).rounds for p in made] == single
 
 
-def test_every_round_of_cov_rag(cov):
+def test_every_round_of_cov_rag_in_both_layouts(cov, tmp_path):
+    shared, _ = run_one("CoV-RAG", tmp_path, layout="shared")  # which has prompts of its own
+    assert [p.rounds for p in shared] == [p.rounds for p in cov]
     told = {p.question.id: [(one.query, one.answer, one.likelihood) for one in p.rounds] for p in cov}
     assert told == {
         "q1": [(TEXTS["q1"], "Ada Voss[1]", -0.1)],
@@ -135,7 +132,7 @@ def test_accuracies_by_set_and_their_mean_over_sets_with_intervals(frame):
     assert (cells.low["average"], cells.high["average"]) == pytest.approx((47.676, 97.721), abs=0.001)
 
 
-def test_comparisons_pair_questions_by_their_ids(frame):
+def test_comparisons_pair_questions_by_their_ids_and_name_the_smallest_difference_that_could_be_seen(frame):
     for rows in (frame, *(frame.sample(frac=1, random_state=seed) for seed in (3, 11))):
         told = accuracy.compare(rows).set_index(["comparison", "metric"])
         # q2 and q7 gained, q4 lost: +1/6. Six draws from (1, 1, 0, 0, 0, -1) sum to -2 at 2.5 %, to 4 at 97.5 %.
@@ -146,9 +143,6 @@ def test_comparisons_pair_questions_by_their_ids(frame):
         one = told.loc[("RAG trained → CoV-RAG", "whole")]
         assert one.tolist() == [6, "+33.3", "[+0.0, +66.7]", 2, 0, "0.500"]
         assert told.loc[("closed-book → RAG", "raw")].tolist() == [7, "+28.6", "[+0.0, +57.1]", 2, 0, "0.500"]
-
-
-def test_facts_of_a_comparison_name_the_smallest_difference_that_could_be_seen(frame):
     told = accuracy.facts_of_comparisons(accuracy.compare(frame))
     # On 4 questions no result has p < 0.05.
     assert told["RAG trained → CoV-RAG, likelier answer visible"] == "nan"
@@ -348,14 +342,13 @@ def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(predictions
     config, _ = toy.stage(tmp_path, adapters_out=str(tmp_path))
     (tmp_path / "cov").mkdir()
     assert len(sigma.fit(config, predictions)) == 6 and sigma.fit(config, []) is None
-    kept = json.loads((tmp_path / "cov" / "sigma.json").read_text())
-    assert kept == sigma.cross_validate_sigma(cov)[0]
+    assert json.loads((tmp_path / "cov" / "sigma.json").read_text()) == sigma.cross_validate_sigma(cov)[0]
 
 
 # The estimate of the cost.
 
 
-def test_the_estimate_multiplies_one_answer_by_all_that_may_be_written(tmp_path, monkeypatch):
+def test_the_estimate_multiplies_one_answer_by_all_that_is_not_journaled_yet(tmp_path, monkeypatch):
     config, resources = toy.stage(tmp_path, systems=("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG", "Start-Revise"))
     ticks = iter([10.0, 12.5])  # an answer takes 2.5 s
     monkeypatch.setattr(manifest, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
@@ -364,12 +357,7 @@ def test_the_estimate_multiplies_one_answer_by_all_that_may_be_written(tmp_path,
     # 7 · 8 · 2.5 s = 140 s; 7 · 8 · 100 tokens read, 7 · 8 · 10 written.
     assert told.startswith("7 of 7 questions to do: at most 2 min (2.5 s an answer here, less in full batches), ")
     assert "5,600 tokens read and 560 written" in told
-    assert (
-        manifest.tell_time(99) == "99 s" and manifest.tell_time(150) == "2 min" and manifest.tell_time(600) == "10 min"
-    )
-
-
-def test_the_estimate_looks_for_the_prompts_that_were_asked(tmp_path):
-    config, resources = toy.stage(tmp_path, systems=("RAG",), layout="shared")
+    assert [manifest.tell_time(seconds) for seconds in (99, 150, 600)] == ["99 s", "2 min", "10 min"]
+    config, resources = toy.stage(tmp_path / "shared", systems=("RAG",), layout="shared")
     evaluate.run(config, resources, QUESTIONS)
     assert evaluate.estimate(config, resources, QUESTIONS).startswith("first answers to all 7 questions are journaled")
