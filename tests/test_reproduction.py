@@ -129,5 +129,5 @@ def test_without_a_record_the_live_rows_stand_alone(known, run, tmp_path):
     texts = table2.compare_texts(known, [])
     said = table2.tell_texts(texts, run.manifest, None)
     assert texts.empty and "none of the live questions is recorded" in said
-    assert table2.save_live(tmp_path / "deep" / "live.md", table, texts, said) == said
-    assert "| CoV-RAG   | live" in (tmp_path / "deep" / "live.md").read_text()
+    assert table2.save_live(tmp_path / "deep", table, texts, said) == said
+    assert "| CoV-RAG   | live" in (tmp_path / "deep" / "table2.live.md").read_text()

@@ -9,8 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from covrag_lite.config import ROOT, Config
@@ -20,7 +19,7 @@ from covrag_lite.method import closed_book, rag
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.systems import find_system
 
-PACKAGES = (
+PACKAGES = (  # that numbers depend on; not every run needs every one
     *("torch", "transformers", "peft", "bitsandbytes"),
     *("bm25s", "sentence-transformers", "lancedb", "datasets", "numpy", "scipy", "pandas"),
 )
@@ -34,7 +33,7 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
         **find_commit(),
         "parameters": config.flat(),
         "python": platform.python_version(),
-        "versions": find_versions(),
+        "versions": {one.name: one.version for one in distributions() if one.name in PACKAGES},
         "model_sha256": model.weights_hash,
         "weights": packed,  # what they are where that is not the model's own safetensors
         "adapters": hash_adapters(config, model),
@@ -48,15 +47,6 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
         "used": dict(model.used),
         "peak_memory_gb": round(peak_memory(), 2),
     }
-
-
-def find_versions() -> dict[str, str]:
-    """The versions of the packages that numbers depend on; not every run needs every package."""
-    made = {}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            made[name] = version(name)
-    return made
 
 
 def find_commit() -> dict[str, str | bool | None]:

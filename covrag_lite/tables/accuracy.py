@@ -148,9 +148,7 @@ def format_difference(value: float, low: float, high: float) -> tuple[str, str]:
 def count_changes(rows: pd.DataFrame) -> tuple[int, int, int]:
     """Of one system's rows: how many were revised and can be scored, how many that helped, how many it hurt."""
     changed = rows[rows.revised & rows.normalised.notna()]
-    before = changed.first_normalised.astype(bool)
-    after = changed.normalised.astype(bool)
-    return len(changed), int((after & ~before).sum()), int((before & ~after).sum())
+    return len(changed), *metrics.mcnemar(changed.first_normalised, changed.normalised)[:2]
 
 
 def notes(frame: pd.DataFrame) -> list[str]:

@@ -96,15 +96,13 @@ def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> dict[str, tuple]:
     return cells | {"delta": (len(own), *(100 * value for value in delta))}
 
 
-def calls_for_revision(own: pd.DataFrame) -> pd.Series:
-    """Where a revision is called for: the first answer is wrong, and no gold passage was found for it."""
-    return ~own.first_normalised.astype(bool) & ~held(own, "first")
-
-
 def revisions(own: pd.DataFrame) -> pd.DataFrame:
-    """One system's rows that were revised or called for it; `good` is: called for, done, and a gold passage found."""
-    called = calls_for_revision(own)
-    return own.assign(good=called & own.revised & held(own, "last"))[called | own.revised]
+    """One system's rows that were revised or called for it: the first answer wrong, no gold passage found for it.
+
+    `good` are those that called for a revision, had one, and found a gold passage with it.
+    """
+    called = ~own.first_normalised.astype(bool) & ~held(own, "first")
+    return own.assign(called=called, good=called & own.revised & held(own, "last"))[called | own.revised]
 
 
 def held(frame: pd.DataFrame, when: str) -> pd.Series:
@@ -117,12 +115,11 @@ def chain_notes(frame: pd.DataFrame) -> list[str]:
     """The counts behind Table 5's shares."""
     lines = []
     for system, own in frame[frame.normalised.notna() & frame.verdicts.gt(0)].groupby("system", sort=False):
-        called = calls_for_revision(own)
-        rightly = called & own.revised
+        rows = revisions(own)
         lines.append(
             f"{system}: {own.unparsed.sum()} of {own.verdicts.sum()} verdicts did not parse; "
-            f"{called.sum()} questions called for a revision, {own.revised.sum()} were revised, "
-            f"{rightly.sum()} of them rightly; {(rightly & held(own, 'last')).sum()} then found a gold passage."
+            f"{rows.called.sum()} questions called for a revision, {rows.revised.sum()} were revised, "
+            f"{(rows.called & rows.revised).sum()} of them rightly; {rows.good.sum()} then found a gold passage."
         )
     return lines
 
