@@ -30,7 +30,7 @@ def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(
 
 
 def test_no_line_pretends_that_a_loop_ended(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)  # what is no notebook, and no terminal
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # what is no notebook, and no terminal
 
     def failing():
         yield 1
