@@ -86,9 +86,9 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
         yield EMBEDDED / "method", method_picture.build(bases[shown])
     for folder in sorted((root / "results").glob("speed-*")):
         table = import_module("benchmarks.report").build(folder)
-        yield folder.relative_to(root) / "speed", replace(table, other_plots={})
-        if table.other_plots and (root / EMBEDDED).exists():
-            yield EMBEDDED / "speed", Table("speed", pd.DataFrame(), other_plots=table.other_plots)
+        yield folder.relative_to(root) / "speed", replace(table, plots={})
+        if table.plots and (root / EMBEDDED).exists():
+            yield EMBEDDED / "speed", Table("speed", pd.DataFrame(), plots=table.plots)
 
 
 def try_to_load(run: Recorded, root: Path, wrong: list[str], notes: list[str]) -> object | None:

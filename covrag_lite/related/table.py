@@ -146,7 +146,7 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
         "Was an answer found? AUROC of two that judge the passages": found,
     }
     plot = partial(plot_costs, long, frame, tables.title("related", run.config, long))
-    return Table("related", long, parts, run.manifest["notes"], facts(frame, long, comparison, found), plot)
+    return Table("related", long, parts, run.manifest["notes"], facts(frame, long, comparison, found), {"png": plot})
 
 
 def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:

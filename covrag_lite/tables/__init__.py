@@ -37,15 +37,9 @@ class Table:
     parts: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # as people read it, by heading
     notes: Sequence[str] = ()  # what must stand under it
     facts: Mapping[str, str] = field(default_factory=dict)  # numbers that prose may use, as it writes them
-    plot: Plot | None = None
-    other_plots: Mapping[str, Plot] = field(default_factory=dict)  # by the ends of their files
+    plots: Mapping[str, Plot] = field(default_factory=dict)  # pictures by the ends of their files
     other_files: Mapping[str, str] = field(default_factory=dict)  # texts by the ends of their files
     digits: int | None = 2  # of the CSV file's values; None writes them as they are
-
-    @property
-    def plots(self) -> dict[str, Plot]:
-        """Every picture by the end of its file."""
-        return ({"png": self.plot} if self.plot else {}) | dict(self.other_plots)
 
     @property
     def text(self) -> str:

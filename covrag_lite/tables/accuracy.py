@@ -195,7 +195,7 @@ def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str
     parts["Paired comparisons on the same questions"] = comparison
     told = facts_of_accuracy(frame, long) | facts_of_comparisons(comparison) | facts
     plot = partial(plot_accuracy, long, title(name, run.config, long))
-    return Table(name, long, parts, notes(frame), told, plot)
+    return Table(name, long, parts, notes(frame), told, {"png": plot})
 
 
 def legend(long: pd.DataFrame) -> str:

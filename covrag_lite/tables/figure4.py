@@ -96,7 +96,7 @@ def build(long: pd.DataFrame) -> Table:
         value, _, interval = row.cell.partition(" ")
         name = f"{row.parameters / 1e6:.0f}M {row.what} {row.measure}"
         facts |= {name: minus(value)} | ({f"{name} interval": minus(interval)} if interval else {})
-    return Table("figure4", long, facts=facts, plot=partial(plot, long), digits=3)
+    return Table("figure4", long, facts=facts, plots={"png": partial(plot, long)}, digits=3)
 
 
 def means(long: pd.DataFrame) -> pd.DataFrame:

@@ -29,7 +29,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
     table = accuracy.build("table2", frame, run, failures.facts(frame) | table4.facts(predictions))
     larger = choose(run.config, run.root)
-    return replace(table, plot=partial(plot_record, larger)) if larger and larger.n > run.n else table
+    return replace(table, plots={"png": partial(plot_record, larger)}) if larger and larger.n > run.n else table
 
 
 def plot_record(run: Recorded, path: Path) -> "pictures.Figure":

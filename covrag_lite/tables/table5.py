@@ -41,7 +41,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     facts |= accuracy.tell_rows(long, "{system} {metric}", forms)
     named = rules.assign(rule=rules.rule.str.partition(":")[0])
     facts |= accuracy.tell_rows(named, "{rule}", {"accuracy": "{accuracy:.1f}", "hurt": "{hurt}"})
-    return Table("table5", long, parts, chain_notes(frame), facts, plot)
+    return Table("table5", long, parts, chain_notes(frame), facts, {"png": plot})
 
 
 def cut(prediction: Prediction, max_rounds: int) -> Prediction:

@@ -90,7 +90,7 @@ def build(searches: Searches, run: Recorded) -> Table:
         shares = every.rename(columns={column: "value", f"{column}_low": "low", f"{column}_high": "high"})
         drawn.append(shares.assign(system=system, metric=every.retriever, paper=None))
     plot = partial(accuracy.plot_accuracy, pd.concat(drawn), title, metric=None)
-    return Table("table6", rows, parts, lines, facts, plot, digits=3)
+    return Table("table6", rows, parts, lines, facts, {"png": plot}, digits=3)
 
 
 def list_found(question: Question, searches: Mapping[str, Search]) -> pd.DataFrame:
