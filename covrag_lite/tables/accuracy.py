@@ -214,9 +214,9 @@ def facts_of(name: str, values: Mapping[str, object]) -> dict[str, str]:
 
 
 def tell_rows(rows: pd.DataFrame, name: str, forms: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Facts of every row: columns in braces make up its name, and their texts by the ends of their names.
+    """Facts of every row, whose columns stand in braces: in their `name`, and in the text of each `form` of theirs.
 
-    Without forms every column but the first is a fact, as it is.
+    A form's key ends the fact's name. Without forms every column but the first is a fact, as it is.
     """
     made, forms = {}, forms or {column: f"{{{column}}}" for column in rows.columns[1:]}
     for row in rows.to_dict("records"):

@@ -65,7 +65,7 @@ def choose_questions(config: Config) -> list[Question]:
 
 
 def build(searches: Searches, run: Recorded) -> Table:
-    """Table 6 and its pictures, with the part that is searched without a model."""
+    """Table 6 and its picture, with the part that is searched without a model."""
     frame = join_retrievers(searches)
     own, without = (frame[frame.system == system] for system in ("CoV-RAG", "clean wording"))
     revised, clean = retrieval_table(own), retrieval_table(without)
