@@ -242,4 +242,4 @@ def build(folder: Path) -> Table:
         drawn["training.png"] = partial(plot_speed, *load_speed(folder / "training.json"))
         peers = load_peers(folder)
         drawn |= {"losses.png": partial(plot_losses, peers)} if len(peers) else {}
-    return Table("speed", pd.DataFrame(), facts=facts(folder), other_plots=drawn)
+    return Table("speed", pd.DataFrame(), facts=facts(folder), plots=drawn)

@@ -15,7 +15,7 @@ from covrag_lite.engine.interface import Engine, load_engine
 from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_deeper, load_retriever
-from covrag_lite.runs import cost
+from covrag_lite.runs import manifest
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
@@ -125,4 +125,4 @@ def estimate(config: Config, resources: Resources, questions: Sequence[Question]
     """A sentence on what `run` will cost: seconds, tokens, memory, and money where a server asks for it."""
     x = [question.question for question in questions]
     asked = [prompts.build_answer(*one, BARE_LAYOUT) for one in zip(x, resources.search(x))]  # of the bare model
-    return cost.estimate(config, asked, resources.model, resources.journal)
+    return manifest.estimate(config, asked, resources.model, resources.journal)

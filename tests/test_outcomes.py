@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from toy import BORN, PASSAGES, QUESTIONS, SYSTEMS
 
@@ -14,27 +15,18 @@ from covrag_lite.runs.outcomes import (
     read_rows,
     save_outcomes,
     save_predictions,
+    to_frame,
 )
+from covrag_lite.tables import sigma, table5
 
 Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # where the prediction of a question stands that was revised
-
-
-def test_saved_predictions_hold_ids_and_outputs_but_no_question_and_are_the_same_bytes(predictions, tmp_path):
-    for name in ("a.xz", "b.xz"):
-        save_predictions(tmp_path / name, predictions)
-    assert (tmp_path / "a.xz").read_bytes() == (tmp_path / "b.xz").read_bytes()
-    rows = read_rows(tmp_path / "a.xz")
-    assert len(rows) == len(predictions)
-    queries = [one["query"] for one in rows[Q2]["rounds"]]
-    assert queries == [None, BORN]  # the first one is the question itself
-    assert not any(question.question in read_packed(tmp_path / "a.xz") for question in QUESTIONS)
 
 
 def come_back(folder, predictions):
     """What is known of predictions without their data."""
     save_predictions(folder / "p.xz", predictions)
     save_outcomes(folder / "o.gz", predictions)
-    return load_outcomes(folder / "o.gz", load_outputs(folder / "p.xz"))
+    return load_outcomes(folder / "o.gz", load_outputs(folder / "p.xz", "smollm2-135m"))
 
 
 def test_a_verdict_is_read_again_by_the_schema_of_the_adapter_that_verified(tmp_path):
@@ -46,12 +38,25 @@ def test_a_verdict_is_read_again_by_the_schema_of_the_adapter_that_verified(tmp_
     assert again.rounds[0].verdict == verdict and verdict.parsed
 
 
-def test_outcomes_hold_no_text(predictions, tmp_path):
+def test_what_is_saved_holds_no_question_and_comes_back_to_the_last_number(predictions, frame, cov, tmp_path):
     told = come_back(tmp_path, predictions)
-    text = read_packed(tmp_path / "o.gz")
-    words = [text for one in QUESTIONS for text in (one.question, *one.answers) if len(text) > 3]
-    assert not any(word in text for word in words)
+    before = (tmp_path / "p.xz").read_bytes()
+    loaded = load_predictions(tmp_path / "p.xz", QUESTIONS[::-1], list(PASSAGES.values()), "smollm2-135m")
+    assert loaded == predictions and to_frame(loaded).equals(frame)  # probabilities and likelihoods too
+    save_predictions(tmp_path / "p.xz", loaded)
+    assert (tmp_path / "p.xz").read_bytes() == before
+    # Its first query is the question itself.
+    assert [one["query"] for one in read_rows(tmp_path / "p.xz")[Q2]["rounds"]] == [None, BORN]
+    texts, outcomes = read_packed(tmp_path / "p.xz"), read_packed(tmp_path / "o.gz")
+    assert not any(question.question in texts + outcomes for question in QUESTIONS)
+    assert not any(answer in outcomes for one in QUESTIONS for answer in one.answers if len(answer) > 3)
+    # Without the data every table that needs none of its texts is the same.
     assert not any(p.question.question or p.question.answers for p in told)
+    columns = [name for name in frame if name not in ("answer", "query", "searched")]
+    assert to_frame(told)[columns].equals(frame[columns])
+    pd.testing.assert_frame_equal(table5.policies(told), table5.policies(predictions))
+    own = [p for p in told if p.system == "CoV-RAG"]
+    assert sigma.cross_validate_sigma(own)[1].equals(sigma.cross_validate_sigma(cov)[1])
 
 
 def test_no_question_is_recorded_where_another_one_was_searched_for(predictions, tmp_path):

@@ -10,8 +10,7 @@ from conftest import write_jsonl
 from covrag_lite import recipe, replication
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
-from covrag_lite.runs.choice import OTHERWISE_ALIKE, changed_parameters
-from covrag_lite.runs.recorded import find
+from covrag_lite.runs.recorded import OTHERWISE_ALIKE, changed_parameters, find
 from covrag_lite.tables import load_basis
 from covrag_lite.task_model import TaskModel
 

@@ -7,8 +7,8 @@ import pytest
 from toy_project import find
 
 from covrag_lite.runs import recorded
-from covrag_lite.runs.choice import choose
 from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import choose
 from covrag_lite.tables import accuracy, table2
 from covrag_lite.tables.reproduction import changed, reproduction
 
@@ -80,15 +80,12 @@ def test_a_backbone_is_told_by_its_weights_and_its_layout(run):
         assert recorded.backbone(other) == f"smollm2-135m{words}"
 
 
-def test_the_run_of_the_same_model_and_data_is_found_however_many_questions_are_asked(project, run):
+def test_the_run_of_the_same_model_and_data_is_found_or_the_one_that_is_named_or_none(project, run):
     asked = run.config
     assert choose(asked, project).folder == project / "results" / "toy"
     assert choose(asked.change(n_questions=1, systems=("RAG",), device="cpu"), project) is not None
     for other in ({"model": "other"}, {"seed": 2}, {"k": 3}, {"quantize": "none"}, {"data": "elsewhere"}):
         assert choose(asked.change(**other), project) is None
-
-
-def test_a_run_can_be_named_and_none_can_be_wanted(project, run):
     assert choose(run.config.change(model="other", record="toy"), project).table == "table2"
     assert choose(run.config.change(record="none"), project) is None
     with pytest.raises(ValueError, match="record is 'toys', but must be 'auto', 'none' or one of toy"):
@@ -98,28 +95,17 @@ def test_a_run_can_be_named_and_none_can_be_wanted(project, run):
 # Live rows beside recorded ones.
 
 
-def change_round(prediction, number, **changes):
-    """The prediction with another text in one of its rounds."""
-    rounds = list(prediction.rounds)
-    rounds[number] = replace(rounds[number], **changes)
-    return replace(prediction, rounds=tuple(rounds))
-
-
-def test_another_text_is_counted_and_its_outcome_beside_it(run, known):
+def test_another_text_is_counted_and_its_outcome_beside_it_and_what_else_differs_is_told(run, known):
     right = next(p for p in known if p.rounds[-1].answer == p.question.answers[0])
-    longer = change_round(right, -1, answer=f"{right.answer}, surely")
-    wrong = change_round(right, -1, answer="another")
-    for new, alike in ((longer, 1), (wrong, 0)):
+    *before, last = right.rounds
+    for answer, alike in ((f"{right.answer}, surely", 1), ("another", 0)):
+        new = replace(right, rounds=(*before, replace(last, answer=answer)))
         table = table2.compare_texts([new], known)
         said = table2.tell_texts(table, run.manifest, run)
         row = table.loc[right.system]
         assert (row.questions, row[table2.SAME], row[table2.ALIKE]) == (1, 0, alike)
         assert said.startswith(f"0 of 1 live predictions are the recorded ones, every text of them; {alike} end alike")
-
-
-def test_what_else_differs_from_the_recorded_run_is_told(run, known):
-    other = run.manifest | {"model_sha256": "other"}
-    other["parameters"] = other["parameters"] | {"n_questions": 1, "k": 3}
+    other = with_parameters(run.manifest, n_questions=1, k=3) | {"model_sha256": "other"}
     said = table2.tell_texts(table2.compare_texts(known, known), other, run)
     assert said.endswith("they also differ in k (3, recorded 5); the weights of the model.")
     assert "n_questions" not in said  # a sample always asks fewer
@@ -143,5 +129,5 @@ def test_without_a_record_the_live_rows_stand_alone(known, run, tmp_path):
     texts = table2.compare_texts(known, [])
     said = table2.tell_texts(texts, run.manifest, None)
     assert texts.empty and "none of the live questions is recorded" in said
-    assert table2.save_live(tmp_path / "deep" / "live.md", table, texts, said) == said
-    assert "| CoV-RAG   | live" in (tmp_path / "deep" / "live.md").read_text()
+    assert table2.save_live(tmp_path / "deep", table, texts, said) == said
+    assert "| CoV-RAG   | live" in (tmp_path / "deep" / "table2.live.md").read_text()

@@ -12,14 +12,14 @@ from conftest import write_jsonl
 from toy import PASSAGES, QUESTIONS
 
 from covrag_lite import data, metrics, prompts
-from covrag_lite.check.compare import compare_csv, compare_values
+from covrag_lite.check import compare_csv, compare_values
 from covrag_lite.config import Config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused, lance
 from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.fetch import Crawler
-from covrag_lite.runs import choice, manifest
+from covrag_lite.runs import manifest, recorded
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import verifier
@@ -72,8 +72,8 @@ def test_what_else_the_judges_table_tells(judged):
     def told(**changes):
         return verifier.judge_table(judged.assign(**changes)).iloc[0]
 
-    alone = told(first_normalised=judged.id == "q03")  # one right answer: without it nothing is right to learn from
-    assert alone.right == "1.7" and alone.unverified.startswith("98.3 ")
+    alone = told(first_normalised=judged.id == "q03")  # of one right answer nothing can be learnt
+    assert alone.right == "1.7" and alone.unverified == "–"
     unsure = told(unrevised=np.where(judged.first_normalised, 0.2, 0.8))  # that no question is revised is a score
     assert unsure.unrevised.startswith("0.00 ") and unsure.AUROC.startswith("1.00 ")
     for word in ("true", "unclear"):  # what is unclear is neither caught nor doubted
@@ -233,12 +233,12 @@ def test_a_recorded_row_that_is_made_no_more_is_a_difference(tmp_path):
 
 def test_two_runs_of_other_weights_or_data_differ():
     one = {"parameters": Config().flat(), "model_sha256": "a", "data": {"questions": {"n": 1, "sha256": "x"}}}
-    assert choice.changed(one, one) == []
-    assert choice.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
-    assert choice.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
-    assert choice.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == ["the questions"]
+    assert recorded.changed(one, one) == []
+    assert recorded.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
+    assert recorded.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
+    assert recorded.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == ["the questions"]
     other = one | {"parameters": Config().change(layout="paper").flat()}
-    assert choice.changed(one, other) == ["layout ('shared', recorded 'paper')"]
+    assert recorded.changed(one, other) == ["layout ('shared', recorded 'paper')"]
 
 
 def test_a_value_is_reproduced_only_on_as_many_questions():

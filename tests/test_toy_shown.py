@@ -32,17 +32,17 @@ def test_sigma_searches_again_below_the_threshold_and_only_where_a_question_was_
     table = lesson.move_sigma(frame, [0, 0.2, 0.25, 0.3, 1])
     assert table.searches.tolist() == [0, 0, 1, 2, 3]  # q4, q7 and q2 lie on a threshold, and not below it
     assert table.accuracy.tolist() == [66.7, 66.7, 50.0, 66.7, 83.3]
+    slider, picture = lesson.slide_sigma(frame, 0.1).children
+    before = picture.value
+    slider.value = 0.25  # draws another picture
+    assert before and picture.value != before
 
 
 def test_a_bin_of_the_curve_holds_each_answer_once_and_its_share_that_is_right(frame):
     curve = lesson.reliability(frame)
-    assert curve[["bin", "n", "expected", "value"]].values.tolist() == [
-        ["0.0 to 0.2", 1, 20.0, 100.0],
-        ["0.2 to 0.4", 2, 27.5, 0.0],
-        ["0.4 to 0.6", 1, 60.0, 100.0],
-        ["0.6 to 0.8", 1, 70.0, 100.0],
-        ["0.8 to 1.0", 1, 95.0, 100.0],
-    ]
+    assert curve.bin.tolist() == ["0.0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1.0"]
+    assert curve.n.tolist() == [1, 2, 1, 1, 1] and curve.expected.tolist() == [20.0, 27.5, 60.0, 70.0, 95.0]
+    assert curve.value.tolist() == [100.0, 0.0, 100.0, 100.0, 100.0]
 
 
 def test_the_picture_shows_a_question_that_the_second_search_rescues(cov, tmp_path):
@@ -65,13 +65,6 @@ def test_a_verdict_is_read_in_the_papers_order(cov):
     assert table.written.tolist() == [*LOW, "false", BORN]
 
 
-def test_the_slider_draws_another_picture_where_it_is_moved(frame):
-    slider, picture = lesson.slide_sigma(frame, 0.1).children
-    before = picture.value
-    slider.value = 0.25
-    assert before and picture.value != before
-
-
 # The page of predictions.
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'><!--"
@@ -84,16 +77,9 @@ def data_of(page):
 def test_each_question_is_filed_under_what_came_of_its_verdict(cov):
     own = to_frame(cov)
     own["judgment"] = ["false", "true", *own.judgment[2:6], "unclear"]
-    filed = {way["id"]: way["outcomes"] for way in browse.describe(cov, own, "toy")["ways"]}
-    assert filed == {
-        "q1": ["wrongly doubted"],
-        "q2": ["helped", "wrongly trusted"],
-        "q3": [],
-        "q4": ["hurt", "wrongly doubted"],
-        "q5": [],
-        "q6": [],
-        "q7": ["helped"],
-    }
+    filed = {way["id"]: way["outcomes"] for way in browse.describe(cov, own, "toy")["ways"] if way["outcomes"]}
+    several = {"q2": ["helped", "wrongly trusted"], "q4": ["hurt", "wrongly doubted"]}
+    assert filed == {"q1": ["wrongly doubted"], "q7": ["helped"]} | several
 
 
 def test_no_text_can_become_markup():
@@ -107,7 +93,7 @@ def test_no_text_can_become_markup():
     assert page.count("<script") == page.count("</script>") == 2  # the data and the page's own
     assert "<img" not in page and "<!--" not in page
     assert data["passages"][HOSTILE] == [HOSTILE, HOSTILE]  # and yet it is all there
-    assert data["ways"][0]["rounds"][0]["verdict"]["revised"] == HOSTILE
+    assert data["ways"][0]["rounds"][0]["verdict"]["revised_question"] == HOSTILE
     script = (browse.HERE / "browse.js").read_text()
     assert not re.search("innerHTML|outerHTML|insertAdjacentHTML|document.write|eval", script)
 
@@ -123,7 +109,7 @@ def test_without_the_data_there_are_ids_and_our_own_outputs(cov, tmp_path):
     data = data_of(page)
     first, last = data["ways"][0]["rounds"]
     assert not data["texts"] and TEXTS["q2"] not in page and "Harbour" not in page
-    assert first["verdict"]["revised"] == "⟨the question⟩? Voss was born in"
+    assert first["verdict"]["revised_question"] == "⟨the question⟩? Voss was born in"
     assert (first["passages"], first["right"], last["right"]) == (["c", "d"], "wrong", "right")
     assert data["ways"][0]["outcomes"] == ["helped"]
 
@@ -140,18 +126,15 @@ def rewrite(predictions, **queries):
     return made
 
 
-def test_a_rewrite_that_loses_the_gold_passage_is_shown(predictions):
+def test_a_rewrite_that_loses_the_gold_passage_is_shown_and_one_that_repeats_the_instruction_counted(predictions):
     assert table4.drift(predictions).empty
     lost = rewrite(predictions, q2="of the hills", q3="hills of the river", q4="when is it?")  # q2 had not found it
     assert table4.drift(lost).values.tolist() == [[TEXTS["q3"], "hills of the river"]]
-
-
-def test_rewrites_that_repeat_the_instruction_are_counted_where_any_is_recorded(predictions):
     own = [p for p in predictions if p.system == "Start-Revise trained"]
     echo = "Rewrite this as one clear question for a search engine."
     assert table4.off_question(own) == 0
     assert table4.off_question(rewrite(own, q1=echo, q3="Rewrite: how is the")) == 2
-    assert table4.off_question(rewrite(own, q2=TEXTS["q2"])) is None
+    assert table4.off_question(rewrite(own, q2=TEXTS["q2"])) is None  # no rewrite is recorded
 
 
 # Table 6.
@@ -182,20 +165,17 @@ def test_the_papers_engines_stand_beside_its_own_sets_and_measure_alone(searched
     assert shown.loc[("NQ", "Bing*")].tolist() == ["", "65.0", "66.8", "+1.8", "", "", ""]
 
 
-def test_of_a_page_of_the_web_nobody_knows_whether_it_is_gold():
-    made = search_twice(QUESTIONS, toy.search)
-    known = join_retrievers({"bm25": made, "web-ddgs": made}).groupby("retriever").gold_first.count()
-    assert known.to_dict() == {"bm25": 5, "web-ddgs": 0}
-
-
-def test_without_a_model_the_second_round_asks_in_the_clean_wording():
+def test_without_a_model_the_second_round_asks_in_the_clean_wording_and_no_page_of_the_web_is_known_to_be_gold():
     asked = []
 
     def search(queries):
         asked.append(queries)
         return toy.search(queries)
 
-    own = to_frame(search_twice(QUESTIONS, search)).set_index("id")
+    made = search_twice(QUESTIONS, search)
+    known = join_retrievers({"bm25": made, "web-ddgs": made}).groupby("retriever").gold_first.count()
+    assert known.to_dict() == {"bm25": 5, "web-ddgs": 0}
+    own = to_frame(made).set_index("id")
     assert asked == [list(TEXTS.values()), [BORN if one == "q2" else text for one, text in TEXTS.items()]]
     assert (own.gold_first["q2"], own.gold_last["q2"], own.gold_first["q5"]) == (False, True, None)
     assert BORN not in own["query"].tolist()  # the data's own text is not recorded

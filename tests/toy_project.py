@@ -1,6 +1,7 @@
 """A project folder with recorded tables, made from nothing; the fixture `project` of conftest.py builds it once."""
 
 from dataclasses import replace
+from functools import partialmethod
 
 import pandas as pd
 import pytest
@@ -103,7 +104,7 @@ def search_passages(root, config, resources, questions, passages):
 
 def undraw(patch):
     """No picture is drawn, which would take most of the time; the tests of each table and the notebooks draw them."""
-    patch.setattr(Table, "plots", {})
+    patch.setattr(Table, "save", partialmethod(Table.save, draw=False))
 
 
 def find(root, table):

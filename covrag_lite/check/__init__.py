@@ -13,14 +13,16 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.check.compare import compare_file, compare_text
 from covrag_lite.config import ROOT, Config
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis
+from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture, world
+from covrag_lite.tables.reproduction import KEY
 
 EMBEDDED = Path("figures", "embedded")
 FACT = re.compile(r"\{([^{}|]+) \| ([^{}]+)\}")
@@ -79,14 +81,14 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
         except ValueError as error:  # the runs do not belong in one figure
             wrong.append(f"{EMBEDDED / 'figure4'}: {error}")
     if (root / EMBEDDED / "world.csv").exists():
-        yield EMBEDDED / "world", find_table("world").build(Config())
+        yield EMBEDDED / "world", world.build(Config())
     if (root / EMBEDDED / "method.md").exists() and shown in bases:
-        yield EMBEDDED / "method", find_table("method").build(bases[shown])
+        yield EMBEDDED / "method", method_picture.build(bases[shown])
     for folder in sorted((root / "results").glob("speed-*")):
-        table = find_table("speed").build(folder)
-        yield folder.relative_to(root) / "speed", replace(table, other_plots={})
-        if table.other_plots and (root / EMBEDDED).exists():
-            yield EMBEDDED / "speed", Table("speed", pd.DataFrame(), other_plots=table.other_plots)
+        table = import_module("benchmarks.report").build(folder)
+        yield folder.relative_to(root) / "speed", replace(table, plots={})
+        if table.plots and (root / EMBEDDED).exists():
+            yield EMBEDDED / "speed", Table("speed", pd.DataFrame(), plots=table.plots)
 
 
 def try_to_load(run: Recorded, root: Path, wrong: list[str], notes: list[str]) -> object | None:
@@ -153,3 +155,62 @@ def fill(template: str, facts: Facts, name: str, wrong: list[str]) -> str:
         return match[0] if value is None else value
 
     return FACT.sub(look_up, template)
+
+
+def compare_file(recorded: Path, made: Path) -> list[str]:
+    """A line for each cell, fact or line that differs."""
+    if made.suffix == ".csv":
+        return list(compare_csv(recorded, made))
+    if made.name.endswith(".facts.json"):
+        return list(compare_values(*(json.loads(file.read_text()) for file in (recorded, made))))
+    return list(compare_text(*(squeeze(file.read_text()) for file in (recorded, made))))
+
+
+def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
+    """A line for each cell that differs."""
+    tables = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in (recorded, made))
+    was, now = (table.map(squeeze) for table in tables)
+    key = [name for name in KEY if name in now]
+    old, new = _cells(was, key), _cells(now, key)
+    assert len(new) == now.size, f"{', '.join(key)} do not tell the rows of {made.name} apart"
+    if len(old) < was.size:
+        yield "a cell is recorded twice"
+    yield from compare_values(old, new)
+
+
+def _cells(table: pd.DataFrame, key: list[str]) -> dict[str, str]:
+    """Every cell by the columns that tell its row apart, and its own column."""
+    cells = {}
+    for row in table.to_dict("records"):
+        name = " / ".join(row.get(column, "nothing") for column in key)
+        cells |= {f"{name}, {column}": value for column, value in row.items()}
+    return cells
+
+
+def compare_values(recorded: Mapping[str, str], made: Mapping[str, str]) -> Iterator[str]:
+    """A line for each value that differs, by its name."""
+    for name in {**recorded, **made}:
+        was, now = recorded.get(name, "nothing"), made.get(name, "nothing")
+        if was != now:
+            yield f"{name}: recorded {was}, recomputed {now}"
+
+
+def squeeze(text: str) -> str:
+    """A text with its columns no wider than they need to be."""
+    return re.sub(r"-{3,}", "---", re.sub(" {2,}", " ", text))
+
+
+def compare_text(recorded: str, made: str) -> Iterator[str]:
+    """A line for each line that differs, with the words in which it does."""
+    pairs = zip_longest(recorded.splitlines(), made.splitlines(), fillvalue="")
+    for number, (was, now) in enumerate(pairs, 1):
+        if was != now:
+            words = _different_words(was, now)
+            yield f"line {number}: " + "; ".join(f"recorded {a}, recomputed {b}" for a, b in words)
+
+
+def _different_words(was: str, now: str) -> list[tuple[str, str]]:
+    """The words that differ, where both lines have as many; else the lines whole."""
+    a, b = was.split(), now.split()
+    words = [pair for pair in zip(a, b) if pair[0] != pair[1]] if len(a) == len(b) else []
+    return words or [(was, now)]

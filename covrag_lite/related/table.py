@@ -115,7 +115,7 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
     }
     title = tables.title("related", run.config, long).replace(": ", ":\n")  # too long for a line
     plot = partial(tables.plot_accuracy, long, title)
-    return Table("related", long, parts, run.manifest["notes"], facts(frame, long, comparison, found), plot)
+    return Table("related", long, parts, run.manifest["notes"], facts(frame, long, comparison, found), {"png": plot})
 
 
 def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:

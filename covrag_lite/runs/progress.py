@@ -32,9 +32,5 @@ def track(
 
 def is_watched() -> bool:
     """Whether a bar can be redrawn in place: in a terminal, or in a notebook that can show widgets."""
-    if sys.stderr.isatty():
-        return True
-    ipython = sys.modules.get("IPython")  # always imported inside a kernel
-    shell = ipython.get_ipython() if ipython else None
-    in_kernel = type(shell).__name__ == "ZMQInteractiveShell"
-    return in_kernel and find_spec("ipywidgets") is not None
+    in_kernel = "ipykernel" in sys.modules
+    return sys.stderr.isatty() or (in_kernel and find_spec("ipywidgets") is not None)

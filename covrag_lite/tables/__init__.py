@@ -25,12 +25,6 @@ TABLES = {  # made from one recorded run each: build(load_basis(run), run)
     "claim": "covrag_lite.tables.claim",
     "related": "covrag_lite.related.table",
 }
-FIGURES = {  # made from several records, or from none: build(basis)
-    "figure4": "covrag_lite.tables.figure4",
-    "world": "covrag_lite.tables.world",
-    "method": "covrag_lite.tables.method_picture",
-    "speed": "benchmarks.report",
-}
 Plot = Callable[[Path], "Figure"]  # draws into a file
 
 
@@ -43,15 +37,9 @@ class Table:
     parts: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # as people read it, by heading
     notes: Sequence[str] = ()  # what must stand under it
     facts: Mapping[str, str] = field(default_factory=dict)  # numbers that prose may use, as it writes them
-    plot: Plot | None = None
-    other_plots: Mapping[str, Plot] = field(default_factory=dict)  # by the ends of their files
+    plots: Mapping[str, Plot] = field(default_factory=dict)  # pictures by the ends of their files
     other_files: Mapping[str, str] = field(default_factory=dict)  # texts by the ends of their files
     digits: int | None = 2  # of the CSV file's values; None writes them as they are
-
-    @property
-    def plots(self) -> dict[str, Plot]:
-        """Every picture by the end of its file."""
-        return ({"png": self.plot} if self.plot else {}) | dict(self.other_plots)
 
     @property
     def text(self) -> str:
@@ -81,11 +69,10 @@ class Table:
 
 
 def find_table(name: str) -> ModuleType:
-    """The module that builds a table or figure."""
-    known = TABLES | FIGURES
-    if name not in known:
-        raise ValueError(f"table {name!r} is not known; use one of {', '.join(known)}")
-    return importlib.import_module(known[name])
+    """The module that builds a table."""
+    if name not in TABLES:
+        raise ValueError(f"table {name!r} is not known; use one of {', '.join(TABLES)}")
+    return importlib.import_module(TABLES[name])
 
 
 def load_basis(run: Recorded) -> object:

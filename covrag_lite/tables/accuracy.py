@@ -11,8 +11,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config, Model
-from covrag_lite.runs.choice import name_data
-from covrag_lite.runs.recorded import Recorded
+from covrag_lite.runs.recorded import Recorded, name_data
 from covrag_lite.systems import SYSTEMS, palette
 from covrag_lite.tables import Table, paper, pictures
 
@@ -149,9 +148,7 @@ def format_difference(value: float, low: float, high: float) -> tuple[str, str]:
 def count_changes(rows: pd.DataFrame) -> tuple[int, int, int]:
     """Of one system's rows: how many were revised and can be scored, how many that helped, how many it hurt."""
     changed = rows[rows.revised & rows.normalised.notna()]
-    before = changed.first_normalised.astype(bool)
-    after = changed.normalised.astype(bool)
-    return len(changed), int((after & ~before).sum()), int((before & ~after).sum())
+    return len(changed), *metrics.mcnemar(changed.first_normalised, changed.normalised)[:2]
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
@@ -163,24 +160,19 @@ def notes(frame: pd.DataFrame) -> list[str]:
     ]
     for system, rows in frame.groupby("system", sort=False):
         if rows.verdicts.sum():
-            lines += [f"{system}: {line}" for line in _verdict_notes(rows)]
+            judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
+            changed, helped, hurt = count_changes(rows)
+            lines += [
+                f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}.",
+                f"{system}: {int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} "
+                f"and left {changed - helped - hurt} as they were.",
+            ]
         if rows.found_first.notna().any() and rows.searched.any():
             found = f"{100 * rows.found_last.dropna().mean():.0f} % of the questions"
             if rows.gold_last.notna().any():
                 found += f", a gold passage for {100 * rows.gold_last.dropna().mean():.0f} %"
             lines.append(f"{system}: the last retrieval holds an answer for {found}.")
     return lines
-
-
-def _verdict_notes(rows: pd.DataFrame) -> list[str]:
-    """What one system's verdicts said, and what its revisions did."""
-    judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
-    changed, helped, hurt = count_changes(rows)
-    return [
-        f"{rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}.",
-        f"{int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} "
-        f"and left {changed - helped - hurt} as they were.",
-    ]
 
 
 def title(table: str, config: Config, long: pd.DataFrame, found: str = "") -> str:
@@ -203,7 +195,7 @@ def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str
     parts["Paired comparisons on the same questions"] = comparison
     told = facts_of_accuracy(frame, long) | facts_of_comparisons(comparison) | facts
     plot = partial(plot_accuracy, long, title(name, run.config, long))
-    return Table(name, long, parts, notes(frame), told, plot)
+    return Table(name, long, parts, notes(frame), told, {"png": plot})
 
 
 def legend(long: pd.DataFrame) -> str:
@@ -221,12 +213,21 @@ def facts_of(name: str, values: Mapping[str, object]) -> dict[str, str]:
     return {f"{name} {end}".strip(): minus(str(value)) for end, value in values.items()}
 
 
+def tell_rows(rows: pd.DataFrame, name: str, forms: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Facts of every row, whose columns stand in braces: in their `name`, and in the text of each `form` of theirs.
+
+    A form's key ends the fact's name. Without forms every column but the first is a fact, as it is.
+    """
+    made, forms = {}, forms or {column: f"{{{column}}}" for column in rows.columns[1:]}
+    for row in rows.to_dict("records"):
+        made |= facts_of(name.format(**row), {end: form.format(**row) for end, form in forms.items()})
+    return made
+
+
 def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
     """Every system's accuracy, set by set and on average, and how often it finds a gold passage."""
-    made = {}
-    for row in long[long.metric == "normalised"].itertuples():
-        told = {"": f"{row.value:.1f}", "interval": f"[{row.low:.0f}–{row.high:.0f}]", "n": row.n}
-        made |= facts_of(f"{row.system} {row.dataset}", told)
+    forms = {"": "{value:.1f}", "interval": "[{low:.0f}–{high:.0f}]", "n": "{n}"}
+    made = tell_rows(long[long.metric == "normalised"], "{system} {dataset}", forms)
     for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last:
         made[f"{system} gold"] = f"{100 * found.mean():.1f}"
     return made
@@ -234,12 +235,10 @@ def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]
 
 def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
     """Systems two by two."""
-    made = {}
-    for row in with_visible(comparison[comparison.metric == "normalised"]).to_dict("records"):
-        told = {"points": row["difference"].lstrip("+-"), "interval": row["95 % interval"], "p": row["McNemar p"]}
-        told |= {"gained": row["gained"], "lost": row["lost"], "visible": row["smallest visible"]}
-        made |= facts_of(row["comparison"], told)
-    return made
+    rows = with_visible(comparison[comparison.metric == "normalised"])
+    forms = {"points": "{points}", "interval": "{95 % interval}", "p": "{McNemar p}"}
+    forms |= {"gained": "{gained}", "lost": "{lost}", "visible": "{smallest visible}"}
+    return tell_rows(rows.assign(points=rows.difference.str.lstrip("+-")), "{comparison}", forms)
 
 
 def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "pictures.Figure":

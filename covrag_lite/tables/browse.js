@@ -20,12 +20,12 @@ function showWays(name, style) {
   const judging = systems.filter((one) => data.ways.some((way) => way.system === one && way.rounds[0].verdict));
   const state = { kind: "all", system: judging[judging.length - 1] || systems[0], set: "all", words: "", at: 0 };
   const fits = (way, kind) => kind === "all" || way.outcomes.includes(kind);
-  const titleOf = (way) => data.questions[way.id].text || way.id;
+  const titleOf = (way) => data.questions[way.id].question || way.id;
 
   function ofSystem() {
     const words = state.words.toLowerCase();
     return data.ways.filter((way) => {
-      const set = data.questions[way.id].set;
+      const set = data.questions[way.id].dataset;
       const text = (titleOf(way) + " " + way.id).toLowerCase();
       return way.system === state.system && (state.set === "all" || set === state.set) && text.includes(words);
     });
@@ -68,7 +68,7 @@ function showWays(name, style) {
 
   function entry(one, i) {
     const last = one.rounds[one.rounds.length - 1];
-    const about = [data.sets[data.questions[one.id].set], ...one.outcomes].join(" · ");
+    const about = [data.sets[data.questions[one.id].dataset], ...one.outcomes].join(" · ");
     const small = make("small", {}, about + " · ", make("span", { class: last.right || "" }, last.right || "not scored"));
     return make("button", { role: "option", on: { click: () => open(one, i) } }, titleOf(one), small);
   }
@@ -77,8 +77,8 @@ function showWays(name, style) {
     for (const [j, node] of [...list.children].entries()) node.setAttribute("aria-current", String(j === i));
     state.at = i;
     const question = data.questions[one.id];
-    const hidden = question.text ? "" : "its text is not part of the record";
-    const about = [one.id, data.sets[question.set], question.kind, ...one.outcomes, hidden].filter(Boolean).join(" · ");
+    const hidden = question.question ? "" : "its text is not part of the record";
+    const about = [one.id, data.sets[question.dataset], question.kind, ...one.outcomes, hidden].filter(Boolean).join(" · ");
     way.replaceChildren(
       make("h3", {}, titleOf(one)),
       make("p", { class: "about" }, about),
@@ -93,7 +93,7 @@ function showWays(name, style) {
     const verdict = round.verdict;
     const made = [number ? " → " : "", make("span", { class: round.right || "" }, round.answer)];
     if (verdict) made.push(verdict.parsed ? ` → judged “${verdict.judgment}”` : " → a verdict that did not parse");
-    if (verdict && verdict.revised) made.push(" → “", make("i", {}, verdict.revised), "”");
+    if (verdict && verdict.revised_question) made.push(" → “", make("i", {}, verdict.revised_question), "”");
     return made;
   }
 
@@ -109,7 +109,7 @@ function showWays(name, style) {
   function drawRound(round, number, one, question) {
     const seen = new Set(one.rounds.slice(0, number).flatMap((earlier) => earlier.passages));
     const cited = new Set([...round.answer.matchAll(/\[(\d+)\]/g)].map((mark) => Number(mark[1])));
-    const itself = round.query === question.text && round.passages.length;
+    const itself = round.query === question.question && round.passages.length;
     const query = itself ? "the question itself" : round.query || "nothing";
     const passages = round.passages.map((id, i) => drawPassage(id, i, cited, question, round, number && !seen.has(id)));
     const right = make("span", { class: "tag " + (round.right || "") }, round.right || "");
@@ -123,7 +123,7 @@ function showWays(name, style) {
   function drawPassage(id, i, cited, question, round, isNew) {
     const [title, text] = data.passages[id];
     const item = make("li", cited.has(i + 1) ? { class: "cited" } : {}, `[${i + 1}] `, make("b", {}, title || id), " ", text);
-    if (question.gold.includes(id)) item.append(make("span", { class: "note" }, "✓ gold"));
+    if (question.gold_passages.includes(id)) item.append(make("span", { class: "note" }, "✓ gold"));
     else if (round.holds.includes(i)) item.append(make("span", { class: "note" }, "holds an answer"));
     if (isNew) item.append(make("span", { class: "note new" }, "new"));
     return item;
@@ -133,8 +133,8 @@ function showWays(name, style) {
     if (!verdict.parsed) {
       return make("div", {}, make("span", { class: "label" }, "verdict did not parse"), make("code", {}, verdict.text));
     }
-    const rows = data.scores.flatMap((score, i) => drawScore(score, verdict.scores[i], verdict.expected[i]));
-    const rest = verdict.revised || "(none: the answer stands)";
+    const rows = data.scores.flatMap((score) => drawScore(score, verdict[score], (verdict.probabilities || {})[score] ?? null));
+    const rest = verdict.revised_question || "(none: the answer stands)";
     return make("div", {}, make("div", { class: "scores" }, ...rows),
       make("div", {}, make("span", { class: "label" }, "judged"), verdict.judgment),
       make("div", {}, make("span", { class: "label" }, "revised question"), rest));
@@ -146,7 +146,7 @@ function showWays(name, style) {
     const known = expected !== null;
     if (known) track.append(make("div", { class: "tick", style: `left: calc(${100 * expected}% - 1px)` }));
     const numbers = value.toFixed(2) + (known ? `, expected ${expected.toFixed(2)}` : "");
-    return [make("span", {}, score), track, make("span", {}, numbers)];
+    return [make("span", {}, score.replaceAll("_", " ")), track, make("span", {}, numbers)];
   }
 
   root.replaceChildren(make("style", {}, style), make("div", { class: "page" },

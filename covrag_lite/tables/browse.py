@@ -8,6 +8,7 @@ so that nothing in a title or an answer can become markup.
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -93,13 +94,10 @@ def describe(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str)
         "title": title,
         "texts": any(question.question for question in questions.values()),
         "outcomes": OUTCOMES,
-        "scores": [name.replace("_", " ") for name in SCORES],
+        "scores": SCORES,
         "systems": {name: palette()[name] for name in systems},
         "sets": {name: name_of(name) for name in dict.fromkeys(p.question.dataset for p in predictions)},
-        "questions": {
-            q.id: {"set": q.dataset, "text": q.question, "answers": q.answers, "gold": q.gold_passages, "kind": q.kind}
-            for q in questions.values()
-        },
+        "questions": {identity: asdict(question) for identity, question in questions.items()},
         "passages": {identity: [passage.title, passage.text] for identity, passage in passages.items()},
         "ways": [_way(p, row) for p, row in zip(predictions, rows, strict=True)],
     }
@@ -123,29 +121,21 @@ def _word(value: object) -> str | None:
 
 def _round(one: Round, asked: Sequence[str], right: str | None) -> dict:
     """One round, with the gold answers that were `asked` for."""
-    made = {
+    return {
         "query": _shown(one.query),
         "passages": [passage.id for passage in one.passages],
         # Which passages hold an answer; it cannot be told where the texts are not at hand.
         "holds": [i for i, k in enumerate(one.passages) if asked and metrics.holds_answer([k], asked)],
         "answer": _shown(one.answer),
         "right": right,
+        "verdict": _verdict(one.verdict) if one.verdict else None,
     }
-    if one.verdict:
-        made["verdict"] = _verdict(one.verdict)
-    return made
 
 
 def _verdict(verdict: Verdict) -> dict:
-    chances = verdict.probabilities or {}
-    return {
-        "parsed": verdict.parsed,
-        "text": "" if verdict.parsed else _shown(verdict.text),
-        "judgment": verdict.judgment,
-        "revised": _shown(verdict.revised_question),
-        "scores": [getattr(verdict, name) for name in SCORES],
-        "expected": [chances.get(name) for name in SCORES],
-    }
+    """A verdict's fields; what the model wrote, only where it could not be read."""
+    fields = asdict(verdict) | {"text": "" if verdict.parsed else verdict.text}
+    return {name: _shown(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _shown(text: str) -> str:

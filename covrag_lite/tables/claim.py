@@ -95,7 +95,7 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         parts,
         [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."],
         facts,
-        partial(plot, rows),
+        {"png": partial(plot, rows)},
         other_files={"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"},
         digits=4,
     )

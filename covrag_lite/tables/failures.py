@@ -4,7 +4,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.tables import verifier
-from covrag_lite.tables.accuracy import count_changes, facts_of, format_difference
+from covrag_lite.tables.accuracy import count_changes, facts_of, format_difference, tell_rows
 
 FAILURES = ("all", "none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop")
 
@@ -41,7 +41,9 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
 
 
 def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> dict[str, float]:
-    """By counterfactual how many questions would be answered rightly, in %."""
+    """What bounds a system, in %: of all questions those that would be answered rightly, by counterfactual; and of the
+    wrong answers, why they are wrong, in classes that are together all of them.
+    """
     rows = frame[(frame.system == system) & frame.normalised.notna()]
     first, last = rows.first_normalised.astype(bool), rows.normalised.astype(bool)
     found, again = rows.found_first.astype(bool), rows.found_last.astype(bool)
@@ -53,28 +55,15 @@ def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> dict[str, float]:
         "answer where the first passages hold one": first[found],
         "answer where they hold none": first[~found],
     }
-    return {name: 100 * values.mean() for name, values in cases.items()}
-
-
-def error_classes(frame: pd.DataFrame, system: str = "CoV-RAG") -> dict[str, float]:
-    """Why answers are wrong, in % of the wrong ones, which these classes are together."""
-    rows = frame[(frame.system == system) & frame.normalised.notna()]
-    wrong = rows[~rows.normalised.astype(bool)]
-    found, again = wrong.found_first.astype(bool), wrong.found_last.astype(bool)
     classes = {
         "misread": again,  # the passages it answered from hold an answer
         "searched away": found & ~again,  # only the first passages held one
-        "not found, trusted": ~found & ~again & ~wrong.revised,
-        "not found twice": ~found & ~again & wrong.revised,
+        "not found, trusted": ~found & ~again & ~rows.revised,
+        "not found twice": ~found & ~again & rows.revised,
     }
-    return {name: 100 * values.sum() / max(1, len(wrong)) for name, values in classes.items()}
-
-
-def count_found(frame: pd.DataFrame, system: str = "CoV-RAG") -> tuple[int, int]:
-    """How many questions find an answer only after the revision, and how many only before it."""
-    rows = frame[(frame.system == system) & frame.normalised.notna()]
-    gained, lost, _ = metrics.mcnemar(rows.found_first.astype(bool).tolist(), rows.found_last.astype(bool).tolist())
-    return gained, lost
+    shares = {f"{name} share": (~last & values).sum() / max(1, (~last).sum()) for name, values in classes.items()}
+    shares |= {name: values.mean() for name, values in cases.items()}
+    return {name: 100 * share for name, share in shares.items()}
 
 
 def facts(frame: pd.DataFrame) -> dict[str, str]:
@@ -84,12 +73,11 @@ def facts(frame: pd.DataFrame) -> dict[str, str]:
         if not own.verdicts.any():
             continue
         made |= verifier.facts(own, system)
-        counts = (*count_changes(own[own.verdicts > 0]), *count_found(own, system))
+        scored = own[own.normalised.notna()]
+        found = metrics.mcnemar(scored.found_first.astype(bool), scored.found_last.astype(bool))[:2]
         words = ("revised", "helped", "hurt", "found anew", "found no more")
-        made |= facts_of(system, dict(zip(words, counts)))
-        for row in failure_table(own, system).rename(columns={"95 % interval": "interval"}).to_dict("records"):
-            made |= facts_of(f"{system} kind {row.pop('questions')}", row)
+        made |= facts_of(system, dict(zip(words, (*count_changes(own[own.verdicts > 0]), *found))))
+        kinds = failure_table(own, system).rename(columns={"95 % interval": "interval"})
+        made |= tell_rows(kinds, f"{system} kind {{questions}}")
         made |= facts_of(system, {name: f"{value:.1f}" for name, value in bounds(own, system).items()})
-        classes = error_classes(own, system).items()
-        made |= facts_of(system, {f"{name} share": f"{value:.1f}" for name, value in classes})
     return made

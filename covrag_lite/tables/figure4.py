@@ -48,28 +48,21 @@ def load_backbones() -> dict[str, dict]:
     return tomllib.loads(Path(__file__).with_name("backbones.toml").read_text(encoding="utf-8"))
 
 
-def count_parameters(backbone: str) -> int:
-    """How many parameters a backbone has."""
-    if backbone not in load_backbones():
-        raise ValueError(
-            f"{REAL / backbone}: add the backbone and its number of parameters to covrag_lite/tables/backbones.toml"
-        )
-    return load_backbones()[backbone]["parameters"]
-
-
 def load(root: Path = config.ROOT) -> pd.DataFrame:
     """A row a backbone, measure, what is measured and seed, the smallest backbone first; no model, no questions."""
-    claims = sorted((root / REAL).glob("*/claim.json"), key=lambda file: count_parameters(file.parent.name))
-    asked, rows = set(), []
-    for file in claims:
+    claims, asked, rows = {file.parent.name: file for file in (root / REAL).glob("*/claim.json")}, set(), []
+    for unknown in claims.keys() - load_backbones():
+        cure = "add the backbone and its number of parameters to covrag_lite/tables/backbones.toml"
+        raise ValueError(f"{REAL / unknown}: {cure}")
+    sizes = {name: load_backbones()[name]["parameters"] for name in claims}
+    for name in sorted(claims, key=sizes.get):
+        file = claims[name]
         manifests = [json.loads(one.read_text()) for one in file.parent.glob("seed-*/claim.manifest.json")]
         asked |= {one["data"]["questions"]["sha256"] for one in manifests}
         comparisons, facts = (json.loads(file.with_suffix(end).read_text()) for end in (".json", ".facts.json"))
-        about = (file.parent.name, count_parameters(file.parent.name))
-        rows += [(*about, *row) for row in (*_levels(comparisons, facts), *_gains(comparisons))]
+        rows += [(name, sizes[name], *row) for row in (*_levels(comparisons, facts), *_gains(comparisons))]
     if len(asked) > 1:
-        names = ", ".join(file.parent.name for file in claims)
-        raise ValueError(f"the runs of {names} asked different questions; Figure 4 needs the same ones")
+        raise ValueError(f"the runs of {', '.join(claims)} asked different questions; Figure 4 needs the same ones")
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -103,7 +96,7 @@ def build(long: pd.DataFrame) -> Table:
         value, _, interval = row.cell.partition(" ")
         name = f"{row.parameters / 1e6:.0f}M {row.what} {row.measure}"
         facts |= {name: minus(value)} | ({f"{name} interval": minus(interval)} if interval else {})
-    return Table("figure4", long, facts=facts, plot=partial(plot, long), digits=3)
+    return Table("figure4", long, facts=facts, plots={"png": partial(plot, long)}, digits=3)
 
 
 def means(long: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 from covrag_lite.config import Config
 from covrag_lite.method import expect
 from covrag_lite.records import SCORES, Prediction, Verdict
-from covrag_lite.runs.choice import choose, tell
+from covrag_lite.runs.recorded import choose, tell
 from covrag_lite.systems import palette
 from covrag_lite.tables import browse, pictures
 from covrag_lite.tables.accuracy import share

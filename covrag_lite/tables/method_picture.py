@@ -40,7 +40,7 @@ def build(predictions: Sequence[Prediction]) -> Table:
     steps = describe(prediction)
     words = pd.DataFrame([(step, " ".join(text.split())) for step, text in steps.items()], columns=["step", "text"])
     heading = f"One question on its way through CoV-RAG ({prediction.question.id})"
-    return Table("method", pd.DataFrame(), {heading: words}, plot=partial(draw, steps))
+    return Table("method", pd.DataFrame(), {heading: words}, plots={"png": partial(draw, steps)})
 
 
 def describe(prediction: Prediction) -> dict[str, str]:

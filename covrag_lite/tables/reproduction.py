@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import config
-from covrag_lite.runs.choice import changed
-from covrag_lite.runs.recorded import find_under
+from covrag_lite.runs.recorded import changed, find_under
 
 # Columns that say whose value a row holds; a table has some of them.
 KEY = (
@@ -22,7 +21,12 @@ def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -
     """A new long table beside the recorded one of the same configuration; where there is none, the nearest is named."""
     new = tidy(long)
     key = [name for name in KEY if name in new and name != "backbone"]  # Figure 4 writes it without its adapter
-    rivals = find_rivals(new, key, manifest, root)
+    rivals = []  # in what a run's configuration differs, both cells, its name
+    for run in find_under(root / "results", root):  # figures/ holds whatever ran last
+        known = tidy(pd.read_csv(run.file("csv")))
+        both = new.merge(known, on=key, suffixes=("", "_recorded")) if set(key) <= set(known) else ()
+        if len(both):
+            rivals.append((changed(manifest, run.manifest), both, str(run.file("csv").relative_to(root))))
     if not rivals:
         print("no recorded run has any of these cells")
         return None
@@ -36,20 +40,6 @@ def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -
     print(f"beside {name}: {', '.join(counts)} of {len(both)} cells")
     columns = [*key, "n", "value", "n_recorded", "value_recorded", "low_recorded", "high_recorded", "verdict"]
     return both[columns].round(digits)
-
-
-def find_rivals(
-    new: pd.DataFrame, key: list[str], manifest: dict, root: Path
-) -> list[tuple[list[str], pd.DataFrame, str]]:
-    """Every recorded run that has some of the new cells: what its configuration differs in, both cells, its name."""
-    rivals = []
-    for run in find_under(root / "results", root):  # figures/ holds whatever ran last
-        known = tidy(pd.read_csv(run.file("csv")))
-        if set(key) <= set(known):
-            both = new.merge(known, on=key, suffixes=("", "_recorded"))
-            if len(both):
-                rivals.append((changed(manifest, run.manifest), both, str(run.file("csv").relative_to(root))))
-    return rivals
 
 
 def tidy(long: pd.DataFrame) -> pd.DataFrame:

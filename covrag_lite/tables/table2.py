@@ -15,10 +15,9 @@ from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.records import Prediction
 from covrag_lite.runs import recorded
-from covrag_lite.runs.choice import changed, choose, tell
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Recorded
-from covrag_lite.tables import Table, accuracy, failures, pictures, table4, to_markdown
+from covrag_lite.runs.recorded import Recorded, changed, choose, tell
+from covrag_lite.tables import Table, accuracy, failures, pictures, table4
 
 LIVE, RECORDED = "live", "recorded"
 MARKED = "background-color: #fff3c4"  # a live row
@@ -30,7 +29,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
     table = accuracy.build("table2", frame, run, failures.facts(frame) | table4.facts(predictions))
     larger = choose(run.config, run.root)
-    return replace(table, plot=partial(plot_record, larger)) if larger and larger.n > run.n else table
+    return replace(table, plots={"png": partial(plot_record, larger)}) if larger and larger.n > run.n else table
 
 
 def plot_record(run: Recorded, path: Path) -> "pictures.Figure":
@@ -96,11 +95,9 @@ def tell_texts(table: pd.DataFrame, manifest: dict, run: Recorded | None) -> str
     return f"{said}; they also differ in {'; '.join(others)}." if others else f"{said}."
 
 
-def save_live(path: Path, table: pd.DataFrame, texts: pd.DataFrame, said: str) -> str:
+def save_live(folder: Path, table: pd.DataFrame, texts: pd.DataFrame, said: str) -> str:
     """Write the recorded and live rows, and how many texts are the same, as Markdown: what `make table2` prints."""
-    parts = ["Accuracy in %, normalised: ours [95 % interval]", to_markdown(table.reset_index())]
-    if len(texts):
-        parts.append(to_markdown(texts.reset_index()))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n\n".join([*parts, said]) + "\n")
+    parts = {"Accuracy in %, normalised: ours [95 % interval]": table.reset_index()}
+    parts["Live predictions beside the recorded ones"] = texts.reset_index()
+    Table("table2.live", pd.DataFrame(), parts, [said]).save(folder)
     return said

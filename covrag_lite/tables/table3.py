@@ -61,7 +61,7 @@ def build(basis: tuple[Answers, pd.DataFrame], run: Recorded) -> Table:
     title = f"Table 3: high-quality answers by {quality.judge.iloc[0]}, n = {len(answers.questions)} questions"
     plot = partial(accuracy.plot_accuracy, quality, title, metric=None)
     rows, verdicts = long.assign(table="table3")[["table", *LONG]], {"verdicts.jsonl": write_verdicts(scores)}
-    return Table("table3", rows, parts, notes(scores), plot=plot, other_files=verdicts, digits=3)
+    return Table("table3", rows, parts, notes(scores), plots={"png": plot}, other_files=verdicts, digits=3)
 
 
 def explain(answers: Answers) -> tuple[Question, pd.DataFrame]:

@@ -36,18 +36,12 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     pair = [values.get((system, "multi")) for system in CHAINS]
     found = "" if None in pair else "Without the chain {:.1f} % are right in the end, with it {:.1f} %\n".format(*pair)
     plot = partial(accuracy.plot_accuracy, long, accuracy.title("table5", run.config, long, found), metric=None)
-    return Table("table5", long, parts, chain_notes(frame), facts(to_frame(predictions), long, rules), plot)
-
-
-def facts(frame: pd.DataFrame, long: pd.DataFrame, rules: pd.DataFrame) -> dict[str, str]:
-    """Table 5, its judges, and what each rule does with a second answer."""
-    made = failures.facts(frame)
-    for row in long.itertuples():
-        told = {"": f"{row.value:.1f}", "interval": f"[{row.low:.1f}, {row.high:.1f}]"}
-        made |= accuracy.facts_of(f"{row.system} {row.metric}", told)
-    for row in rules.itertuples():
-        made |= accuracy.facts_of(row.rule.partition(":")[0], {"accuracy": f"{row.accuracy:.1f}", "hurt": row.hurt})
-    return made
+    facts = failures.facts(to_frame(predictions))
+    forms = {"": "{value:.1f}", "interval": "[{low:.1f}, {high:.1f}]"}
+    facts |= accuracy.tell_rows(long, "{system} {metric}", forms)
+    named = rules.assign(rule=rules.rule.str.partition(":")[0])
+    facts |= accuracy.tell_rows(named, "{rule}", {"accuracy": "{accuracy:.1f}", "hurt": "{hurt}"})
+    return Table("table5", long, parts, chain_notes(frame), facts, {"png": plot})
 
 
 def cut(prediction: Prediction, max_rounds: int) -> Prediction:
@@ -102,15 +96,13 @@ def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> dict[str, tuple]:
     return cells | {"delta": (len(own), *(100 * value for value in delta))}
 
 
-def calls_for_revision(own: pd.DataFrame) -> pd.Series:
-    """Where a revision is called for: the first answer is wrong, and no gold passage was found for it."""
-    return ~own.first_normalised.astype(bool) & ~held(own, "first")
-
-
 def revisions(own: pd.DataFrame) -> pd.DataFrame:
-    """One system's rows that were revised or called for it; `good` is: called for, done, and a gold passage found."""
-    called = calls_for_revision(own)
-    return own.assign(good=called & own.revised & held(own, "last"))[called | own.revised]
+    """One system's rows that were revised or called for it: the first answer wrong, no gold passage found for it.
+
+    `good` are those that called for a revision, had one, and found a gold passage with it.
+    """
+    called = ~own.first_normalised.astype(bool) & ~held(own, "first")
+    return own.assign(called=called, good=called & own.revised & held(own, "last"))[called | own.revised]
 
 
 def held(frame: pd.DataFrame, when: str) -> pd.Series:
@@ -123,12 +115,11 @@ def chain_notes(frame: pd.DataFrame) -> list[str]:
     """The counts behind Table 5's shares."""
     lines = []
     for system, own in frame[frame.normalised.notna() & frame.verdicts.gt(0)].groupby("system", sort=False):
-        called = calls_for_revision(own)
-        rightly = called & own.revised
+        rows = revisions(own)
         lines.append(
             f"{system}: {own.unparsed.sum()} of {own.verdicts.sum()} verdicts did not parse; "
-            f"{called.sum()} questions called for a revision, {own.revised.sum()} were revised, "
-            f"{rightly.sum()} of them rightly; {(rightly & held(own, 'last')).sum()} then found a gold passage."
+            f"{rows.called.sum()} questions called for a revision, {rows.revised.sum()} were revised, "
+            f"{(rows.called & rows.revised).sum()} of them rightly; {rows.good.sum()} then found a gold passage."
         )
     return lines
 

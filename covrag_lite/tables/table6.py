@@ -6,7 +6,6 @@ Made twice: for CoV-RAG's revisions, and without a model for the clean wordings,
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
@@ -15,11 +14,9 @@ from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
-from covrag_lite.runs.choice import name_data
 from covrag_lite.runs.outcomes import load_predictions, to_frame
-from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part
-from covrag_lite.systems import palette
-from covrag_lite.tables import Table, accuracy, paper, pictures
+from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part, name_data
+from covrag_lite.tables import Table, accuracy, paper
 from covrag_lite.tables.accuracy import share, with_interval
 
 SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds, as far as the data has them
@@ -68,7 +65,7 @@ def choose_questions(config: Config) -> list[Question]:
 
 
 def build(searches: Searches, run: Recorded) -> Table:
-    """Table 6 and its pictures, with the part that is searched without a model."""
+    """Table 6 and its picture, with the part that is searched without a model."""
     frame = join_retrievers(searches)
     own, without = (frame[frame.system == system] for system in ("CoV-RAG", "clean wording"))
     revised, clean = retrieval_table(own), retrieval_table(without)
@@ -82,22 +79,18 @@ def build(searches: Searches, run: Recorded) -> Table:
         lines += [f"{retriever}, {line}" for line in accuracy.notes(part)]
     every = revised[(revised.questions == "all") & (revised.measure == "answer")].dropna(subset="n")
     found = ", ".join(f"{row.retriever} {row.first:.0f} → {row.last:.0f} %" for row in every.itertuples())
-    told = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}"
+    told = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}, n = {every.n.min():.0f}"
     title = f"Found before and after the revision: {found}\n{told}"
-    plots = [partial(plot_retrieval, revised, title, ITERATIONS)]
-    plots.append(partial(plot_retrieval, clean, "As asked and in clean wording, no model", WORDINGS))
+    forms = {"n": "{n:.0f}", "before": "{first:.1f}", "after": "{last:.1f}", "delta": "{delta:+.1f}"}
+    forms |= {"interval": "[{delta_low:+.1f}, {delta_high:+.1f}]"}
+    facts = accuracy.tell_rows(revised.dropna(subset="n"), "{retriever} {questions} {measure}", forms)
     rows = pd.concat([revised.assign(revision=REVISIONS[0]), clean.assign(revision=REVISIONS[1])], ignore_index=True)
-    return Table("table6", rows, parts, lines, facts(revised), plots[0], {"clean.png": plots[1]}, digits=3)
-
-
-def facts(revised: pd.DataFrame) -> dict[str, str]:
-    """What each retriever found before and after CoV-RAG's revision."""
-    made = {}
-    for row in revised.dropna(subset="n").itertuples():
-        told = {"n": f"{row.n:.0f}", "before": f"{row.first:.1f}", "after": f"{row.last:.1f}"}
-        told |= {"delta": f"{row.delta:+.1f}", "interval": f"[{row.delta_low:+.1f}, {row.delta_high:+.1f}]"}
-        made |= accuracy.facts_of(f"{row.retriever} {row.questions} {row.measure}", told)
-    return made
+    drawn = []
+    for column, system in (("first", "CoV-RAG-S"), ("last", "CoV-RAG")):
+        shares = every.rename(columns={column: "value", f"{column}_low": "low", f"{column}_high": "high"})
+        drawn.append(shares.assign(system=system, metric=every.retriever, paper=None))
+    plot = partial(accuracy.plot_accuracy, pd.concat(drawn), title, metric=None)
+    return Table("table6", rows, parts, lines, facts, {"png": plot}, digits=3)
 
 
 def list_found(question: Question, searches: Mapping[str, Search]) -> pd.DataFrame:
@@ -189,37 +182,3 @@ def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = I
             }
         )
     return pd.DataFrame(made)
-
-
-def plot_retrieval(long: pd.DataFrame, title: str, names: tuple[str, str], path: Path) -> "pictures.Figure":
-    """A panel a group of questions, two bars a retriever; the paper's search engines are diamonds of their own."""
-    plt, _ = pictures.style(0.8)
-    rows = long[long.measure == "answer"]
-    groups = rows.questions.unique()
-    height = -(-len(groups) // 4)
-    figure, panels = plt.subplots(
-        height, 4, figsize=(16, 4.6 * height), sharey=True, squeeze=False, layout="constrained"
-    )
-    for axes in panels.flat[len(groups) :]:
-        axes.remove()
-    for axes, group in zip(panels.flat, groups):
-        part = rows[rows.questions == group].reset_index(drop=True)
-        _draw_panel(axes, part, names)
-        axes.set(title=f"{group}, n = {part.n.min():.0f}", ylim=(0, 105))
-        axes.set_xticks(part.index, part.retriever, rotation=45, ha="right", rotation_mode="anchor")
-        axes.grid(axis="x", visible=False)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    figure.suptitle(title)
-    figure.supylabel("answer in the top k (%)")
-    return pictures.save_picture(figure, path)
-
-
-def _draw_panel(axes: "pictures.Axes", part: pd.DataFrame, names: tuple[str, str]) -> None:
-    """One group of questions: what each retriever finds first and last."""
-    ours, theirs = part[part.n.notna()], part[part.n.isna()]
-    for shift, column, name, system in ((-0.2, "first", names[0], "CoV-RAG-S"), (0.2, "last", names[1], "CoV-RAG")):
-        span = [ours[column] - ours[f"{column}_low"], ours[f"{column}_high"] - ours[column]]
-        style = dict(color=palette()[system], ecolor=pictures.DARK, capsize=3)
-        axes.bar(ours.index + shift, ours[column], 0.4, yerr=span, label=name, **style)
-        label = "* the paper" if shift > 0 and len(theirs) else None
-        axes.plot(theirs.index + shift, theirs[column], ms=7, label=label, **pictures.DIAMOND)

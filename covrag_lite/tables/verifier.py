@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.tables.accuracy import facts_of, share, with_interval
+from covrag_lite.tables.accuracy import share, tell_rows, with_interval
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
@@ -115,37 +115,33 @@ def tell_area(scores: pd.Series, right: pd.Series, form: str = "{:.2f}") -> str:
 def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Series:
     """For each row whether a logistic fit on the other folds holds it for right; none where a score is not known.
 
+    There are none either where the other folds may have no right answer, or no wrong one, to learn from.
+
     The verdict's own word was learnt where as many answers are right as wrong; on a set where most are wrong it is too
     trusting. The fit weighs what the verifier expects, how likely the answer was, and how hard its set is.
     """
     from sklearn.linear_model import LogisticRegression  # takes seconds to import
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     known = rows[rows[list(names)].notna().all(axis=1)]
-    if known.right.nunique() < 2 or len(known) < 2 * FOLDS:
+    fold = known.id.rank(method="dense").astype(int) % FOLDS
+    spread = fold.groupby(known.right).nunique()  # in how many folds there are wrong answers, and right ones
+    if len(spread) < 2 or spread.min() < 2 or len(known) < 2 * FOLDS:
         return pd.Series(index=rows.index, dtype=object)
     scores = known[list(names)].astype(float)
     scores = (scores - scores.mean()) / scores.std().clip(lower=1e-9)
     inputs = np.column_stack([scores, pd.get_dummies(known.dataset).astype(float)])
-    truth = known.right.to_numpy(bool)
-    fold = known.id.rank(method="dense").to_numpy(int) % FOLDS
-    judged = np.zeros(len(known), bool)
-    for one in range(FOLDS):
-        held = fold == one
-        if len(set(truth[~held])) < 2:  # all other answers are right, or all are wrong
-            judged[held] = truth[~held][0]
-            continue
-        fitted = LogisticRegression(C=1 / DECAY, fit_intercept=False, tol=1e-8, max_iter=10_000)
-        judged[held] = fitted.fit(inputs[~held], truth[~held]).predict(inputs[held])
+    fit = LogisticRegression(C=1 / DECAY, fit_intercept=False, tol=1e-8, max_iter=10_000)
+    judged = cross_val_predict(fit, inputs, known.right, cv=PredefinedSplit(fold))
     return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
 
 
 def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
     """How good one system's judge is, by how the question was put and by set, and which answers it trusts."""
-    made = {}
-    for row in judge_table(frame, system, by_set=True).rename(columns={"n": "judged n"}).to_dict("records"):
-        made |= facts_of(f"{system} {row.pop('questions')}", row)
-    for row in trust_table(frame, system).to_dict("records"):
-        for answer in ("right", "wrong"):
-            told = {"": f"{row[answer]:.1f}", "n": row[f"n {answer}"]}
-            made |= facts_of(f"{system} trusted {row['passages']} {answer}", told)
+    judged, trusted = judge_table(frame, system, by_set=True), trust_table(frame, system)
+    judged = judged.rename(columns={"n": "judged n"})
+    made = tell_rows(judged, f"{system} {{questions}}")
+    for answer in ("right", "wrong"):
+        forms = {"": f"{{{answer}:.1f}}", "n": f"{{n {answer}}}"}
+        made |= tell_rows(trusted, f"{system} trusted {{passages}} {answer}", forms)
     return made

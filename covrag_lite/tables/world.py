@@ -32,7 +32,7 @@ KNOBS = {
 def build(config: Config) -> Table:
     """What each knob of the world does to retrieval."""
     effects = knob_effects(config)
-    return Table("world", effects, plot=partial(plot_knobs, effects))
+    return Table("world", effects, plots={"png": partial(plot_knobs, effects)})
 
 
 def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame:
