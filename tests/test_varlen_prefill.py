@@ -82,17 +82,6 @@ def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out()
     both.read([[1], [2, 3], [4], [5]])
 
 
-def test_a_text_attends_to_its_own_keys_and_to_none_that_come_later():
-    torch.manual_seed(0)
-    query, key, value = torch.randn(5, 4, 8), torch.randn(9, 2, 8), torch.randn(9, 2, 8)
-    ends, key_ends = torch.tensor([0, 2, 5]), torch.tensor([0, 4, 9])
-    made, *_ = attending.attend_packed(query, key, value, ends, 3, 0.3, key_ends, 5)
-    for token, keys in enumerate([range(3), range(4), range(4, 7), range(4, 8), range(4, 9)]):
-        for head in range(4):
-            shares = (0.3 * key[list(keys), head // 2] @ query[token, head]).softmax(0)
-            torch.testing.assert_close(made[token, head], shares @ value[list(keys), head // 2])
-
-
 def write_everything(model):
     """Answers and verdicts, of prompts that begin alike and of others."""
     return [one.text for one in model.complete(PROMPTS[:4], 6) + model.fill(SHARED[:4], SCHEMA, 6)]
