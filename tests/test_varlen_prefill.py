@@ -120,23 +120,19 @@ def test_layers_that_fail_or_compute_something_else_are_told_once_and_not_taken(
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "compiler", "chosen"),
+    ("asked", "device", "has_bf16", "compiler", "chosen", "numbers"),
     [
-        ("auto", "cpu", "triton", "eager"),
-        ("compiled", "cpu", "triton", "eager"),
-        ("auto", "cuda", "triton", "compiled+graph"),
-        ("auto", "cuda", None, "graph"),
-        ("graph", "cuda", "triton", "graph"),
+        ("auto", "cpu", True, "triton", "eager", torch.float32),
+        ("compiled", "cpu", True, "triton", "eager", torch.float32),
+        ("auto", "cuda", True, "triton", "compiled+graph", torch.bfloat16),
+        ("auto", "cuda", True, None, "graph", torch.bfloat16),
+        ("auto", "cuda", False, "triton", "eager", torch.float16),
     ],
 )
-def test_auto_takes_what_the_machine_has(asked, device, compiler, chosen, tiny_folder, monkeypatch):
+def test_a_model_runs_as_its_machine_allows(
+    asked, device, has_bf16, compiler, chosen, numbers, tiny_folder, monkeypatch
+):
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: compiler)
+    monkeypatch.setattr(devices, "has_bf16", lambda: has_bf16)
     engine = local.LocalEngine(config.Model(model=str(tiny_folder), device=device), tiny_folder, asked)
-    assert engine.execution == chosen
-
-
-def test_a_card_without_bf16_computes_in_fp16_and_kernel_by_kernel(monkeypatch):
-    assert (devices.number_type("cuda"), devices.number_type("cpu")) == (torch.bfloat16, torch.float32)
-    monkeypatch.setattr(devices, "has_bf16", lambda: False)
-    assert devices.choose_execution("auto", "cuda") == "eager" and devices.number_type("cuda") == torch.float16
-    assert devices.number_type("cpu") == torch.float32
+    assert engine.execution == chosen and devices.number_type(device) == numbers
