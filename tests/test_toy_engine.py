@@ -260,12 +260,3 @@ def test_adapters_are_scaled_by_two_and_begin_by_their_seed():
         assert (told.r, told.lora_alpha, told.lora_dropout) == (4, 8, 0.0)
         made.append(next(p for name, p in adapted.named_parameters() if "lora_A" in name))
     assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
-
-
-def test_a_long_gradient_is_shortened():
-    for grad, expected in ((3.0, 1.0), (0.5, 0.5)):
-        master = lora.Master(torch.nn.Linear(1, 1, bias=False), torch.float32, offloaded=False)
-        master.copy_grad += grad
-        master.collect()
-        master.step(0.1, 1.0)
-        assert float(master.grad) == pytest.approx(expected)

@@ -26,7 +26,7 @@ def load(model: LocalEngine, settings: Training, shape: Shape) -> Trainee:
     execution = choose_execution(settings.execution, model.device)
     network = model.read_anew()
     unpack = memory.check(network, settings, shape, model.device)
-    if not all(is_known(layer, network.config) for layer in network.get_decoder().layers):
+    if not is_known(network):
         why = f"they are not those of {' or '.join(KNOWN)}"
         report_fallback(model.used, "layers are trained by peft", why, "this takes longer and more memory")
     return build(network, settings, execution, unpack)
@@ -44,10 +44,9 @@ def build(network: PreTrainedModel, settings: Training, execution: str, unpack: 
     # Without dropout there is no random state to bring back, and reading it would break the recording of a graph.
     network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     network.enable_input_require_grads()
-    compiled = "compiled" in execution
+    compiled, known = "compiled" in execution, is_known(network)
     functions, offload, numbers = training_functions(compiled), Offload(), count()
     for layer in network.get_decoder().layers:
-        known = is_known(layer, network.config)
         layer.gradient_checkpointing = settings.activations != layers.KEEP and not known
         if known:
             block = layers.Block(layer, functions, settings.activations, offload, next(numbers))

@@ -43,7 +43,7 @@ class LocalEngine:
             raise ValueError(f"device {settings.device!r} is not known; use 'auto', 'cpu' or 'cuda'")
         self.device = find_device() if settings.device == "auto" else settings.device
         chosen = choose_execution(execution, self.device)
-        self.execution = "packed+graph" if (execution, chosen) == ("auto", "graph") else chosen
+        self.execution = chosen if self.device == "cuda" else "eager"  # on a CPU only training is compiled
         self.settings = settings
         self.weights = weights
         self.adapter: Path | None = None

@@ -99,7 +99,7 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack:
 def activation_bytes(network: PreTrainedModel, activations: str, tokens: int) -> int:
     """What all layers keep for the backward pass, and what the layer needs that is being computed again there."""
     config = network.config
-    known = is_known(network.get_decoder().layers[0], config)
+    known = is_known(network)
     offloads = activations == OFFLOAD and known
     # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
     at_once = min(tokens, PART) if offloads else tokens  # of its MLP
@@ -115,7 +115,7 @@ def layer_bytes(network: PreTrainedModel, tokens: int, activations: str) -> int:
     size, narrow, wide = network.dtype.itemsize, config.hidden_size, config.intermediate_size
     head_size = getattr(config, "head_dim", None) or narrow // config.num_attention_heads
     queries, keys = config.num_attention_heads * head_size, config.num_key_value_heads * head_size
-    if is_known(network.get_decoder().layers[0], config):  # what layers.Layer saves
+    if is_known(network):  # what layers.Layer saves
         less, more = 2 * narrow + queries, queries + 2 * keys + 2 * wide
     else:  # as transformers and peft do it: the norms' inputs are kept in fp32
         less, more = narrow, 4 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
