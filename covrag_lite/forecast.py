@@ -12,6 +12,7 @@ from covrag_lite.config import resolve
 from covrag_lite.data import hub, kind_of
 from covrag_lite.engine import weights
 from covrag_lite.engine.devices import find_device
+from covrag_lite.engine.interface import Shape
 from covrag_lite.plan import SETTINGS, Plan
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ def device_of(plan: Plan, gpu_gb: float) -> str:
 
 def foresee_memory(plan: Plan, network: "PreTrainedModel", trains: bool, gpu_gb: float) -> Iterator[str]:
     """What training holds, or the weights alone where nothing is trained: batches of answers shrink until they fit."""
-    from covrag_lite.engine import memory, training
+    from covrag_lite.engine import memory
 
     settings, device = plan.config.training, device_of(plan, gpu_gb)
     tokens = settings.pack_tokens
-    shape = training.Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
+    shape = Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
     room = gpu_gb * 1e9 or memory.free_memory(device)  # a card's GiB counted as GB leave it 7 % for its own use
     needed = memory.estimate(network, settings, shape) if trains else memory.base_bytes(network)
     place = "the card" if device == "cuda" else "this machine without a card (--gpu-gb 24 reckons with one)"

@@ -16,8 +16,7 @@ from covrag_lite import forecast, replication
 from covrag_lite.config import ROOT, Model, Training
 from covrag_lite.data import hub
 from covrag_lite.engine import memory, weights
-from covrag_lite.engine.interface import load_engine
-from covrag_lite.engine.training import Shape
+from covrag_lite.engine.interface import Shape, load_engine
 from covrag_lite.plan import load_plans
 
 # As published, from memory: the hub's pages could not be looked up.

@@ -14,9 +14,8 @@ from conftest import build_network, load_tiny
 from safetensors.torch import load_file
 
 from covrag_lite import config, qlora
-from covrag_lite.engine import checkpoint, devices, fast_training, layers, lora, loss, memory
-from covrag_lite.engine.interface import load_engine
-from covrag_lite.engine.training import Shape
+from covrag_lite.engine import devices, fast_training, layers, lora, loss, memory
+from covrag_lite.engine.interface import Shape, load_engine
 from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.qlora import Encoded, encode, lay_out, shape_of
@@ -197,10 +196,6 @@ def test_a_killed_run_ends_as_an_unbroken_one(tiny_folder, tmp_path, way, activa
     pd.testing.assert_frame_equal(resumed[columns], unbroken[columns], check_exact=True)
     weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("unbroken", "killed")]
     assert weights[0] == weights[1]
-
-
-def test_a_half_finished_run_of_an_earlier_version_keeps_its_key():
-    assert checkpoint.run_key(SETTINGS, toy_samples(1), "weights") == "0aeeb5277027bc1a3f49a94d"
 
 
 def test_what_cannot_fit_is_refused_with_the_setting_to_change(tiny, monkeypatch):

@@ -1,5 +1,6 @@
 """The fast way of training: our own layers, packed rows, and passes recorded as CUDA graphs."""
 
+from collections import Counter
 from functools import partial
 from itertools import count
 
@@ -9,26 +10,23 @@ from covrag_lite.config import Training
 from covrag_lite.engine import layers, memory
 from covrag_lite.engine.devices import choose_execution
 from covrag_lite.engine.elementwise import training_functions
-from covrag_lite.engine.interface import report_fallback
-from covrag_lite.engine.local import LocalEngine
+from covrag_lite.engine.interface import Shape, report_fallback
 from covrag_lite.engine.lora import add_adapters
 from covrag_lite.engine.loss import token_losses
 from covrag_lite.engine.offload import Offload
 from covrag_lite.engine.prepare import unpack_linears
-from covrag_lite.engine.trainee import Trainee
-from covrag_lite.engine.training import Shape
+from covrag_lite.engine.training import Trainee
 from covrag_lite.engine.varlen_attention import ATTENTION
 from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 
 
-def load(model: LocalEngine, settings: Training, shape: Shape) -> Trainee:
-    """The model's network with a fresh adapter; what cannot fit is refused."""
-    execution = choose_execution(settings.execution, model.device)
-    network = model.read_anew()
-    unpack = memory.check(network, settings, shape, model.device)
+def load(network: PreTrainedModel, settings: Training, shape: Shape, device: str, used: Counter) -> Trainee:
+    """The network with a fresh adapter; what cannot fit is refused."""
+    execution = choose_execution(settings.execution, device)
+    unpack = memory.check(network, settings, shape, device)
     if not all(is_known(layer, network.config) for layer in network.get_decoder().layers):
         why = f"they are not those of {' or '.join(KNOWN)}"
-        report_fallback(model.used, "layers are trained by peft", why, "this takes longer and more memory")
+        report_fallback(used, "layers are trained by peft", why, "this takes longer and more memory")
     return build(network, settings, execution, unpack)
 
 

@@ -6,6 +6,7 @@ An engine writes texts: it completes prompts and fills a schema. Everything abov
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -26,6 +27,16 @@ class Completion(NamedTuple):
 
     text: str
     probabilities: dict[str, float] | None = None  # {"likelihood": …} of free text; expected scores of a verdict
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What rows of samples are padded to where all must look alike (CUDA graphs, compiled layers)."""
+
+    tokens: int
+    sequences: int
+    targets: int
+    longest: int
 
 
 class Engine(Protocol):

@@ -10,10 +10,10 @@ from bitsandbytes.nn import Linear4bit
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from covrag_lite.config import Training
+from covrag_lite.engine.interface import Shape
 from covrag_lite.engine.layers import ACTIVATIONS, KEEP, OFFLOAD, PART, RECOMPUTE
 from covrag_lite.engine.loss import is_plain, rows_at_once
 from covrag_lite.engine.prepare import free_memory, unpacked_bytes
-from covrag_lite.engine.training import Shape
 from covrag_lite.engine.varlen_prefill import is_known
 
 UNPACKED = 0.1  # share of the free memory that 4-bit weights may take once they are unpacked, which saves time
