@@ -34,7 +34,7 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
     network = sketch(plan, gpu_gb) if left else None
     hours, told, size = {}, [], 0
     if network is not None:
-        size = count_parameters(network)
+        size = sum(p.numel() for p in network.parameters())
         hours = foresee_hours(plan, size, left, rates)
         told += foresee_memory(plan, network, bool(left & set(rates["tokens"])), gpu_gb)
     rows = [(*state[:2], "done" if state[2] else "to do", 0.0 if state[2] else hours.get(state[1])) for state in states]
@@ -84,11 +84,6 @@ def foresee_memory(plan: Plan, network: "PreTrainedModel", trains: bool, gpu_gb:
             raise MemoryError(f"the weights need {needed / 1e9:.1f} GB: choose a smaller model")
     except MemoryError as error:
         yield f"{REFUSED}{error}"
-
-
-def count_parameters(network: "PreTrainedModel") -> int:
-    """How many weights a network has; packed ones lie in pairs."""
-    return sum(p.numel() * (1 if p.is_floating_point() else 2) for p in network.parameters())
 
 
 def foresee_hours(plan: Plan, size: int, left: set[str], rates: dict) -> dict[str, float]:

@@ -140,8 +140,6 @@ def write_journaled(
         made = each(journal_batch, left, model.at_once)
         for written in track(made, stage, "batch" if model.at_once == 1 else "prompt", total=len(left)):
             journal.add(stage, written)
-        if model.bill():
-            print(model.bill())
     return [Completion(journal[keys[text]], probabilities_of(journal, keys[text])) for text in texts]
 
 

@@ -267,17 +267,6 @@ def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_pat
     assert len(server.asked) == 8 - had
 
 
-def test_the_bill_is_printed_with_its_cost_where_prices_are_known(server, tmp_path, capsys, monkeypatch):
-    endpoint = connect()
-    write(endpoint, ["a", "b"], tmp_path / "journal.jsonl")
-    assert "toy: 2 requests, 200 prompt and 14 completion tokens\n" in capsys.readouterr().out
-    monkeypatch.setenv("ENDPOINT_PRICES", "1.0,10.0")
-    assert endpoint.bill().endswith("tokens, at these prices 0.0003")
-    monkeypatch.setenv("ENDPOINT_PRICES", "dear")
-    with pytest.raises(ValueError, match="ENDPOINT_PRICES is 'dear'"):
-        endpoint.bill()
-
-
 def test_a_missing_key_or_address_is_named(server, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
     with pytest.raises(ValueError, match="OPENAI_BASE_URL is not the address"):

@@ -75,9 +75,6 @@ class Engine(Protocol):
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int | None, int | None]]:
         """Tokens read and written for each text; None where a server counts its own."""
 
-    def bill(self) -> str:
-        """A sentence on what was used, where that costs money; else nothing."""
-
 
 def report_fallback(
     used: Counter, way: str, why: Exception | str, effect: str = "this takes longer and gives the same texts"

@@ -167,7 +167,3 @@ class LocalEngine:
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int, int]]:
         """Tokens read and written for each text."""
         return list(zip(map(len, self.loaded.encode(prompts, 0)), self._lengths(texts)))
-
-    def bill(self) -> str:
-        """Nothing: this machine sends none."""
-        return ""
