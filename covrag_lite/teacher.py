@@ -6,16 +6,15 @@ The paper asked GPT-4 and found 93 % of a sample right. Here every usable verdic
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.engine.endpoint import PREFIX, VERDICT_TOKENS, Endpoint
-from covrag_lite.prompts import SCHEMA, build_verify, parse_verdict
+from covrag_lite.engine.endpoint import PREFIX, Endpoint
+from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Search
-from covrag_lite.runs.journal import Journal, keys_of
+from covrag_lite.runs.journal import Journal
 from covrag_lite.synthesis import Annotate, Example, judge, supporting
-from covrag_lite.task_model import write_journaled
+from covrag_lite.task_model import TaskModel
 
 STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
@@ -28,7 +27,7 @@ def load_annotator(config: Config, journal: Journal) -> Annotate:
     annotator = config.synthesis.annotator
     if not annotator.startswith(PREFIX):
         raise ValueError(f"annotator {annotator!r} is not known; use 'oracle' or '{PREFIX}<model>'")
-    endpoint = Endpoint(replace(config.model, model=annotator))
+    endpoint = Endpoint(replace(config.model, model=annotator, verdicts="forced"))
 
     def ask(examples: Sequence[Example], revisions: Mapping[str, str], search: Search) -> list[Example]:
         labelled = annotate_with_teacher(examples, endpoint, journal, search)
@@ -43,12 +42,8 @@ def annotate_with_teacher(
 ) -> list[Example]:
     """The examples with the teacher's verdicts; those without a readable one are left out."""
     asked = [f"{build_verify(one.question.question, one.passages, one.answer)}\n{STRICT}" for one in examples]
-    revised = endpoint.settings.max_revised_tokens
-    limit = VERDICT_TOKENS + revised
-    fill = partial(endpoint.fill, schema=SCHEMA, max_tokens=revised)
-    keys = keys_of("annotate", asked, limit, endpoint)
-    written = write_journaled("annotate", keys, asked, fill, limit, endpoint, journal)
-    verdicts = [parse_verdict(one.text) for one in written]
+    teacher = TaskModel(endpoint.settings, endpoint, journal)
+    verdicts = [parse_verdict(text) for text in teacher.write("verify", asked, endpoint.settings.max_revised_tokens)]
     labelled = [replace(one, verdict=verdict) for one, verdict in zip(examples, verdicts) if verdict.parsed]
     print(f"the teacher labelled {len(labelled)} of {len(examples)} examples; the others could not be read")
     return try_revisions(labelled, search)
