@@ -14,7 +14,7 @@ from conftest import build_network, load_tiny
 from safetensors.torch import load_file
 
 from covrag_lite import config, qlora
-from covrag_lite.engine import devices, fast_training, layers, lora, loss, memory
+from covrag_lite.engine import devices, layers, lora, loss, memory, training
 from covrag_lite.engine.interface import Shape, load_engine
 from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.prompts import SCHEMA
@@ -52,7 +52,7 @@ def encoded(tiny):
 
 def adapt(model, unpack=False, execution="eager", **changes):
     """A network in training whose adapters take part: their second half is not zero."""
-    trainee = fast_training.build(model.read_anew(), dataclasses.replace(SETTINGS, **changes), execution, unpack)
+    trainee = training.build(model.read_anew(), dataclasses.replace(SETTINGS, **changes), execution, unpack)
     trainee.master.weights.normal_(0, 0.1, generator=torch.Generator(model.device).manual_seed(0))
     trainee.master.publish()
     return trainee
@@ -107,7 +107,7 @@ def test_a_packed_sample_has_the_loss_it_has_alone(tiny, encoded, changes):
 
 
 def test_a_step_moves_adapters_and_nothing_else(tiny, encoded):
-    trainee = fast_training.build(tiny.read_anew(), SETTINGS, "eager", False)
+    trainee = training.build(tiny.read_anew(), SETTINGS, "eager", False)
     before = {name: value.clone() for name, value in trainee.adapted.state_dict().items()}
     take_steps(trainee, encoded, 2)  # the first one leaves A where it is, as B is zero
     moved = {name for name, value in trainee.adapted.state_dict().items() if not torch.equal(value, before[name])}
@@ -170,7 +170,7 @@ def test_a_scaled_loss_has_the_gradient_of_the_loss_and_what_overflows_is_left_o
 
 def test_a_step_that_overflows_moves_nothing(tiny, encoded, monkeypatch):
     monkeypatch.setattr(devices, "number_type", lambda device: torch.float16)
-    trainee = fast_training.build(load_tiny(tiny.weights).read_anew(), SETTINGS, "eager", False)
+    trainee = training.build(load_tiny(tiny.weights).read_anew(), SETTINGS, "eager", False)
     trainee.scale.state[0] = 2.0**60
     before = trainee.master.weights.clone()
     take_steps(trainee, encoded[:1], 1)

@@ -102,9 +102,9 @@ class LocalEngine:
             self.loaded.forget()
 
     def _adapt(self, network: "torch.nn.Module", settings: Training, shape: Shape) -> "Trainee":
-        from covrag_lite.engine import fast_training
+        from covrag_lite.engine import training
 
-        return fast_training.load(network, settings, shape, self.device, self.used)
+        return training.load(network, settings, shape, self.device, self.used)
 
     def read_anew(self) -> "torch.nn.Module":
         """The bare network for training: one that has answered may hold adapters, or weights without a gradient."""

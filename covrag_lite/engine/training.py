@@ -1,9 +1,14 @@
-"""A network in training: its adapter, the optimizer of it, and the checkpoints that a killed run goes on from."""
+"""A network in training: its adapter, the optimizer of it, and the checkpoints that a killed run goes on from.
+
+`load` gives the fast way: our own layers, packed rows, and passes recorded as CUDA graphs.
+"""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pandas as pd
@@ -11,13 +16,21 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors import safe_open
 from safetensors.torch import save_file
+from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
 from covrag_lite.data import digest
+from covrag_lite.engine import layers, memory
 from covrag_lite.engine.cuda_graphs import record_graph
-from covrag_lite.engine.layers import OFFLOAD
-from covrag_lite.engine.lora import Master
-from covrag_lite.engine.loss import LossScale
+from covrag_lite.engine.devices import choose_execution
+from covrag_lite.engine.elementwise import training_functions
+from covrag_lite.engine.interface import Shape, report_fallback
+from covrag_lite.engine.lora import Master, add_adapters
+from covrag_lite.engine.loss import LossScale, token_losses
+from covrag_lite.engine.offload import Offload
+from covrag_lite.engine.prepare import unpack_linears
+from covrag_lite.engine.varlen_attention import ATTENTION
+from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.records import Sample
 from covrag_lite.runs.journal import key_of
 
@@ -36,7 +49,7 @@ class Trainee:
         self.settings = settings
         self.execution = execution
         self.one_shape = execution != "eager"  # graphs and compiled layers take rows of one shape alone
-        self.master = Master(adapted, dtype, settings.activations == OFFLOAD)
+        self.master = Master(adapted, dtype, settings.activations == layers.OFFLOAD)
         self.scale = LossScale(adapted.get_base_model().dtype, self.master.grad.device)
         self.tensors = {**self.master.tensors, "scale": self.scale.state}  # what the next step depends on
 
@@ -118,3 +131,38 @@ class Trainee:
         weights = get_peft_model_state_dict(self.adapted, save_embedding_layers=False)
         contiguous = {name: weight.contiguous() for name, weight in weights.items()}
         save_file(contiguous, out / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def load(network: PreTrainedModel, settings: Training, shape: Shape, device: str, used: Counter) -> Trainee:
+    """The network with a fresh adapter; what cannot fit is refused."""
+    execution = choose_execution(settings.execution, device)
+    unpack = memory.check(network, settings, shape, device)
+    if not all(is_known(layer, network.config) for layer in network.get_decoder().layers):
+        why = f"they are not those of {' or '.join(KNOWN)}"
+        report_fallback(used, "layers are trained by peft", why, "this takes longer and more memory")
+    return build(network, settings, execution, unpack)
+
+
+def build(network: PreTrainedModel, settings: Training, execution: str, unpack: bool) -> Trainee:
+    """The network with a fresh adapter, ready for packed rows, by our layers where they are known, else by peft's."""
+    if settings.activations not in layers.ACTIVATIONS:
+        known = ", ".join(layers.ACTIVATIONS)
+        raise ValueError(f"activations {settings.activations!r} is not known; use one of {known}")
+    if unpack:
+        unpack_linears(network)
+    adapted = add_adapters(network, settings)
+    network.set_attn_implementation(ATTENTION)
+    # Without dropout there is no random state to bring back, and reading it would break the recording of a graph.
+    network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    network.enable_input_require_grads()
+    compiled = "compiled" in execution
+    functions, offload, numbers = training_functions(compiled), Offload(), count()
+    for layer in network.get_decoder().layers:
+        known = is_known(layer, network.config)
+        layer.gradient_checkpointing = settings.activations != layers.KEEP and not known
+        if known:
+            block = layers.Block(layer, functions, settings.activations, offload, next(numbers))
+            layer.forward = partial(layers.forward, block)
+        elif compiled:
+            layer.compile(dynamic=False)
+    return Trainee(adapted.train(), partial(token_losses, network), settings, network.dtype, execution)
