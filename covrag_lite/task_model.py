@@ -14,7 +14,7 @@ from covrag_lite.records import Passage, Verdict
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.runs.progress import track
 
-GUESS_TOKENS = 40  # of a guessed sentence
+GUESS_TOKENS = 40  # of a guessed sentence, terms and options
 PROBABLE = ("answer", "verify")  # the stages whose probabilities are journaled beside their texts
 
 
@@ -99,28 +99,10 @@ class TaskModel:
         made = self.complete("verify", asked, limit)
         return [prompts.parse_verdict(one.text, self.schema, one.probabilities) for one in made]
 
-    def guess(self, x: Sequence[str]) -> list[str]:
-        """A sentence that might answer each question, from memory: words that the right passage may hold."""
-        return self._write_alone("guess", x, GUESS_TOKENS)
-
-    def name_terms(self, x: Sequence[str]) -> list[str]:
-        """The names and terms that each question is about."""
-        return self._write_alone("terms", x, GUESS_TOKENS)
-
-    def name_options(self, x: Sequence[str]) -> list[str]:
-        """Several possible answers to each question, from memory."""
-        return self._write_alone("options", x, GUESS_TOKENS)
-
-    def rewrite(self, x: Sequence[str]) -> list[str]:
-        """Rewrite questions for a search engine, without having seen any passage."""
-        return self._write_alone("rewrite", x, self.settings.max_revised_tokens)
-
-    def recall(self, x: Sequence[str]) -> list[str]:
-        """Answer questions from memory alone."""
-        return self._write_alone("closed-book", x, self.settings.max_answer_tokens)
-
-    def _write_alone(self, task: str, x: Sequence[str], limit: int) -> list[str]:
-        return self.write(task, [prompts.build_alone(task, one) for one in x], limit)
+    def write_alone(self, task: str, x: Sequence[str]) -> list[str]:
+        """What the model writes of questions alone, without any passage: a task of `prompts.ALONE`."""
+        own = {"closed-book": self.settings.max_answer_tokens, "rewrite": self.settings.max_revised_tokens}
+        return self.write(task, [prompts.build_alone(task, one) for one in x], own.get(task, GUESS_TOKENS))
 
 
 def schema_of(adapter: str) -> Schema:

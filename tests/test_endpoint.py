@@ -291,12 +291,12 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatc
 def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
     endpoint = connect(retries=0)
     endpoint.client.timeout = 0.3
-    journal = Journal(tmp_path / "journal.jsonl")
+    asked = TaskModel(endpoint.settings, endpoint, Journal(tmp_path / "journal.jsonl"))
     told = []
     for way in ("broken", "locked", "slow", "dropped", "no_schema"):
         server.script = [way]
         try:
-            teacher.annotate_with_teacher(examples, endpoint, journal, search)
+            teacher.annotate_with_teacher(examples, asked, search)
         except EndpointError as error:
             told.append(spoken(error))
     journaled = (tmp_path / "journal.jsonl").read_text()
@@ -307,7 +307,9 @@ def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
 
 def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, capsys):
     server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
-    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
+    settings = config.Config().change(model="endpoint:toy", annotator="endpoint:toy")
+    annotate = teacher.load_annotator(settings, Journal(tmp_path / "journal.jsonl"))
+    made = annotate(examples, {}, search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples" in capsys.readouterr().out
     for _, body in server.asked:
