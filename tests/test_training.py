@@ -87,14 +87,6 @@ def run(folder, out, n=10, **changes):
     return qlora.train(settings, model, toy_samples(n), out)
 
 
-@pytest.fixture(scope="module")
-def one_epoch(tiny_folder, tmp_path_factory):
-    """The frame of a run over one epoch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(qlora, "WARMUP", 0.2)
-        return run(tiny_folder, tmp_path_factory.mktemp("one-epoch"), epochs=1)
-
-
 @pytest.mark.parametrize("changes", [{"activations": "offload"}, {"activations": "keep", "unpack": True}])
 def test_a_packed_sample_has_the_loss_it_has_alone(tiny, encoded, changes):
     trainee = adapt(tiny, **changes)
@@ -126,10 +118,6 @@ def test_the_adapter_loads_in_peft_and_lowers_the_loss(tiny_folder, tmp_path):
     base = plain.network(input_ids=ids, labels=labels).loss
     trained = PeftModel.from_pretrained(plain.network, tmp_path)
     assert trained(input_ids=ids, labels=labels).loss < 0.8 * base
-
-
-def test_the_first_losses_are_as_recorded(one_epoch):
-    assert one_epoch.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
 
 
 @pytest.mark.parametrize("family", [*KNOWN, "Mistral"])
@@ -288,12 +276,14 @@ def train_as(rank, port, folder, out):
     rank_of = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in rank_of.items()})
     qlora.PartialState._reset_state()  # that of the process it was forked from
-    qlora.WARMUP = 0.2
     run(folder, out, epochs=1)
     assert qlora.PartialState().num_processes == 2
 
 
-def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
+def test_the_first_losses_are_as_recorded_and_two_processes_give_those_of_one(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(qlora, "WARMUP", 0.2)
+    alone = run(tiny_folder, tmp_path / "alone", epochs=1)
+    assert alone.loss.head(3).tolist() == pytest.approx(RECORDED, rel=1e-3)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -305,4 +295,4 @@ def test_two_processes_give_the_losses_of_one(one_epoch, tmp_path, tiny_folder):
         worker.join(120)
     assert [worker.exitcode for worker in workers] == [0, 0]
     both = pd.read_csv(tmp_path / "losses.csv")
-    assert both.loss.tolist() == pytest.approx(one_epoch.loss.tolist(), rel=1e-4)
+    assert both.loss.tolist() == pytest.approx(alone.loss.tolist(), rel=1e-4)
