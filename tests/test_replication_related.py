@@ -2,13 +2,12 @@
 
 import json
 import shutil
-from functools import partial
 
 import pytest
 import toy_project
 from conftest import write_jsonl
 
-from covrag_lite import recipe, replication, task_model
+from covrag_lite import recipe, replication
 from covrag_lite.check import check
 from covrag_lite.engine.interface import Completion
 from covrag_lite.prompts import render_verdict
@@ -16,6 +15,7 @@ from covrag_lite.records import Sample
 from covrag_lite.related import a2r, fave
 from covrag_lite.runs.outcomes import read_packed
 from covrag_lite.runs.recorded import find
+from covrag_lite.task_model import TaskModel
 
 TOWNS = ("Aldermere", "Stonebridge", "Harrow", "Stell", "Marrow", "Kettering", "Ostwick", "Penfold", "Ravens", "Sallow")
 SMALL = {"k": 2, "quantize": "none", "device": "cpu", "lora_rank": 2, "max_answer_tokens": 3, "max_revised_tokens": 3}
@@ -103,19 +103,16 @@ def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, 
     shutil.copytree(tmp_path / "runs", tmp_path / "again")
     plan, other = load(given), load(given, runs=str(tmp_path / "again"))
     replication.replicate([plan], ["related"])
-    real, asked = task_model.write_journaled, []
+    real, asked = TaskModel.compute, []
 
-    def dying(stage, keys, texts, write, *rest):
-        def write_few(batch):
-            if len(asked) == 5:
-                raise KeyboardInterrupt
-            asked.append(stage)
-            return write(batch)
-
-        return real(stage, keys, texts, write_few, *rest)
+    def dying(*given):
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+        asked.append(given)
+        return real(*given)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(task_model, "write_journaled", dying)
+        patch.setattr(TaskModel, "compute", dying)
         replication.replicate([other], ["related"])
     lines = (other.results / "journal.related.jsonl").read_text().splitlines()
     replication.replicate([other], ["related"])
@@ -127,19 +124,15 @@ def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(given, 
 def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(plan, monkeypatch, tmp_path):
     lines = [line for name in ("nq", "webq") for line in open(tmp_path / "towns" / f"{name}.jsonl")]
     texts = [json.loads(line)["question"] for line in lines]
-    real = task_model.write_journaled
 
-    def copy(stage, batch):
+    def copy(self, stage, batch, *_):
         copied = [next(text for text in texts if text[:32].lower() in prompt.lower()) for prompt in batch]
         cut = [text[:-7].upper() if stage == "plan" else text.capitalize() for text in copied]
         if stage == "verify":
             cut = [render_verdict([0.5] * 6, "false", text) for text in cut]
         return [Completion(f"1. {text}" if stage == "plan" else text) for text in cut]
 
-    def write_copies(stage, keys, texts, write, *rest):
-        return real(stage, keys, texts, partial(copy, stage), *rest)
-
-    monkeypatch.setattr(task_model, "write_journaled", write_copies)
+    monkeypatch.setattr(TaskModel, "compute", copy)
     replication.replicate([plan], ["related"])
     for file in plan.results.glob("related.*"):
         for text in texts:

@@ -7,22 +7,24 @@ prompt: that takes most of ten seconds, and a run that finds all its texts journ
 import copy
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from covrag_lite.config import Model
+from covrag_lite.config import Model, Training
 from covrag_lite.engine import weights as stores
 from covrag_lite.engine.devices import choose_execution, find_device
-from covrag_lite.engine.interface import Completion, Schema
+from covrag_lite.engine.interface import Completion, Schema, Shape
 from covrag_lite.prompts import VERDICT_ROOM
 
 if TYPE_CHECKING:
     import torch
 
     from covrag_lite.engine.network import LoadedNetwork
+    from covrag_lite.engine.training import Trainee
 
 FREE_VERDICT_TOKENS = 96  # of a verdict that is not forced, beside its revised question
 
@@ -91,6 +93,19 @@ class LocalEngine:
         """The network with this view's adapter switched on, as it was read."""
         return self.loaded.switch(self.adapter)
 
+    @contextmanager
+    def in_training(self, settings: Training, shape: Shape) -> Iterator["Trainee"]:
+        """The network, read anew, with a fresh adapter; it is forgotten afterwards."""
+        try:
+            yield self._adapt(self.read_anew(), settings, shape)
+        finally:
+            self.loaded.forget()
+
+    def _adapt(self, network: "torch.nn.Module", settings: Training, shape: Shape) -> "Trainee":
+        from covrag_lite.engine import training
+
+        return training.load(network, settings, shape, self.device, self.used)
+
     def read_anew(self) -> "torch.nn.Module":
         """The bare network for training: one that has answered may hold adapters, or weights without a gradient."""
         if self.settings.quantize == "int8":
@@ -152,7 +167,3 @@ class LocalEngine:
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int, int]]:
         """Tokens read and written for each text."""
         return list(zip(map(len, self.loaded.encode(prompts, 0)), self._lengths(texts)))
-
-    def bill(self) -> str:
-        """Nothing: this machine sends none."""
-        return ""
