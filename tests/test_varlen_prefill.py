@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from bitsandbytes.nn import Linear4bit
 from conftest import PROMPTS, add_adapter, build_network, load_tiny
 
 from covrag_lite import config
@@ -62,12 +63,6 @@ def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_
     both.read(MORE, (-12, -3, -2, -1))
 
 
-def test_weights_that_stay_in_4_bits_are_read_packed_too(tiny_folder, monkeypatch):
-    monkeypatch.setattr(prepare, "unpack_linears", lambda network: None)
-    both = Both(load_tiny(tiny_folder).loaded.prepare(None), len(IDS))
-    both.read(IDS)
-
-
 def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out():
     both = Both(quick_network("Qwen2", True), 1)
     both.read([list(range(20))])
@@ -117,6 +112,13 @@ def test_layers_that_fail_or_compute_something_else_are_told_once_and_not_taken(
         assert write_everything(model) == write_everything(plain)
     assert len([one for one in told if "padding" in str(one.message)]) == 1
     assert build_manifest(config.Config().change(systems=()), model, 1.0)["used"][PADDED] == 1
+
+
+def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
+    network = quick_network("Llama", True)
+    assert packed.is_readable(network) and not packed.is_readable(build_network("Gemma"))
+    network.model.layers[1].mlp.up_proj = Linear4bit(64, 128, bias=False)
+    assert not packed.is_readable(network)
 
 
 @pytest.mark.parametrize(

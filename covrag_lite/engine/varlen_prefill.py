@@ -20,6 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 from covrag_lite.engine import prefill
 from covrag_lite.engine.elementwise import reading_functions
 from covrag_lite.engine.interface import report_fallback
+from covrag_lite.engine.prepare import base_of
 from covrag_lite.engine.varlen_attention import attend_packed
 
 NEAR = 0.2  # how far the likeliest tokens' logarithmic probabilities may be from those with padding; rounding is less
@@ -144,8 +145,9 @@ def forward(
 def install(network: PreTrainedModel, compiled: bool, used: Counter) -> bool:
     """Let a network's layers compute by `forward`; False, which is reported, where prompts have to be padded."""
     try:
-        if not is_known(network):
-            raise RuntimeError(f"the layers are not those of {' or '.join(KNOWN)}")
+        if not is_readable(network):
+            names = " or ".join(KNOWN)
+            raise RuntimeError(f"the layers are not those of {names}, or their weights stay in 4 bits")
         functions = reading_functions(compiled)
         for layer in network.get_decoder().layers:
             layer.forward = partial(forward, layer, functions)
@@ -186,6 +188,13 @@ def read(
         attend=partial(attend, layout, cache),
     )
     return out.logits[0].unflatten(0, wanted.shape), layout.mask
+
+
+def is_readable(network: PreTrainedModel) -> bool:
+    """Whether all layers of a network are known, and their weights plain numbers."""
+    layers = network.get_decoder().layers
+    linears = [base_of(one) for layer in layers for one in layer.modules() if hasattr(base_of(one), "in_features")]
+    return is_known(network) and all(type(one) is torch.nn.Linear for one in linears)
 
 
 def is_known(network: PreTrainedModel) -> bool:
