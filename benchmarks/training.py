@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from covrag_lite import qlora
 from covrag_lite.config import Training
-from covrag_lite.engine import fast_training
+from covrag_lite.engine import training
 from covrag_lite.qlora import Encoded, lay_out, pack, shape_of
 
 Step = list[list[Encoded]]  # the rows, or for the plain way the one batch, that make one update
@@ -70,7 +70,7 @@ def our_steps(
     network: torch.nn.Module, steps: Sequence[Step], settings: Training, device: str, unpack: bool = False
 ) -> Iterator[tuple[float, int]]:
     """Each step's loss and computed tokens, our way: by the very functions that `qlora.train` calls."""
-    trainee = fast_training.build(network, settings, settings.execution, unpack)
+    trainee = training.build(network, settings, settings.execution, unpack)
     learn = trainee.record(qlora.learner(trainee, 1.0, device))
     workers = PartialState(cpu=device == "cpu")
     rows = [row for step in steps for row in step]

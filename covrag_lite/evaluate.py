@@ -6,6 +6,7 @@ No system is known here by its name: `systems` has an entry for each.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -76,8 +77,8 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         search_on=resources.search_on,
         answer=author.answer,
         verify=verifier.verify,
-        rewrite=rewriter.rewrite,
-        recall=author.recall,
+        rewrite=partial(rewriter.write_alone, "rewrite"),
+        recall=partial(author.write_alone, "closed-book"),
         likelihoods=author.likelihoods,
         sigma=choose_sigma(own.chain.sigma, verifier),
         keep=KEEPS[own.chain.keep],

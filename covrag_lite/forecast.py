@@ -12,6 +12,7 @@ from covrag_lite.config import resolve
 from covrag_lite.data import hub, kind_of
 from covrag_lite.engine import weights
 from covrag_lite.engine.devices import find_device
+from covrag_lite.engine.interface import Shape
 from covrag_lite.plan import SETTINGS, Plan
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
     network = sketch(plan, gpu_gb) if left else None
     hours, told, size = {}, [], 0
     if network is not None:
-        size = count_parameters(network)
+        size = sum(p.numel() for p in network.parameters())
         hours = {stage: foresee_hours(plan, stage, size, rates) for stage in left & {*rates["tokens"], *rates["texts"]}}
         told += foresee_memory(plan, network, bool(left & set(rates["tokens"])), gpu_gb)
     rows = [(*state[:2], "done" if state[2] else "to do", 0.0 if state[2] else hours.get(state[1])) for state in states]
@@ -69,11 +70,11 @@ def find_room(plan: Plan, gpu_gb: float) -> tuple[str, float]:
 
 def foresee_memory(plan: Plan, network: "PreTrainedModel", trains: bool, gpu_gb: float) -> Iterator[str]:
     """What training holds, or the weights alone where nothing is trained: batches of answers shrink until they fit."""
-    from covrag_lite.engine import memory, training
+    from covrag_lite.engine import memory
 
     settings, (device, room) = plan.config.training, find_room(plan, gpu_gb)
     tokens = settings.pack_tokens
-    shape = training.Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
+    shape = Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
     needed = memory.estimate(network, settings, shape) if trains else memory.base_bytes(network)
     place = "the card" if device == "cuda" else "this machine without a card (--gpu-gb 24 reckons with one)"
     what = "training" if trains else "the weights"
@@ -85,11 +86,6 @@ def foresee_memory(plan: Plan, network: "PreTrainedModel", trains: bool, gpu_gb:
             raise MemoryError(f"the weights need {needed / 1e9:.1f} GB: choose a smaller model")
     except MemoryError as error:
         yield f"{REFUSED}{error}"
-
-
-def count_parameters(network: "PreTrainedModel") -> int:
-    """How many weights a network has; packed ones lie in pairs."""
-    return sum(p.numel() * (1 if p.is_floating_point() else 2) for p in network.parameters())
 
 
 def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:

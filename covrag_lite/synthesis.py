@@ -266,7 +266,7 @@ def find_failures(examples: Sequence[Example]) -> dict[str, Example]:
 def find_revisions(failed: Mapping[str, Example], author: TaskModel, search: Search) -> dict[str, Candidates]:
     """For each question that missed, by the text it was asked in, the candidates that find what states the answer."""
     asked = list(failed)
-    texts = (author.guess(asked), author.name_terms(asked), author.name_options(asked))
+    texts = [author.write_alone(task, asked) for task in ("guess", "terms", "options")]
     tried = []  # the text it was asked in, a form, the candidate
     for text, *said in zip(asked, *texts):
         tried += [(text, form, candidate) for form, candidate in propose(failed[text], *said).items()]

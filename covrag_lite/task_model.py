@@ -14,7 +14,7 @@ from covrag_lite.records import Passage, Verdict
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.runs.progress import track
 
-GUESS_TOKENS = 40  # of a guessed sentence
+GUESS_TOKENS = 40  # of a guessed sentence, terms and options
 PROBABLE = ("answer", "verify")  # the stages whose probabilities are journaled beside their texts
 
 
@@ -35,19 +35,44 @@ class TaskModel:
         return keys_of(stage, texts, limit, self.model, sample, **form)
 
     def complete(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[Completion]:
-        """Complete prompts through the journal, greedily or, for a number, by chance."""
+        """Complete prompts through the journal, greedily or, for a number, by chance.
 
-        def write(batch: Sequence[str]) -> list[Completion]:
-            if stage == "verify":
-                return self.model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
-            return self.model.complete(batch, limit, sample)
-
-        room = limit + VERDICT_ROOM if stage == "verify" else limit
-        keys = self.keys(stage, texts, limit, sample)
-        made = write_journaled(stage, keys, texts, write, room, self.model, self.journal, self.count is not None)
+        Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
+        the same batches as an unbroken one and ends with the same bytes.
+        """
+        keys, journal, model = self.keys(stage, texts, limit, sample), self.journal, self.model
+        if not all(key in journal for key in keys.values()):  # planning batches would load the weights
+            batches = model.batches(list(keys), limit + VERDICT_ROOM if stage == "verify" else limit)
+            left = [batch for batch in batches if not all(keys[text] in journal for text in batch)]
+            made = each(lambda batch: self._journal_batch(stage, batch, limit, sample, keys), left, model.at_once)
+            for written in track(made, stage, "batch" if model.at_once == 1 else "prompt", total=len(left)):
+                journal.add(stage, written)
         if self.count is not None:
-            self.count([json.loads(self.journal.texts.get(cost_key(keys[text]), "{}")) for text in texts])
-        return made
+            self.count([json.loads(journal.texts.get(cost_key(keys[text]), "{}")) for text in texts])
+        return [Completion(journal[keys[text]], probabilities_of(journal, keys[text])) for text in texts]
+
+    def _journal_batch(
+        self, stage: str, batch: Sequence[str], limit: int, sample: int | None, keys: dict[str, str]
+    ) -> dict[str, str]:
+        """What the journal gets of one batch; costs and probabilities first: a torn line costs no text these."""
+        start = time.perf_counter()
+        made = self.compute(stage, batch, limit, sample)
+        seconds = (time.perf_counter() - start) / len(batch)
+        written = {}
+        if self.count is not None:
+            counts = self.model.count_tokens(batch, [one.text for one in made])
+            for text, (read, wrote) in zip(batch, counts):
+                written[cost_key(keys[text])] = json.dumps({"seconds": seconds, "read": read, "written": wrote})
+        for text, one in zip(batch, made):
+            if one.probabilities and stage in PROBABLE:
+                written[beside(keys[text])] = json.dumps(one.probabilities)
+        return written | {keys[text]: one.text for text, one in zip(batch, made, strict=True)}
+
+    def compute(self, stage: str, batch: Sequence[str], limit: int, sample: int | None) -> list[Completion]:
+        """One batch by the model itself."""
+        if stage == "verify":
+            return self.model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
+        return self.model.complete(batch, limit, sample)
 
     def write(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[str]:
         """The texts of `complete` alone."""
@@ -74,75 +99,15 @@ class TaskModel:
         made = self.complete("verify", asked, limit)
         return [prompts.parse_verdict(one.text, self.schema, one.probabilities) for one in made]
 
-    def guess(self, x: Sequence[str]) -> list[str]:
-        """A sentence that might answer each question, from memory: words that the right passage may hold."""
-        return self._write_alone("guess", x, GUESS_TOKENS)
-
-    def name_terms(self, x: Sequence[str]) -> list[str]:
-        """The names and terms that each question is about."""
-        return self._write_alone("terms", x, GUESS_TOKENS)
-
-    def name_options(self, x: Sequence[str]) -> list[str]:
-        """Several possible answers to each question, from memory."""
-        return self._write_alone("options", x, GUESS_TOKENS)
-
-    def rewrite(self, x: Sequence[str]) -> list[str]:
-        """Rewrite questions for a search engine, without having seen any passage."""
-        return self._write_alone("rewrite", x, self.settings.max_revised_tokens)
-
-    def recall(self, x: Sequence[str]) -> list[str]:
-        """Answer questions from memory alone."""
-        return self._write_alone("closed-book", x, self.settings.max_answer_tokens)
-
-    def _write_alone(self, task: str, x: Sequence[str], limit: int) -> list[str]:
-        return self.write(task, [prompts.build_alone(task, one) for one in x], limit)
+    def write_alone(self, task: str, x: Sequence[str]) -> list[str]:
+        """What the model writes of questions alone, without any passage: a task of `prompts.ALONE`."""
+        own = {"closed-book": self.settings.max_answer_tokens, "rewrite": self.settings.max_revised_tokens}
+        return self.write(task, [prompts.build_alone(task, one) for one in x], own.get(task, GUESS_TOKENS))
 
 
 def schema_of(adapter: str) -> Schema:
     """The schema of an adapter's verdicts: one was trained without the chain (Table 5)."""
     return DIRECT if adapter == "cov-direct" else SCHEMA
-
-
-def write_journaled(
-    stage: str,
-    keys: dict[str, str],
-    texts: Sequence[str],
-    write: Callable[[Sequence[str]], list[Completion]],
-    room: int,
-    model: Engine,
-    journal: Journal,
-    timed: bool = False,
-) -> list[Completion]:
-    """What `write` makes of prompts, each batch journaled as it is written; `timed` also journals what each text cost.
-
-    Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
-    the same batches as an unbroken one and ends with the same bytes.
-    """
-
-    def journal_batch(batch: Sequence[str]) -> dict[str, str]:
-        start = time.perf_counter()
-        made = write(batch)
-        seconds = (time.perf_counter() - start) / len(batch)
-        # Costs and probabilities first: a torn line never leaves a text without these.
-        written = {}
-        if timed:
-            counts = model.count_tokens(batch, [one.text for one in made])
-            for text, (read, wrote) in zip(batch, counts):
-                written[cost_key(keys[text])] = json.dumps({"seconds": seconds, "read": read, "written": wrote})
-        for text, one in zip(batch, made):
-            if one.probabilities and stage in PROBABLE:
-                written[beside(keys[text])] = json.dumps(one.probabilities)
-        return written | {keys[text]: one.text for text, one in zip(batch, made, strict=True)}
-
-    if not all(key in journal for key in keys.values()):  # planning batches would load the weights
-        batches = model.batches(list(keys), room)
-        left = [batch for batch in batches if not all(keys[text] in journal for text in batch)]
-        made = each(journal_batch, left, model.at_once)
-        for written in track(made, stage, "batch" if model.at_once == 1 else "prompt", total=len(left)):
-            journal.add(stage, written)
-        if model.bill():
-            print(model.bill())
-    return [Completion(journal[keys[text]], probabilities_of(journal, keys[text])) for text in texts]
 
 
 def each(

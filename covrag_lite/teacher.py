@@ -4,18 +4,17 @@ The paper asked GPT-4 and found 93 % of a sample right. Here every usable verdic
 `synthesis`, which knows the gold answers. What the teacher cannot label is left out and counted, never labelled by us.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.engine.endpoint import PREFIX, VERDICT_TOKENS, Endpoint
-from covrag_lite.prompts import SCHEMA, build_verify, parse_verdict
+from covrag_lite.engine.endpoint import PREFIX, Endpoint
+from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Search
-from covrag_lite.runs.journal import Journal, keys_of
+from covrag_lite.runs.journal import Journal
 from covrag_lite.synthesis import Annotate, Example, judge, supporting
-from covrag_lite.task_model import write_journaled
+from covrag_lite.task_model import TaskModel
 
 STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
@@ -24,33 +23,22 @@ STRICT = (
 
 
 def load_annotator(config: Config, journal: Journal) -> Annotate:
-    """The function that lets a served model write the verdicts of D2′; its agreement with the oracle is printed."""
+    """The function that lets a served model write the verdicts of D2′."""
     annotator = config.synthesis.annotator
     if not annotator.startswith(PREFIX):
         raise ValueError(f"annotator {annotator!r} is not known; use 'oracle' or '{PREFIX}<model>'")
-    endpoint = Endpoint(replace(config.model, model=annotator))
-
-    def ask(examples: Sequence[Example], revisions: Mapping[str, str], search: Search) -> list[Example]:
-        labelled = annotate_with_teacher(examples, endpoint, journal, search)
-        print(agreement(labelled))
-        return labelled
-
-    return ask
+    settings = replace(config.model, model=annotator, verdicts="forced")
+    teacher = TaskModel(settings, Endpoint(settings), journal)
+    return lambda examples, revisions, search: annotate_with_teacher(examples, teacher, search)
 
 
-def annotate_with_teacher(
-    examples: Sequence[Example], endpoint: Endpoint, journal: Journal, search: Search
-) -> list[Example]:
-    """The examples with the teacher's verdicts; those without a readable one are left out."""
+def annotate_with_teacher(examples: Sequence[Example], teacher: TaskModel, search: Search) -> list[Example]:
+    """The examples with the teacher's verdicts, without those that cannot be read; what it agrees on is printed."""
     asked = [f"{build_verify(one.question.question, one.passages, one.answer)}\n{STRICT}" for one in examples]
-    revised = endpoint.settings.max_revised_tokens
-    limit = VERDICT_TOKENS + revised
-    fill = partial(endpoint.fill, schema=SCHEMA, max_tokens=revised)
-    keys = keys_of("annotate", asked, limit, endpoint)
-    written = write_journaled("annotate", keys, asked, fill, limit, endpoint, journal)
-    verdicts = [parse_verdict(one.text) for one in written]
+    verdicts = [parse_verdict(text) for text in teacher.write("verify", asked, teacher.settings.max_revised_tokens)]
     labelled = [replace(one, verdict=verdict) for one, verdict in zip(examples, verdicts) if verdict.parsed]
     print(f"the teacher labelled {len(labelled)} of {len(examples)} examples; the others could not be read")
+    print(agreement(labelled))
     return try_revisions(labelled, search)
 
 

@@ -87,9 +87,6 @@ class ScriptedModel:
     def count_tokens(self, prompts, texts):
         return [(None, None)] * len(texts)
 
-    def bill(self):
-        return ""
-
 
 @pytest.fixture
 def scripted():

@@ -2,7 +2,6 @@
 
 import itertools
 import warnings
-import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,7 @@ from conftest import PROMPTS, load_tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from covrag_lite import config
-from covrag_lite.engine import cuda_graphs, decode_session
+from covrag_lite.engine import cuda_graphs, decode_session, varlen_prefill
 from covrag_lite.engine.decoding import Writer
 from covrag_lite.prompts import SCHEMA
 from covrag_lite.runs.manifest import build_manifest
@@ -25,14 +24,16 @@ def growing(tiny_folder, tiny_adapters):
 
 
 @pytest.fixture
-def fixed(tiny_folder, tiny_adapters, request):
+def fixed(tiny_folder, tiny_adapters, request, monkeypatch):
     """A model that takes fixed steps, unrecorded where there is no CUDA, by our own layers or by transformers'."""
+    if getattr(request, "param", "ours") == "theirs":
+        monkeypatch.setattr(varlen_prefill, "install", lambda *_: False)
     made = load_tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none")
-    made.execution = getattr(request, "param", "packed+graph")
+    made.execution = "graph"
     return made
 
 
-both = pytest.mark.parametrize("fixed", ["graph", "packed+graph"], indirect=True)
+both = pytest.mark.parametrize("fixed", ["ours", "theirs"], indirect=True)
 
 
 def steps_of(model):
@@ -138,34 +139,18 @@ def test_nothing_in_a_step_moves_grows_or_waits(fixed):
     assert not waiting & {name for name, _ in noted[0]}
 
 
-@pytest.mark.parametrize("wrong", ["refused", "computed otherwise"])
-def test_layers_of_our_own_that_fail_give_way_to_those_of_transformers(growing, fixed, recorder, wrong):
-    def record(step, rows):
-        if step.functions is not None and wrong == "refused":
-            raise RuntimeError("no compiler here")
-        return recorder.record(step, rows)
-
-    functions = vars(steps_of(fixed).functions)
-    if wrong == "computed otherwise":
-        steps_of(fixed).functions = SimpleNamespace(**functions | {"gated": lambda gate, up: gate + up})
-    steps_of(fixed).recorder = SimpleNamespace(record=record)
-    with pytest.warns(UserWarning, match="transformers' own layers, because (no compiler here|a replayed step gave)"):
-        assert_same(fixed.complete(PROMPTS, LIMIT), growing.complete(PROMPTS, LIMIT))
-    assert fixed.used["fallback: decoding steps run by transformers' own layers"] == 1
-    assert steps_of(fixed).functions is None and not steps_of(fixed).is_given_up
-    assert all(step.replay for step in steps_of(fixed).known.values())
-
-
 @pytest.mark.parametrize("recorded", [0, 1])
-def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(growing, fixed, thinning, recorded):
+def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(
+    growing, fixed, thinning, recorder, recorded, monkeypatch
+):
     attempts = itertools.count(1)
 
-    def record(step, rows):
+    def record(step, *_):
         if next(attempts) > recorded:
             raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
         return step.compute
 
-    steps_of(fixed).recorder = SimpleNamespace(record=record)
+    monkeypatch.setattr(decode_session, "record_step", record)
     expected = growing.complete(thinning, LIMIT)
     with pytest.warns(UserWarning, match="kernel by kernel, because operation not permitted .* gives the same texts"):
         assert_same(fixed.complete(thinning, LIMIT), expected)
@@ -183,79 +168,47 @@ def test_steps_without_memory_are_told_and_change_no_text(growing, fixed, monkey
     assert fixed.used - growing.used == {"fallback: decoding steps run kernel by kernel": 1}
 
 
-class Graph:
-    """A CUDA graph on a CPU: what is captured is not done, and is done at each replay."""
-
-    step = None  # the one that was computed last, without holding on to it
-    pools = {}  # the graphs of each pool, by its handle; the last graph takes its pool with it
-
-    def capture_begin(self, pool, **_):
-        graphs = self.pools.setdefault(pool, [])
-        if graphs and not any(graph() for graph in graphs):
-            raise RuntimeError("it->second->use_count > 0 INTERNAL ASSERT FAILED")
-        graphs.append(weakref.ref(self))
-        self.step = Graph.step
-        buffers = [*vars(self.step()).values()]
-        self.before = [(one, one.clone()) for one in buffers if isinstance(one, torch.Tensor)]
-
-    def capture_end(self):
-        for one, kept in self.before:
-            one.copy_(kept)
-
-    def replay(self):
-        self.step().compute()
-
-
 @pytest.fixture
-def recorder(monkeypatch):
-    """The real recorder, over a CUDA of toys."""
-    cuda = {
-        "Stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
-        "current_stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
-        "stream": lambda stream: warnings.catch_warnings(),
-        "graph_pool_handle": itertools.count().__next__,
-        "CUDAGraph": Graph,
-    }
-    monkeypatch.setattr(Graph, "pools", {})
-    for name, toy in cuda.items():
-        monkeypatch.setattr(torch.cuda, name, toy)
-    compute = cuda_graphs.Step.compute
+def recorder(fixed, monkeypatch):
+    """A CUDA of toys, where a recorded step is computed at each replay; with the pools that steps were recorded in."""
+    pools = []
 
-    def noted(self, plain=False):
-        Graph.step = weakref.ref(self)
-        compute(self, plain)
+    def record_graph(compute, warmups, stream, pool):
+        pools.append(pool)
+        for _ in range(warmups):
+            compute()
+        return SimpleNamespace(replay=compute), None
 
-    monkeypatch.setattr(cuda_graphs.Step, "compute", noted)
-    return cuda_graphs.Recorder()
+    monkeypatch.setattr(cuda_graphs, "record_graph", record_graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", itertools.count().__next__)
+    steps_of(fixed).stream = "of toys"
+    return pools
 
 
 @both
 def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_and_recording_leaves_it_where_it_was(
     growing, fixed, recorder
 ):
-    steps_of(fixed).recorder = recorder
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for prompts in (PROMPTS[:1], PROMPTS[:2], PROMPTS):  # each wants a larger store, over which no old step lies
             assert_same(fixed.complete(prompts, LIMIT), growing.complete(prompts, LIMIT))
-        assert len(Graph.pools) == 3
         assert_same(fixed.complete(PROMPTS[:2], LIMIT), growing.complete(PROMPTS[:2], LIMIT))
-    assert len(Graph.pools) == 3  # as long as one graph is there, the next one joins it
+    assert recorder == [0, 1, 2, 2]  # as long as the store is there, so are the graphs of its pool
     assert_same(fixed.fill(PROMPTS, SCHEMA, 12), growing.fill(PROMPTS, SCHEMA, 12))
-    stretches = {stretch.data_ptr() for stretch in steps_of(fixed).store.stretches}
+    store = {part.data_ptr() for layer in steps_of(fixed).store for part in layer}
     for step in steps_of(fixed).known.values():
         assert step.replay
-        assert {part.data_ptr() for layer in step.cache.layers for part in (layer.keys, layer.values)} == stretches
+        assert {part.data_ptr() for layer in step.cache.layers for part in (layer.keys, layer.values)} == store
 
 
 @pytest.mark.parametrize("what, said", [(0, "12 of 12 rows another token"), (1, "0 of 12 rows .* off by 1 ")])
 def test_a_replay_that_writes_something_else_is_refused(growing, fixed, recorder, monkeypatch, what, said):
-    def wrong(self):
-        self.step().compute()
-        self.step().result[what] += 1
+    def wrong(compute, *_):
+        compute()
+        return SimpleNamespace(replay=lambda: (compute(), compute.__self__.result[what].add_(1))), None
 
-    monkeypatch.setattr(Graph, "replay", wrong)
-    steps_of(fixed).recorder = recorder
+    monkeypatch.setattr(cuda_graphs, "record_graph", wrong)
     with pytest.warns(UserWarning, match=said):
         assert_same(fixed.complete(PROMPTS, LIMIT), growing.complete(PROMPTS, LIMIT))
     assert steps_of(fixed).is_given_up

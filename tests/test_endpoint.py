@@ -222,35 +222,29 @@ def tell(text, chances, size=1):
     return told
 
 
-def test_an_answers_likelihood_is_the_mean_of_its_tokens(server):
-    WAYS["told"] = say(tell("No", {0: {"N": 0.5}, 1: {"o": 0.25, "a": 0.75}}))
-    server.script = ["told"]
-    (made,) = connect().complete(["is it?"], 9)
-    assert made.text == "No" and made.probabilities == {"likelihood": round(1.5 * math.log(0.5), 5)}
-    server.script = ["good"]  # no word of probabilities
-    assert connect().complete(["is it?"], 9)[0].probabilities is None
-
-
-def test_a_verdicts_scores_are_expected_where_numbers_come_digit_by_digit(server):
+def test_an_answers_likelihood_is_the_mean_of_its_tokens_and_scores_are_expected_digit_by_digit(server):
     place = TRUE.index("0.90")  # reference_correctness, the first; all others are certain
     likely = {place: {"0": 0.8, "1": 0.1, " ": 0.1}, place + 2: {"9": 0.4, "5": 0.4, '"': 0.2}}
-    WAYS["told"], WAYS["whole"] = say(tell(TRUE, likely)), say(tell(TRUE, {}, size=4))
-    server.script = ["told"]
-    (made,) = connect().fill(["is it?"], prompts.SCHEMA, 32)
+    WAYS["answer"] = say(tell("No", {0: {"N": 0.5}, 1: {"o": 0.25, "a": 0.75}}))
+    WAYS["digits"], WAYS["whole"] = say(tell(TRUE, likely)), say(tell(TRUE, {}, size=4))
+    server.script = ["answer", "good", "digits", "whole"]
+    answer, untold = connect().complete(["is it?"] * 2, 9)
+    assert answer == ("No", {"likelihood": round(1.5 * math.log(0.5), 5)}) and untold.probabilities is None
+    digits, whole = connect().fill(["is it?"] * 2, prompts.SCHEMA, 32)
     # Among what is allowed: 1/9 for a 1, and 8/9 for a 0 with 7 tenths on average.
-    assert made.probabilities["reference_correctness"] == pytest.approx(1 / 9 + 8 / 9 * 0.7, abs=1e-5)
-    assert made.probabilities["bias"] == 0.1 and len(made.probabilities) == 6
-    server.script = ["whole"]
-    assert connect().fill(["is it?"], prompts.SCHEMA, 32)[0].probabilities is None
+    assert digits.probabilities["reference_correctness"] == pytest.approx(1 / 9 + 8 / 9 * 0.7, abs=1e-5)
+    assert digits.probabilities["bias"] == 0.1 and len(digits.probabilities) == 6 and whole.probabilities is None
 
 
-def test_adapters_that_are_served_are_asked_for_by_their_names(server):
+def test_served_adapters_are_asked_for_by_their_names_and_another_sample_by_a_seed(server):
     endpoint = Endpoint(config.Model(model="endpoint:toy", adapters="served"))
     reader = endpoint.with_adapter("rag")
     ask(reader, "who?"), ask(endpoint, "who?"), ask(connect().with_adapter("rag"), "who?")
     assert [body["model"] for _, body in server.asked] == ["rag", "toy", "toy"]
     assert reader.fingerprint == f"{endpoint.fingerprint}+rag" and reader.weights_hash == endpoint.fingerprint
-    assert reader.used is endpoint.used and reader.used["requests"] == 2
+    assert reader.used is endpoint.used and reader.used["requests"] == 2 and reader.used["prompt_tokens"] == 200
+    reader.complete(["who?"], 9, sample=3)
+    assert [(body["temperature"], body.get("seed")) for _, body in server.asked] == [*[(0, None)] * 3, (1, 3)]
 
 
 def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_path):
@@ -261,21 +255,8 @@ def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_pat
         write(connect(retries=0), asked, path)
     had = len(Journal(path).texts)
     assert 3 <= had <= 5  # those before, and the one under way beside the failed one
-    server.script = ["good"]
-    server.asked = []
-    assert len(write(connect(), asked, path)) == 8
-    assert len(server.asked) == 8 - had
-
-
-def test_the_bill_is_printed_with_its_cost_where_prices_are_known(server, tmp_path, capsys, monkeypatch):
-    endpoint = connect()
-    write(endpoint, ["a", "b"], tmp_path / "journal.jsonl")
-    assert "toy: 2 requests, 200 prompt and 14 completion tokens\n" in capsys.readouterr().out
-    monkeypatch.setenv("ENDPOINT_PRICES", "1.0,10.0")
-    assert endpoint.bill().endswith("tokens, at these prices 0.0003")
-    monkeypatch.setenv("ENDPOINT_PRICES", "dear")
-    with pytest.raises(ValueError, match="ENDPOINT_PRICES is 'dear'"):
-        endpoint.bill()
+    server.script, server.asked = ["good"], []
+    assert len(write(connect(), asked, path)) == 8 and len(server.asked) == 8 - had
 
 
 def test_a_missing_key_or_address_is_named(server, monkeypatch):
@@ -290,8 +271,7 @@ def test_a_missing_key_or_address_is_named(server, monkeypatch):
 
 
 def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatch):
-    first = connect()
-    address = f"127.0.0.1:{server.port}"
+    first, address = connect(), f"127.0.0.1:{server.port}"
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:{KEY}@{address}/v1?key={KEY}")
     second = connect()
@@ -302,12 +282,12 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatc
 def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
     endpoint = connect(retries=0)
     endpoint.client.timeout = 0.3
-    journal = Journal(tmp_path / "journal.jsonl")
+    asked = TaskModel(endpoint.settings, endpoint, Journal(tmp_path / "journal.jsonl"))
     told = []
     for way in ("broken", "locked", "slow", "dropped", "no_schema"):
         server.script = [way]
         try:
-            teacher.annotate_with_teacher(examples, endpoint, journal, search)
+            teacher.annotate_with_teacher(examples, asked, search)
         except EndpointError as error:
             told.append(spoken(error))
     journaled = (tmp_path / "journal.jsonl").read_text()
@@ -318,7 +298,9 @@ def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
 
 def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, capsys):
     server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
-    made = teacher.annotate_with_teacher(examples, connect(), Journal(tmp_path / "journal.jsonl"), search)
+    settings = config.Config().change(model="endpoint:toy", annotator="endpoint:toy")
+    annotate = teacher.load_annotator(settings, Journal(tmp_path / "journal.jsonl"))
+    made = annotate(examples, {}, search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples" in capsys.readouterr().out
     for _, body in server.asked:
@@ -337,12 +319,4 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
     true = judged(questions[1], passages[5], TRUE.replace("Needless?", "Where was Edith Marrow born?"))
     made = teacher.try_revisions([helps, useless, had_it, true], search)
     assert [one.verdict.revised_question for one in made] == ["Where was Edith Marrow born?", "", "", ""]
-    assert made[0] == helps
-    assert made[1].verdict.text == useless.verdict.text
-    assert made[3].verdict.judgment == "true"
-
-
-def test_another_sample_is_asked_for_by_a_seed(server):
-    for sample in (3, None):
-        connect().complete(["prompt"], 9, sample)
-    assert [(body["temperature"], body.get("seed")) for _, body in server.asked] == [(1, 3), (0, None)]
+    assert made[0] == helps and made[1].verdict.text == useless.verdict.text and made[3].verdict.judgment == "true"

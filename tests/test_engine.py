@@ -7,6 +7,7 @@ import shutil
 import sys
 import weakref
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import bitsandbytes
 import pytest
@@ -63,12 +64,12 @@ def test_the_fast_engine_writes_what_the_plain_one_does(tiny_folder, tiny_adapte
 def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(tiny_of, family, recwarn):
     folder = tiny_of(family)
     fast, plain = tiny(folder, quantize="none"), tiny(f"plain:{folder}", quantize="none")
-    fast.execution = "packed+graph"
-    fast.loaded.reader = varlen_prefill.Reader(fast.loaded.prepare(None), False, fast.used)
+    fast.execution = "graph"
     assert texts(fast.complete(PROMPTS, 9)) == texts(plain.complete(PROMPTS, 9))
-    made = texts(fill(fast, PROMPTS))
-    assert made == texts(fill(plain, PROMPTS)) and all(prompts.parse_verdict(text).parsed for text in made)
-    assert all("forward" not in vars(layer) for layer in fast.network.get_decoder().layers)
+    asked = [f"Here is a question that begins as the others do: {prompt}" for prompt in PROMPTS]
+    made = texts(fill(fast, asked))
+    assert made == texts(fill(plain, asked)) and all(prompts.parse_verdict(text).parsed for text in made)
+    assert fast.loaded.packed == (family in varlen_prefill.KNOWN)
     told = {"Mistral": ["read with padding", "kernel by kernel"], "GPTNeoX": ["read with padding"]}.get(family, [])
     fallbacks = {name: n for name, n in fast.used.items() if name.startswith("fallback: ")}
     said = [str(one.message) for one in recwarn if "longer and gives the same texts" in str(one.message)]
@@ -92,41 +93,38 @@ def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monke
     assert not list(coming)
 
 
-def test_a_wrong_guess_changes_no_verdict_and_right_ones_fill_all_slots_in_a_pass(fast, monkeypatch):
-    written = fill(fast, PROMPTS)
-    filled = VerdictWriter(fast.loaded, None, fast.loaded.encode(PROMPTS, 0)).write_slots(SLOTS)
-    right = tuple(tuple(path) for path, _ in filled.values())
-    wrong = ("9",) * 18 + ("unclear", ' "')
-    for typical in ((wrong,), right[:1], right):
-        monkeypatch.setattr(slots, "TYPICAL", typical)
-        for again, before in zip(fill(fast, PROMPTS), written):
-            assert again.text == before.text
-            assert again.probabilities == pytest.approx(before.probabilities, abs=1e-4)
-    read, passes = VerdictWriter.read, []
-
-    def counted(writer, ids, mask, places):
-        passes.append(len(places))
-        return read(writer, ids, mask, places)
-
-    monkeypatch.setattr(VerdictWriter, "read", counted)
-    monkeypatch.setattr(slots, "TYPICAL", right[:1])
-    VerdictWriter(fast.loaded, None, fast.loaded.encode(PROMPTS[:1], 0)).write_slots(SLOTS)
-    assert passes == [slots.TELLING, len(SLOTS) - slots.TELLING]
-
-
 @pytest.mark.parametrize("schema", [prompts.SCHEMA, prompts.DIRECT])
-def test_no_verdict_depends_on_how_far_the_first_pass_looks(tiny_folder, monkeypatch, schema):
-    engine = tiny(tiny_folder)
-    engine.loaded.pieces[slots.QUOTES[1]] = [60]  # an empty revision has a token of its own, as in most tokenizers
+def test_no_verdict_depends_on_how_far_or_how_well_it_is_guessed(fast, monkeypatch, schema):
+    monkeypatch.setitem(
+        fast.loaded.pieces, slots.QUOTES[1], [60]
+    )  # an empty revision's own token, as in most tokenizers
     draw = random.Random(0)
     asked = [" ".join(draw.choices(WORDS, k=1 + i % 7)) for i in range(24)]
-    written = []
-    for telling in (1, 2, 20):
+    written = fill(fast, asked, schema)
+    assert 0 < [json.loads(one.text)["4"] for one in written].count("") < 24
+    places, _ = slots.slots_of(schema)
+    filled = VerdictWriter(fast.loaded, None, fast.loaded.encode(asked, 0)).write_slots(places)
+    right = tuple(tuple(path) for path, _ in filled.values())
+    wrong = ("9",) * 18 + ("unclear", ' "')
+    for telling, typical in ((1, (wrong,)), (2, right[:1]), (20, right)):
         monkeypatch.setattr(forced, "TELLING", telling)
-        written.append(texts(fill(engine, asked, schema)))
-    assert written[0] == written[1] == written[2]
-    revised = [json.loads(text)["4"] for text in written[0]]
-    assert 0 < revised.count("") < 24
+        monkeypatch.setattr(slots, "TYPICAL", typical)
+        for again, before in zip(fill(fast, asked, schema), written):
+            assert again.text == before.text
+            assert again.probabilities == pytest.approx(before.probabilities, abs=1e-4)
+
+
+def test_right_guesses_fill_all_slots_in_a_pass(fast, monkeypatch):
+    def write_slots():
+        (filled,) = VerdictWriter(fast.loaded, None, fast.loaded.encode(PROMPTS[:1], 0)).write_slots(SLOTS).values()
+        return tuple(filled.path)
+
+    right = write_slots()
+    monkeypatch.setattr(slots, "TYPICAL", (right,))
+    read = Mock(side_effect=VerdictWriter.read)
+    monkeypatch.setattr(VerdictWriter, "read", lambda *given: read(*given))
+    assert write_slots() == right
+    assert [len(call.args[3]) for call in read.call_args_list] == [slots.TELLING, len(SLOTS) - slots.TELLING]
 
 
 def test_nf4_is_really_four_bits(tiny_folder):

@@ -27,20 +27,15 @@ def name_of(path):
 MODULES = {name_of(path): path for path in FILES}
 
 
-def imports_of(path, everywhere=True):
-    """Every module that a file imports, as a dotted name: anywhere in it, or where it is loaded."""
-    made, tree = set(), ast.parse(path.read_text())
-    for node in ast.walk(tree) if everywhere else tree.body:
+def imports_of(path):
+    """Every module that a file imports, in functions too, as a dotted name."""
+    made = set()
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             made |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             made |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return made
-
-
-def neighbours_of(name):
-    """The files of the project that a file imports, in functions too; a folder's __init__ is not a file of its own."""
-    return {other for other in imports_of(MODULES[name]) if other in MODULES and other != name}
 
 
 def pins(name):
@@ -66,24 +61,21 @@ def test_a_package_that_only_some_need_is_named_with_the_command_that_brings_it(
 
 
 def test_imports_have_no_circle_and_the_package_imports_nothing_from_the_benchmarks():
-    graph = {name: neighbours_of(name) for name in MODULES if not name.endswith("__main__")}
+    names = [name for name in MODULES if not name.endswith("__main__")]
+    graph = {name: (imports_of(MODULES[name]) & set(MODULES)) - {name} for name in names}
     list(TopologicalSorter(graph).static_order())  # raises CycleError, with the circle in it
     of_package = [other for name in graph if name.startswith("covrag_lite") for other in graph[name]]
     assert not any(other.startswith("benchmarks") for other in of_package)
 
 
-def test_what_is_read_without_a_model_never_imports_torch():
-    for name, path in MODULES.items():
-        if name.split(".")[1:2] and name.split(".")[1] in WITHOUT_TORCH:
-            heavy = {other.split(".")[0] for other in imports_of(path)} & {"torch", "transformers"}
-            assert not heavy, name
-
-
-def test_the_tables_and_the_check_load_without_torch():
-    light = [name for name in MODULES if name.split(".")[1:2] and name.split(".")[1] in ("tables", "check", "runs")]
+def test_what_is_read_without_a_model_never_imports_torch_and_loads_without_it():
+    folders = {name: name.split(".")[1] for name in MODULES if "." in name and not name.endswith("__main__")}
+    for name in (name for name in folders if folders[name] in WITHOUT_TORCH):
+        assert not {other.split(".")[0] for other in imports_of(MODULES[name])} & {"torch", "transformers"}, name
+    light = [name for name in folders if folders[name] in ("tables", "check", "runs")]
     lines = [
         "import importlib, sys",
-        f"for name in {[name for name in light if not name.endswith('__main__')]}:",
+        f"for name in {light}:",
         "    importlib.import_module(name)",
         "    assert not {'torch', 'transformers'} & set(sys.modules), name",
     ]

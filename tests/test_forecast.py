@@ -16,8 +16,7 @@ from covrag_lite import forecast, replication
 from covrag_lite.config import ROOT, Model, Training
 from covrag_lite.data import hub
 from covrag_lite.engine import memory, weights
-from covrag_lite.engine.interface import load_engine
-from covrag_lite.engine.training import Shape
+from covrag_lite.engine.interface import Shape, load_engine
 from covrag_lite.plan import load_plans
 
 # As published, from memory: the hub's pages could not be looked up.
@@ -46,7 +45,7 @@ def tell(capsys, *words):
 def test_the_shape_of_a_known_backbone_has_as_many_weights_as_are_published(name):
     (plan, *_) = load_plans(name, {})
     network = forecast.sketch(plan, 12)
-    assert forecast.count_parameters(network) == PARAMETERS[name]
+    assert sum(p.numel() for p in network.parameters()) == PARAMETERS[name]
     assert not [one for one in forecast.foresee_memory(plan, network, True, 12) if forecast.REFUSED in one]
 
 

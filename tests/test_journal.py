@@ -17,7 +17,7 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import Completion
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.task_model import beside, write_journaled
+from covrag_lite.task_model import TaskModel, beside
 
 
 def test_what_was_added_is_there_after_reopening_but_for_a_torn_last_line(tmp_path):
@@ -105,9 +105,11 @@ def test_a_run_killed_three_times_ends_with_the_bytes_of_an_unbroken_one(tmp_pat
 
 
 def test_a_text_is_written_after_the_probabilities_behind_it(tmp_path, scripted):
-    def write(batch):
+    def complete(batch, max_tokens, sample):
         return [Completion(text, {"likelihood": -1.0} if text == "long a" else None) for text in batch]
 
-    journal = Journal(tmp_path / "journal.jsonl")
-    write_journaled("answer", {"long a": "a", "b": "b"}, ["b", "long a"], write, 9, scripted, journal)
-    assert list(journal.texts) == [beside("a"), "a", "b"]  # so a torn line never costs a text its probabilities
+    scripted.complete = complete
+    author = TaskModel(scripted.settings, scripted, Journal(tmp_path / "journal.jsonl"))
+    author.complete("answer", ["b", "long a"], 9)
+    b, a = author.keys("answer", ["b", "long a"], 9).values()
+    assert list(author.journal.texts) == [beside(a), a, b]  # so a torn line never costs a text its probabilities

@@ -27,15 +27,6 @@ def logits(network, view):
         return network(torch.tensor(view.loaded.encode(PROMPTS[:1], 1))).logits[0, -1]
 
 
-def test_training_gets_the_packed_network_after_answers(tiny_folder, tiny_adapters):
-    loaded = tiny(tiny_folder, adapters=str(tiny_adapters))
-    before = loaded.with_adapter("rag").complete(PROMPTS, 6)
-    assert packed(loaded.read_anew())
-    assert not hasattr(loaded.network.model.layers[0].mlp.up_proj, "lora_A")
-    # Afterwards it answers with the adapter in the new network.
-    assert loaded.with_adapter("rag").complete(PROMPTS, 6) == before
-
-
 @pytest.mark.parametrize("quantize", ["nf4", "none"])
 def test_adapters_do_not_touch_each_other_or_the_base_and_lean_ones_compute_what_pefts_do(
     tiny_folder, tiny_adapters, quantize
@@ -49,6 +40,11 @@ def test_adapters_do_not_touch_each_other_or_the_base_and_lean_ones_compute_what
         torch.testing.assert_close(logits(view.loaded.prepare(view.adapter), view), expected[name])
         assert not packed(view.network)  # small weights are unpacked, once
         torch.testing.assert_close(logits(other.network, other), expected[name])
+    # Training gets the network as it is read; afterwards that one answers with the adapter.
+    view, before = lean.with_adapter("rag"), lean.with_adapter("rag").complete(PROMPTS, 6)
+    assert bool(packed(lean.read_anew())) == (quantize == "nf4")
+    assert not hasattr(lean.network.model.layers[0].mlp.up_proj, "lora_A")
+    assert view.complete(PROMPTS, 6) == before
 
 
 def test_attention_in_blocks_is_attention(tiny_folder):
@@ -119,25 +115,23 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(kind, said):
         prepare.fit(write, list("abc"), used)
 
 
-def test_a_gpus_free_memory_decides_how_many_tokens_fit(tiny_folder, monkeypatch):
+def test_a_gpus_free_memory_decides_how_many_tokens_fit_beside_the_decoding_steps_own(tiny_folder, monkeypatch):
     network = tiny(tiny_folder).network
-    assert prepare.fitting_tokens(network, "cpu") == prepare.CPU_TOKENS
-    kept = 2 * 2 * 2 * 16  # keys and values of two layers with two heads of 16
-    passing = 3 * 128 + 8 * 64  # one layer's tensors
-    per_token = (kept + passing) * 4
-    monkeypatch.setattr(prepare, "free_memory", lambda device: 2 * 1500 * per_token)
-    assert prepare.fitting_tokens(network, "cuda") == 1024
-    monkeypatch.setattr(prepare, "free_memory", lambda device: 10**15)
-    assert prepare.fitting_tokens(network, "cuda") == prepare.CUDA_TOKENS
-
-
-def test_a_batch_leaves_room_for_the_decoding_steps_own_keys_and_values(monkeypatch):
     seven = memory.sketch(("llama", 4096, 11008, 32, 32, 32, 32000, 4096), "nf4", "cuda")
-    a_token = 32 * 2 * 4096 * 2  # bytes of keys and values
-    for free, fits in ((11e9, 4096), (20e9, 8192)):  # of cards of 16 and 24 GB, the weights in 4 bits beside it
+    per_token = (2 * 2 * 2 * 16 + 3 * 128 + 8 * 64) * 4  # two layers' keys and values, and one layer's tensors
+    # The last two are cards of 16 and 24 GB, the weights in 4 bits beside it.
+    cases = [
+        (network, 3000 * per_token, 1024),
+        (network, 1e15, prepare.CUDA_TOKENS),
+        (seven, 11e9, 4096),
+        (seven, 20e9, 8192),
+    ]
+    for one, free, fits in cases:
         monkeypatch.setattr(prepare, "free_memory", lambda device, free=free: free)
-        assert prepare.fitting_tokens(seven, "cuda") == fits
-        assert fits * a_token * (1 + prepare.SPARE) < 0.9 * free
+        assert prepare.fitting_tokens(one, "cuda") == fits
+        assert prepare.fitting_tokens(one, "cpu") == prepare.CPU_TOKENS
+    keys_and_values = 8192 * 32 * 2 * 4096 * 2  # bytes
+    assert keys_and_values * (1 + prepare.SPARE) < 0.9 * 20e9
 
 
 def test_what_all_prompts_begin_with_is_read_once(tiny_folder, monkeypatch):
@@ -175,12 +169,8 @@ def test_joined_layers_compute_what_pefts_do(settings):
         torch.testing.assert_close(made(IDS).logits, expected)
         with made.disable_adapter():
             torch.testing.assert_close(made(IDS).logits, build_network("Qwen2")(IDS).logits)
-
-
-def test_joined_weights_are_held_once():
-    made = build_network("Qwen2")
-    prepare.fuse_linears(made)
-    mlp = made.model.layers[1].mlp
-    gate, up = mlp.gate_proj.weight, mlp.up_proj.weight
-    assert gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()
-    assert gate.untyped_storage().nbytes() == 2 * gate.nbytes
+    gate, up = (
+        prepare.frozen_weight(getattr(made.base_model.model.model.layers[1].mlp, name)) for name in prepare.FUSED[1]
+    )
+    shared = gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()  # joined weights are held once
+    assert shared == (settings == {}) and gate.untyped_storage().nbytes() == (1 + shared) * gate.nbytes

@@ -1,5 +1,6 @@
 """The rubric's rules on answers made by hand."""
 
+from covrag_lite.judging.judges import CRITERIA
 from covrag_lite.judging.rubric import claim, rubric, supports
 from covrag_lite.records import Prediction, Round
 
@@ -48,20 +49,15 @@ def test_truthfulness_asks_the_references_and_bias_asks_gold(questions, passages
 
 
 def test_conciseness_is_length_against_gold_and_nothing_for_repetition(questions, passages):
-    def concise(text):
-        return scores_of(questions[0], passages[:2], text)["conciseness"]
-
-    assert concise("Edith Marrow[1]") == concise("Marrow") == 1
-    assert concise("It was surely Edith Marrow, I think, indeed") == 0.25
-    assert concise("Edith Edith Edith") == 0
-    assert concise("") == 0
+    texts = {
+        "Edith Marrow[1]": 1,
+        "Marrow": 1,
+        "It was surely Edith Marrow, I think, indeed": 0.25,
+        "Edith Edith Edith": 0,
+    }
+    for text, concise in texts.items():
+        assert scores_of(questions[0], passages[:2], text)["conciseness"] == concise
 
 
 def test_an_empty_answer_is_the_worst_by_every_criterion(questions, passages):
-    assert scores_of(questions[0], passages[:2], "") == {
-        "citation_accuracy": 0,
-        "correctness": 0,
-        "truthfulness": 0,
-        "bias": 1,
-        "conciseness": 0,
-    }
+    assert scores_of(questions[0], passages[:2], "") == dict.fromkeys(CRITERIA, 0) | {"bias": 1}

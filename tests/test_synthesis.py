@@ -75,10 +75,10 @@ class Guesser:
     """A model that says the same of every question."""
 
     def __init__(self, guess="", terms="", options=""):
-        self.said = {"guess": guess, "name_terms": terms, "name_options": options}
+        self.said = {"guess": guess, "terms": terms, "options": options}
 
-    def __getattr__(self, task):
-        return lambda x: [self.said[task] for _ in x]
+    def write_alone(self, task, x):
+        return [self.said[task] for _ in x]
 
 
 def test_the_question_stands_in_every_candidate_but_the_bare_ones_and_is_none_itself():
@@ -254,8 +254,8 @@ def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
             asked.setdefault(self.name, set()).update(x)
             return ["Mere[1]"] * (len(x) - 1) + ["Ada Voss[1]"]
 
-        def __getattr__(self, task):
-            return lambda x: [""] * len(x)
+        def write_alone(self, task, x):
+            return [""] * len(x)
 
     many = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
     source = Source(many, [A, C], *[lambda queries: [[C, D, E, F, B]] * len(queries)] * 2)

@@ -15,33 +15,27 @@ from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.journal import Journal
 from covrag_lite.tables import table3
 
-SYSTEMS = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")
 TASTE = {"Edith Marrow[1]": 1.0, "Stonebridge[1]": 1.0, "Stonebridge[2]": 0.6, "Aldermere[1]": 0.5}
 
 
-def made_of(questions, passages, texts):
-    """Answers of the four systems, one text a system and question; CoV-RAG alone saw other references."""
-    predictions = []
-    for system in SYSTEMS:
-        references = tuple(passages[3:5] if system == "CoV-RAG" else passages[:2])
-        for question, text in zip(questions, texts[system]):
-            only_round = Round(question.question, references, text)
-            predictions.append(Prediction(question, system, (only_round,)))
-    return Answers(predictions, list(questions), list(passages), RecordedModel("none"))
+TEXTS = {
+    "RAG": ["I know it not", "maybe"],
+    "RAG trained": ["Aldermere[1]", "Stonebridge[2]"],
+    "CoV-RAG-S": ["Aldermere[1]", "Harrow[1]"],
+    "CoV-RAG": ["Edith Marrow[1]", "Stonebridge[1]"],
+}
+SYSTEMS = tuple(TEXTS)
 
 
 @pytest.fixture
 def answers(questions, passages):
-    return made_of(
-        questions[:2],
-        passages,
-        {
-            "RAG": ["I know it not", "maybe"],
-            "RAG trained": ["Aldermere[1]", "Stonebridge[2]"],
-            "CoV-RAG-S": ["Aldermere[1]", "Harrow[1]"],
-            "CoV-RAG": ["Edith Marrow[1]", "Stonebridge[1]"],
-        },
-    )
+    """Answers of the four systems to two questions; CoV-RAG alone saw other references."""
+    predictions = []
+    for system, texts in TEXTS.items():
+        references = tuple(passages[3:5] if system == "CoV-RAG" else passages[:2])
+        for question, text in zip(questions, texts):
+            predictions.append(Prediction(question, system, (Round(question.question, references, text),)))
+    return Answers(predictions, questions[:2], passages, RecordedModel("none"))
 
 
 def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(answers):
@@ -85,15 +79,13 @@ def test_a_served_judge_is_followed_in_one_request_a_question(server, answers, t
     server.write = lambda prompt: written(prompt, lambda text: TASTE.get(text, 0.1))
     scores = ask(answers, tmp_path / "journal.jsonl")
     correct = table3.ranked_scores(scores, "endpoint:toy", "correctness")
-    assert (correct["CoV-RAG"] > correct["RAG"]).tolist() == [True, True]
-    assert (correct["RAG trained"] == correct["CoV-RAG-S"]).tolist() == [True, False]  # equal answers are shown once
     biased = table3.ranked_scores(scores, "endpoint:toy", "bias")
-    assert (biased["CoV-RAG"] < biased["RAG"]).tolist() == [True, True]
+    assert all(correct["CoV-RAG"] > correct["RAG"]) and all(biased["CoV-RAG"] < biased["RAG"])
+    assert (correct["RAG trained"] == correct["CoV-RAG-S"]).tolist() == [True, False]  # equal answers are shown once
     assert list(table3.ranked_scores(scores, "endpoint:toy", "citation_accuracy")) == list(SYSTEMS[:3])
     assert len(server.asked) == 2
-    for _, body in server.asked:
-        prompt = body["messages"][0]["content"]
-        assert "Reference [1]" in prompt and "Gold answer" in prompt
+    asked = [body["messages"][0]["content"] for _, body in server.asked]
+    assert all("Reference [1]" in prompt and "Gold answer" in prompt for prompt in asked)
 
 
 @pytest.mark.parametrize(

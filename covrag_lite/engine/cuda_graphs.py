@@ -5,12 +5,9 @@ positions, mask, and keys and values with room for what is still to be written. 
 few shapes occur. Elsewhere than on CUDA the same steps run unrecorded.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
 from functools import partial
-from types import SimpleNamespace
 from typing import NamedTuple
-from weakref import WeakSet
 
 import torch
 from torch.nn.attention import sdpa_kernel
@@ -18,19 +15,18 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from covrag_lite.engine.prefill import KERNELS
-from covrag_lite.engine.varlen_prefill import attend_rows, computed_by
+from covrag_lite.engine.varlen_prefill import attend_rows
 
-# How far a replay may be from the plain step: bf16 numbers near 20 stand 0.125 apart, and ties may fall either way.
+# How far a replay may be from the step itself: bf16 numbers near 20 stand 0.125 apart, and ties may fall either way.
 NEAR = 0.05  # mean difference of the tokens' logarithmic probabilities
 FEW = 0.05  # share of the rows that get another token; one row always may
-OWN = 4  # times as far with layers of our own, which round otherwise
 
 Past = Iterable[tuple[torch.Tensor, torch.Tensor]]  # of each layer keys and values, (rows, heads, tokens, size)
 
 
 def record_graph(
     compute: Callable[[], torch.Tensor | None],
-    warmups: int = 0,
+    warmups: int,
     stream: torch.cuda.Stream | None = None,
     pool: tuple[int, int] | None = None,
 ) -> tuple[torch.cuda.CUDAGraph, torch.Tensor | None]:
@@ -43,18 +39,12 @@ def record_graph(
     stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream):  # also ends a recording that fails, where torch.cuda.graph leaves its stream on
             for _ in range(warmups):
                 compute()
-            if warmups:  # the graph has memory of its own, and what they took would lie idle beside it
-                torch.cuda.synchronize()
-                torch.cuda.empty_cache()
             # Errors of this thread alone count: a notebook's other threads may free their memory meanwhile.
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            try:
+            with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
                 made = compute()
-            finally:
-                graph.capture_end()
     finally:
         torch.cuda.current_stream().wait_stream(stream)
     return graph, made
@@ -91,11 +81,14 @@ class Placed(DynamicLayer):
 
 
 class Step:
-    """One decoding step of a fixed shape; with `functions` its layers are those of `varlen_prefill`."""
+    """One decoding step of a fixed shape over a `store` of all layers' keys and values, each (2, tokens, heads, size).
 
-    def __init__(self, network: PreTrainedModel, shape: Shape, store: "Store", functions: SimpleNamespace | None):
+    Steps of all shapes share the store. Where the network is `packed`, its layers are those of `varlen_prefill`.
+    """
+
+    def __init__(self, network: PreTrainedModel, shape: Shape, store: list[torch.Tensor], packed: bool):
         self.network = network
-        self.functions = functions
+        self.layers = {"attend": partial(attend_rows, shape.rows)} if packed else {}
         self.shape = shape
         device = network.device
         self.tokens = torch.zeros(shape.rows, 1, dtype=torch.long, device=device)
@@ -105,7 +98,11 @@ class Step:
         self.forbidden = torch.zeros(network.config.vocab_size, dtype=torch.bool, device=device)
         self.result = torch.zeros(2, shape.rows, dtype=torch.double, device=device)  # tokens, and how likely each was
         self.cache = DynamicCache(config=network.config)
-        self.cache.layers = [Placed(*views, self.place) for views in store.views(shape)]
+        self.cache.layers = []
+        for whole in store:
+            _, _, heads, size = whole.shape
+            views = whole[:, : shape.rows * shape.room].view(2, shape.rows, heads, shape.room, size)
+            self.cache.layers.append(Placed(*views, self.place))
         self.replay: Callable[[], None] | None = None  # of the recorded step
         on_gpu = self.result.is_cuda
         self.arrived = torch.zeros(2, shape.rows, dtype=torch.double, pin_memory=on_gpu)  # the result, on the CPU
@@ -130,22 +127,17 @@ class Step:
         self.forbidden.copy_(forbidden)
 
     @torch.inference_mode()
-    def compute(self, plain: bool = False) -> None:
-        """Read each row's token and put the likeliest next one in its place; nothing here waits for the device.
-
-        `plain` is by transformers' own layers, whatever the step has.
-        """
+    def compute(self) -> None:
+        """Read each row's token and put the likeliest next one in its place; nothing here waits for the device."""
         self.mask.index_fill_(3, self.place, 0.0)
-        layers = nullcontext()
-        if self.functions is not None and not plain:
-            layers = computed_by(self.network, self.functions, partial(attend_rows, self.shape.rows))
-        with sdpa_kernel(KERNELS), layers:
+        with sdpa_kernel(KERNELS):
             out = self.network(
                 input_ids=self.tokens,
                 attention_mask=self.mask,
                 position_ids=self.positions,
                 past_key_values=self.cache,
                 use_cache=True,
+                **self.layers,
             )
         logits = out.logits[:, -1].float().masked_fill(self.forbidden, float("-inf"))  # (rows, vocabulary)
         picked, tokens = logits.max(1)
@@ -171,76 +163,30 @@ class Step:
         return tokens, logs
 
 
-class Store:
-    """The memory for keys and values that steps of all shapes share: one stretch for each layer's keys, and values."""
+def record_step(step: Step, rows: int, stream: torch.cuda.Stream, pool: tuple[int, int]) -> Callable[[], None]:
+    """A function that takes this loaded step by replaying it, compared with the step itself; it is left as loaded."""
+    moving = (step.tokens, step.positions, step.place)
+    loaded = [one.clone() for one in moving]
 
-    def __init__(self, past: Sequence[tuple[torch.Tensor, torch.Tensor]], tokens: int):
-        self.tokens = tokens
-        self.sizes = []  # of each layer's keys and values: heads, size of a head
-        self.stretches = []
-        for pair in past:
-            for part in pair:
-                _, heads, _, size = part.shape
-                self.sizes.append((heads, size))
-                self.stretches.append(torch.zeros(tokens * heads * size, dtype=part.dtype, device=part.device))
+    def rewind() -> None:
+        for one, kept in zip(moving, loaded):
+            one.copy_(kept)
 
-    def views(self, shape: Shape) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Keys and values of each layer, (rows, heads, room, size), laid over the stretches."""
-        made = []
-        for stretch, (heads, size) in zip(self.stretches, self.sizes):
-            count = shape.rows * heads * shape.room * size
-            made.append(stretch[:count].view(shape.rows, heads, shape.room, size))
-        return list(zip(made[::2], made[1::2]))
+    try:
+        graph, _ = record_graph(step.compute, 1, stream, pool)
+        expected = step.result.clone()
+        rewind()
+        graph.replay()
+        compare(expected[:, :rows], step.result[:, :rows])
+    finally:
+        rewind()
+    return graph.replay
 
 
-class Recorder:
-    """Records steps on a stream of its own; their graphs share one pool of memory, because one runs at a time."""
-
-    def __init__(self):
-        self.stream = torch.cuda.Stream()
-        self.graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()  # those that somebody can still replay
-        self.pool = None
-
-    def record(self, step: Step, rows: int) -> Callable[[], None]:
-        """A function that takes this loaded step by replaying it; the step is left as it was loaded.
-
-        The replay is compared with what transformers' own layers make of the step.
-        """
-        moving = (step.tokens, step.positions, step.place)
-        loaded = [one.clone() for one in moving]
-
-        def rewind() -> None:
-            for one, kept in zip(moving, loaded):
-                one.copy_(kept)
-
-        living = list(self.graphs)  # so that none of them goes while this one is recorded
-        if not living:
-            self.pool = torch.cuda.graph_pool_handle()  # CUDA frees a pool with its last graph, and takes no new one
-        self.stream.wait_stream(torch.cuda.current_stream())
-        try:
-            try:
-                with torch.cuda.stream(self.stream):  # a first use sets up whatever there is
-                    step.compute(plain=True)
-                    expected = step.result.clone()
-                    rewind()
-                    if step.functions is not None:
-                        step.compute()
-                        rewind()
-            finally:
-                torch.cuda.current_stream().wait_stream(self.stream)
-            graph, _ = record_graph(step.compute, stream=self.stream, pool=self.pool)
-            graph.replay()
-            compare(expected[:, :rows], step.result[:, :rows], 1 if step.functions is None else OWN)
-        finally:
-            rewind()
-        self.graphs.add(graph)
-        return graph.replay
-
-
-def compare(expected: torch.Tensor, replayed: torch.Tensor, slack: float = 1) -> None:
-    """Refuse a replay that gives other tokens than the plain step, or holds them for more or less likely."""
+def compare(expected: torch.Tensor, replayed: torch.Tensor) -> None:
+    """Refuse a replay that gives other tokens than the step itself, or holds them for more or less likely."""
     rows = expected.shape[1]
     other = int((expected[0] != replayed[0]).sum())
     far = (expected[1] - replayed[1]).abs().mean().item()
-    if other > max(1, slack * FEW * rows) or not far <= slack * NEAR:  # a NaN is not near
+    if other > max(1, FEW * rows) or not far <= NEAR:  # a NaN is not near
         raise RuntimeError(f"a replayed step gave {other} of {rows} rows another token, off by {far:.2g} in the mean")

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from covrag_lite.engine.cuda_graphs import Recorder, Shape, Step, Store, rounded
-from covrag_lite.engine.elementwise import reading_functions
+from covrag_lite.engine.cuda_graphs import Shape, Step, record_step, rounded
 from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.prefill import Roomy
 from covrag_lite.engine.prepare import SPARE, free_memory
-from covrag_lite.engine.varlen_prefill import is_readable
 
 WORTH = 6  # steps from which recording one pays
 FEWER = 4  # rows move to a smaller shape when this part of them is left
@@ -25,15 +23,15 @@ KERNEL_BY_KERNEL = "decoding steps run kernel by kernel"
 class Steps:
     """All the steps of a network, by adapter and shape."""
 
-    def __init__(self, network: PreTrainedModel, device: str, used: Counter, layers: str = ""):
+    def __init__(self, network: PreTrainedModel, device: str, used: Counter, packed: bool):
         self.network = network
         self.used = used
         self.device = device
-        compiled = layers == "compiled" and device == "cuda"
-        self.functions = reading_functions(compiled) if layers and is_readable(network) else None
-        self.store = None
+        self.packed = packed  # whether layers are those of `varlen_prefill`
+        self.store: list[torch.Tensor] = []  # of each layer keys and values, (2, tokens, heads, size)
         self.known: dict[tuple[object, Shape], Step] = {}
-        self.recorder = Recorder() if device == "cuda" else None
+        self.stream = torch.cuda.Stream() if device == "cuda" else None  # for recording
+        self.pool = None  # the graphs' memory, which they share because one runs at a time
         self.is_given_up = False  # after a step that could not be recorded
 
     @torch.inference_mode()
@@ -85,46 +83,34 @@ class Steps:
             return self.known[adapter, min(fitting, key=lambda shape: shape.rows * shape.room)]
         shape = Shape(rounded(rows, 1), rounded(room, 64))
         needed = shape.rows * shape.room
-        if self.store is None or self.store.tokens < needed:
+        if not self.store or self.store[0].shape[1] < needed:
             self.known.clear()  # they write to the old one
-            self.store = None
-            tokens = self.fitting(needed, past)
-            if not tokens:
+            self.store = []
+            token_bytes = sum(part[0, :, :1].nbytes for pair in past for part in pair)
+            tokens = min(int(SPARE * needed), free_memory(self.device) // (2 * token_bytes))
+            if tokens < needed:
                 return None
-            self.store = Store(past, tokens)
-        step = Step(self.network, shape, self.store, self.functions)
+            self.store = [keys.new_zeros(2, tokens, keys.shape[1], keys.shape[3]) for keys, _ in past]
+            if self.stream is not None:  # CUDA frees a pool with its last graph, and takes no new one
+                self.pool = torch.cuda.graph_pool_handle()
+        step = Step(self.network, shape, self.store, self.packed)
         self.known[adapter, shape] = step
         return step
 
-    def fitting(self, needed: int, past: Sequence[tuple]) -> int:
-        """How many tokens a new store shall hold: some to spare where memory allows; 0 where it is too little."""
-        token_bytes = sum(part[0, :, :1].nbytes for pair in past for part in pair)
-        free = free_memory(self.device) / 2
-        for tokens in (int(SPARE * needed), needed):
-            if tokens * token_bytes <= free:
-                return tokens
-        return 0
-
     def record(self, step: Step, rows: int) -> None:
         """Record a loaded step, if it is not yet; one that cannot be recorded stays as it is loaded."""
-        if self.recorder is None or step.replay is not None or self.is_given_up:
+        if self.stream is None or step.replay is not None or self.is_given_up:
             return
         try:
-            step.replay = self.recorder.record(step, rows)
-        except Exception as error:  # CUDA's, a compiler's, or that of a network of another kind
-            if step.functions is None:
-                self.give_up(error)
-                return
-            self.functions = step.functions = None  # it may be these
-            self.record(step, rows)
-            if not self.is_given_up:
-                report_fallback(self.used, "decoding steps run by transformers' own layers", error)
+            step.replay = record_step(step, rows, self.stream, self.pool)
+        except Exception as error:  # CUDA's, or that of a network of another kind
+            self.give_up(error)
 
     def give_up(self, why: Exception | str) -> None:
         """Take steps one kernel after another from now on, and report it."""
         self.is_given_up = True
         self.known.clear()
-        self.store = None
+        self.store = []
         report_fallback(self.used, KERNEL_BY_KERNEL, why)
 
 

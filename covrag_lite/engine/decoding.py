@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from covrag_lite.engine import prefill
+from covrag_lite.engine import prefill, varlen_prefill
 from covrag_lite.engine.decode_session import DecodeSession
 from covrag_lite.engine.interface import Completion
 from covrag_lite.engine.network import LoadedNetwork
@@ -90,17 +90,14 @@ class Writer:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The logits after one pass over these rows, (rows, places, vocabulary), and the mask so far.
 
-        Rows of different lengths are aligned at their ends, and `places` count from there: -1 is the last token. A
-        first pass also reads what all begin with, packed in the same one, or padded before it.
+        Rows of different lengths are aligned at their ends, and `places` count from there: -1 is the last token.
+        Before a first pass one row reads what all begin with.
         """
-        beginning, self.beginning = self.beginning, []
-        if self.loaded.reader is not None and max(map(len, ids)) > 1:
-            made = self.loaded.reader.read(ids, mask, self.cache, places, beginning)
-            if made is not None:
-                return made
-        if beginning:
-            mask = prefill.begin(self.network, beginning, mask, self.cache)
-        return prefill.read(self.network, ids, mask, self.cache, places)
+        if self.beginning:
+            mask = prefill.begin(self.network, self.beginning, mask, self.cache)
+            self.beginning = []
+        way = varlen_prefill if self.loaded.packed and max(map(len, ids)) > 1 else prefill
+        return way.read(self.network, ids, mask, self.cache, places)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Let all other rows leave the batch."""

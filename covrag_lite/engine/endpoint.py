@@ -1,8 +1,7 @@
 """The engine behind any OpenAI-compatible server: model="endpoint:<name>".
 
 Server and key come from the environment alone (OPENAI_BASE_URL, OPENAI_API_KEY); the key stays inside the client and
-reaches no journal, no manifest and no error. ENDPOINT_PRICES, if set, says what a million prompt and a million
-completion tokens cost, as in "0.15,0.60". With adapters = "served" the server knows our adapters as models of their
+reaches no journal, no manifest and no error. With adapters = "served" the server knows our adapters as models of their
 own names, as vLLM does with `--enable-lora --lora-modules rag=<folder> cov=<folder>`.
 """
 
@@ -23,7 +22,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 
 from covrag_lite.config import Model
 from covrag_lite.engine.interface import Completion, Schema, report_fallback
-from covrag_lite.engine.slots import DIGITS
+from covrag_lite.engine.slots import DIGITS, Slot, probabilities_of
 from covrag_lite.prompts import JUDGMENTS, fill
 from covrag_lite.records import SCORES
 from covrag_lite.runs.journal import key_of
@@ -84,7 +83,6 @@ class Endpoint:
             )
         # Without user, password and query, because a key may stand there.
         self.server = f"{url.netloc.decode()}{url.path}".rstrip("/")
-        # Requests answered, prompt and completion tokens, and answers whose tokens were not reported.
         self.used = Counter()
         self.counting = threading.Lock()
         self.refused: set[str] = set()
@@ -134,21 +132,6 @@ class Endpoint:
         """Unknown text by text: the server counts its own."""
         return [(None, None)] * len(texts)
 
-    def bill(self) -> str:
-        """A sentence on what this process has used so far, with its cost where ENDPOINT_PRICES gives prices."""
-        requests, read, written = (self.used[name] for name in ("requests", "prompt_tokens", "completion_tokens"))
-        said = f"{self.name}: {requests} requests, {read:,} prompt and {written:,} completion tokens"
-        if self.used["unreported"]:
-            said += f" ({self.used['unreported']} answers came without a count)"
-        prices = os.environ.get("ENDPOINT_PRICES")
-        if not prices:
-            return said
-        try:
-            prompt_price, completion_price = map(float, prices.split(","))
-        except ValueError:
-            raise ValueError(f"ENDPOINT_PRICES is {prices!r}, but must be two numbers, such as '0.15,0.60'") from None
-        return f"{said}, at these prices {(read * prompt_price + written * completion_price) / 1e6:.4f}"
-
     def _ask(self, prompt: str, **options) -> tuple[str, list[ChatCompletionTokenLogprob]]:
         """One prompt's text, a refusal included, and its tokens where the server tells their probabilities."""
         try:
@@ -184,15 +167,14 @@ class Endpoint:
                 if len(dropped) == len(given):
                     raise
         usage = getattr(reply, "usage", None)
-        tokens = {"unreported": 1}
-        if usage:
-            tokens = {"prompt_tokens": usage.prompt_tokens or 0, "completion_tokens": usage.completion_tokens or 0}
         with self.counting:
             for name in dropped:  # only now: the request itself was good
                 self.refused.add(name)
                 way, effect = REFUSABLE[name]
                 report_fallback(self.used, way, f"the server refuses {name}", effect)
-            self.used.update(requests=1, **tokens)
+            self.used["requests"] += 1
+            for name in ("prompt_tokens", "completion_tokens"):
+                self.used[name] += getattr(usage, name, None) or 0
         return reply
 
     def _describe(self, error: openai.APIError) -> str:
@@ -213,22 +195,22 @@ def without(options: Mapping[str, object], names: Collection[str]) -> dict[str, 
 
 
 def expected_scores(tokens: Sequence[ChatCompletionTokenLogprob]) -> dict[str, float]:
-    """Each score's expectation, as `slots.probabilities_of` has it, where the model writes numbers digit by digit."""
-    chances, text = {}, ""  # by the place of every token of one letter
+    """Each score's expectation, where the model writes numbers digit by digit."""
+    letters, text = {}, ""  # by their places, the chances of tokens of one letter
     for one in tokens:
         if len(one.token) == 1:
-            chances[len(text)] = {other.token: math.exp(other.logprob) for other in one.top_logprobs}
+            letters[len(text)] = {other.token: math.exp(other.logprob) for other in one.top_logprobs}
         text += one.token
-    made = {}
+    slots, chances = [], []
     for found in SCORE.finditer(text):
-        digits = [chances.get(found.start(i), {}) for i in (2, 3, 4) if found[i]]
-        among = [{key: p for key, p in one.items() if key in DIGITS[: 10 if i else 2]} for i, one in enumerate(digits)]
-        if not all(among):
-            continue
-        means = [sum(int(key) * p for key, p in one.items()) / sum(one.values()) for one in among]
-        decimals = sum(0.1**i * mean for i, mean in enumerate(means[1:], 1)) if found[2] == "0" else 0.0
-        made[found[1]] = float(f"{means[0] + (1 - means[0]) * decimals:.6g}")
-    return made
+        n_asked = 1 if found[2] == "1" else 1 + len(found[3] + found[4])  # the decimals of a 1 are zeros
+        asked = [Slot(found[1], "", DIGITS if digit else DIGITS[:2], digit) for digit in range(n_asked)]
+        told = [letters.get(found.start(slot.digit + 2), {}) for slot in asked]
+        among = [[chance.get(digit, 0.0) for digit in slot.choices] for slot, chance in zip(asked, told)]
+        if all(map(sum, among)):
+            slots += asked
+            chances += [[p / sum(own) for p in own] for own in among]
+    return probabilities_of(slots, chances)
 
 
 def json_schema(schema: Schema) -> dict:

@@ -6,6 +6,7 @@ An engine writes texts: it completes prompts and fills a schema. Everything abov
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -26,6 +27,16 @@ class Completion(NamedTuple):
 
     text: str
     probabilities: dict[str, float] | None = None  # {"likelihood": …} of free text; expected scores of a verdict
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What rows of samples are padded to where all must look alike (CUDA graphs, compiled layers)."""
+
+    tokens: int
+    sequences: int
+    targets: int
+    longest: int
 
 
 class Engine(Protocol):
@@ -63,9 +74,6 @@ class Engine(Protocol):
 
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int | None, int | None]]:
         """Tokens read and written for each text; None where a server counts its own."""
-
-    def bill(self) -> str:
-        """A sentence on what was used, where that costs money; else nothing."""
 
 
 def report_fallback(

@@ -7,22 +7,24 @@ prompt: that takes most of ten seconds, and a run that finds all its texts journ
 import copy
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from covrag_lite.config import Model
+from covrag_lite.config import Model, Training
 from covrag_lite.engine import weights as stores
 from covrag_lite.engine.devices import choose_execution, find_device
-from covrag_lite.engine.interface import Completion, Schema
+from covrag_lite.engine.interface import Completion, Schema, Shape
 from covrag_lite.prompts import VERDICT_ROOM
 
 if TYPE_CHECKING:
     import torch
 
     from covrag_lite.engine.network import LoadedNetwork
+    from covrag_lite.engine.training import Trainee
 
 FREE_VERDICT_TOKENS = 96  # of a verdict that is not forced, beside its revised question
 
@@ -43,7 +45,7 @@ class LocalEngine:
             raise ValueError(f"device {settings.device!r} is not known; use 'auto', 'cpu' or 'cuda'")
         self.device = find_device() if settings.device == "auto" else settings.device
         chosen = choose_execution(execution, self.device)
-        self.execution = "packed+graph" if (execution, chosen) == ("auto", "graph") else chosen
+        self.execution = chosen if self.device == "cuda" else "eager"  # on a CPU only training is compiled
         self.settings = settings
         self.weights = weights
         self.adapter: Path | None = None
@@ -90,6 +92,19 @@ class LocalEngine:
     def network(self) -> "torch.nn.Module":
         """The network with this view's adapter switched on, as it was read."""
         return self.loaded.switch(self.adapter)
+
+    @contextmanager
+    def in_training(self, settings: Training, shape: Shape) -> Iterator["Trainee"]:
+        """The network, read anew, with a fresh adapter; it is forgotten afterwards."""
+        try:
+            yield self._adapt(self.read_anew(), settings, shape)
+        finally:
+            self.loaded.forget()
+
+    def _adapt(self, network: "torch.nn.Module", settings: Training, shape: Shape) -> "Trainee":
+        from covrag_lite.engine import training
+
+        return training.load(network, settings, shape, self.device, self.used)
 
     def read_anew(self) -> "torch.nn.Module":
         """The bare network for training: one that has answered may hold adapters, or weights without a gradient."""
@@ -152,7 +167,3 @@ class LocalEngine:
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int, int]]:
         """Tokens read and written for each text."""
         return list(zip(map(len, self.loaded.encode(prompts, 0)), self._lengths(texts)))
-
-    def bill(self) -> str:
-        """Nothing: this machine sends none."""
-        return ""

@@ -22,8 +22,7 @@ def rows_at_once(vocabulary: int) -> int:
 def is_plain(network: PreTrainedModel) -> bool:
     """Whether the logits are one product with the last layer's output, and nothing else."""
     head = network.get_output_embeddings()
-    known = is_known(network.get_decoder().layers[0], network.config)
-    return known and type(head) is torch.nn.Linear and head.bias is None
+    return is_known(network) and type(head) is torch.nn.Linear and head.bias is None
 
 
 class TokenLosses(torch.autograd.Function):

@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from bitsandbytes.nn import Linear4bit
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from bitsandbytes.nn import Params4bit
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
+from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 
 from covrag_lite.config import Training
+from covrag_lite.engine.interface import Shape
 from covrag_lite.engine.layers import ACTIVATIONS, KEEP, OFFLOAD, PART, RECOMPUTE
 from covrag_lite.engine.loss import is_plain, rows_at_once
 from covrag_lite.engine.prepare import free_memory, unpacked_bytes
-from covrag_lite.engine.training import Shape
 from covrag_lite.engine.varlen_prefill import is_known
 
 UNPACKED = 0.1  # share of the free memory that 4-bit weights may take once they are unpacked, which saves time
@@ -27,21 +28,16 @@ SHAPE = (
 
 def check(network: PreTrainedModel, settings: Training, shape: Shape, device: str) -> bool:
     """Print what training will need and refuse what cannot fit; returns whether the 4-bit weights get unpacked."""
-    free, held = free_memory(device), base_bytes(network)
-    room = free + held
-    unpack = unpacked_bytes(network) < UNPACKED * free and estimate(network, settings, shape, True) <= room
-    needed = estimate(network, settings, shape, unpack)
+    free, held, unpacked = free_memory(device), base_bytes(network), unpacked_bytes(network)
+    needed = refuse(network, settings, shape, free + held, device)
     told = f"about {needed / 1e9:.1f} GB, of which {held / 1e9:.1f} GB hold the model already"
     print(f"training will need {told}; {free / 1e9:.1f} GB are free")
-    refuse(network, settings, shape, room, device, unpack)
-    return unpack
+    return unpacked < UNPACKED * free and needed + unpacked <= free + held
 
 
-def refuse(
-    network: PreTrainedModel, settings: Training, shape: Shape, room: float, device: str, unpack: bool = False
-) -> None:
-    """An error, with the setting to change, where training cannot fit into so many bytes of the device."""
-    needed = estimate(network, settings, shape, unpack)
+def refuse(network: PreTrainedModel, settings: Training, shape: Shape, room: float, device: str) -> float:
+    """The bytes that training needs; an error, with the setting to change, where the device has no room for them."""
+    needed = estimate(network, settings, shape)
     if needed > room:
         advice = cure(network, settings, shape, room)
         raise MemoryError(f"training needs about {needed / 1e9:.1f} GB and {room / 1e9:.1f} GB can be had; {advice}")
@@ -51,6 +47,7 @@ def refuse(
             f"activations = {OFFLOAD!r} puts about {aside / 1e9:.1f} GB into the CPU's memory, of which "
             f"{there / 1e9:.1f} GB are free; set activations = {RECOMPUTE!r}, or a smaller pack_tokens"
         )
+    return needed
 
 
 def cure(network: PreTrainedModel, settings: Training, shape: Shape, room: float) -> str:
@@ -79,7 +76,7 @@ def offloaded_bytes(network: PreTrainedModel, settings: Training, shape: Shape) 
     return kept + 3 * 4 * settings.lora_rank * sum(map(sum, linear_sizes(network)))
 
 
-def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack: bool = False) -> float:
+def estimate(network: PreTrainedModel, settings: Training, shape: Shape) -> float:
     """The peak of a training step in bytes: weights, adapters, activations, logits and unpacked weights."""
     config, size, weights = network.config, network.dtype.itemsize, base_bytes(network)
     # Passes use a weight and a gradient; the optimizer has a gradient, a weight and two moments in fp32.
@@ -91,15 +88,13 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape, unpack:
         at_once = min(shape.targets, rows_at_once(config.vocab_size))
         logits = at_once * config.vocab_size * (2 * size + 2 * 4) + 3 * shape.targets * config.hidden_size * size
     unpacked = 2 * size * max(map(math.prod, linear_sizes(network)))  # gate and up, for a moment
-    if unpack:  # all of them; half a byte a weight, and the scales, before
-        unpacked = unpacked_bytes(network) - unpacked_bytes(network) // size * 33 // 64
     return weights + adapters + activation_bytes(network, settings.activations, shape.tokens) + logits + unpacked
 
 
 def activation_bytes(network: PreTrainedModel, activations: str, tokens: int) -> int:
     """What all layers keep for the backward pass, and what the layer needs that is being computed again there."""
     config = network.config
-    known = is_known(network.get_decoder().layers[0], config)
+    known = is_known(network)
     offloads = activations == OFFLOAD and known
     # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
     at_once = min(tokens, PART) if offloads else tokens  # of its MLP
@@ -115,7 +110,7 @@ def layer_bytes(network: PreTrainedModel, tokens: int, activations: str) -> int:
     size, narrow, wide = network.dtype.itemsize, config.hidden_size, config.intermediate_size
     head_size = getattr(config, "head_dim", None) or narrow // config.num_attention_heads
     queries, keys = config.num_attention_heads * head_size, config.num_key_value_heads * head_size
-    if is_known(network.get_decoder().layers[0], config):  # what layers.Layer saves
+    if is_known(network):  # what layers.Layer saves
         less, more = 2 * narrow + queries, queries + 2 * keys + 2 * wide
     else:  # as transformers and peft do it: the norms' inputs are kept in fp32
         less, more = narrow, 4 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
@@ -126,16 +121,11 @@ def sketch(shape: Path | Sequence[str | int], quantize: str, device: str) -> Pre
     """A network without weights, of a model folder's config.json or of the sizes in SHAPE's order, as it is loaded."""
     known = not isinstance(shape, Path)
     config = AutoConfig.for_model(**dict(zip(SHAPE, shape))) if known else AutoConfig.from_pretrained(shape)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
     with torch.device("meta"):
-        dtype = torch.bfloat16 if device == "cuda" else torch.float32
         network = AutoModelForCausalLM.from_config(config, dtype=dtype)
-        for parent in list(network.modules()) if quantize == "nf4" else ():
-            for name, layer in list(parent.named_children()):
-                if type(layer) is torch.nn.Linear and layer is not network.get_output_embeddings():
-                    packed = Linear4bit(layer.in_features, layer.out_features, bias=layer.bias is not None)
-                    halves = torch.empty(layer.weight.numel() // 2, dtype=torch.uint8)  # two weights a byte
-                    packed.weight = torch.nn.Parameter(halves, requires_grad=False)
-                    setattr(parent, name, packed)
+    if quantize == "nf4":
+        replace_with_bnb_linear(network, ["lm_head"], BitsAndBytesConfig(load_in_4bit=True))
     return network
 
 
@@ -146,5 +136,6 @@ def linear_sizes(network: PreTrainedModel) -> list[tuple[int, int]]:
 
 
 def base_bytes(network: PreTrainedModel) -> int:
-    """The bytes of the frozen network as it is loaded, scales included: one for each block of 64 weights."""
-    return sum(p.nbytes for p in network.parameters()) + unpacked_bytes(network) // network.dtype.itemsize // 64
+    """The bytes of the frozen network as it is loaded: of a 4-bit weight half a byte, and a scale for 64 of them."""
+    plain = sum(p.nbytes for p in network.parameters() if not isinstance(p, Params4bit))
+    return plain + unpacked_bytes(network) // network.dtype.itemsize * 33 // 64

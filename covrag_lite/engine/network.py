@@ -18,9 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.utils import logging
 
 from covrag_lite.config import Model
-from covrag_lite.engine import devices, prepare
+from covrag_lite.engine import devices, prepare, varlen_prefill
 from covrag_lite.engine.decode_session import Steps
-from covrag_lite.engine.varlen_prefill import Reader
 from covrag_lite.runs.progress import is_watched
 
 # A token's text that may stand in a JSON string, and one that ends it, by itself or with the last letters in it.
@@ -50,7 +49,7 @@ class LoadedNetwork:
         self.folder = folder
         self.settings = settings
         self.device = device
-        self.execution = execution  # "graph" in it records decoding steps, "packed" or "compiled" is how layers compute
+        self.execution = execution  # "graph" in it records decoding steps, "compiled" compiles what is in a layer
         self.used = used  # of the engine, which counts fallbacks there
         self.dtype = devices.number_type(device)
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -65,7 +64,7 @@ class LoadedNetwork:
         self.adapters: PeftModel | None = None  # all that were used; peft puts its layers into the network itself
         self.active: Path | None = None
         self.prepared: set[Path | None] = set()  # the adapters for which the network was made ready to answer
-        self.reader: Reader | None = None
+        self.packed = False  # whether prompts are read by `varlen_prefill`
         self.steps: Steps | None = None
 
     @property
@@ -111,18 +110,13 @@ class LoadedNetwork:
         network = self.switch(adapter)
         if adapter not in self.prepared:  # each adapter brings weights of its own
             prepare.quicken(network, self.device)
-            self.steps = None  # recorded with weights that have moved
+            if not self.prepared and self.execution != "eager":
+                self.packed = varlen_prefill.install(network, "compiled" in self.execution, self.used)
             self.prepared.add(adapter)
-        if self.steps is None and "graph" in self.execution:
-            self.steps = Steps(network, self.device, self.used, self.layers)
-        if self.reader is None and self.layers and self.device == "cuda":
-            self.reader = Reader(network, self.layers == "compiled", self.used)
+            self.steps = None  # recorded with weights that have moved
+            if "graph" in self.execution:
+                self.steps = Steps(network, self.device, self.used, self.packed)
         return network
-
-    @property
-    def layers(self) -> str:
-        """How layers compute: "compiled" or "packed" as in `varlen_prefill`, or "", as transformers has them."""
-        return next((way for way in ("compiled", "packed") if way in self.execution), "")
 
     @cached_property
     def fitting_tokens(self) -> int:

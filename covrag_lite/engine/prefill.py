@@ -125,39 +125,27 @@ class Roomy(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
         used = self.get_seq_length()
         end = used + key_states.shape[-2]
-        if not self.has_room(end):
-            self.make_room(key_states, value_states, used, end + ROOM)
+        if not self.room or end > self.room[0].shape[-2]:
+            new = (key_states, value_states)
+            self.room = tuple(one.new_empty(*one.shape[:2], end + ROOM, one.shape[-1]) for one in new)
+            for whole, old in zip(self.room, (self.keys, self.values)):
+                if used:
+                    whole[..., :used, :] = old
         for whole, new in zip(self.room, (key_states, value_states)):
             whole[..., used:end, :] = new
         self.keys, self.values = (whole[..., :end, :] for whole in self.room)
         return self.keys, self.values
 
-    def has_room(self, end: int) -> bool:
-        """Whether what is in use is the beginning of the room, and the room reaches this far."""
-        return (
-            bool(self.room)
-            and self.keys.data_ptr() == self.room[0].data_ptr()
-            and len(self.keys) == len(self.room[0])
-            and end <= self.room[0].shape[-2]
-        )
-
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep these rows alone, with their room: what is in use is copied once, and not again by the next step."""
         used = self.get_seq_length()
-        if not (used and self.has_room(used)):
-            return super().batch_select_indices(indices)
         self.room = tuple(whole.index_select(0, indices) for whole in self.room)
         self.keys, self.values = (whole[..., :used, :] for whole in self.room)
 
-    def make_room(self, key_states: torch.Tensor, value_states: torch.Tensor, used: int, size: int) -> None:
-        """Move what is in use to the beginning of a new room for `size` tokens."""
-        room = []
-        for new, old in ((key_states, self.keys), (value_states, self.values)):
-            whole = new.new_empty(*new.shape[:2], size, new.shape[-1])
-            if used:
-                whole[..., :used, :] = old
-            room.append(whole)
-        self.room = tuple(room)
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Give every row copies; the next step makes room behind them."""
+        super().batch_repeat_interleave(repeats)
+        self.room = ()
 
 
 def roomy_cache(config: PretrainedConfig) -> DynamicCache:

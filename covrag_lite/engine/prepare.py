@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
 from types import MethodType
 
 import psutil
@@ -52,10 +51,15 @@ def unpack_linears(network: PreTrainedModel) -> None:
 
 def frozen_weight(linear: torch.nn.Module) -> torch.Tensor:
     """A frozen layer's weights (out, in), unpacked from 4 bits where they are packed."""
-    base = getattr(linear, "base_layer", linear)
+    base = base_of(linear)
     if isinstance(base, Linear4bit):
         return dequantize_4bit(base.weight.data, base.weight.quant_state)
     return base.weight
+
+
+def base_of(layer: torch.nn.Module) -> torch.nn.Module:
+    """The layer under an adapter."""
+    return getattr(layer, "base_layer", layer)
 
 
 def unpacked_bytes(network: PreTrainedModel) -> int:
@@ -96,9 +100,9 @@ def adapted(layer: LoraLayer, x: torch.Tensor, *_, **__) -> torch.Tensor:
         return layer.base_layer(x)
     if not is_plain(layer, name):
         return type(layer).forward(layer, x)
-    out = layer.base_layer(x)
-    add_adapter(out, x, layer, name)
-    return out
+    return plus_adapter(
+        layer.base_layer(x), x, layer.lora_A[name].weight, layer.lora_B[name].weight.t(), layer.scaling[name]
+    )
 
 
 def active(layer: torch.nn.Module) -> str | None:
@@ -114,25 +118,25 @@ def is_plain(layer: LoraLayer, name: str) -> bool:
     return name not in layer.lora_variant and layer.lora_B[name].bias is None
 
 
-def add_adapter(out: torch.Tensor, x: torch.Tensor, layer: LoraLayer, name: str) -> None:
-    """Add what an adapter makes of x, (..., in), to a layer's output, (..., out)."""
-    low = x.reshape(-1, x.shape[-1]) @ layer.lora_A[name].weight.t()  # (tokens, rank)
-    out.view(-1, out.shape[-1]).addmm_(low, layer.lora_B[name].weight.t(), alpha=layer.scaling[name])
-
-
-def base_of(layer: torch.nn.Module) -> torch.nn.Module:
-    """The layer under an adapter."""
-    return getattr(layer, "base_layer", layer)
+def plus_adapter(out: torch.Tensor, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float) -> torch.Tensor:
+    """A layer's output, (..., out), and on top of it what A (rank, in) and B (rank, out) make of x, (..., in)."""
+    low = x.reshape(-1, x.shape[-1]) @ a.t()  # (tokens, rank)
+    out.view(-1, out.shape[-1]).addmm_(low, b, alpha=scale)
+    return out
 
 
 def can_join(layers: Sequence[torch.nn.Module | None]) -> bool:
-    """Whether these layers are matrices of plain numbers, with plain adapters or none, and all or none have a bias."""
+    """Whether these layers are matrices of plain numbers with plain adapters alike, and all or none have a bias."""
     bases = [base_of(layer) for layer in layers]
     if any(type(base) is not torch.nn.Linear for base in bases):  # those of 4 and 8 bits are kinds of it
         return False
-    with_adapters = [layer for layer in layers if isinstance(layer, LoraLayer)]
-    are_plain = all(is_plain(layer, name) for layer in with_adapters for name in layer.lora_A)
-    return are_plain and len({base.bias is None for base in bases}) == 1
+    scales = []  # of each layer's adapters, by their names
+    for layer in layers:
+        names = getattr(layer, "lora_A", ())
+        scales.append({name: layer.scaling[name] for name in names if is_plain(layer, name)})
+        if len(scales[-1]) < len(names):
+            return False
+    return all(one == scales[0] for one in scales) and len({base.bias is None for base in bases}) == 1
 
 
 class FusedLinear:
@@ -149,22 +153,14 @@ class FusedLinear:
         self.bias = None if bases[0].bias is None else torch.cat([base.bias.data for base in bases])
         self.adapters = {}  # by name: A (ranks, in) and B (ranks, outs) of all the layers, and their scale
         for name in getattr(layers[0], "lora_A", ()):
-            self.join_adapters(name)
+            lora_a = [layer.lora_A[name].weight.data for layer in layers]
+            lora_b = [layer.lora_B[name].weight.data.t() for layer in layers]
+            # Outside of its own block B is zero: an adapter adds nothing to the other layers.
+            self.adapters[name] = (torch.cat(lora_a), torch.block_diag(*lora_b), layers[0].scaling[name])
         self.x = None
         self.parts = ()
         for place, layer in enumerate(layers):
             layer.forward = partial(self.part, place)
-
-    def join_adapters(self, name: str) -> None:
-        """Lay the adapters of this name one behind the other, where all the layers have it with the same scale."""
-        if not all(isinstance(layer, LoraLayer) and name in layer.lora_A for layer in self.layers):
-            return
-        if len({layer.scaling[name] for layer in self.layers}) > 1:
-            return
-        lora_a = [layer.lora_A[name].weight.data for layer in self.layers]
-        lora_b = [layer.lora_B[name].weight.data.t() for layer in self.layers]
-        # Outside of its own block B is zero: an adapter adds nothing to the other layers.
-        self.adapters[name] = (torch.cat(lora_a), torch.block_diag(*lora_b), self.layers[0].scaling[name])
 
     def part(self, place: int, x: torch.Tensor, *_, **__) -> torch.Tensor:
         """One layer's output for x."""
@@ -177,21 +173,13 @@ class FusedLinear:
             self.parts = ()
         return made
 
-    def compute(self, x: torch.Tensor) -> list[torch.Tensor]:
+    def compute(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """Every layer's output for x: (..., in) to (..., out) each."""
         out = torch.nn.functional.linear(x, self.weight, self.bias)  # (..., outs)
-        names = [active(layer) for layer in self.layers]
-        is_joined = names[0] in self.adapters
-        if is_joined:
-            a, b, scale = self.adapters[names[0]]
-            low = x.reshape(-1, x.shape[-1]) @ a.t()  # (tokens, ranks)
-            out.view(-1, out.shape[-1]).addmm_(low, b, alpha=scale)
-        ends = list(accumulate(self.sizes))
-        parts = [out[..., end - size : end] for end, size in zip(ends, self.sizes)]
-        for part, layer, name in zip(parts, self.layers, names):
-            if name is not None and not is_joined:
-                add_adapter(part, x, layer, name)
-        return parts
+        name = active(self.layers[0])
+        if name is not None:
+            out = plus_adapter(out, x, *self.adapters[name])
+        return out.split(self.sizes, -1)
 
 
 def fitting_tokens(network: PreTrainedModel, device: str) -> int:

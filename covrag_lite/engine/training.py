@@ -1,41 +1,167 @@
-"""What a network in training learns from, and which engine trains a model."""
+"""A network in training: its adapter, the optimizer of it, and the checkpoints that a killed run goes on from.
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING
+`load` gives the fast way: our own layers, packed rows, and passes recorded as CUDA graphs.
+"""
 
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pandas as pd
 import torch
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
 
-from covrag_lite.config import Config
-from covrag_lite.engine.local import LocalEngine
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.trainee import Trainee
-
-# The beginning of a model's name -> the module whose `load` trains it; any other is trained the fast way.
-TRAINEES = {"plain:": "covrag_lite.engine.plain_training", "": "covrag_lite.engine.fast_training"}
+from covrag_lite.config import Training
+from covrag_lite.data import digest
+from covrag_lite.engine import layers, memory
+from covrag_lite.engine.cuda_graphs import record_graph
+from covrag_lite.engine.devices import choose_execution
+from covrag_lite.engine.elementwise import training_functions
+from covrag_lite.engine.interface import Shape, report_fallback
+from covrag_lite.engine.lora import Master, add_adapters
+from covrag_lite.engine.loss import LossScale, token_losses
+from covrag_lite.engine.offload import Offload
+from covrag_lite.engine.prepare import unpack_linears
+from covrag_lite.engine.varlen_attention import ATTENTION
+from covrag_lite.engine.varlen_prefill import KNOWN, is_known
+from covrag_lite.records import Sample
+from covrag_lite.runs.journal import key_of
 
 Row = dict[str, torch.Tensor | int]  # packed samples, as `qlora.lay_out` makes it
-Learn = Callable[[Row], torch.Tensor]  # forward and backward over a row
+OfRow = Callable[[Row], torch.Tensor]  # each target token's loss; or, of forward and backward, each task's
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What rows are padded to where all must look alike (CUDA graphs, compiled layers)."""
+class Trainee:
+    """A network with an adapter, and the optimizer of it."""
 
-    tokens: int
-    sequences: int
-    targets: int
-    longest: int
+    def __init__(
+        self, adapted: PeftModel, losses: OfRow, settings: Training, dtype: torch.dtype, execution: str = "eager"
+    ):
+        self.adapted = adapted
+        self.losses = losses  # each target token's, from which autograd goes back to the adapter
+        self.settings = settings
+        self.execution = execution
+        self.one_shape = execution != "eager"  # graphs and compiled layers take rows of one shape alone
+        self.master = Master(adapted, dtype, settings.activations == layers.OFFLOAD)
+        self.scale = LossScale(adapted.get_base_model().dtype, self.master.grad.device)
+        self.tensors = {**self.master.tensors, "scale": self.scale.state}  # what the next step depends on
+
+    def token_losses(self, row: Row) -> torch.Tensor:
+        """Each target token's loss: (targets)."""
+        return self.scale.enlarge(self.losses(row))
+
+    def record(self, learn: OfRow) -> OfRow:
+        """The same function of a row, from its first call on replayed as a graph where passes run so."""
+        if "graph" not in self.execution:
+            return learn
+        held, recorded = {}, []
+
+        def replay(row: Row) -> torch.Tensor:
+            if not recorded:
+                held.update({name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in row.items()})
+                recorded.extend(record_graph(partial(learn, held), warmups=2))
+                self.master.copy_grad.zero_()  # of the warm-up
+            for name, value in row.items():
+                if isinstance(value, torch.Tensor):
+                    held[name].copy_(value, non_blocking=True)
+            graph, made = recorded
+            graph.replay()
+            return made.clone()
+
+        return replay
+
+    def collect(self) -> None:
+        """Add the gradients of one row to those of the step."""
+        self.master.collect()
+
+    def add_up_workers(self) -> None:
+        """Sum the gradients of all workers."""
+        torch.distributed.all_reduce(self.master.grad)
+
+    def update(self, lr: float, clip: float) -> None:
+        """Follow the step's gradient, shortened to `clip` if it is longer."""
+        if self.scale.shrink(self.master.grad):
+            self.master.step(lr, clip)
+        self.master.grad.zero_()
+
+    def restore(self, out: Path, samples: Sequence[Sample], fingerprint: str) -> list[dict]:
+        """Go back to the checkpoint in `out`, if there is one, and return the rows of its steps.
+
+        The order of samples and the learning rate follow from the step's number, and nothing else is random.
+        """
+        told = asdict(self.settings)
+        del told["adapters_out"]  # changes nothing of what is learnt
+        self.key = key_of(settings=told, samples=digest(samples), weights=fingerprint)
+        path, rows = out / "checkpoint.safetensors", []
+        if path.exists():
+            with safe_open(path, "pt") as file:
+                if file.metadata()["key"] != self.key:
+                    raise ValueError(
+                        f"{path} belongs to a run with other settings, samples or weights; "
+                        f"choose another folder or delete this one"
+                    )
+                for name in file.keys():
+                    self.tensors[name].copy_(file.get_tensor(name))
+                rows = json.loads(file.metadata()["rows"])
+        self.master.n_steps = len(rows) - int(self.scale.state[2])  # without those that overflowed
+        self.master.publish()
+        return rows
+
+    def save(self, out: Path, rows: list[dict]) -> None:
+        """Write the losses for the reader and, in one move, everything the next step depends on."""
+        out.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame(rows).to_csv(out / "losses.csv", index=False)
+        new = out / "checkpoint.new"
+        save_file(self.tensors, new, metadata={"key": self.key, "rows": json.dumps(rows)})
+        new.replace(out / "checkpoint.safetensors")
+
+    def save_adapter(self, out: Path, base: str) -> None:
+        """Write the adapter as peft loads it, with the name of its model, not with a path on this machine."""
+        settings = self.adapted.peft_config["default"]
+        settings.base_model_name_or_path = base
+        settings.inference_mode = True
+        settings.save_pretrained(out)
+        weights = get_peft_model_state_dict(self.adapted, save_embedding_layers=False)
+        contiguous = {name: weight.contiguous() for name, weight in weights.items()}
+        save_file(contiguous, out / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
-@contextmanager
-def load_trainee(config: Config, model: LocalEngine, shape: Shape) -> Iterator["Trainee"]:
-    """The model's network, read anew, with a fresh adapter; it is forgotten afterwards."""
-    module = next(TRAINEES[prefix] for prefix in TRAINEES if config.model.model.startswith(prefix))
-    try:
-        yield import_module(module).load(model, config.training, shape)
-    finally:
-        model.loaded.forget()
+def load(network: PreTrainedModel, settings: Training, shape: Shape, device: str, used: Counter) -> Trainee:
+    """The network with a fresh adapter; what cannot fit is refused."""
+    execution = choose_execution(settings.execution, device)
+    unpack = memory.check(network, settings, shape, device)
+    if not is_known(network):
+        why = f"they are not those of {' or '.join(KNOWN)}"
+        report_fallback(used, "layers are trained by peft", why, "this takes longer and more memory")
+    return build(network, settings, execution, unpack)
+
+
+def build(network: PreTrainedModel, settings: Training, execution: str, unpack: bool) -> Trainee:
+    """The network with a fresh adapter, ready for packed rows, by our layers where they are known, else by peft's."""
+    if settings.activations not in layers.ACTIVATIONS:
+        known = ", ".join(layers.ACTIVATIONS)
+        raise ValueError(f"activations {settings.activations!r} is not known; use one of {known}")
+    if unpack:
+        unpack_linears(network)
+    adapted = add_adapters(network, settings)
+    network.set_attn_implementation(ATTENTION)
+    # Without dropout there is no random state to bring back, and reading it would break the recording of a graph.
+    network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    network.enable_input_require_grads()
+    compiled, known = "compiled" in execution, is_known(network)
+    functions, offload, numbers = training_functions(compiled), Offload(), count()
+    for layer in network.get_decoder().layers:
+        layer.gradient_checkpointing = settings.activations != layers.KEEP and not known
+        if known:
+            block = layers.Block(layer, functions, settings.activations, offload, next(numbers))
+            layer.forward = partial(layers.forward, block)
+        elif compiled:
+            layer.compile(dynamic=False)
+    return Trainee(adapted.train(), partial(token_losses, network), settings, network.dtype, execution)

@@ -4,10 +4,7 @@ transformers' own SDPA would build a mask of tokens x tokens and so lose the fla
 the texts' ends as they are; where there is none each text attends by itself. Both are exact.
 """
 
-from contextlib import nullcontext
-
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
 from covrag_lite.engine import devices
@@ -56,40 +53,20 @@ def attend_each(
     key_ends: torch.Tensor,
 ) -> torch.Tensor:
     """The attention of each text by itself: (tokens, heads, head size) to the same."""
-    kernels = nullcontext()
-    if query.is_cuda:  # those of a card without flash, which know no groups of heads
-        kernels = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
-        key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
-    grouped = query.shape[1] != key.shape[1]
+    # Heads of a group get keys of their own: on a card without flash the kernels know no groups.
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
     key_lengths = key_ends.diff().tolist()
     texts = zip(query.split(ends.diff().tolist()), key.split(key_lengths), value.split(key_lengths))
     attended = []
-    with kernels:
-        for text in texts:
-            heads_first = [x.transpose(0, 1)[None] for x in text]  # each (1, heads, tokens, head size)
-            n_new, n_keys = len(text[0]), len(text[1])
-            mask = None
-            if n_new < n_keys:
-                mask = torch.ones(n_new, n_keys, dtype=torch.bool, device=query.device).tril(n_keys - n_new)
-            options = {"attn_mask": mask, "is_causal": mask is None, "scale": scaling, "enable_gqa": grouped}
-            attended.append(torch.nn.functional.scaled_dot_product_attention(*heads_first, **options))
+    for text in texts:
+        heads_first = [x.transpose(0, 1)[None] for x in text]  # each (1, heads, tokens, head size)
+        n_new, n_keys = len(text[0]), len(text[1])
+        mask = None
+        if n_new < n_keys:
+            mask = torch.ones(n_new, n_keys, dtype=torch.bool, device=query.device).tril(n_keys - n_new)
+        options = {"attn_mask": mask, "is_causal": mask is None, "scale": scaling}
+        attended.append(torch.nn.functional.scaled_dot_product_attention(*heads_first, **options))
     return torch.cat(attended, 2)[0].transpose(0, 1)
-
-
-def check_kernel(device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse a kernel that takes the queries of a text for other than its last tokens."""
-    made = torch.Generator(device).manual_seed(0)
-    query, key, value = (
-        torch.randn(tokens, heads, 64, device=device, dtype=dtype, generator=made)
-        for tokens, heads in ((5, 4), (9, 2), (9, 2))
-    )
-    ends, key_ends = (torch.tensor(x, dtype=torch.int32, device=device) for x in ([0, 2, 2, 5], [0, 4, 5, 9]))
-    attended, *_ = attend_packed(query, key, value, ends, 3, 0.125, key_ends, 5)
-    with sdpa_kernel(SDPBackend.MATH):
-        expected = attend_each(query, key, value, ends, 0.125, key_ends)
-    far = (attended - expected).abs().max().item()
-    if not far < 0.05:  # a NaN is not near
-        raise RuntimeError(f"the flash kernel is off by {far:.2g}")
 
 
 def attend_packed_back(

@@ -161,9 +161,8 @@ def convert_gguf(file: Path, fingerprint: str) -> Path:
     import torch
     import transformers
 
-    # Newer transformers would otherwise keep the file's own 4-bit blocks, which are not NF4 and cannot be saved.
-    plain = transformers.GgufConfig(dequantize=True) if hasattr(transformers, "GgufConfig") else None
-    # It also reads the file three times, for settings, weights and tokenizer, where once will do.
+    plain = transformers.GgufConfig(dequantize=True)  # the file's own 4-bit blocks are not NF4 and cannot be saved
+    # Transformers reads the file three times, for settings, weights and tokenizer, where once will do.
     read_once = {"GGUFReader": cache(gguf.GGUFReader), "get_tensor_name_map": cache(gguf.get_tensor_name_map)}
     with patch.multiple(gguf, **read_once):
         network = transformers.AutoModelForCausalLM.from_pretrained(

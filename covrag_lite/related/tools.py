@@ -58,7 +58,7 @@ def bind(system: System, config: Config, wider: Search, rewriter: TaskModel) -> 
         thresholds=read_about(evaluator)["thresholds"] if evaluator else (),
         wider=wider,
         entail=entailment and load_entail(entailment),
-        name_terms=rewriter.name_terms,
+        name_terms=partial(rewriter.write_alone, "terms"),
         plan=partial(fave.plan, rewriter),
         is_relevant=partial(fave.is_relevant, rewriter),
         feedback=partial(a2r.feedback, rewriter),
