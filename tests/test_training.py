@@ -53,7 +53,7 @@ def encoded(tiny):
 def adapt(model, unpack=False, execution="eager", **changes):
     """A network in training whose adapters take part: their second half is not zero."""
     trainee = training.build(model.read_anew(), dataclasses.replace(SETTINGS, **changes), execution, unpack)
-    trainee.master.weights.normal_(0, 0.1, generator=torch.Generator(model.device).manual_seed(0))
+    trainee.master.weights.normal_(0, 0.1, generator=torch.Generator(trainee.master.weights.device).manual_seed(0))
     trainee.master.publish()
     return trainee
 
