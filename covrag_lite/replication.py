@@ -199,6 +199,9 @@ def main(words: Sequence[str] | None = None) -> None:
     try:
         seeds = typed("seeds", asked.seeds, (1,)) if asked.seeds else ()
         plans = load_plans(asked.backbone, dict(asked.p), seeds)
+        named = set(plans[0].settings["claim"])
+        if "claim" in stages and not any(named.issuperset(pair) for pair in claim.COMPARISONS):
+            raise ValueError("-p claim names no two systems that are compared, as RAG trained and CoV-RAG are")
         print(plans[0].config)
         refused = foresee(plans, stages, asked.gpu_gb)
         if refused:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from covrag_lite import metrics
+from covrag_lite import metrics, replication
 from covrag_lite.config import ROOT
 from covrag_lite.tables import claim
 
@@ -116,3 +116,8 @@ def test_the_second_search_stands_beside_a_perfect_choice_between_both_answers()
 def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():
     # 80 % power at p < 0.05: (1.96 + 0.8416) · √(1/3) / √4
     assert claim.visible(np.array([0.5, -0.5, 0.5, -0.5])) == pytest.approx(80.88, abs=0.01)
+
+
+def test_a_claim_without_two_systems_to_compare_is_refused_before_anything_runs():
+    with pytest.raises(SystemExit, match="-p claim names no two systems that are compared"):
+        replication.main(["smollm2-135m-world", "-p", "claim", "RAG trained", "--stages", "claim"])

@@ -289,7 +289,7 @@ def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
     labels = {(row.set, POOLED): f"{name_of(row.set)} ({row.n:,})" for row in rows.itertuples() if row.set != EVERY}
     seeds = sorted(set(rows.seed) - {POOLED})
     labels |= {(EVERY, seed): f"all, training {seed}" if len(seeds) > 1 else "all questions" for seed in seeds}
-    if len(seeds) > 1:
+    if POOLED in set(rows.seed):
         labels[EVERY, POOLED] = "all, mean of trainings"
     heights = {key: -number for number, key in enumerate(labels)}
     for axis, (a, b) in zip(np.atleast_1d(axes), panels):
