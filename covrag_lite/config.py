@@ -4,9 +4,10 @@ A notebook's parameters cell holds the same flat names (a test compares them); `
 back and stops at a name or a type it does not know, because papermill itself only warns.
 """
 
+import ast
 import difflib
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
@@ -254,10 +255,10 @@ def from_notebook(names: Mapping[str, object]) -> Config:
 
 def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
     """The plain values among a notebook's globals, each in its parameter's type; any other name is refused."""
-    given = {}
+    given, own = {}, own_variables(names.get("In", ()), known)
     for name, value in names.items():
         plain = isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))
-        if name.startswith("_") or name in ("In", "Out") or not plain:
+        if name.startswith("_") or name in ("In", "Out") or name in own or not plain:
             continue
         if name not in known:
             near = [repr(one) for one in difflib.get_close_matches(name, known, n=3, cutoff=0)]
@@ -267,6 +268,28 @@ def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) ->
             )
         given[name] = typed(name, value, known[name])
     return given
+
+
+def own_variables(cells: Sequence[str], known: Collection[str]) -> set[str]:
+    """What a notebook computed before its cells were run again; these plain values are no parameters.
+
+    A cell that sets a parameter, or only plain values, holds parameters, and what is misspelt there is still refused.
+    """
+    computed, given = set(), set()
+    if sum("from_notebook(" in cell for cell in cells) < 2:
+        return computed
+    for cell in cells:
+        try:
+            lines = ast.parse(cell).body
+        except SyntaxError:  # a command of the shell, say
+            continue
+        assigned = [one for one in lines if isinstance(one, (ast.Assign, ast.AnnAssign))]
+        targets = [target for one in assigned for target in getattr(one, "targets", [getattr(one, "target", None)])]
+        names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+        plain = len(assigned) == len(lines) and "(" not in cell
+        parameters = plain or names & set(known) and "from_notebook(" not in cell
+        (given if parameters else computed).update(names)
+    return computed - given
 
 
 def from_manifest(parameters: Mapping[str, object]) -> Config:

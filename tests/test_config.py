@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from covrag_lite.config import ROOT, Config, World, from_manifest, from_notebook
+from covrag_lite.config import ROOT, Config, ParameterError, World, from_manifest, from_notebook
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.runs import recorded
 
@@ -23,7 +23,15 @@ def test_every_parameter_is_used():
 
 
 def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone():
-    given = {"n_questions": 4, "k": 3, "learning_rate": 1, "datasets": ["nq"], "_mine": 5, "pd": object(), "In": [1]}
+    given = {
+        "n_questions": 4,
+        "k": 3,
+        "learning_rate": 1,
+        "datasets": ["nq"],
+        "_mine": 5,
+        "pd": object(),
+        "In": ["k = 3"],
+    }
     assert from_notebook(given) == Config().change(n_questions=4, k=3, learning_rate=1.0, datasets=("nq",))
     assert from_notebook({"datasets": "nq, webq"}).data.datasets == ("nq", "webq")
     assert from_notebook({"systems": "RAG; a, b"}).chain.systems == ("RAG", "a, b")  # where a name holds a comma
@@ -31,6 +39,18 @@ def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone
     changed = Config().change(k=3, sigma="thresholds")
     assert (changed.retrieval.k, changed.chain.sigma) == (3, "thresholds")
     assert changed.change(k=5, sigma="revision") == Config()
+
+
+def test_a_notebook_whose_cells_are_run_again_is_read_again_and_a_slip_still_found():
+    read = "config = from_notebook(globals())\npredictions = load(config)"
+    cells = ["k: int = 5", read, "text = picture.save()", "%who", "k: int = 3", read]
+    names = {"k": 3, "predictions": [object()], "text": "saved"}
+    assert from_notebook(names | {"In": cells}) == Config().change(k=3)
+    for slip in ("n_question = 5", "import os\nk = int(3)\nn_question = len(os.sep)"):
+        with pytest.raises(ParameterError, match="'n_question' is not a parameter"):
+            from_notebook(names | {"n_question": 5, "In": [*cells[:-1], slip, read]})
+    with pytest.raises(ParameterError, match="'text' is not a parameter"):  # when they are first read all is checked
+        from_notebook({"text": "saved", "In": ["text = picture.save()", read]})
 
 
 def test_a_share_that_is_not_named_keeps_its_default():
