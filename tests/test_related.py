@@ -63,14 +63,11 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
     assert tools.run(only, resources, unmeasured)[1].seconds.isna().all()
 
 
-@pytest.mark.parametrize("name", ["RRR", "CoQ"])
-def test_a_system_that_is_only_recorded_stops_the_run_before_it_begins(config, resources, questions, name):
-    with pytest.raises(ValueError, match=f"the system {name} is in recorded tables only; leave it out"):
-        tools.run(config.change(systems=("RAG trained", name)), resources, questions)
+def test_what_cannot_run_stops_before_anything_is_loaded_or_asked(config, resources, questions):
+    for name in ("RRR", "CoQ"):
+        with pytest.raises(ValueError, match=f"the system {name} is in recorded tables only; leave it out"):
+            tools.run(config.change(systems=("RAG trained", name)), resources, questions)
     assert not resources.journal.texts
-
-
-def test_a_missing_head_stops_the_run_before_anything_is_loaded(config):
     told = "no evaluator was trained on 'other'; train it with: papermill notebooks/train_related.ipynb -p data other"
     with pytest.raises(FileNotFoundError, match=told):
         tools.load_resources(config.change(data="other"), [])
