@@ -11,15 +11,11 @@ from covrag_lite.related import heads, relevance, tools
 from covrag_lite.related.relevance import Pair
 
 
-@pytest.fixture
-def search(passages):
+def test_relevance_is_learnt_from_gold_passages_and_entailment_from_right_and_wrong_answers_in_them(passages):
     def search(queries):
         return [passages[:3] for _ in queries]
 
-    return search
-
-
-def test_a_passage_is_relevant_if_it_is_gold_and_unsettled_if_it_only_holds_the_answer(passages, search):
+    # A passage is relevant if it is gold, and unsettled if it only holds the answer.
     asked = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",))
     labels = {pair.passage.id: right for pair, right in heads.relevance_pairs([asked], search)}
     assert labels == {"p0": True, "p1": None, "p2": False}  # p1 names Edith Marrow, but is not the gold passage
@@ -28,13 +24,9 @@ def test_a_passage_is_relevant_if_it_is_gold_and_unsettled_if_it_only_holds_the_
     assert [(pair.passage.id, right) for pair, right in rows if right] == [("p3", True)]  # gold, though it was missed
     plain = Question("s", "nq", "who", ("Edith Marrow",))  # no gold passage is known: the answer's words tell
     assert [right for _, right in heads.relevance_pairs([plain], search)] == [True, True, False]
-
-
-def test_entailment_is_learnt_from_right_answers_and_from_wrong_ones_in_the_same_passage(passages, search):
-    asked = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",))
+    # Entailment is learnt from right answers, and from wrong ones in the same passage.
     rows = heads.entailment_pairs([asked], search, passages)
-    right = [(pair.passage.id, pair.said) for pair, truth in rows if truth]
-    assert right == [("p0", "Edith Marrow")]
+    assert [(pair.passage.id, pair.said) for pair, truth in rows if truth] == [("p0", "Edith Marrow")]
     wrong = [pair for pair, truth in rows if truth is False]
     assert any(pair.passage.id == "p0" and pair.said in pair.passage.text for pair in wrong)
     assert not any("Marrow" in pair.said for pair in wrong if pair.passage.id == "p0")
