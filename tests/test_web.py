@@ -28,7 +28,6 @@ FACTS = {
     "/river": "The Stell rises in the Harrow Hills and is 71 kilometres long, and it flows through Aldermere.",
     "/marrow": "Edith Marrow was born in Stonebridge in 1861 and wrote novels before she turned to growing pears.",
 }
-ROBOTS = reply("User-agent: *\nDisallow: /forbidden", "text/plain")
 KEY = "sk-very-secret-0123456789"
 
 
@@ -68,7 +67,8 @@ def settings(tmp_path, monkeypatch):
 def site(monkeypatch):
     """A SearXNG and the pages it knows, on one server."""
     known = {path: reply(page(text, title=path.strip("/"))) for path, text in FACTS.items()}
-    with serve(known | {"/robots.txt": ROBOTS, "/broken": b"?"}) as one:
+    robots = reply("User-agent: *\nDisallow: /forbidden", "text/plain")
+    with serve(known | {"/robots.txt": robots, "/broken": b"?"}) as one:
         known = {
             "who wrote the copper lanterns": ["/novel", "/marrow", "/forbidden", "/broken", "/gone"],
             "wher was edit marow born": ["/marrow"],
@@ -183,25 +183,23 @@ def test_a_half_written_altered_or_moved_result_is_noticed_and_a_whole_one_never
     assert file.read_text() == text and sorted(file.parent.iterdir()) == sorted([file, store.file("another")])
 
 
-def test_what_a_provider_found_before_it_failed_is_kept(settings, site, monkeypatch):
-    answers = [{site.url("/river"): ""}, SearchError("toy: it went away")]
-    monkeypatch.setattr(providers, "find", Mock(side_effect=answers))
-    search = load_retriever(replace(settings, live="yes"), [])
-    with pytest.raises(SearchError, match="toy: it went away; 1 of 2 new queries are frozen in .*goes on from there"):
-        search(["one", "two"])
-    assert load_retriever(settings, [])(["one"])[0][0].title == "river"
-
-
-def test_an_empty_result_is_an_answer_but_five_in_a_row_are_not(settings, site, monkeypatch, capsys):
-    search = load_retriever(replace(settings, live="yes"), [])
+def test_an_empty_result_is_an_answer_five_in_a_row_are_not_and_what_was_found_before_a_failure_is_kept(
+    settings, site, monkeypatch, capsys
+):
+    frozen, search = load_retriever(settings, []), load_retriever(replace(settings, live="yes"), [])
     assert search(["nobody knows this", "how long is the River Stell?"])[0] == []
     assert "1 queries found no passage" in capsys.readouterr().out
-    assert load_retriever(settings, [])(["nobody knows this"]) == [[]]
+    assert frozen(["nobody knows this"]) == [[]]
     many = [f"nobody knows {i}" for i in range(web.EMPTY)]
     with pytest.raises(SearchError, match="nothing was found for 5 queries in a row; 0 of 5 new queries"):
         search(many)
     with pytest.raises(SearchError, match="5 of 5 queries lack"):
-        load_retriever(settings, [])(many)
+        frozen(many)
+    answers = [{site.url("/river"): ""}, SearchError("toy: it went away")]
+    monkeypatch.setattr(providers, "find", Mock(side_effect=answers))
+    with pytest.raises(SearchError, match="toy: it went away; 1 of 2 new queries are frozen in .*goes on from there"):
+        search(["one", "two"])
+    assert frozen(["one"])[0][0].title == "river"
 
 
 def test_titles_and_addresses_of_a_provider_are_tamed_too(settings, site, monkeypatch):
