@@ -183,31 +183,22 @@ def test_a_named_corpus_is_read_from_disk_whole_and_told_where_it_was_cut(tmp_pa
     hub.open_corpus.cache_clear()
 
 
-def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):
+def test_what_cannot_be_read_is_told_and_a_script_is_never_run(tmp_path, monkeypatch, own_set):
+    write_jsonl(tmp_path / "empty/test.jsonl", [])
+    write_jsonl(tmp_path / "blank/test.jsonl", [{"id": 1, "question": " ", "answers": "E"}])
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script/script.py").write_text("raise SystemExit")
+    told = {
+        "empty": "empty' cannot be read: ",
+        "blank": "row 0: the question is empty",
+        "script": "cannot be read: .*scripts are no longer supported",
+    }
+    for name, sentence in told.items():
+        with pytest.raises(ValueError, match=sentence):
+            data.load_questions(own_set(tmp_path / name))
+    sources = [path.read_text() for path in Path(hub.__file__).parent.glob("*.py")]
+    assert not any("trust_remote_code" in source for source in sources)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for config in (own_set("someone/set"), Config().change(data="hub")):
         with pytest.raises(ConnectionError, match="there is no network.*local folder.*HF_HUB_OFFLINE=1"):
             data.load_questions(config)
-
-
-def test_a_script_is_never_run(tmp_path, own_set):
-    (tmp_path / "some").mkdir()
-    (tmp_path / "some/some.py").write_text("raise SystemExit")
-    with pytest.raises(ValueError, match="cannot be read: .*scripts are no longer supported"):
-        data.load_questions(own_set(tmp_path / "some"))
-    sources = [path.read_text() for path in Path(hub.__file__).parent.glob("*.py")]
-    assert not any("trust_remote_code" in source for source in sources)
-
-
-@pytest.mark.parametrize(
-    "rows, sentence",
-    [
-        ([{"id": 1, "question": "who?", "answers": "E"}, {"id": 1, "question": "where?", "answers": "F"}], "id '1' is"),
-        ([{"id": 1, "question": " ", "answers": "E"}], "row 0: the question is empty"),
-        ([], "set' cannot be read: "),
-    ],
-)
-def test_rows_that_cannot_be_questions_are_named(tmp_path, rows, sentence, own_set):
-    write_jsonl(tmp_path / "set/test.jsonl", rows)
-    with pytest.raises(ValueError, match=sentence):
-        data.load_questions(own_set(tmp_path / "set"))

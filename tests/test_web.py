@@ -229,28 +229,25 @@ def answer_with(body, provider, code="200 OK"):
 
 ROWS = [{"url": "http://a.org/", "link": "http://a.org/", "title": "A"}] * 2
 ROWS.append({"url": "b", "link": "b", "title": None})
+# A provider's answer with pages, and one without.
 FORMS = {
-    "brave": {"type": "search", "web": {"results": ROWS}},
-    "serper": {"searchParameters": {}, "organic": ROWS},
-    "searxng": {"results": ROWS},
-}
-EMPTY = {
-    "brave": {"type": "search"},
-    "serper": {"searchParameters": {}, "organic": []},
-    "searxng": {"results": [], "unresponsive_engines": []},
+    "brave": ({"type": "search", "web": {"results": ROWS}}, {"type": "search"}),
+    "serper": ({"searchParameters": {}, "organic": ROWS}, {"searchParameters": {}, "organic": []}),
+    "searxng": ({"results": ROWS}, {"results": [], "unresponsive_engines": []}),
 }
 
 
 @pytest.mark.parametrize("provider", FORMS)
 def test_a_providers_answer_becomes_hits_each_page_once(provider):
-    with answer_with(FORMS[provider], provider) as site:
+    found, empty = FORMS[provider]
+    with answer_with(found, provider) as site:
         assert providers.find(provider, "a b&c=ü", 5) == {"http://a.org/": "A", "b": ""}
         assert providers.find(provider, "x", 1) == {"http://a.org/": "A"}
     method, path, headers, body = site.asked[0]
     assert "a+b%26c%3D%C3%BC" in path if method == "GET" else json.loads(body)["q"] == "a b&c=ü"
     sent = {"brave": "x-subscription-token", "serper": "x-api-key", "searxng": "authorization"}[provider]
     assert KEY in headers[sent] or provider == "searxng" and headers[sent].startswith("Basic ")
-    with answer_with(EMPTY[provider], provider):
+    with answer_with(empty, provider):
         assert providers.find(provider, "x", 5) == {}
 
 

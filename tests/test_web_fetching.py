@@ -194,7 +194,7 @@ def test_without_robots_txt_all_is_allowed_and_with_a_broken_one_nothing():
     assert "too long" in refusal(robots(*many), size=1_000_000)
 
 
-def test_a_delay_that_a_host_asks_for_is_kept_or_the_page_left(monkeypatch):
+def test_the_pause_that_a_host_asks_for_is_kept_unless_it_is_too_long_and_a_busy_one_is_asked_again(monkeypatch):
     slept = []
     monkeypatch.setattr(fetch.time, "sleep", slept.append)
     with serve(robots("User-agent: *", "Crawl-delay: 3")) as site:
@@ -202,12 +202,7 @@ def test_a_delay_that_a_host_asks_for_is_kept_or_the_page_left(monkeypatch):
     assert 2 < slept[-1] <= 3
     told = refusal(robots("User-agent: *", "Crawl-delay: 60"))
     assert told == "its robots.txt asks for 60 s between two pages"
-
-
-def test_a_busy_server_gets_the_pause_it_asks_for_and_another_try_unless_that_is_too_long(monkeypatch):
-    slept = []
     monkeypatch.setattr(fetch, "LIMITS", replace(QUICK, tries=3, pause=0.25))
-    monkeypatch.setattr(fetch.time, "sleep", slept.append)
     answers = iter([status(429, Retry_After="2"), status(503), reply(GOOD)])
     with serve({"/": lambda connection, path: connection.sendall(next(answers))}) as site:
         assert get(site.url()).status == 200 and site.paths.count("/") == 3
