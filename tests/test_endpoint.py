@@ -37,15 +37,11 @@ def say(content, status="200 OK", **headers):
     return reply(body, "application/json", status, Connection="close", **headers)
 
 
-def fail(text, status, **headers):
-    return say({"error": {"message": text}}, status, **headers)
-
-
 WRONG = '{"1": {"reference_correctness": 7}, "3": "perhaps"}'
 # What a server may answer with, whatever it was asked; nothing, and the connection is closed.
 WAYS = {
-    "busy": fail("too many requests", "429 Busy", Retry_After="0.4"),
-    "broken": fail(f"no luck with Bearer {KEY}", "500 Broken"),
+    "busy": say({"error": {"message": "too many requests"}}, "429 Busy", Retry_After="0.4"),
+    "broken": say({"error": {"message": f"no luck with Bearer {KEY}"}}, "500 Broken"),
     "broken_briefly": say(b"", "503 Broken", Retry_After_Ms="10"),
     "half": say(message(TRUE[: len(TRUE) // 2], finish="length")),
     "cut": say(message("never whole"))[:-20],
@@ -54,7 +50,7 @@ WAYS = {
     "dropped": b"",
     "page": say(b"<html>welcome</html>"),
     "strange": say({"choices": []}),
-    "locked": fail(f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}", "401 Locked"),
+    "locked": say({"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}}, "401 Locked"),
 }
 
 
@@ -76,7 +72,7 @@ def server(monkeypatch):
         site.wait(0.8 if way == "slow" else server.pause)
         written = say(message(server.write(body["messages"][0]["content"])))
         if way == "no_schema" and "response_format" in body:
-            written = fail("response_format is not supported", "400 Unknown")
+            written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")
         connection.sendall(WAYS.get(way, written))
 
     with serve({"/v1/chat/completions": answer}) as site:
