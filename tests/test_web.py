@@ -301,14 +301,10 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
     text.assert_called_once_with("x", max_results=3, backend="duckduckgo")
     text.side_effect = DDGSException("No results found.")
     assert providers.find("ddgs", "x", 3) == {}
-    refused = "ddgs: it did not answer in time, refuses to answer, or asks for fewer queries"
-    for answer, sentence in (
-        (RatelimitException("<b>"), refused),
-        ([{"link": "http://a.org"}], f"ddgs: it answered {UNKNOWN}"),
-        (None, f"ddgs: it answered {UNKNOWN}"),
-    ):
+    refused = "did not answer in time, refuses to answer, or asks for fewer queries"
+    for answer, sentence in ((RatelimitException("<b>"), refused), ([{"link": "b"}], UNKNOWN), (None, UNKNOWN)):
         text.side_effect = [answer]
-        with pytest.raises(SearchError, match=sentence) as caught:
+        with pytest.raises(SearchError, match=f"^ddgs: it .*{sentence}") as caught:
             providers.find("ddgs", "x", 3)
         assert "<b>" not in str(caught.value)
 
