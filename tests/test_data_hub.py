@@ -15,8 +15,6 @@ from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage
 from covrag_lite.sources import load_sources
 
-PLACES = ("north", "south")
-
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
@@ -27,7 +25,6 @@ def own_cache(tmp_path, monkeypatch):
 def write_parquet(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_list(rows).to_parquet(path)
-    return path
 
 
 def write_set(folder, splits):
@@ -45,7 +42,7 @@ def ask(name, column="answers", n=12):
     shape, answers = shaped.get(column, lambda x: [x, x.upper()]), "answer" if column == "value" else column
     names = [f"{name} {i}" for i in range(n)]
     ids = [{"id": one, "question_id": one, "question": f"Where is {one}?"} for one in names]
-    return [row | {answers: shape(PLACES[i % 2])} for i, row in enumerate(ids)]
+    return [row | {answers: shape("south" if i % 2 else "north")} for i, row in enumerate(ids)]
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def try_all(faults: Sequence[Fault], scratch: Path, at_once: int, is_checked: bo
     """What came of each fault, several tried at a time, printed as it is known."""
     import_slow()
     folders = [copy_project(scratch / str(number)) for number in range(at_once)]
-    if not is_checked:
+    if faults and not is_checked:
         check_clean(faults, folders[0])
     waiting, running, results = list(faults), [], {}
     while waiting or running:
