@@ -1,14 +1,13 @@
 """Other engines and trainers get our prompts, weights and rows; what they cost is told, and what fails says so."""
 
 import importlib.util
-import json
 import re
 import sys
-from dataclasses import replace
 
 import pandas as pd
 import pytest
 import torch
+from conftest import write_jsonl
 from transformers import AutoModelForCausalLM
 
 from benchmarks import folders, generate, inference, options, peer, peers, report, rows, sft, vllm_peer
@@ -70,12 +69,6 @@ def test_the_folder_for_others_holds_what_our_network_computes_with(model, tmp_p
 
 
 ABOUT = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}
-TRAINED = {"operations_per_token": 1, "failure": None}
-
-
-def write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
 
 
 @pytest.fixture
@@ -83,28 +76,28 @@ def speed(tmp_path, predictions):
     """The toy's questions' worth of work, and a GPU on which 7B answers one a second."""
     run = tmp_path / report.WORK
     for name, tokens, samples in (("cov", 3000, 30), ("rag", 1000, 10)):
-        write(run / f"train.{name}.json", {"data": {"samples": {"n": samples}}})
+        write_jsonl(run / f"train.{name}.json", [{"data": {"samples": {"n": samples}}}])
         pd.DataFrame({"step": [1, 2], "tokens": tokens // 2}).to_csv(run / f"train.{name}.losses.csv", index=False)
     answered = [p for p in predictions if p.system in ("RAG", "CoV-RAG-S", "CoV-RAG")]
     save_predictions(run / "table2.predictions.jsonl.xz", answered)
-    trained = {"variant": "ours", "speed_ratio": 1.96, "memory_ratio": 0.455} | TRAINED
+    ours = {"variant": "ours", "speed_ratio": 1.96, "memory_ratio": 0.455, "operations_per_token": 1, "failure": None}
     rates = {"smollm2": 8000, "7b": 80, "13b": 40}
-    rows = [trained | {"shape": shape, "tokens_per_second": rate} for shape, rate in rates.items()]
+    rows = [ours | {"shape": shape, "tokens_per_second": rate} for shape, rate in rates.items()]
     rows.append(rows[0] | {"variant": "left out", "tokens_per_second": None})
-    write(tmp_path / "speed-toy" / "training.json", ABOUT | {"matrix_rate": 1e15, "rows": rows})
+    write_jsonl(tmp_path / "speed-toy" / "training.json", [ABOUT | {"matrix_rate": 1e15, "rows": rows}])
     inference = {
         "batches, 7b shape": {"batches": {"seconds": 4.0, "n": 4}},
         "verdicts, 7b shape": {"forced": {"seconds": 8.0, "n": 4}},
         "batches, smollm2-135m": {"batches": {"seconds": 1.0, "n": 100}},
         "verdicts, smollm2-135m": {"forced": {"seconds": 1.0, "n": 100}},
     }
-    write(tmp_path / "speed-toy" / "inference.json", ABOUT | inference)
+    write_jsonl(tmp_path / "speed-toy" / "inference.json", [ABOUT | inference])
     return tmp_path / "speed-toy"
 
 
 def test_recorded_speed_can_be_told_in_prose_and_the_cost_is_the_work_at_the_measured_rates(speed):
     more = {"graphs, 494M": {"answers, graphs": {"faster": 1.52, "same": 393.0, "queries_per_second": 6645.7}}}
-    write(speed / "inference.of-another-run.json", ABOUT | more)
+    write_jsonl(speed / "inference.of-another-run.json", [ABOUT | more])
     told = report.facts(speed)
     prose = "; ".join(f"{{graphs, 494M answers, graphs {name}}}" for name in ("faster", "same", "queries_per_second"))
     assert prose.format_map(told) == "1.5; 393; 6,646"
@@ -123,8 +116,7 @@ def test_recorded_speed_can_be_told_in_prose_and_the_cost_is_the_work_at_the_mea
     assert "price of an hour" not in report.facts(speed)
 
 
-CASE = peer.Case("tiny", "our mix", 4096, 1)
-SHORT = replace(CASE, step_tokens=2048)
+CASE = peer.Case("tiny", "our mix", 2048, 1)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +137,7 @@ def test_the_plain_way_and_trl_have_our_losses_on_the_same_rows(place, monkeypat
     monkeypatch.setattr(peer, "WARM_UP", 1)
     monkeypatch.setitem(peer.SAMPLES, "our mix", 2048)
     ways = ["ours", "plain"] + ["trl"] * bool(importlib.util.find_spec("trl"))
-    made = {way: peer.measure(peer.WAYS[way], SHORT, "cpu", place.parent) for way in ways}
+    made = {way: peer.measure(peer.WAYS[way], CASE, "cpu", place.parent) for way in ways}
     for row in made.values():
         assert "failure" not in row, row
         assert row["losses"] == pytest.approx(made["ours"]["losses"], abs=2e-4)

@@ -15,8 +15,6 @@ from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage
 from covrag_lite.sources import load_sources
 
-PLACES = ("north", "south")
-
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
@@ -27,17 +25,15 @@ def own_cache(tmp_path, monkeypatch):
 def write_parquet(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_list(rows).to_parquet(path)
-    return path
 
 
-def write_split(folder, split, rows):
-    """A split in Parquet, named as on the hub, with the card that names the configuration's files."""
-    splits = "".join(f"  - split: {name}\n    path: {folder.name}/{name}-*\n" for name in ("train", "test"))
-    if folder.name != "data":
-        splits += f"  - split: validation\n    path: {folder.name}/validation-*\n"
-    name = "default" if folder.name == "data" else folder.name
-    write_parquet(folder / f"{split}-00000-of-00001.parquet", rows)
-    (folder.parent / "README.md").write_text(f"---\nconfigs:\n- config_name: {name}\n  data_files:\n{splits}---\n")
+def write_set(folder, splits):
+    """A set's splits in Parquet, named as on the hub, with the card that names the configuration's files."""
+    card = f"---\nconfigs:\n- config_name: {'default' if folder.name == 'data' else folder.name}\n  data_files:\n"
+    for split, rows in splits.items():
+        write_parquet(folder / f"{split}-00000-of-00001.parquet", rows)
+        card += f"  - split: {split}\n    path: {folder.name}/{split}-*\n"
+    (folder.parent / "README.md").write_text(f"{card}---\n")
 
 
 def ask(name, column="answers", n=12):
@@ -46,27 +42,20 @@ def ask(name, column="answers", n=12):
     shape, answers = shaped.get(column, lambda x: [x, x.upper()]), "answer" if column == "value" else column
     names = [f"{name} {i}" for i in range(n)]
     ids = [{"id": one, "question_id": one, "question": f"Where is {one}?"} for one in names]
-    return [row | {answers: shape(PLACES[i % 2])} for i, row in enumerate(ids)]
-
-
-def write_sets(root):
-    """The paper's four sets in the files and columns that they have on the hub."""
-    for split in data.SPLITS:
-        write_split(root / "nq/nq_open", split, ask(f"{split} lake", "answer"))
-        quiz = ask(f"{split} quiz", "value")
-        write_split(root / "triviaqa/rc.nocontext", split, quiz + quiz[:2])
-        write_parquet(root / f"mintaka/en/{split}/0000.parquet", ask(f"{split} hill", "answerText"))
-        if split != "validation":
-            write_split(root / "webq/data", split, ask(f"{split} town"))
+    return [row | {answers: shape("south" if i % 2 else "north")} for i, row in enumerate(ids)]
 
 
 @pytest.fixture
 def public(tmp_path, monkeypatch):
-    """The five known sets as local folders."""
+    """The five known sets as local folders, in the files and columns that they have on the hub."""
     root = tmp_path / "hub"
-    write_sets(root)
+    write_set(root / "nq/nq_open", {split: ask(f"{split} lake", "answer") for split in data.SPLITS})
+    quiz = {split: ask(f"{split} quiz", "value") for split in data.SPLITS}
+    write_set(root / "triviaqa/rc.nocontext", {split: rows + rows[:2] for split, rows in quiz.items()})
+    write_set(root / "webq/data", {split: ask(f"{split} town") for split in ("train", "test")})
+    cited = {"answer": "There.[1]", "references": ["It is there.", "It is old."]}
     for split in data.SPLITS:
-        cited = {"answer": "There.[1]", "references": ["It is there.", "It is old."]}
+        write_parquet(root / f"mintaka/en/{split}/0000.parquet", ask(f"{split} hill", "answerText"))
         write_jsonl(root / f"webglm/data/{split}.jsonl", [row | cited for row in ask(f"{split} web", n=4)])
     entries = {name: replace(entry, id=str(root / name)) for name, entry in hub.load_entries().items()}
     monkeypatch.setattr(hub, "load_entries", lambda: entries)
@@ -78,9 +67,10 @@ def public(tmp_path, monkeypatch):
 def own_set(monkeypatch):
     """A function that makes a folder's set the only one."""
 
-    def describe(place, question="question", answers=("answers",), changes=None, **parameters):
-        entry = hub.Entry(str(place), question, answers, splits={name: name for name in data.SPLITS})
-        monkeypatch.setattr(hub, "load_entries", lambda: {Path(place).name: replace(entry, **changes or {})})
+    def describe(place, **parameters):
+        splits = {name: name for name in data.SPLITS}
+        entry = hub.Entry(str(place), "question", ("answers",), row_id="id", splits=splits)
+        monkeypatch.setattr(hub, "load_entries", lambda: {Path(place).name: entry})
         return from_notebook({"data": "hub", "n_questions": 0, **parameters})
 
     return describe
@@ -159,26 +149,17 @@ def corpus_of(*names):
     return Config().change(data="hub", corpus=",".join(map(str, names)))
 
 
-def test_a_corpus_comes_from_jsonl_and_several_files_are_joined(tmp_path):
+def test_a_corpus_comes_from_jsonl_several_files_are_joined_and_what_cannot_be_one_is_named(tmp_path):
     plain = write_jsonl(tmp_path / "a.jsonl", PASSAGES)
     packed = tmp_path / "b.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes().replace(b'"p', b'"q')))
     made = data.load_passages(corpus_of(plain, f" {packed}"))
     assert [p.id[0] for p in made] == [*"ppppqqqq"]
     assert {p.text for p in made} == {row["text"] for row in PASSAGES} and made[0].title == "T0"
-
-
-@pytest.mark.parametrize(
-    "rows, sentence",
-    [
-        ([], "empty"),
-        ([{"id": "a", "title": "", "text": None}], "line 1: has no text"),
-        ([PASSAGES[0], PASSAGES[0]], "the id 'p0' stands twice"),
-    ],
-)
-def test_a_corpus_that_cannot_be_one_is_named(tmp_path, rows, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", rows)))
+    textless = [{"id": "a", "title": "", "text": None}]
+    for sentence, rows in {"empty": [], "line 1: has no text": textless, "'p0' stands twice": PASSAGES[:1] * 2}.items():
+        with pytest.raises(ValueError, match=sentence):
+            data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", rows)))
     with pytest.raises(FileNotFoundError, match="use nq-wikipedia, wikipedia-dpr or files .jsonl.*corpora.toml"):
         data.load_passages(corpus_of("hub:someone/set"))
 
@@ -199,33 +180,19 @@ def test_a_named_corpus_is_read_from_disk_whole_and_told_where_it_was_cut(tmp_pa
     hub.open_corpus.cache_clear()
 
 
-def test_without_a_network_the_way_round_it_is_named(monkeypatch, own_set):
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    for config in (own_set("someone/set"), Config().change(data="hub")):
-        with pytest.raises(
-            ConnectionError, match="cannot be read: there is no network.*local folder.*HF_HUB_OFFLINE=1"
-        ):
-            data.load_questions(config)
-
-
-def test_a_script_is_never_run(tmp_path, monkeypatch, own_set):
-    (tmp_path / "some").mkdir()
-    (tmp_path / "some/some.py").write_text("raise SystemExit")
-    with pytest.raises(ValueError, match="cannot be read: .*scripts are no longer supported"):
-        data.load_questions(own_set(tmp_path / "some"))
+def test_what_cannot_be_read_is_told_and_a_script_is_never_run(tmp_path, monkeypatch, own_set):
+    write_jsonl(tmp_path / "empty/test.jsonl", [])
+    write_jsonl(tmp_path / "blank/test.jsonl", [{"id": 1, "question": " ", "answers": "E"}])
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script/script.py").write_text("raise SystemExit")
+    told = {"empty": "empty' cannot be read: ", "blank": "row 0: the question is empty"}
+    told |= {"script": "cannot be read: .*scripts are no longer supported"}
+    for name, sentence in told.items():
+        with pytest.raises(ValueError, match=sentence):
+            data.load_questions(own_set(tmp_path / name))
     sources = [path.read_text() for path in Path(hub.__file__).parent.glob("*.py")]
     assert not any("trust_remote_code" in source for source in sources)
-
-
-@pytest.mark.parametrize(
-    "rows, sentence",
-    [
-        ([{"id": 1, "question": "who?", "answers": "E"}, {"id": 1, "question": "where?", "answers": "F"}], "id '1' is"),
-        ([{"id": 1, "question": " ", "answers": "E"}], "row 0: the question is empty"),
-        ([], "set' cannot be read: "),
-    ],
-)
-def test_rows_that_cannot_be_questions_are_named(tmp_path, rows, sentence, own_set):
-    write_jsonl(tmp_path / "set/test.jsonl", rows)
-    with pytest.raises(ValueError, match=sentence):
-        data.load_questions(own_set(tmp_path / "set", changes={"row_id": "id"}))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    for config in (own_set("someone/set"), Config().change(data="hub")):
+        with pytest.raises(ConnectionError, match="there is no network.*local folder.*HF_HUB_OFFLINE=1"):
+            data.load_questions(config)

@@ -38,13 +38,10 @@ def say(content, status="200 OK", **headers):
 
 
 WRONG = '{"1": {"reference_correctness": 7}, "3": "perhaps"}'
-BUSY = {"error": {"message": "too many requests"}}
-BROKEN = {"error": {"message": f"no luck with Bearer {KEY}"}}
-LOCKED = {"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}}
 # What a server may answer with, whatever it was asked; nothing, and the connection is closed.
 WAYS = {
-    "busy": say(BUSY, "429 Busy", Retry_After="0.4"),
-    "broken": say(BROKEN, "500 Broken"),
+    "busy": say({"error": {"message": "too many requests"}}, "429 Busy", Retry_After="0.4"),
+    "broken": say({"error": {"message": f"no luck with Bearer {KEY}"}}, "500 Broken"),
     "broken_briefly": say(b"", "503 Broken", Retry_After_Ms="10"),
     "half": say(message(TRUE[: len(TRUE) // 2], finish="length")),
     "cut": say(message("never whole"))[:-20],
@@ -53,7 +50,7 @@ WAYS = {
     "dropped": b"",
     "page": say(b"<html>welcome</html>"),
     "strange": say({"choices": []}),
-    "locked": say(LOCKED, "401 Locked"),
+    "locked": say({"error": {"message": f"Incorrect API key provided: {KEY[:6]}***{KEY[-4:]}"}}, "401 Locked"),
 }
 
 
@@ -112,9 +109,9 @@ def search(passages):
 
 @pytest.fixture
 def examples(questions, search):
-    found = search([question.question for question in questions[:3]])
+    found = map(tuple, search([question.question for question in questions[:3]]))
     answers = [f"Edith Marrow[{number}]" for number in (1, 2, 3)]
-    return [synthesis.Example(*one, "seed answer") for one in zip(questions, map(tuple, found), answers)]
+    return [synthesis.Example(*one, "seed answer") for one in zip(questions, found, answers)]
 
 
 def spoken(error):
@@ -183,19 +180,15 @@ def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requ
 
 def test_texts_come_in_the_order_of_their_prompts_with_no_more_requests_under_way_than_allowed(server, tmp_path):
     server.write, server.pause = str.upper, 0.05
-    asked = list("abcdefghijkl")
-    assert write(connect(at_once=3), asked, tmp_path / "journal.jsonl") == list("ABCDEFGHIJKL")
+    assert write(connect(at_once=3), "abcdefghijkl", tmp_path / "journal.jsonl") == list("ABCDEFGHIJKL")
     assert 1 < server.site.most_at_once <= 3 and len(server.asked) == 12
 
 
-@pytest.mark.parametrize(
-    "way, text",
-    [("half", TRUE[: len(TRUE) // 2]), ("wrong", WRONG), ("refusal", "I cannot judge this.")],
-)
-def test_a_verdict_that_is_none_is_data(server, way, text):
-    server.script = [way]
-    [written] = verify(connect(), "is it?")
-    assert written == text.strip() and not prompts.parse_verdict(written).parsed
+def test_a_verdict_that_is_none_is_data(server):
+    server.script = ["half", "wrong", "refusal"]
+    written = verify(connect(), "is it?", "and this?", "and that?")
+    assert written == [TRUE[: len(TRUE) // 2].strip(), WRONG, "I cannot judge this."]
+    assert not any(prompts.parse_verdict(one).parsed for one in written)
 
 
 def test_a_server_without_schemas_is_asked_in_plain_text(server):
@@ -259,24 +252,21 @@ def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_pat
     assert len(write(connect(), asked, path)) == 8 and len(server.asked) == 8 - had
 
 
-def test_a_missing_key_or_address_is_named(server, monkeypatch):
-    monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
-    with pytest.raises(ValueError, match="OPENAI_BASE_URL is not the address"):
-        connect()
-    monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(ValueError, match="needs a key in the environment variable OPENAI_API_KEY"):
-        load_engine(config.Model(model="endpoint:toy"))
-    with pytest.raises(ValueError, match="names no model"):
-        load_engine(config.Model(model="endpoint:"))
-
-
-def test_the_fingerprint_knows_server_and_model_but_no_secret(server, monkeypatch):
+def test_the_fingerprint_knows_server_and_model_but_no_secret_and_what_is_missing_is_named(server, monkeypatch):
     first, address = connect(), f"127.0.0.1:{server.port}"
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://me:{KEY}@{address}/v1?key={KEY}")
     second = connect()
     assert second.fingerprint == first.fingerprint and second.server == f"{address}/v1"
     assert Endpoint(replace(first.settings, model="endpoint:other")).fingerprint != first.fingerprint
+    monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
+    with pytest.raises(ValueError, match="OPENAI_BASE_URL is not the address"):
+        connect()
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ValueError, match="needs a key in the environment variable OPENAI_API_KEY"):
+        load_engine(first.settings)
+    with pytest.raises(ValueError, match="names no model"):
+        load_engine(config.Model(model="endpoint:"))
 
 
 def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
@@ -308,15 +298,15 @@ def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, cap
 
 
 def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions, passages):
-    search = load_retriever(config.Retrieval(k=1), passages)
-
-    def judged(question, found, text):
-        return synthesis.Example(question, (found,), "x", "seed answer", prompts.parse_verdict(text))
-
-    helps = judged(questions[1], passages[5], FALSE)
-    useless = judged(questions[2], passages[5], FALSE)  # finds where she was born, not how long the river is
-    had_it = judged(questions[1], passages[1], FALSE)
-    true = judged(questions[1], passages[5], TRUE.replace("Needless?", "Where was Edith Marrow born?"))
-    made = teacher.try_revisions([helps, useless, had_it, true], search)
+    needless = TRUE.replace("Needless?", "Where was Edith Marrow born?")
+    cases = [
+        (questions[1], passages[5], FALSE),
+        (questions[2], passages[5], FALSE),  # finds where she was born, not how long the river is
+        (questions[1], passages[1], FALSE),  # had it
+        (questions[1], passages[5], needless),
+    ]
+    judged = [synthesis.Example(a, (b,), "x", "seed answer", prompts.parse_verdict(text)) for a, b, text in cases]
+    made = teacher.try_revisions(judged, load_retriever(config.Retrieval(k=1), passages))
     assert [one.verdict.revised_question for one in made] == ["Where was Edith Marrow born?", "", "", ""]
-    assert made[0] == helps and made[1].verdict.text == useless.verdict.text and made[3].verdict.judgment == "true"
+    assert made[0] == judged[0] and made[1].verdict.text == judged[1].verdict.text
+    assert made[3].verdict.judgment == "true"

@@ -1,7 +1,8 @@
-"""Runs of related systems: what each costs, and the table that is made of it."""
+"""Related systems: what their heads learn, what each costs, and the table that is made of it."""
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from covrag_lite import evaluate
 from covrag_lite.check import check
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Completion
-from covrag_lite.related import relevance, tools
+from covrag_lite.records import Passage, Question
+from covrag_lite.related import heads, relevance, tools
 from covrag_lite.related import table as related
+from covrag_lite.related.relevance import Pair
 from covrag_lite.runs.outcomes import read_packed
 
 EVERY = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
@@ -63,14 +66,11 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
     assert tools.run(only, resources, unmeasured)[1].seconds.isna().all()
 
 
-@pytest.mark.parametrize("name", ["RRR", "CoQ"])
-def test_a_system_that_is_only_recorded_stops_the_run_before_it_begins(config, resources, questions, name):
-    with pytest.raises(ValueError, match=f"the system {name} is in recorded tables only; leave it out"):
-        tools.run(config.change(systems=("RAG trained", name)), resources, questions)
+def test_what_cannot_run_stops_before_anything_is_loaded_or_asked(config, resources, questions):
+    for name in ("RRR", "CoQ"):
+        with pytest.raises(ValueError, match=f"the system {name} is in recorded tables only; leave it out"):
+            tools.run(config.change(systems=("RAG trained", name)), resources, questions)
     assert not resources.journal.texts
-
-
-def test_a_missing_head_stops_the_run_before_anything_is_loaded(config):
     told = "no evaluator was trained on 'other'; train it with: papermill notebooks/train_related.ipynb -p data other"
     with pytest.raises(FileNotFoundError, match=told):
         tools.load_resources(config.change(data="other"), [])
@@ -112,39 +112,116 @@ def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_d
     assert "our judge's reference score AUROC" in table.facts
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_bytes_of_an_unbroken_one(config, questions, passages, tmp_path):
-    whole = record(config, questions, passages, tmp_path / "whole", ScriptedModel())
-    config, asked = config.change(runs=str(tmp_path / "again")), []
-
-    class Dying(ScriptedModel):
-        def complete(self, prompts, *rest):
-            asked.append(prompts)
-            if len(asked) == 5:
-                raise KeyboardInterrupt
-            return super().complete(prompts, *rest)
-
-    with pytest.raises(KeyboardInterrupt):
-        record(config, questions, passages, tmp_path / "killed", Dying())
-    resumed = record(config, questions, passages, tmp_path / "killed", model := ScriptedModel())
-    assert not {prompt for batch in asked[:4] for prompt in batch} & set(model.asked)
-    for name in ("predictions.jsonl.xz", "outcomes.csv.gz", "qualities.csv.gz", "csv"):
-        assert whole.file(name).read_bytes() == resumed.file(name).read_bytes(), name
-
-
 def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(config, questions, passages, tmp_path):
     asked = [replace(one, question=f"{one.question} in the old town of Aldermere upon Stell") for one in questions]
+    known = {one.question[:20].lower(): one.question for one in asked}
 
     class Copying(ScriptedModel):
         def complete(self, prompts, *rest):
-            known = {text[:20].lower(): text for text in (one.question for one in asked)}
             copied = [next(known[one] for one in known if one in prompt.lower()) for prompt in prompts]
             copied = [f"1. {one[:-3].upper()}" if "numbered" in p else one for p, one in zip(prompts, copied)]
             return [Completion(text) for text in copied]
 
     run = record(config, asked, passages, tmp_path / "out", Copying())
+    again = record(config.change(runs=str(tmp_path / "again")), asked, passages, tmp_path / "again", Copying())
+    for name in ("predictions.jsonl.xz", "outcomes.csv.gz", "qualities.csv.gz", "csv"):
+        assert run.file(name).read_bytes() == again.file(name).read_bytes(), name  # a second run has the same bytes
     for file in run.folder.iterdir():
         written = read_packed(file) if file.suffix in (".gz", ".xz") else file.read_text()
-        assert not any(one.question[:20].lower() in written.lower() for one in asked), file.name
+        assert not any(one in written.lower() for one in known), file.name
     rows = [json.loads(line) for line in read_packed(run.predictions()).splitlines()]
     (planned,) = [row for row in rows if (row["system"], row["id"]) == ("FaVe", "q1")]
     assert planned["rounds"][0]["query"].startswith("⟨question")
+
+
+# CRAG's evaluator and the entailment proxy: what they learn from, how, and who finds them.
+
+
+def test_relevance_is_learnt_from_gold_passages_and_entailment_from_right_and_wrong_answers_in_them(passages):
+    def search(queries):
+        return [passages[:3] for _ in queries]
+
+    # A passage is relevant if it is gold, and unsettled if it only holds the answer.
+    asked = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",))
+    labels = {pair.passage.id: right for pair, right in heads.relevance_pairs([asked], search)}
+    assert labels == {"p0": True, "p1": None, "p2": False}  # p1 names Edith Marrow, but is not the gold passage
+    far = Question("r", "nq", "how long is it", ("71 kilometres",), ("p3",))
+    rows = heads.relevance_pairs([far], search, passages)
+    assert [(pair.passage.id, right) for pair, right in rows if right] == [("p3", True)]  # gold, though it was missed
+    plain = Question("s", "nq", "who", ("Edith Marrow",))  # no gold passage is known: the answer's words tell
+    assert [right for _, right in heads.relevance_pairs([plain], search)] == [True, True, False]
+    # Entailment is learnt from right answers, and from wrong ones in the same passage.
+    rows = heads.entailment_pairs([asked], search, passages)
+    assert [(pair.passage.id, pair.said) for pair, truth in rows if truth] == [("p0", "Edith Marrow")]
+    wrong = [pair for pair, truth in rows if truth is False]
+    assert any(pair.passage.id == "p0" and pair.said in pair.passage.text for pair in wrong)
+    assert not any("Marrow" in pair.said for pair in wrong if pair.passage.id == "p0")
+
+
+def test_thresholds_decide_as_much_as_they_may():
+    best = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    found = [False, False, False, True, False, True, True, True]
+    assert heads.fit_thresholds(best, found, sure=0.9) == (0.4, 0.6)
+    assert heads.fit_thresholds(best, found, sure=0.75) == (0.5, 0.5)  # they would cross: 0.6 and 0.4
+    assert heads.fit_thresholds(best, [not one for one in found], sure=0.9) == (0.0, 1.01)  # nothing can be decided
+    # A question that found only the answer's words fits none.
+    labels = {"a1": True, "a2": None, "b1": None, "c1": False}
+    rows = [(Pair(name[0], Passage(name, "", "")), right) for name, right in labels.items()]
+    assert heads.best_of_questions(rows, np.array([0.2, 0.9, 0.5, 0.3])) == ([0.9, 0.3], [True, False])
+
+
+def test_an_evaluator_learns_on_a_frozen_encoder_and_is_found_for_its_own_data_and_weights(tiny_encoder, tmp_path):
+    small = {"n_passages": 1000, "n_world": (4, 400, 40), "n_learnt": 20, "k": 3}
+    places = {"adapters_out": str(tmp_path), "adapters": str(tmp_path)}
+    config = Config().change(encoder=str(tiny_encoder), **places, **small)
+    report = heads.train(config, "evaluator")
+    assert report.AUROC.iloc[0] > 0.7  # even on random vectors the shared letters tell something
+    folder = tools.find_head(config, "evaluator")
+    assert [file.name for file in folder.iterdir()] == ["head.json"]
+    about = relevance.read_about(folder)
+    assert (about["data"], about["kind"], about["questions"]["n"]) == ("world", "evaluator", 20)
+    assert 0 <= about["thresholds"][0] <= about["thresholds"][1] <= 1.01
+    score = relevance.load_score(folder)
+    own = Passage("p", "Aldermere", "Aldermere is a town.")
+    scores = score(["where is aldermere", "who?"], [[own, Passage("q", "Stell", "A river.")], [own]])
+    assert [len(row) for row in scores] == [2, 1]
+    assert scores[0][0] > scores[0][1]
+    assert score(["who?"], [[]]) == [[]]
+    with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
+        relevance.rate_by_head(about | {"encoder_sha256": "other"})
+
+
+def test_a_shipped_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages, monkeypatch):
+    seen = []
+
+    def rate(asked):
+        seen.extend(asked)
+        return np.array([0.9 if "1861" in pair.passage.text else 0.1 for pair in asked])
+
+    for kind in tools.HEADS:
+        about = relevance.read_about(tools.find_head(Config(), kind))
+        assert (about["data"], about["encoder"], about["kind"]) == ("world", "minilm", kind)
+        assert about["validation"][0]["AUROC"] > 0.85
+    monkeypatch.setattr(relevance, "load_rate", lambda folder: rate)
+    head, model = relevance.load_entail(tools.find_head(Config(), "entailment")), relevance.load_entail(Path("a model"))
+    assert head(["when?"], [passages[:2]], ["1861"]) == [0.9]
+    assert len(seen) == 2
+    assert model(["when?"], [passages[:2]], ["1861"]) == [0.9]
+    assert passages[0].text in seen[-1].passage.text
+    assert head(["when?"], [()], ["1861"]) == [0.0]
+
+
+def test_an_entailment_model_from_elsewhere_reads_the_passage_first_and_tells_one_of_its_labels(tiny_encoder, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    network = CrossEncoder(str(tiny_encoder), num_labels=3)
+    network.config.id2label = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
+    network.save_pretrained(str(tmp_path / "model"))
+    folder = tools.find_head(Config().change(entailment=str(tmp_path / "model")), "entailment")
+    pair = Pair("who?", Passage("p", "Stell", "A river."), "Edith")
+    (expected,) = network.predict([("Stell A river.", "who? Edith")], apply_softmax=True)[:, 2]
+    assert relevance.load_rate(folder)([pair]) == pytest.approx([expected])
+    network.config.id2label = {0: "bad", 1: "fair", 2: "good"}
+    network.save_pretrained(str(tmp_path / "model"))
+    with pytest.raises(ValueError, match="has the labels bad, fair, good, and none of entailment, entailed"):
+        relevance.load_classifier(folder)

@@ -1,6 +1,5 @@
 """CRAG, A²R and FaVe, line by line with everything scripted; their prompts; ALCE's citations."""
 
-import inspect
 from functools import partial
 
 import pytest
@@ -12,7 +11,6 @@ from covrag_lite.records import Passage
 from covrag_lite.related import fave as faves
 from covrag_lite.related.a2r import a2r, assess, read_statements
 from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, crag, recompose, refine, split
-from covrag_lite.related.fave import fave, rate
 from covrag_lite.related.tools import RelatedTools
 from covrag_lite.runs.journal import Journal
 from covrag_lite.task_model import TaskModel
@@ -118,7 +116,7 @@ def test_fave_line_by_line(questions, passages):
     known = {("who is it", "p2"): 0.9, ("who is it", "p1"): 0.5, ("what is it", "p0"): 0.7, ("where", "p1"): 0.6}
     said = {"who is it": "Edith[1]", "what is it": "a novel", WRITER: "Edith[1][2]"}
     script = Script(passages, known, plans=plans, answers=said)
-    made = fave(questions[:2], script.tools())
+    made = faves.fave(questions[:2], script.tools())
     every = ["off a", "off b", "who is it", "what is it", "where", "off c"]
     assert script.log[0] == ("plan", [WRITER, BORN])  # 1: sessions, before anything is answered
     assert script.log[1] == ("search", every)  # 2: every sub-question of every session, at once
@@ -137,24 +135,16 @@ def test_fave_line_by_line(questions, passages):
     assert [p.id for p in made[0].rounds[-1].passages] == ["p2", "p1", "p0"]
 
 
-def test_faves_session_quality_is_relevance_and_answerability():
-    assert rate([(True, 0.8), (False, 0.4)]) == pytest.approx((1 / 3 + 0.6) / 2)  # equations 2 to 4
-    assert rate([(True, 0.5)] * 3) == pytest.approx((1 + 0.5) / 2)
-
-
-@pytest.mark.parametrize("system", [crag, a2r, fave])
-def test_each_system_fits_on_one_screen(system):
-    assert len(inspect.getsource(system).splitlines()) <= 40
-
-
-def quality(passages, answer, entailed):
-    """Support, recall and precision of one answer, where each set of passages in `entailed` entails everything."""
-
-    def entail(x, k, y):
-        return [float({p.id for p in own} in entailed) for own in k]
-
-    (made,) = assess(["who?"], [passages[:3]], [answer], entail)
-    return tuple(made.values())
+def test_faves_sessions_are_numbered_lines_and_rated_by_relevance_and_answerability(scripted, tmp_path):
+    text = "Sure!\n[1] Who wrote it?\n2. When was it?\n- Who wrote it?\n[3] ...\n4) Where?\n5) Why?"
+    assert faves.parse_plan(text) == ["Who wrote it?", "When was it?", "Where?"]
+    assert faves.parse_plan("I cannot say.") == []
+    author = TaskModel(Model(), scripted, Journal(tmp_path / "journal.jsonl"))
+    said = {"a?": "Yes", "b?": " yes, it", "c?": "No", "d?": "Perhaps yes"}  # only a yes is a yes
+    scripted.complete = lambda asked, limit, sample: [Completion(said[one.split()[-2]]) for one in asked]
+    assert faves.is_relevant(author, ["x?"] * 4, list(said)) == [True, True, False, False]
+    assert faves.rate([(True, 0.8), (False, 0.4)]) == pytest.approx((1 / 3 + 0.6) / 2)  # equations 2 to 4
+    assert faves.rate([(True, 0.5)] * 3) == pytest.approx((1 + 0.5) / 2)
 
 
 def test_statements_are_sentences_with_what_they_cite(passages):
@@ -166,35 +156,24 @@ def test_statements_are_sentences_with_what_they_cite(passages):
     assert read_statements("[1]", passages) == []
 
 
-def test_recall_needs_the_cited_passages_to_entail_the_statement(passages):
-    entailed = [{"p0"}, {"p0", "p1", "p2"}]
-    assert quality(passages, "Edith[1]", entailed) == (1, 1, 1)
-    assert quality(passages, "Edith[2]", entailed) == (1, 0, 0)
-    assert quality(passages, "Edith", entailed) == (1, 0, None)
-    assert quality(passages, "", entailed) == (0, 0, None)
-
-
 @pytest.mark.parametrize(
-    "entailed, precision",
+    "answer, entailed, expected",
     [
-        ([{"p0", "p1"}, {"p0"}, {"p1"}], 1),  # each entails it alone
-        ([{"p0", "p1"}], 1),  # both are needed
-        ([{"p0", "p1"}, {"p0"}], 0.5),  # the second neither entails it nor is needed
-        ([{"p0"}], 0),  # together they do not entail it: recall is 0, so no citation counts
+        ("Edith[1]", ["p0", "p0 p1 p2"], (1, 1, 1)),
+        ("Edith[2]", ["p0", "p0 p1 p2"], (1, 0, 0)),  # recall needs the cited passages to entail the statement
+        ("Edith", ["p0", "p0 p1 p2"], (1, 0, None)),
+        ("", ["p0", "p0 p1 p2"], (0, 0, None)),
+        ("Edith[1][2]", ["p0 p1", "p0", "p1"], (0, 1, 1)),  # each entails it alone
+        ("Edith[1][2]", ["p0 p1"], (0, 1, 1)),  # both are needed
+        ("Edith[1][2]", ["p0 p1", "p0"], (0, 1, 0.5)),  # the second neither entails it nor is needed
+        ("Edith[1][2]", ["p0"], (0, 0, 0)),  # together they do not entail it: recall is 0, so no citation counts
     ],
 )
-def test_a_citation_counts_if_it_entails_alone_or_is_needed(passages, entailed, precision):
-    assert quality(passages, "Edith[1][2]", entailed)[2] == precision
+def test_support_recall_and_precision_of_an_answer_where_some_sets_of_passages_entail_it(
+    passages, answer, entailed, expected
+):
+    def entail(x, k, y):
+        return [float(" ".join(p.id for p in own) in entailed) for own in k]
 
-
-def test_a_plan_is_its_numbered_lines():
-    text = "Sure!\n[1] Who wrote it?\n2. When was it?\n- Who wrote it?\n[3] ...\n4) Where?\n5) Why?"
-    assert faves.parse_plan(text) == ["Who wrote it?", "When was it?", "Where?"]
-    assert faves.parse_plan("I cannot say.") == []
-
-
-def test_only_a_yes_is_a_yes(scripted, tmp_path):
-    author = TaskModel(Model(), scripted, Journal(tmp_path / "journal.jsonl"))
-    said = {"a?": "Yes", "b?": " yes, it", "c?": "No", "d?": "Perhaps yes"}
-    scripted.complete = lambda asked, limit, sample: [Completion(said[one.split()[-2]]) for one in asked]
-    assert faves.is_relevant(author, ["x?"] * 4, list(said)) == [True, True, False, False]
+    (made,) = assess(["who?"], [passages[:3]], [answer], entail)
+    assert tuple(made.values()) == expected

@@ -28,7 +28,6 @@ FACTS = {
     "/river": "The Stell rises in the Harrow Hills and is 71 kilometres long, and it flows through Aldermere.",
     "/marrow": "Edith Marrow was born in Stonebridge in 1861 and wrote novels before she turned to growing pears.",
 }
-ROBOTS = reply("User-agent: *\nDisallow: /forbidden", "text/plain")
 KEY = "sk-very-secret-0123456789"
 
 
@@ -68,7 +67,8 @@ def settings(tmp_path, monkeypatch):
 def site(monkeypatch):
     """A SearXNG and the pages it knows, on one server."""
     known = {path: reply(page(text, title=path.strip("/"))) for path, text in FACTS.items()}
-    with serve(known | {"/robots.txt": ROBOTS, "/broken": b"?"}) as one:
+    robots = reply("User-agent: *\nDisallow: /forbidden", "text/plain")
+    with serve(known | {"/robots.txt": robots, "/broken": b"?"}) as one:
         known = {
             "who wrote the copper lanterns": ["/novel", "/marrow", "/forbidden", "/broken", "/gone"],
             "wher was edit marow born": ["/marrow"],
@@ -183,25 +183,23 @@ def test_a_half_written_altered_or_moved_result_is_noticed_and_a_whole_one_never
     assert file.read_text() == text and sorted(file.parent.iterdir()) == sorted([file, store.file("another")])
 
 
-def test_what_a_provider_found_before_it_failed_is_kept(settings, site, monkeypatch):
-    answers = [{site.url("/river"): ""}, SearchError("toy: it went away")]
-    monkeypatch.setattr(providers, "find", Mock(side_effect=answers))
-    search = load_retriever(replace(settings, live="yes"), [])
-    with pytest.raises(SearchError, match="toy: it went away; 1 of 2 new queries are frozen in .*goes on from there"):
-        search(["one", "two"])
-    assert load_retriever(settings, [])(["one"])[0][0].title == "river"
-
-
-def test_an_empty_result_is_an_answer_but_five_in_a_row_are_not(settings, site, monkeypatch, capsys):
-    search = load_retriever(replace(settings, live="yes"), [])
+def test_an_empty_result_is_an_answer_five_in_a_row_are_not_and_what_was_found_before_a_failure_is_kept(
+    settings, site, monkeypatch, capsys
+):
+    frozen, search = load_retriever(settings, []), load_retriever(replace(settings, live="yes"), [])
     assert search(["nobody knows this", "how long is the River Stell?"])[0] == []
     assert "1 queries found no passage" in capsys.readouterr().out
-    assert load_retriever(settings, [])(["nobody knows this"]) == [[]]
+    assert frozen(["nobody knows this"]) == [[]]
     many = [f"nobody knows {i}" for i in range(web.EMPTY)]
     with pytest.raises(SearchError, match="nothing was found for 5 queries in a row; 0 of 5 new queries"):
         search(many)
     with pytest.raises(SearchError, match="5 of 5 queries lack"):
-        load_retriever(settings, [])(many)
+        frozen(many)
+    answers = [{site.url("/river"): ""}, SearchError("toy: it went away")]
+    monkeypatch.setattr(providers, "find", Mock(side_effect=answers))
+    with pytest.raises(SearchError, match="toy: it went away; 1 of 2 new queries are frozen in .*goes on from there"):
+        search(["one", "two"])
+    assert frozen(["one"])[0][0].title == "river"
 
 
 def test_titles_and_addresses_of_a_provider_are_tamed_too(settings, site, monkeypatch):
@@ -231,28 +229,25 @@ def answer_with(body, provider, code="200 OK"):
 
 ROWS = [{"url": "http://a.org/", "link": "http://a.org/", "title": "A"}] * 2
 ROWS.append({"url": "b", "link": "b", "title": None})
+# A provider's answer with pages, and one without.
 FORMS = {
-    "brave": {"type": "search", "web": {"results": ROWS}},
-    "serper": {"searchParameters": {}, "organic": ROWS},
-    "searxng": {"results": ROWS},
-}
-EMPTY = {
-    "brave": {"type": "search"},
-    "serper": {"searchParameters": {}, "organic": []},
-    "searxng": {"results": [], "unresponsive_engines": []},
+    "brave": ({"type": "search", "web": {"results": ROWS}}, {"type": "search"}),
+    "serper": ({"searchParameters": {}, "organic": ROWS}, {"searchParameters": {}, "organic": []}),
+    "searxng": ({"results": ROWS}, {"results": [], "unresponsive_engines": []}),
 }
 
 
 @pytest.mark.parametrize("provider", FORMS)
 def test_a_providers_answer_becomes_hits_each_page_once(provider):
-    with answer_with(FORMS[provider], provider) as site:
+    found, empty = FORMS[provider]
+    with answer_with(found, provider) as site:
         assert providers.find(provider, "a b&c=ü", 5) == {"http://a.org/": "A", "b": ""}
         assert providers.find(provider, "x", 1) == {"http://a.org/": "A"}
     method, path, headers, body = site.asked[0]
     assert "a+b%26c%3D%C3%BC" in path if method == "GET" else json.loads(body)["q"] == "a b&c=ü"
     sent = {"brave": "x-subscription-token", "serper": "x-api-key", "searxng": "authorization"}[provider]
     assert KEY in headers[sent] or provider == "searxng" and headers[sent].startswith("Basic ")
-    with answer_with(EMPTY[provider], provider):
+    with answer_with(empty, provider):
         assert providers.find(provider, "x", 5) == {}
 
 
@@ -306,14 +301,10 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
     text.assert_called_once_with("x", max_results=3, backend="duckduckgo")
     text.side_effect = DDGSException("No results found.")
     assert providers.find("ddgs", "x", 3) == {}
-    refused = "ddgs: it did not answer in time, refuses to answer, or asks for fewer queries"
-    for answer, sentence in (
-        (RatelimitException("<b>"), refused),
-        ([{"link": "http://a.org"}], f"ddgs: it answered {UNKNOWN}"),
-        (None, f"ddgs: it answered {UNKNOWN}"),
-    ):
+    refused = "did not answer in time, refuses to answer, or asks for fewer queries"
+    for answer, sentence in ((RatelimitException("<b>"), refused), ([{"link": "b"}], UNKNOWN), (None, UNKNOWN)):
         text.side_effect = [answer]
-        with pytest.raises(SearchError, match=sentence) as caught:
+        with pytest.raises(SearchError, match=f"^ddgs: it .*{sentence}") as caught:
             providers.find("ddgs", "x", 3)
         assert "<b>" not in str(caught.value)
 

@@ -119,20 +119,17 @@ def test_passages_have_webglms_size_and_long_paragraphs_go_on_in_the_next():
     assert one.id not in {other.passages()[0].id for other in others}
 
 
-@pytest.mark.parametrize(
-    "kind, head, encoding",
-    [
+def test_a_page_is_decoded_in_its_own_encoding():
+    for kind, head, encoding in (
         ("text/html; charset=iso-8859-1", "", "latin-1"),
         ("text/html", "<meta charset='windows-1252'>", "cp1252"),
         ("text/html", "", "utf-8"),
         ("text/html; charset=unicode_escape", "", "utf-8"),
         ("text/html; charset=iso-8859-99", "", "utf-8"),
         ("text/html; charset=utf-16", "", "utf-16"),
-    ],
-)
-def test_a_page_is_decoded_in_its_own_encoding(kind, head, encoding):
-    text = page(f"Ein Stück weiter: {FACT}").replace("<head>", f"<head>{head}")
-    assert "Ein Stück weiter" in pages.decode(reply(text.encode(encoding), kind))
+    ):
+        text = page(f"Ein Stück weiter: {FACT}").replace("<head>", f"<head>{head}")
+        assert "Ein Stück weiter" in pages.decode(reply(text.encode(encoding), kind)), kind
 
 
 def test_a_page_that_keeps_the_parser_busy_or_breaks_it_is_given_up_and_the_next_one_read(monkeypatch):
