@@ -2,12 +2,14 @@
 
 A fault is a TOML file: `file`, the exact `old` text that stands there once, the `new` text in its place, `why` it
 matters, and the `tests` that concern it. A fault whose old text is not found ends the run with an error, as does one
-that no test notices. A run that was broken off goes on with the beginnings of the names that are left.
+that no test notices. Results are kept in runs/faults.json for as long as fault, code and tests stay as they are.
 """
 
 import argparse
 import compileall
+import hashlib
 import importlib
+import json
 import os
 import random
 import re
@@ -17,13 +19,15 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+KEPT = ROOT / "runs" / "faults.json"
 COPIED = ("covrag_lite", "benchmarks", "tests", "pyproject.toml")  # everything else is linked
+SHARED = ("conftest.py", "toy.py", "toy_project.py", "toy_web.py")  # what tests rest on
 LIMIT = 900  # seconds for the tests of one fault; a fault that takes longer was noticed
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 # Imported once, before a process is forked for each fault: they take most of a short test's time.
@@ -34,7 +38,7 @@ SLOW = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Fault:
     """A small change that would falsify a result or harm a user."""
 
@@ -43,7 +47,7 @@ class Fault:
     old: str
     new: str
     why: str
-    tests: list[str]
+    tests: tuple[str, ...]
 
     @property
     def is_stale(self) -> bool:
@@ -54,7 +58,21 @@ class Fault:
 
 def load_faults(folder: Path = Path(__file__).parent) -> list[Fault]:
     """Every fault, by name."""
-    return [Fault(path.stem, **tomllib.loads(path.read_text())) for path in sorted(folder.glob("*.toml"))]
+    made = []
+    for path in sorted(folder.glob("*.toml")):
+        told = tomllib.loads(path.read_text())
+        made.append(Fault(path.stem, told["file"], told["old"], told["new"], told["why"], tuple(told["tests"])))
+    return made
+
+
+def key_of(fault: Fault) -> str:
+    """A hash of the fault, of the package and of the tests that concern it."""
+    whole = hashlib.sha256(repr(fault).encode())
+    shared = [ROOT / "tests" / name for name in SHARED]
+    own = [ROOT / name for name in fault.tests]
+    for path in [*sorted((ROOT / "covrag_lite").rglob("*.py")), *shared, *own]:
+        whole.update(path.read_bytes() if path.exists() else b"")
+    return whole.hexdigest()[:16]
 
 
 def copy_project(folder: Path) -> Path:
@@ -130,6 +148,9 @@ class Attempt:
 def check_clean(faults: Sequence[Fault], folder: Path) -> None:
     """Stop where tests fail without any fault: they would notice everything."""
     tests = list(dict.fromkeys(name for fault in faults for name in fault.tests))
+    missing = [name for name in tests if not (ROOT / name).exists()]
+    if missing:
+        sys.exit(f"faults name tests that do not exist: {', '.join(missing)}")
     attempt = Attempt(folder, tests)
     while (made := attempt.result()) is None:
         time.sleep(0.1)
@@ -137,13 +158,13 @@ def check_clean(faults: Sequence[Fault], folder: Path) -> None:
         sys.exit(f"the tests fail without any fault: {made['by']}")
 
 
-def try_all(faults: Sequence[Fault], scratch: Path, at_once: int, is_checked: bool) -> dict[Fault, dict]:
-    """What came of each fault, several tried at a time, printed as it is known."""
+def try_all(left: Mapping[Fault, str], known: dict, scratch: Path, at_once: int, is_checked: bool) -> None:
+    """Try the faults that are left, several at a time, and write down each under its key as it is known."""
     import_slow()
     folders = [copy_project(scratch / str(number)) for number in range(at_once)]
-    if faults and not is_checked:
-        check_clean(faults, folders[0])
-    waiting, running, results = list(faults), [], {}
+    if not is_checked:
+        check_clean(list(left), folders[0])
+    waiting, running = list(left), []
     while waiting or running:
         while waiting and folders:
             fault = waiting.pop(0)
@@ -153,11 +174,12 @@ def try_all(faults: Sequence[Fault], scratch: Path, at_once: int, is_checked: bo
             if result is not None:
                 running.remove(attempt)
                 folders.append(attempt.folder)
-                results[attempt.fault] = result
+                known[attempt.fault.name] = result | {"key": left[attempt.fault]}
+                KEPT.parent.mkdir(exist_ok=True)
+                KEPT.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
                 word = "noticed" if result["noticed"] else "MISSED"
                 print(f"{word:8}{attempt.fault.name}: {result['by']}", flush=True)
         time.sleep(0.05)
-    return results
 
 
 def main() -> None:
@@ -174,9 +196,13 @@ def main() -> None:
     stale = [fault for fault in every if fault.is_stale]
     for fault in stale:
         print(f"STALE   {fault.name}: its old text does not stand in {fault.file} exactly once")
-    with tempfile.TemporaryDirectory() as scratch:
-        sound = [fault for fault in every if fault not in stale]
-        told = try_all(sound, Path(scratch), max(1, asked.at_once), asked.checked)
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    sound = {fault: key_of(fault) for fault in every if fault not in stale}
+    left = {fault: key for fault, key in sound.items() if known.get(fault.name, {}).get("key") != key}
+    if left:
+        with tempfile.TemporaryDirectory() as scratch:
+            try_all(left, known, Path(scratch), max(1, asked.at_once), asked.checked)
+    told = {fault: known[fault.name] for fault in sound}
     for fault, result in told.items():
         if not result["noticed"]:
             word = "MISSED " if result["status"] == 0 else "BROKEN "
