@@ -14,10 +14,10 @@ if not os.environ.get("COVRAG_CUDA_TESTS"):
 
 import pytest  # noqa: E402
 
-from covrag_lite import config
-from covrag_lite.engine.interface import Completion
-from covrag_lite.prompts import render_verdict
+from covrag_lite import config, evaluate, prompts
+from covrag_lite.engine.interface import Completion, load_engine
 from covrag_lite.records import Passage, Question
+from covrag_lite.runs.outcomes import to_frame
 
 BORN = "Where was Edith Marrow born?"
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
@@ -78,11 +78,11 @@ class ScriptedModel:
             return [Completion(f"[1] sample {sample} of {len(prompt)} letters") for prompt in prompts]
         return [Completion(f"Edith Marrow[1] was asked {len(prompt)} letters") for prompt in prompts]
 
-    def fill(self, prompts, schema, max_tokens):
-        self.asked += prompts
-        bad = render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", BORN)
-        good = render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
-        return [Completion(bad if "marow" in prompt else good) for prompt in prompts]
+    def fill(self, asked, schema, max_tokens):
+        self.asked += asked
+        bad = prompts.render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", BORN)
+        good = prompts.render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
+        return [Completion(bad if "marow" in prompt else good) for prompt in asked]
 
     def count_tokens(self, prompts, texts):
         return [(None, None)] * len(texts)
@@ -108,16 +108,12 @@ def predictions(tmp_path_factory):
     """What all systems predict of the toy's questions."""
     import toy
 
-    from covrag_lite import evaluate
-
     config, resources = toy.stage(tmp_path_factory.mktemp("toy"), systems=toy.SYSTEMS)
     return evaluate.run(config, resources, toy.QUESTIONS)
 
 
 @pytest.fixture(scope="session")
 def frame(predictions):
-    from covrag_lite.runs.outcomes import to_frame
-
     return to_frame(predictions)
 
 
@@ -131,8 +127,6 @@ def tiny_folder(tmp_path_factory):
     """A Llama of a few thousand random weights and a byte-level tokenizer, as a model folder."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
-
-    from covrag_lite import prompts
 
     folder = tmp_path_factory.mktemp("tiny")
     raw = Tokenizer(models.BPE())
@@ -178,8 +172,6 @@ def add_adapter(network, **own):
 
 def load_tiny(folder, execution="auto", **settings):
     """The engine of a model folder on the CPU."""
-    from covrag_lite.engine.interface import load_engine
-
     return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings), execution)
 
 

@@ -9,12 +9,9 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.runs import recorded
 
 
-def test_there_are_at_most_sixty_parameters_and_no_two_concerns_share_a_name():
+def test_there_are_at_most_sixty_parameters_of_different_names_and_every_one_is_used():
     names = [f.name for concern in fields(Config) for f in fields(concern.type)]
     assert len(names) == len(set(names)) == len(Config().flat()) <= 60
-
-
-def test_every_parameter_is_used():
     files = [*(ROOT / "covrag_lite").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
     texts = {path: path.read_text() for path in files}
     own = ROOT / "covrag_lite" / "config.py"
@@ -31,10 +28,7 @@ def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone
     changed = Config().change(k=3, sigma="thresholds")
     assert (changed.retrieval.k, changed.chain.sigma) == (3, "thresholds")
     assert changed.change(k=5, sigma="revision") == Config()
-
-
-def test_a_share_that_is_not_named_keeps_its_default():
-    config = from_notebook({"traps": "stale 0, vague 0.3"})
+    config = from_notebook({"traps": "stale 0, vague 0.3"})  # a share that is not named keeps its default
     assert config.world.shares == World().shares | {"stale": 0.0, "vague": 0.3}
     assert config.change(traps=("vague 0.07",)) == Config()
     assert "stale 0.1" in World(traps=("vague 0.3",)).traps  # every share is in the manifest
@@ -71,7 +65,7 @@ def test_parameters_and_traps_that_have_gone_since_are_passed_over():
     assert from_manifest(recorded) == from_manifest(json.loads(json.dumps(now.flat()))) == now
 
 
-def test_every_recorded_run_of_this_project_can_be_read():
+def test_every_recorded_run_of_this_project_can_be_read_and_a_world_is_made_anew_with_the_same_words():
     runs = recorded.find()
     assert len(runs) >= 29
     for run in runs:
@@ -79,9 +73,7 @@ def test_every_recorded_run_of_this_project_can_be_read():
         kept = {name: parameters[name] for name in ("k", "seed", "n_passages", "n_questions", "model")}
         assert kept.items() <= run.config.flat().items()
 
-
-def test_the_world_of_a_recorded_run_has_the_same_questions_and_passages():
-    worlds = [run for run in recorded.find() if run.config.data.data == "world" and run.table in ("sigma", "table2")]
+    worlds = [run for run in runs if run.config.data.data == "world" and run.table in ("sigma", "table2")]
     once = {json.dumps(run.manifest["data"]): run for run in worlds}
     assert len(once) >= 4
     for run in once.values():

@@ -74,30 +74,20 @@ def thinning(growing, fixed, monkeypatch):
     return [*sorted(ends, key=ends.get) * 3, *(prompt for prompt in PROMPTS if prompt not in ends)][:14]
 
 
-@both
-@pytest.mark.parametrize("name", ["", "rag", "cov"])
-def test_fixed_steps_write_the_answers_and_verdicts_of_growing_ones(growing, fixed, name):
-    plain, view = growing.with_adapter(name), fixed.with_adapter(name)
-    ends = spread_ends(plain)
-    assert len(set(ends.values())) > 2
-    view.loaded.end_id = plain.loaded.end_id
-    assert_same(view.complete(PROMPTS, LIMIT), plain.complete(PROMPTS, LIMIT))
-    assert steps_of(view).known and steps_of(growing) is None
-    alone = view.complete(PROMPTS[:1], LIMIT)  # one row, in a shape of its own
-    assert_same(alone, plain.complete(PROMPTS[:1], LIMIT))
-    assert_same(view.fill(PROMPTS, SCHEMA, 12), plain.fill(PROMPTS, SCHEMA, 12))
-
-
-def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter(growing, fixed):
+def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter_and_writes_what_growing_ones_do(growing, fixed):
+    assert len(set(spread_ends(growing).values())) > 2
+    fixed.loaded.end_id = growing.loaded.end_id
     fixed.complete(PROMPTS, LIMIT)
     known = dict(steps_of(fixed).known)
+    assert known and steps_of(growing) is None
     fixed.complete(PROMPTS[:10], LIMIT)
     assert steps_of(fixed).known == known
     fixed.complete(PROMPTS[:2], LIMIT)  # much too large for them
     assert len(steps_of(fixed).known) == len(known) + 1
     for name in ("rag", "cov", "rag"):
-        made = fixed.with_adapter(name).complete(PROMPTS, LIMIT)
-        assert_same(made, growing.with_adapter(name).complete(PROMPTS, LIMIT))
+        view, plain = fixed.with_adapter(name), growing.with_adapter(name)
+        assert_same(view.complete(PROMPTS, LIMIT), plain.complete(PROMPTS, LIMIT))
+        assert_same(view.fill(PROMPTS, SCHEMA, 12), plain.fill(PROMPTS, SCHEMA, 12))
     known = steps_of(fixed.with_adapter("rag")).known  # all others were of weights that an adapter moved
     assert {owner.name for owner, _ in known} == {"rag", "cov"}
 

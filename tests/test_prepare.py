@@ -42,7 +42,11 @@ def test_adapters_do_not_touch_each_other_or_the_base_and_lean_ones_compute_what
         torch.testing.assert_close(logits(other.network, other), expected[name])
     # Training gets the network as it is read; afterwards that one answers with the adapter.
     view, before = lean.with_adapter("rag"), lean.with_adapter("rag").complete(PROMPTS, 6)
-    assert bool(packed(lean.read_anew())) == (quantize == "nf4")
+    four_bits = packed(lean.read_anew())
+    assert bool(four_bits) == (quantize == "nf4")
+    for layer in four_bits:
+        assert layer.weight.dtype == torch.uint8
+        assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
     assert not hasattr(lean.network.model.layers[0].mlp.up_proj, "lora_A")
     assert view.complete(PROMPTS, 6) == before
 
