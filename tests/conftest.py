@@ -176,16 +176,12 @@ def load_tiny(folder, execution="auto", **settings):
 
 
 @pytest.fixture
-def tiny_of(tiny_folder, tmp_path):
-    """Makes the model folder of a tiny network of another architecture."""
-
-    def build(family):
-        folder = tmp_path / family
-        shutil.copytree(tiny_folder, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-        build_network(family).save_pretrained(folder)
-        return folder
-
-    return build
+def family_folder(family, tiny_folder, tmp_path):
+    """A tiny network of the architecture that a test is given, as a model folder."""
+    without = shutil.ignore_patterns("*.safetensors", "config.json")
+    folder = shutil.copytree(tiny_folder, tmp_path / family, ignore=without)
+    build_network(family).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -58,9 +58,8 @@ def test_the_fast_engine_writes_what_the_plain_one_does(tiny_folder, tiny_adapte
 
 
 @pytest.mark.parametrize("family", [*varlen_prefill.KNOWN, "Mistral", "GPTNeoX"])
-def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(tiny_of, family, recwarn):
-    folder = tiny_of(family)
-    fast, plain = tiny(folder, quantize="none"), tiny(f"plain:{folder}", quantize="none")
+def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(family_folder, family, recwarn):
+    fast, plain = (tiny(f"{way}{family_folder}", quantize="none") for way in ("", "plain:"))
     fast.execution = "graph"
     assert texts(fast.complete(PROMPTS, 9)) == texts(plain.complete(PROMPTS, 9))
     asked = [f"Here is a question that begins as the others do: {prompt}" for prompt in PROMPTS]

@@ -29,12 +29,11 @@ def test_systems_that_share_their_first_round_compute_it_once(config, resources,
     assert len(scripted.asked) == len(set(scripted.asked)) == 8
 
 
-def test_what_is_searched_on_begins_where_the_search_ended(config, passages, scripted):
-    twice = config.change(k=4)
-    two = evaluate.load_resources(config.change(k=2), passages, scripted)
+def test_what_is_searched_on_begins_where_the_search_ended(config, resources, passages, scripted):
+    four = evaluate.load_resources(config.change(k=4), passages, scripted)
     query = ["Where was Edith Marrow born?"]
-    both = [*two.search(query)[0], *two.search_on(query)[0]]
-    assert both == evaluate.load_resources(twice, passages, scripted).search(query)[0] and len(both) == 4
+    both = [*resources.search(query)[0], *resources.search_on(query)[0]]
+    assert both == four.search(query)[0] and len(both) == 4
 
 
 def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
@@ -47,12 +46,8 @@ def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):
 
 
 def test_unknown_names_are_named(config, resources, questions):
-    for name, value, said in (
-        ("max_rounds", 0, "max_rounds is 0"),
-        ("sigma", "luck", "sigma 'luck' is not known"),
-        ("keep", "mine", "keep 'mine' is not known"),
-    ):
-        with pytest.raises(ValueError, match=said):
+    for name, value in {"max_rounds": 0, "sigma": "luck", "keep": "mine"}.items():
+        with pytest.raises(ValueError, match=f"{name} (is 0|'{value}' is not known)"):
             evaluate.run(config.change(**{name: value}), resources, questions)
 
 

@@ -111,7 +111,7 @@ def test_another_text_is_counted_and_its_outcome_beside_it_and_what_else_differs
     assert "n_questions" not in said  # a sample always asks fewer
 
 
-def test_live_rows_stand_below_the_recorded_ones_of_their_system(known):
+def test_live_rows_stand_below_the_recorded_ones_of_their_system_or_alone(known, run, tmp_path):
     frame = to_frame(known)
     some = frame[(frame.system == "CoV-RAG") & frame.dataset.isin(["search", "quiz"])]
     assert {word for _, word in table2.beside(frame).index} == {table2.RECORDED}
@@ -121,10 +121,7 @@ def test_live_rows_stand_below_the_recorded_ones_of_their_system(known):
     assert table.loc[("CoV-RAG", "live"), "entity questions"] != table.loc[("CoV-RAG", "recorded"), "entity questions"]
     style = table2.mark(table).to_html().partition("</style>")[0]
     assert "_row1_col0" in style and "_row0_col0" not in style  # the live row is coloured, and it alone
-
-
-def test_without_a_record_the_live_rows_stand_alone(known, run, tmp_path):
-    table = table2.beside(to_frame([]), to_frame(known))
+    table = table2.beside(to_frame([]), frame)  # without a record the live rows stand alone
     assert {word for _, word in table.index} == {table2.LIVE}
     texts = table2.compare_texts(known, [])
     said = table2.tell_texts(texts, run.manifest, None)

@@ -1,7 +1,7 @@
 """Every retriever finds what it should; a new one is an entry; caches change nothing but the time."""
 
 import sys
-import types
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,13 +88,8 @@ def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_pat
         by_title = sorted(passages, key=lambda passage: passage.title)
         return lambda queries: [by_title[: settings.k] for _ in queries]
 
-    module = types.ModuleType("toy_alphabet")
-    module.load = load
-    monkeypatch.setitem(sys.modules, "toy_alphabet", module)
+    monkeypatch.setitem(sys.modules, "toy_alphabet", SimpleNamespace(load=load))
     monkeypatch.setitem(retrieval.RETRIEVERS, "alphabet", "toy_alphabet")
-    found = load_retriever(Retrieval(retriever="alphabet", k=2), passages)(["kite", "otter"])
+    config = Config().change(retriever="alphabet", k=2, runs=str(tmp_path))
+    found = load_resources(config, passages, scripted).search(["kite", "otter"])
     assert ids(found) == [["p2", "p0"], ["p2", "p0"]]  # Aldermere, Copper Lanterns
-    config = Config().change(retriever="alphabet", k=1, runs=str(tmp_path))
-    assert ids(load_resources(config, passages, scripted).search(["kite"])) == [["p2"]]
-    with pytest.raises(ValueError, match="fewer than the k = 7"):
-        load_retriever(Retrieval(retriever="alphabet", k=7), passages)
