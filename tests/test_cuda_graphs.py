@@ -130,9 +130,7 @@ def test_nothing_in_a_step_moves_grows_or_waits(fixed):
 
 
 @pytest.mark.parametrize("recorded", [0, 1])
-def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(
-    growing, fixed, thinning, recorder, recorded, monkeypatch
-):
+def test_a_failed_recording_is_told_once_and_changes_no_text(growing, fixed, thinning, recorder, recorded, monkeypatch):
     attempts = itertools.count(1)
 
     def record(step, *_):
@@ -176,9 +174,7 @@ def recorder(fixed, monkeypatch):
 
 
 @both
-def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_and_recording_leaves_it_where_it_was(
-    growing, fixed, recorder
-):
+def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_nor_moves_by_recording(growing, fixed, recorder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for prompts in (PROMPTS[:1], PROMPTS[:2], PROMPTS):  # each wants a larger store, over which no old step lies

@@ -148,9 +148,7 @@ def test_the_fingerprint_is_of_the_weights_not_of_their_place_and_names_the_adap
     assert tiny(tiny_folder).fingerprint != tiny(tmp_path / "copy").fingerprint
 
 
-def test_what_cannot_be_had_is_named_but_for_an_adapter_that_is_wanted_only_where_there_is_one(
-    plain, tiny_folder, tmp_path, monkeypatch
-):
+def test_what_cannot_be_had_is_named_but_an_adapter_by_default_is_optional(plain, tiny_folder, tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="no adapter 'cov-direct' in .*train.ipynb"):
         plain.with_adapter("cov-direct")
     assert tiny(tiny_folder).with_adapter("cov").adapter is None

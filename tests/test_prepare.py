@@ -28,9 +28,7 @@ def logits(network, view):
 
 
 @pytest.mark.parametrize("quantize", ["nf4", "none"])
-def test_adapters_do_not_touch_each_other_or_the_base_and_lean_ones_compute_what_pefts_do(
-    tiny_folder, tiny_adapters, quantize
-):
+def test_adapters_do_not_touch_each_other_and_lean_ones_compute_what_pefts_do(tiny_folder, tiny_adapters, quantize):
     peft, lean = (tiny(tiny_folder, adapters=str(tiny_adapters), quantize=quantize) for _ in range(2))
     expected = {name: logits((view := peft.with_adapter(name)).network, view) for name in ("", "rag", "cov")}
     for one, other in itertools.combinations(expected.values(), 2):

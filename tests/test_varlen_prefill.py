@@ -96,9 +96,7 @@ def first_tokens(query, key, value, ends, longest, scaling, *_):
         ("attend_packed", first_tokens, "tokens are more or less likely"),
     ],
 )
-def test_layers_that_fail_or_compute_something_else_are_told_once_and_not_taken(
-    tiny_folder, name, wrong, said, monkeypatch
-):
+def test_layers_that_fail_or_compute_wrongly_are_told_once_and_not_taken(tiny_folder, name, wrong, said, monkeypatch):
     if name == "attend_packed":
         monkeypatch.setattr(packed, name, wrong)
     functions = SimpleNamespace(**vars(FUNCTIONS) | {name: wrong})
@@ -119,7 +117,7 @@ def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "has_bf16", "compiler", "chosen", "numbers"),
+    "asked, device, has_bf16, triton, chosen, numbers",
     [
         ("auto", "cpu", True, "triton", "eager", torch.float32),
         ("compiled", "cpu", True, "triton", "eager", torch.float32),
@@ -128,10 +126,8 @@ def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
         ("auto", "cuda", False, "triton", "eager", torch.float16),
     ],
 )
-def test_a_model_runs_as_its_machine_allows(
-    asked, device, has_bf16, compiler, chosen, numbers, tiny_folder, monkeypatch
-):
-    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: compiler)
+def test_a_machine_decides_how_it_runs(asked, device, has_bf16, triton, chosen, numbers, tiny_folder, monkeypatch):
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: triton)
     monkeypatch.setattr(devices, "has_bf16", lambda: has_bf16)
     engine = local.LocalEngine(config.Model(model=str(tiny_folder), device=device), tiny_folder, asked)
     assert engine.execution == chosen and devices.number_type(device) == numbers

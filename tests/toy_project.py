@@ -36,14 +36,8 @@ class Guesser(ScriptedModel):
 
 def build(root):
     """A scripted model's Tables 2, 3 and 6 over a small world, and a README that tells of them."""
-    config = Config().change(
-        n_passages=1000,
-        n_world=(4, 1200, 200),
-        n_questions=2,
-        runs=str(root / "runs"),
-        retrievers=("bm25", "backwards"),
-        systems=SYSTEMS,
-    )
+    config = Config().change(n_passages=1000, n_world=(4, 1200, 200), n_questions=2, runs=str(root / "runs"))
+    config = config.change(retrievers=("bm25", "backwards"), systems=SYSTEMS)
     questions, passages = load_questions(config), load_passages(config)
     model = Guesser(config.model)
     model.guesses = [question.answers[0] for question in questions]
