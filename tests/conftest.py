@@ -130,9 +130,8 @@ def tiny_folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("tiny")
     raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    raw.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     raw.decoder = decoders.ByteLevel()
     corpus = [prompts.CRITERIA, prompts.STEPS, prompts.render_verdict([0.5] * 6, "unclear", "Who was it?")] * 3
     letters = pre_tokenizers.ByteLevel.alphabet()

@@ -64,16 +64,6 @@ def spread_ends(model):
     return ends(model.loaded.end_id)
 
 
-@pytest.fixture
-def thinning(growing, fixed, monkeypatch):
-    """Prompts most of which are answered early, so that the last ones move to smaller shapes."""
-    monkeypatch.setattr(decode_session, "WORTH", 1)
-    monkeypatch.setattr(decode_session, "FEWER", 2)
-    ends = spread_ends(growing)
-    fixed.loaded.end_id = growing.loaded.end_id
-    return [*sorted(ends, key=ends.get) * 3, *(prompt for prompt in PROMPTS if prompt not in ends)][:14]
-
-
 def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter_and_writes_what_growing_ones_do(growing, fixed):
     assert len(set(spread_ends(growing).values())) > 2
     fixed.loaded.end_id = growing.loaded.end_id
@@ -130,7 +120,13 @@ def test_nothing_in_a_step_moves_grows_or_waits(fixed):
 
 
 @pytest.mark.parametrize("recorded", [0, 1])
-def test_a_failed_recording_is_told_once_and_changes_no_text(growing, fixed, thinning, recorder, recorded, monkeypatch):
+def test_a_failed_recording_is_told_once_and_changes_no_text(growing, fixed, recorder, recorded, monkeypatch):
+    # Most prompts are answered early, so that the last ones move to smaller shapes.
+    monkeypatch.setattr(decode_session, "WORTH", 1)
+    monkeypatch.setattr(decode_session, "FEWER", 2)
+    ends = spread_ends(growing)
+    fixed.loaded.end_id = growing.loaded.end_id
+    thinning = [*sorted(ends, key=ends.get) * 3, *(prompt for prompt in PROMPTS if prompt not in ends)][:14]
     attempts = itertools.count(1)
 
     def record(step, *_):

@@ -7,7 +7,6 @@ from covrag_lite.config import Config
 from covrag_lite.method import by_thresholds
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import save_run
 from covrag_lite.systems import SYSTEMS, System
 from covrag_lite.tables import accuracy as tables
 from covrag_lite.task_model import TaskModel
@@ -64,18 +63,6 @@ def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, res
     with pytest.raises(ValueError, match="sigma.json is broken or of an earlier version; fit σ again"):
         evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources)
     assert not sigma(one)  # its reference_correctness of 0.1 is not below 0.05
-
-
-def test_a_recorded_table_is_its_predictions_and_its_manifest(config, resources, questions, passages, tmp_path):
-    predictions = evaluate.run(config, resources, questions)
-    data = {"questions": questions, "passages": passages}
-    made = save_run(tmp_path / "toy", "table2", {"": predictions}, config, resources.model, 1.0, data).manifest
-    assert sorted(file.suffix for file in (tmp_path / "toy").glob("table2.*")) == [".json", ".xz"]
-    assert json.loads((tmp_path / "toy" / "table2.manifest.json").read_text())["data"] == made["data"]
-    assert {name: part["n"] for name, part in made["data"].items()} == {"questions": 4, "passages": 6}
-    assert {"commit", "versions", "hardware", "wall_seconds", "peak_memory_gb"} <= set(made)
-    assert (made["parameters"]["seed"], made["model_sha256"]) == (1, "scripted")
-    assert "encoder_sha256" not in made  # BM25 has none
 
 
 def repeat(questions, tools):

@@ -27,6 +27,13 @@ def with_parameters(manifest, **parameters):
     return manifest | {"parameters": manifest["parameters"] | parameters}
 
 
+def test_a_recorded_run_tells_its_data_weights_code_and_machine(run):
+    assert {name: part["n"] for name, part in run.manifest["data"].items()} == {"questions": 8, "passages": 1000}
+    assert {"commit", "versions", "hardware", "wall_seconds", "peak_memory_gb"} <= set(run.manifest)
+    assert (run.manifest["parameters"]["seed"], run.manifest["model_sha256"]) == (1, "scripted")
+    assert "encoder_sha256" not in run.manifest  # BM25 has none
+
+
 def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(project, run, capsys):
     long = pd.read_csv(run.file("csv"))
     assert set(reproduction(long, run.manifest, project).verdict) == {"OK"}

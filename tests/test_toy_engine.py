@@ -82,10 +82,9 @@ def test_expectations_weigh_the_decimals_by_the_first_digit():
     chances += [[0.1, 0.9], [], []]  # written as 1.00: P(1) alone
     chances += [[1.0, 0.0], [0.5] + [0.0] * 8 + [0.5], nine] * 4  # 0.45 + 0.09
     chances += [[0.7, 0.1, 0.2], [0.35, 0.65]]
-    assert slots.probabilities_of(places, chances) == pytest.approx(
-        {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
-        | dict.fromkeys(SCORES[2:], 0.54)
-    )
+    expected = {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
+    expected |= dict.fromkeys(SCORES[2:], 0.54)
+    assert slots.probabilities_of(places, chances) == pytest.approx(expected)
     places, _ = slots.slots_of(prompts.DIRECT)
     assert slots.probabilities_of(places, [[0.35, 0.65]]) == {"empty": 0.65}
 
@@ -120,11 +119,9 @@ SAMPLES = [
     Sample("b", "verify", "pp", ('{ "4":', ' "', "q", '"', " }")),
     Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True),
 ]
-FAKE = SimpleNamespace(
-    loaded=SimpleNamespace(
-        tokenise=lambda texts: [[1] * len(text) for text in texts], continue_ids=lambda text: [2] * len(text), end_id=9
-    )
-)
+LETTERS = SimpleNamespace(continue_ids=lambda text: [2] * len(text), end_id=9)  # a token a letter
+LETTERS.tokenise = lambda texts: [[1] * len(text) for text in texts]
+FAKE = SimpleNamespace(loaded=LETTERS)
 
 
 def test_a_target_ends_unless_it_is_unfinished_and_fixed_parts_weigh_a_tenth():

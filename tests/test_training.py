@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import build_network, load_tiny
+from peft import PeftModel
 from safetensors.torch import load_file
 
 from covrag_lite import config, qlora
@@ -114,8 +115,6 @@ def test_a_step_moves_adapters_and_nothing_else_and_one_that_overflows_moves_not
 
 
 def test_the_adapter_loads_in_peft_and_lowers_the_loss(tiny_folder, tmp_path):
-    from peft import PeftModel
-
     frame = run(tiny_folder, tmp_path, epochs=4, step_tokens=256)
     assert frame.loss.iloc[-3:].mean() < 0.7 * frame.loss.iloc[:3].mean()
     plain = load_tiny(tiny_folder)

@@ -18,7 +18,6 @@ from covrag_lite.runs.manifest import build_manifest
 IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
 MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others
 FUNCTIONS = packed.reading_functions(False)
-PADDED = "fallback: prompts are read with padding"
 SHARED = ["Here is a question, and what was found on it: " + prompt for prompt in PROMPTS]
 
 
@@ -106,7 +105,8 @@ def test_layers_that_fail_or_compute_wrongly_are_told_once_and_not_taken(tiny_fo
     with pytest.warns(UserWarning, match=f"prompts are read with padding, because {said}") as told:
         assert write_everything(model) == write_everything(plain)
     assert len([one for one in told if "padding" in str(one.message)]) == 1
-    assert build_manifest(config.Config().change(systems=()), model, 1.0)["used"][PADDED] == 1
+    used = build_manifest(config.Config().change(systems=()), model, 1.0)["used"]
+    assert used["fallback: prompts are read with padding"] == 1
 
 
 def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
