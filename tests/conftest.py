@@ -1,4 +1,4 @@
-"""Toys made from nothing: a scripted model, a small corpus, and a tiny Llama with its tokenizer."""
+"""Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
 
 import json
 import os
@@ -189,4 +189,23 @@ def tiny_adapters(tiny_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters.d")
     for name, layers in {"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items():
         add_adapter(build_network("Llama"), target_modules=layers).save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory):
+    """A BERT of a few thousand random weights and a letter-by-letter tokenizer, as an encoder's folder."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("encoder")
+    letters = ["[PAD]", "[UNK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,"]
+    raw = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="[UNK]"))
+    raw.normalizer, raw.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Split("", "isolated")
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 128}
+    PreTrainedTokenizerFast(tokenizer_object=raw, **special).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BertModel(BertConfig(vocab_size=len(letters), max_position_embeddings=128, **sizes)).save_pretrained(folder)
     return folder

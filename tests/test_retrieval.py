@@ -6,9 +6,6 @@ from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
-import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from covrag_lite import retrieval
 from covrag_lite.config import Config, Retrieval
@@ -20,19 +17,10 @@ from covrag_lite.retrieval.dense import embed, load_encoder
 
 
 @pytest.fixture
-def dense(tmp_path, monkeypatch):
-    """Settings of a dense retriever: a BERT of a few thousand random weights that reads letters, a cache of its own."""
-    letters = ["[PAD]", "[UNK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,"]
-    raw = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="[UNK]"))
-    raw.normalizer, raw.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Split("", "isolated")
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 128}
-    PreTrainedTokenizerFast(tokenizer_object=raw, **special).save_pretrained(tmp_path / "encoder")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    network = BertModel(BertConfig(vocab_size=len(letters), max_position_embeddings=128, **sizes))
-    network.save_pretrained(tmp_path / "encoder")
-    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
-    return Retrieval(retriever="dense", encoder=str(tmp_path / "encoder"), k=2)
+def dense(tiny_encoder, tmp_path, monkeypatch):
+    """Settings of a dense retriever with a tiny encoder and a cache of its own."""
+    monkeypatch.setattr(weights, "CACHE", tmp_path)
+    return Retrieval(retriever="dense", encoder=str(tiny_encoder), k=2)
 
 
 def ids(found):
