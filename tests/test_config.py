@@ -28,6 +28,9 @@ def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone
     changed = Config().change(k=3, sigma="thresholds")
     assert (changed.retrieval.k, changed.chain.sigma) == (3, "thresholds")
     assert changed.change(k=5, sigma="revision") == Config()
+    # Only the default parameters write to figures/embedded.
+    assert Config().folder().name == "embedded" and changed.folder().name == "custom"
+    assert changed.change(name="mine").folder().name == "mine"
     config = from_notebook({"traps": "stale 0, vague 0.3"})  # a share that is not named keeps its default
     assert config.world.shares == World().shares | {"stale": 0.0, "vague": 0.3}
     assert config.change(traps=("vague 0.07",)) == Config()
@@ -51,12 +54,6 @@ def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone
 def test_a_parameter_that_cannot_be_is_named_with_what_it_must_be(name, value, sentence):
     with pytest.raises(ValueError, match=sentence):
         from_notebook({name: value})
-
-
-def test_only_the_default_parameters_write_to_figures_embedded():
-    assert Config().folder().name == "embedded"
-    assert from_notebook({"n_questions": 4}).folder().name == "custom"
-    assert from_notebook({"n_questions": 4, "name": "mine"}).folder().name == "mine"
 
 
 def test_parameters_and_traps_that_have_gone_since_are_passed_over():
