@@ -14,10 +14,10 @@ if not os.environ.get("COVRAG_CUDA_TESTS"):
 
 import pytest  # noqa: E402
 
-from covrag_lite import config
-from covrag_lite.engine.interface import Completion
-from covrag_lite.prompts import render_verdict
+from covrag_lite import config, evaluate, prompts
+from covrag_lite.engine.interface import Completion, load_engine
 from covrag_lite.records import Passage, Question
+from covrag_lite.runs.outcomes import to_frame
 
 BORN = "Where was Edith Marrow born?"
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
@@ -78,11 +78,11 @@ class ScriptedModel:
             return [Completion(f"[1] sample {sample} of {len(prompt)} letters") for prompt in prompts]
         return [Completion(f"Edith Marrow[1] was asked {len(prompt)} letters") for prompt in prompts]
 
-    def fill(self, prompts, schema, max_tokens):
-        self.asked += prompts
-        bad = render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", BORN)
-        good = render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
-        return [Completion(bad if "marow" in prompt else good) for prompt in prompts]
+    def fill(self, asked, schema, max_tokens):
+        self.asked += asked
+        bad = prompts.render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", BORN)
+        good = prompts.render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
+        return [Completion(bad if "marow" in prompt else good) for prompt in asked]
 
     def count_tokens(self, prompts, texts):
         return [(None, None)] * len(texts)
@@ -108,16 +108,12 @@ def predictions(tmp_path_factory):
     """What all systems predict of the toy's questions."""
     import toy
 
-    from covrag_lite import evaluate
-
     config, resources = toy.stage(tmp_path_factory.mktemp("toy"), systems=toy.SYSTEMS)
     return evaluate.run(config, resources, toy.QUESTIONS)
 
 
 @pytest.fixture(scope="session")
 def frame(predictions):
-    from covrag_lite.runs.outcomes import to_frame
-
     return to_frame(predictions)
 
 
@@ -132,13 +128,10 @@ def tiny_folder(tmp_path_factory):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    from covrag_lite import prompts
-
     folder = tmp_path_factory.mktemp("tiny")
     raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    raw.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     raw.decoder = decoders.ByteLevel()
     corpus = [prompts.CRITERIA, prompts.STEPS, prompts.render_verdict([0.5] * 6, "unclear", "Who was it?")] * 3
     letters = pre_tokenizers.ByteLevel.alphabet()
@@ -178,22 +171,16 @@ def add_adapter(network, **own):
 
 def load_tiny(folder, execution="auto", **settings):
     """The engine of a model folder on the CPU."""
-    from covrag_lite.engine.interface import load_engine
-
     return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings), execution)
 
 
 @pytest.fixture
-def tiny_of(tiny_folder, tmp_path):
-    """Makes the model folder of a tiny network of another architecture."""
-
-    def build(family):
-        folder = tmp_path / family
-        shutil.copytree(tiny_folder, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-        build_network(family).save_pretrained(folder)
-        return folder
-
-    return build
+def family_folder(family, tiny_folder, tmp_path):
+    """A tiny network of the architecture that a test is given, as a model folder."""
+    without = shutil.ignore_patterns("*.safetensors", "config.json")
+    folder = shutil.copytree(tiny_folder, tmp_path / family, ignore=without)
+    build_network(family).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -216,9 +203,8 @@ def tiny_encoder(tmp_path_factory):
     letters = ["[PAD]", "[UNK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,"]
     raw = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="[UNK]"))
     raw.normalizer, raw.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Split("", "isolated")
-    PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", model_max_length=128
-    ).save_pretrained(folder)
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 128}
+    PreTrainedTokenizerFast(tokenizer_object=raw, **special).save_pretrained(folder)
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     BertModel(BertConfig(vocab_size=len(letters), max_position_embeddings=128, **sizes)).save_pretrained(folder)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from conftest import write_jsonl
 from toy_project import find
 
 from covrag_lite.check import check, check_pages, try_to_load
@@ -32,16 +33,6 @@ def alone(judged):
     return judged
 
 
-def read_rows(file):
-    text = read_packed(file) if file.suffix == ".xz" else file.read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def write_rows(file, rows):
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    file.write_bytes(lzma.compress(text.encode()) if file.suffix == ".xz" else text.encode())
-
-
 def test_an_untouched_record_follows_and_facts_whose_code_left_the_tree_are_taken_as_recorded(project, alone):
     assert check(project) == ([], [])
     assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0.0 points more", (project / "README.md").read_text())
@@ -54,54 +45,49 @@ def test_an_untouched_record_follows_and_facts_whose_code_left_the_tree_are_take
     assert "recorded +1.6., recomputed +1.5." in wrong and "gone.facts.json: taken as recorded" in note
 
 
-def test_one_altered_prediction_is_found(judged):
+def test_one_altered_prediction_is_found(judged, tmp_path):
     run = find(judged, "table2")
     file = run.file("predictions.jsonl.xz")
-    rows = read_rows(file)
+    rows = [json.loads(line) for line in read_packed(file).splitlines()]
     gold = {question.id: question.answers[0] for question in load_questions(run.config)}
     own = [row for row in rows if row["system"] == "CoV-RAG"]
     wrong = next(row for row in own if gold[row["id"]] not in row["rounds"][-1]["answer"])
     wrong["rounds"][-1]["answer"] = gold[wrong["id"]]
-    write_rows(file, rows)
+    file.write_bytes(lzma.compress(write_jsonl(tmp_path / "rows", rows).read_bytes()))
     ends = ("table2.csv", "table2.md", "table2.facts.json", "table3.csv", "table3.md", "table3.verdicts.jsonl")
     assert {line.split(",")[0] for line in check(judged)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
 
 
-def test_one_altered_number_of_a_page_or_a_fact_is_found_with_both_values_and_written_anew(alone):
-    readme, file = alone / "README.md", find(alone, "table2").file("facts.json")
-    facts = json.loads(file.read_text())
+def test_one_altered_number_of_a_page_a_table_or_a_fact_is_found_with_both_values_and_a_page_is_written_anew(alone):
+    readme, run = alone / "README.md", find(alone, "table2")
+    facts, table = json.loads(run.file("facts.json").read_text()), pd.read_csv(run.file("csv"))
     share, n = (facts[f"CoV-RAG average{end}"] for end in ("", " n"))
     readme.write_text(readme.read_text().replace(f"answers {share} %", "answers 99.9 %"))
-    file.write_text(json.dumps(facts | {"CoV-RAG average n": "9"}))
-    assert sorted(check(alone)[0]) == [
-        f"README.md, line 3: recorded 99.9, recomputed {share}",
-        f"results/toy/table2.facts.json, CoV-RAG average n: recorded 9, recomputed {n}",
-    ]
-    assert check(alone, write=True)[0] == [] == check(alone)[0]
-
-
-def test_one_altered_csv_value_is_found_by_its_cell(alone):
-    file = find(alone, "table2").file("csv")
-    table = pd.read_csv(file)
+    run.file("facts.json").write_text(json.dumps(facts | {"CoV-RAG average n": "9"}))
     row = table.index[(table.system == "RAG") & (table.dataset == "entity") & (table.metric == "raw")][0]
     was = table.loc[row, "value"]
     table.loc[row, "value"] = 77.0
-    table.to_csv(file, index=False, float_format="%.2f")
+    table.to_csv(run.file("csv"), index=False, float_format="%.2f")
     cell = "smollm2-135m / entity / RAG / raw, value"
-    assert check(alone)[0] == [f"results/toy/table2.csv, {cell}: recorded 77.00, recomputed {was:.2f}"]
+    assert sorted(check(alone)[0]) == [
+        f"README.md, line 3: recorded 99.9, recomputed {share}",
+        f"results/toy/table2.csv, {cell}: recorded 77.00, recomputed {was:.2f}",
+        f"results/toy/table2.facts.json, CoV-RAG average n: recorded 9, recomputed {n}",
+    ]
     table.loc[row, "value"] = was
-    pd.concat([table, table[:1]]).to_csv(file, index=False, float_format="%.2f")
-    assert check(alone)[0] == ["results/toy/table2.csv, a cell is recorded twice"]
+    pd.concat([table, table[:1]]).to_csv(run.file("csv"), index=False, float_format="%.2f")
+    twice = ["results/toy/table2.csv, a cell is recorded twice"]
+    assert check(alone, write=True)[0] == twice == check(alone)[0]  # page and facts are as they were
 
 
 # The rubric scores again; of a served judge only the table cannot follow.
 @pytest.mark.parametrize("judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md"})])
 def test_a_score_that_no_judge_gave_is_found(judged, judge, ends):
     file = find(judged, "table3").file("verdicts.jsonl")
-    rows = read_rows(file)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
     altered = next(row for row in rows if row["judge"] == judge)
     altered["scores"]["conciseness"]["CoV-RAG"] = 0.0
-    write_rows(file, rows)
+    write_jsonl(file, rows)
     assert {line.split(",")[0] for line in check(judged)[0]} == {f"results/toy/table3.{end}" for end in ends}
 
 

@@ -9,12 +9,9 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.runs import recorded
 
 
-def test_there_are_at_most_sixty_parameters_and_no_two_concerns_share_a_name():
+def test_there_are_at_most_sixty_parameters_of_different_names_and_every_one_is_used():
     names = [f.name for concern in fields(Config) for f in fields(concern.type)]
     assert len(names) == len(set(names)) == len(Config().flat()) <= 60
-
-
-def test_every_parameter_is_used():
     files = [*(ROOT / "covrag_lite").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
     texts = {path: path.read_text() for path in files}
     own = ROOT / "covrag_lite" / "config.py"
@@ -39,6 +36,13 @@ def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone
     changed = Config().change(k=3, sigma="thresholds")
     assert (changed.retrieval.k, changed.chain.sigma) == (3, "thresholds")
     assert changed.change(k=5, sigma="revision") == Config()
+    # Only the default parameters write to figures/embedded.
+    assert Config().folder().name == "embedded" and changed.folder().name == "custom"
+    assert changed.change(name="mine").folder().name == "mine"
+    config = from_notebook({"traps": "stale 0, vague 0.3"})  # a share that is not named keeps its default
+    assert config.world.shares == World().shares | {"stale": 0.0, "vague": 0.3}
+    assert config.change(traps=("vague 0.07",)) == Config()
+    assert "stale 0.1" in World(traps=("vague 0.3",)).traps  # every share is in the manifest
 
 
 def test_a_notebook_whose_cells_are_run_again_is_read_again_and_a_slip_still_found():
@@ -51,13 +55,6 @@ def test_a_notebook_whose_cells_are_run_again_is_read_again_and_a_slip_still_fou
             from_notebook(names | {"n_question": 5, "In": [*cells[:-1], slip, read]})
     with pytest.raises(ParameterError, match="'text' is not a parameter"):  # when they are first read all is checked
         from_notebook({"text": "saved", "In": ["text = picture.save()", read]})
-
-
-def test_a_share_that_is_not_named_keeps_its_default():
-    config = from_notebook({"traps": "stale 0, vague 0.3"})
-    assert config.world.shares == World().shares | {"stale": 0.0, "vague": 0.3}
-    assert config.change(traps=("vague 0.07",)) == Config()
-    assert "stale 0.1" in World(traps=("vague 0.3",)).traps  # every share is in the manifest
 
 
 @pytest.mark.parametrize(
@@ -79,19 +76,13 @@ def test_a_parameter_that_cannot_be_is_named_with_what_it_must_be(name, value, s
         from_notebook({name: value})
 
 
-def test_only_the_default_parameters_write_to_figures_embedded():
-    assert Config().folder().name == "embedded"
-    assert from_notebook({"n_questions": 4}).folder().name == "custom"
-    assert from_notebook({"n_questions": 4, "name": "mine"}).folder().name == "mine"
-
-
 def test_parameters_and_traps_that_have_gone_since_are_passed_over():
     recorded = {"n_questions": 3, "gone_since": 1, "traps": ["misspelt 0.2", "unanswerable 0.0"]}
     now = Config().change(n_questions=3, traps=("misspelt 0.2",))
     assert from_manifest(recorded) == from_manifest(json.loads(json.dumps(now.flat()))) == now
 
 
-def test_every_recorded_run_of_this_project_can_be_read():
+def test_every_recorded_run_of_this_project_can_be_read_and_a_world_is_made_anew_with_the_same_words():
     runs = recorded.find()
     assert len(runs) >= 29
     for run in runs:
@@ -99,9 +90,7 @@ def test_every_recorded_run_of_this_project_can_be_read():
         kept = {name: parameters[name] for name in ("k", "seed", "n_passages", "n_questions", "model")}
         assert kept.items() <= run.config.flat().items()
 
-
-def test_the_world_of_a_recorded_run_has_the_same_questions_and_passages():
-    worlds = [run for run in recorded.find() if run.config.data.data == "world" and run.table in ("sigma", "table2")]
+    worlds = [run for run in runs if run.config.data.data == "world" and run.table in ("sigma", "table2")]
     once = {json.dumps(run.manifest["data"]): run for run in worlds}
     assert len(once) >= 4
     for run in once.values():

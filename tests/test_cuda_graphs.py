@@ -64,40 +64,20 @@ def spread_ends(model):
     return ends(model.loaded.end_id)
 
 
-@pytest.fixture
-def thinning(growing, fixed, monkeypatch):
-    """Prompts most of which are answered early, so that the last ones move to smaller shapes."""
-    monkeypatch.setattr(decode_session, "WORTH", 1)
-    monkeypatch.setattr(decode_session, "FEWER", 2)
-    ends = spread_ends(growing)
+def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter_and_writes_what_growing_ones_do(growing, fixed):
+    assert len(set(spread_ends(growing).values())) > 2
     fixed.loaded.end_id = growing.loaded.end_id
-    return [*sorted(ends, key=ends.get) * 3, *(prompt for prompt in PROMPTS if prompt not in ends)][:14]
-
-
-@both
-@pytest.mark.parametrize("name", ["", "rag", "cov"])
-def test_fixed_steps_write_the_answers_and_verdicts_of_growing_ones(growing, fixed, name):
-    plain, view = growing.with_adapter(name), fixed.with_adapter(name)
-    ends = spread_ends(plain)
-    assert len(set(ends.values())) > 2
-    view.loaded.end_id = plain.loaded.end_id
-    assert_same(view.complete(PROMPTS, LIMIT), plain.complete(PROMPTS, LIMIT))
-    assert steps_of(view).known and steps_of(growing) is None
-    alone = view.complete(PROMPTS[:1], LIMIT)  # one row, in a shape of its own
-    assert_same(alone, plain.complete(PROMPTS[:1], LIMIT))
-    assert_same(view.fill(PROMPTS, SCHEMA, 12), plain.fill(PROMPTS, SCHEMA, 12))
-
-
-def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter(growing, fixed):
     fixed.complete(PROMPTS, LIMIT)
     known = dict(steps_of(fixed).known)
+    assert known and steps_of(growing) is None
     fixed.complete(PROMPTS[:10], LIMIT)
     assert steps_of(fixed).known == known
     fixed.complete(PROMPTS[:2], LIMIT)  # much too large for them
     assert len(steps_of(fixed).known) == len(known) + 1
     for name in ("rag", "cov", "rag"):
-        made = fixed.with_adapter(name).complete(PROMPTS, LIMIT)
-        assert_same(made, growing.with_adapter(name).complete(PROMPTS, LIMIT))
+        view, plain = fixed.with_adapter(name), growing.with_adapter(name)
+        assert_same(view.complete(PROMPTS, LIMIT), plain.complete(PROMPTS, LIMIT))
+        assert_same(view.fill(PROMPTS, SCHEMA, 12), plain.fill(PROMPTS, SCHEMA, 12))
     known = steps_of(fixed.with_adapter("rag")).known  # all others were of weights that an adapter moved
     assert {owner.name for owner, _ in known} == {"rag", "cov"}
 
@@ -140,9 +120,13 @@ def test_nothing_in_a_step_moves_grows_or_waits(fixed):
 
 
 @pytest.mark.parametrize("recorded", [0, 1])
-def test_a_step_that_cannot_be_recorded_is_told_once_and_changes_no_text(
-    growing, fixed, thinning, recorder, recorded, monkeypatch
-):
+def test_a_failed_recording_is_told_once_and_changes_no_text(growing, fixed, recorder, recorded, monkeypatch):
+    # Most prompts are answered early, so that the last ones move to smaller shapes.
+    monkeypatch.setattr(decode_session, "WORTH", 1)
+    monkeypatch.setattr(decode_session, "FEWER", 2)
+    ends = spread_ends(growing)
+    fixed.loaded.end_id = growing.loaded.end_id
+    thinning = [*sorted(ends, key=ends.get) * 3, *(prompt for prompt in PROMPTS if prompt not in ends)][:14]
     attempts = itertools.count(1)
 
     def record(step, *_):
@@ -186,9 +170,7 @@ def recorder(fixed, monkeypatch):
 
 
 @both
-def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_and_recording_leaves_it_where_it_was(
-    growing, fixed, recorder
-):
+def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_nor_moves_by_recording(growing, fixed, recorder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for prompts in (PROMPTS[:1], PROMPTS[:2], PROMPTS):  # each wants a larger store, over which no old step lies

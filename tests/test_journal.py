@@ -105,10 +105,8 @@ def test_a_run_killed_three_times_ends_with_the_bytes_of_an_unbroken_one(tmp_pat
 
 
 def test_a_text_is_written_after_the_probabilities_behind_it(tmp_path, scripted):
-    def complete(batch, max_tokens, sample):
-        return [Completion(text, {"likelihood": -1.0} if text == "long a" else None) for text in batch]
-
-    scripted.complete = complete
+    likelihoods = {"long a": {"likelihood": -1.0}}
+    scripted.complete = lambda batch, *_: [Completion(text, likelihoods.get(text)) for text in batch]
     author = TaskModel(scripted.settings, scripted, Journal(tmp_path / "journal.jsonl"))
     author.complete("answer", ["b", "long a"], 9)
     b, a = author.keys("answer", ["b", "long a"], 9).values()

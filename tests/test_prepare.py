@@ -28,9 +28,7 @@ def logits(network, view):
 
 
 @pytest.mark.parametrize("quantize", ["nf4", "none"])
-def test_adapters_do_not_touch_each_other_or_the_base_and_lean_ones_compute_what_pefts_do(
-    tiny_folder, tiny_adapters, quantize
-):
+def test_adapters_do_not_touch_each_other_and_lean_ones_compute_what_pefts_do(tiny_folder, tiny_adapters, quantize):
     peft, lean = (tiny(tiny_folder, adapters=str(tiny_adapters), quantize=quantize) for _ in range(2))
     expected = {name: logits((view := peft.with_adapter(name)).network, view) for name in ("", "rag", "cov")}
     for one, other in itertools.combinations(expected.values(), 2):
@@ -42,7 +40,11 @@ def test_adapters_do_not_touch_each_other_or_the_base_and_lean_ones_compute_what
         torch.testing.assert_close(logits(other.network, other), expected[name])
     # Training gets the network as it is read; afterwards that one answers with the adapter.
     view, before = lean.with_adapter("rag"), lean.with_adapter("rag").complete(PROMPTS, 6)
-    assert bool(packed(lean.read_anew())) == (quantize == "nf4")
+    four_bits = packed(lean.read_anew())
+    assert bool(four_bits) == (quantize == "nf4")
+    for layer in four_bits:
+        assert layer.weight.dtype == torch.uint8
+        assert layer.weight.quant_state.quant_type == "nf4" and layer.weight.quant_state.nested
     assert not hasattr(lean.network.model.layers[0].mlp.up_proj, "lora_A")
     assert view.complete(PROMPTS, 6) == before
 
@@ -119,13 +121,8 @@ def test_a_gpus_free_memory_decides_how_many_tokens_fit_beside_the_decoding_step
     network = tiny(tiny_folder).network
     seven = memory.sketch(("llama", 4096, 11008, 32, 32, 32, 32000, 4096), "nf4", "cuda")
     per_token = (2 * 2 * 2 * 16 + 3 * 128 + 8 * 64) * 4  # two layers' keys and values, and one layer's tensors
-    # The last two are cards of 16 and 24 GB, the weights in 4 bits beside it.
-    cases = [
-        (network, 3000 * per_token, 1024),
-        (network, 1e15, prepare.CUDA_TOKENS),
-        (seven, 11e9, 4096),
-        (seven, 20e9, 8192),
-    ]
+    cases = [(network, 3000 * per_token, 1024), (network, 1e15, prepare.CUDA_TOKENS)]
+    cases += [(seven, 11e9, 4096), (seven, 20e9, 8192)]  # cards of 16 and 24 GB, the weights in 4 bits beside it
     for one, free, fits in cases:
         monkeypatch.setattr(prepare, "free_memory", lambda device, free=free: free)
         assert prepare.fitting_tokens(one, "cuda") == fits
@@ -169,8 +166,7 @@ def test_joined_layers_compute_what_pefts_do(settings):
         torch.testing.assert_close(made(IDS).logits, expected)
         with made.disable_adapter():
             torch.testing.assert_close(made(IDS).logits, build_network("Qwen2")(IDS).logits)
-    gate, up = (
-        prepare.frozen_weight(getattr(made.base_model.model.model.layers[1].mlp, name)) for name in prepare.FUSED[1]
-    )
+    mlp = made.base_model.model.model.layers[1].mlp
+    gate, up = (prepare.frozen_weight(getattr(mlp, name)) for name in prepare.FUSED[1])
     shared = gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()  # joined weights are held once
     assert shared == (settings == {}) and gate.untyped_storage().nbytes() == (1 + shared) * gate.nbytes

@@ -9,7 +9,7 @@ from toy_project import find
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import choose
-from covrag_lite.tables import accuracy, table2
+from covrag_lite.tables import table2
 from covrag_lite.tables.reproduction import changed, reproduction
 
 
@@ -23,16 +23,19 @@ def known(run):
     return recorded.load(run)
 
 
-@pytest.fixture(scope="module")
-def long(known):
-    return accuracy.accuracy_table(to_frame(known), "table2")
-
-
 def with_parameters(manifest, **parameters):
     return manifest | {"parameters": manifest["parameters"] | parameters}
 
 
-def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(project, run, long, capsys):
+def test_a_recorded_run_tells_its_data_weights_code_and_machine(run):
+    assert {name: part["n"] for name, part in run.manifest["data"].items()} == {"questions": 8, "passages": 1000}
+    assert {"commit", "versions", "hardware", "wall_seconds", "peak_memory_gb"} <= set(run.manifest)
+    assert (run.manifest["parameters"]["seed"], run.manifest["model_sha256"]) == (1, "scripted")
+    assert "encoder_sha256" not in run.manifest  # BM25 has none
+
+
+def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(project, run, capsys):
+    long = pd.read_csv(run.file("csv"))
     assert set(reproduction(long, run.manifest, project).verdict) == {"OK"}
     near = long.assign(value=long.value + 0.1)
     assert set(reproduction(near, run.manifest, project).verdict) == {"within noise"}
@@ -111,7 +114,7 @@ def test_another_text_is_counted_and_its_outcome_beside_it_and_what_else_differs
     assert "n_questions" not in said  # a sample always asks fewer
 
 
-def test_live_rows_stand_below_the_recorded_ones_of_their_system(known):
+def test_live_rows_stand_below_the_recorded_ones_of_their_system_or_alone(known, run, tmp_path):
     frame = to_frame(known)
     some = frame[(frame.system == "CoV-RAG") & frame.dataset.isin(["search", "quiz"])]
     assert {word for _, word in table2.beside(frame).index} == {table2.RECORDED}
@@ -121,10 +124,7 @@ def test_live_rows_stand_below_the_recorded_ones_of_their_system(known):
     assert table.loc[("CoV-RAG", "live"), "entity questions"] != table.loc[("CoV-RAG", "recorded"), "entity questions"]
     style = table2.mark(table).to_html().partition("</style>")[0]
     assert "_row1_col0" in style and "_row0_col0" not in style  # the live row is coloured, and it alone
-
-
-def test_without_a_record_the_live_rows_stand_alone(known, run, tmp_path):
-    table = table2.beside(to_frame([]), to_frame(known))
+    table = table2.beside(to_frame([]), frame)  # without a record the live rows stand alone
     assert {word for _, word in table.index} == {table2.LIVE}
     texts = table2.compare_texts(known, [])
     said = table2.tell_texts(texts, run.manifest, None)

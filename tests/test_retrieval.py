@@ -1,7 +1,8 @@
 """Every retriever finds what it should; a new one is an entry; caches change nothing but the time."""
 
 import sys
-import types
+from types import SimpleNamespace
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -40,19 +41,13 @@ def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, 
     (whole,) = embed(texts, dense.encoder)
     monkeypatch.setattr(dense_retrieval, "BLOCK", 2)
     encoder = load_encoder(weights.find_encoder(dense.encoder))
-    encode_document = encoder.encode_document
-    encoded = []
-
-    def killed_at_the_third(texts, **how):
-        encoded.append(texts[0])
-        if len(encoded) == 3:
-            raise KeyboardInterrupt
-        return encode_document(texts, **how)
-
-    monkeypatch.setattr(encoder, "encode_document", killed_at_the_third)
+    killed_at_the_third = [DEFAULT, DEFAULT, KeyboardInterrupt, DEFAULT]
+    encode = Mock(wraps=encoder.encode_document, side_effect=killed_at_the_third)
+    monkeypatch.setattr(encoder, "encode_document", encode)
     with pytest.raises(KeyboardInterrupt):
         embed(texts[:5], dense.encoder)
     resumed = np.concatenate(embed(texts[:5], dense.encoder))
+    encoded = [call.args[0][0] for call in encode.call_args_list]
     assert encoded == [texts[0], texts[2], texts[4], texts[4]]  # what was encoded before the kill is not encoded again
     assert np.allclose(resumed, whole[:5], atol=1e-5) and resumed.dtype == whole.dtype
     assert np.allclose(np.linalg.norm(resumed, axis=1), 1, atol=1e-5)
@@ -88,13 +83,8 @@ def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_pat
         by_title = sorted(passages, key=lambda passage: passage.title)
         return lambda queries: [by_title[: settings.k] for _ in queries]
 
-    module = types.ModuleType("toy_alphabet")
-    module.load = load
-    monkeypatch.setitem(sys.modules, "toy_alphabet", module)
+    monkeypatch.setitem(sys.modules, "toy_alphabet", SimpleNamespace(load=load))
     monkeypatch.setitem(retrieval.RETRIEVERS, "alphabet", "toy_alphabet")
-    found = load_retriever(Retrieval(retriever="alphabet", k=2), passages)(["kite", "otter"])
+    config = Config().change(retriever="alphabet", k=2, runs=str(tmp_path))
+    found = load_resources(config, passages, scripted).search(["kite", "otter"])
     assert ids(found) == [["p2", "p0"], ["p2", "p0"]]  # Aldermere, Copper Lanterns
-    config = Config().change(retriever="alphabet", k=1, runs=str(tmp_path))
-    assert ids(load_resources(config, passages, scripted).search(["kite"])) == [["p2"]]
-    with pytest.raises(ValueError, match="fewer than the k = 7"):
-        load_retriever(Retrieval(retriever="alphabet", k=7), passages)

@@ -16,8 +16,6 @@ from covrag_lite.runs.journal import Journal
 from covrag_lite.tables import table3
 
 TASTE = {"Edith Marrow[1]": 1.0, "Stonebridge[1]": 1.0, "Stonebridge[2]": 0.6, "Aldermere[1]": 0.5}
-
-
 TEXTS = {
     "RAG": ["I know it not", "maybe"],
     "RAG trained": ["Aldermere[1]", "Stonebridge[2]"],
@@ -53,6 +51,13 @@ def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(a
     bias = long.loc["rank"].loc["bias"].value
     assert bias["CoV-RAG"] < bias["RAG"]  # low bias is the better one
     assert long.n.eq(2).all()
+    text = table3.write_verdicts(scores)  # which holds scores, and no text
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert [row["id"] for row in rows] == ["q1", "q2"]
+    assert rows[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
+    assert not any(words in text for words in ("copper", "Marrow", "Aldermere", "Stonebridge"))
+    with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
+        table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
 
 
 def test_an_answer_is_of_high_quality_by_the_papers_bounds():
@@ -109,16 +114,3 @@ def test_rubbish_is_counted_and_never_scored(server, answers, tmp_path):  # noqa
     long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
     assert long.loc[("rank", "correctness", "CoV-RAG")].n == long.loc[("high quality", "bias", "CoV-RAG")].n == 1
     assert "endpoint:toy: 19 of 38 scores are missing" in "\n".join(table3.notes(scores))
-
-
-def test_saved_verdicts_hold_scores_and_no_text(answers):
-    text = table3.write_verdicts(table3.judge(Config(), answers))
-    rows = [json.loads(line) for line in text.splitlines()]
-    assert [row["id"] for row in rows] == ["q1", "q2"]
-    assert rows[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
-    assert not any(words in text for words in ("copper", "Marrow", "Aldermere", "Stonebridge"))
-
-
-def test_an_unknown_judge_is_named(answers):
-    with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
-        table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)

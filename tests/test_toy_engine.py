@@ -55,10 +55,8 @@ def test_a_likelihood_is_the_mean_over_an_answers_tokens_and_its_end(engines, mo
 
 def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):
     asked = [verify_prompt("who wrote it", "ac", "Ada Voss[1]"), verify_prompt("when is the fair", "de", "May[2]")]
-    fast, plain = (engine.fill(asked, prompts.SCHEMA, 6) for engine in engines)
-    assert [one.text for one in fast] == [one.text for one in plain]
     loaded, places = engines[1].loaded, slots.slots_of(prompts.SCHEMA)[0][:-1]
-    for prompt, made, other in zip(asked, plain, fast):
+    for prompt, *verdicts in zip(asked, *(engine.fill(asked, prompts.SCHEMA, 6) for engine in engines)):
         ids, path, chances = list(loaded.tokenise([prompt])[0]), [], []
         for place in places:
             ids += loaded.continue_ids(place.before) if place.before else []
@@ -71,8 +69,8 @@ def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):
             ids += loaded.continue_ids(path[-1])
         expected = slots.probabilities_of(places, chances)
         assert set(expected) == {*SCORES, "true"}  # this tokenizer has no token for an empty revision
-        assert made.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
-        assert other.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
+        for made in verdicts:
+            assert made.probabilities == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
 def test_expectations_weigh_the_decimals_by_the_first_digit():
@@ -84,10 +82,9 @@ def test_expectations_weigh_the_decimals_by_the_first_digit():
     chances += [[0.1, 0.9], [], []]  # written as 1.00: P(1) alone
     chances += [[1.0, 0.0], [0.5] + [0.0] * 8 + [0.5], nine] * 4  # 0.45 + 0.09
     chances += [[0.7, 0.1, 0.2], [0.35, 0.65]]
-    assert slots.probabilities_of(places, chances) == pytest.approx(
-        {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
-        | dict.fromkeys(SCORES[2:], 0.54)
-    )
+    expected = {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}
+    expected |= dict.fromkeys(SCORES[2:], 0.54)
+    assert slots.probabilities_of(places, chances) == pytest.approx(expected)
     places, _ = slots.slots_of(prompts.DIRECT)
     assert slots.probabilities_of(places, [[0.35, 0.65]]) == {"empty": 0.65}
 
@@ -122,11 +119,9 @@ SAMPLES = [
     Sample("b", "verify", "pp", ('{ "4":', ' "', "q", '"', " }")),
     Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True),
 ]
-FAKE = SimpleNamespace(
-    loaded=SimpleNamespace(
-        tokenise=lambda texts: [[1] * len(text) for text in texts], continue_ids=lambda text: [2] * len(text), end_id=9
-    )
-)
+LETTERS = SimpleNamespace(continue_ids=lambda text: [2] * len(text), end_id=9)  # a token a letter
+LETTERS.tokenise = lambda texts: [[1] * len(text) for text in texts]
+FAKE = SimpleNamespace(loaded=LETTERS)
 
 
 def test_a_target_ends_unless_it_is_unfinished_and_fixed_parts_weigh_a_tenth():
@@ -240,13 +235,8 @@ def test_the_loop_follows_the_schedule_and_goes_on_only_from_its_own_checkpoint(
     pupil = Mock(one_shape=False, record=lambda learn: learn, restore=Mock(return_value=[]))  # it learns nothing
     pupil.token_losses = lambda row: weight * torch.ones(len(row["labels"]))
     pupil.save = lambda out, rows: saved.append(len(rows))
-    model = SimpleNamespace(
-        **vars(FAKE),
-        device="cpu",
-        in_training=lambda *_: nullcontext(pupil),
-        fingerprint="base+",
-        settings=Config().model,
-    )
+    about = {"device": "cpu", "fingerprint": "base+", "settings": Config().model}
+    model = SimpleNamespace(**vars(FAKE), **about, in_training=lambda *_: nullcontext(pupil))
     config = Config().change(epochs=4, pack_tokens=20, step_tokens=20, verify_weight=4.0)
     rows = qlora.train(config, model, SAMPLES * 4, tmp_path)
     pupil.restore.assert_called_once_with(tmp_path, SAMPLES * 4, "base+")

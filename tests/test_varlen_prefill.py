@@ -18,7 +18,6 @@ from covrag_lite.runs.manifest import build_manifest
 IDS = [list(range(5, 29)), [7, 9, 11], list(range(40, 57)), [3]]
 MORE = [[4, 6], [], list(range(60, 72)), [8, 1, 2]]  # a row that waits among others
 FUNCTIONS = packed.reading_functions(False)
-PADDED = "fallback: prompts are read with padding"
 SHARED = ["Here is a question, and what was found on it: " + prompt for prompt in PROMPTS]
 
 
@@ -58,14 +57,12 @@ class Both:
 @pytest.mark.parametrize("family", packed.KNOWN)
 def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_adapter, monkeypatch):
     monkeypatch.setattr(packed, "MLP_TOKENS", 7)  # an MLP takes them in parts
-    both = Both(quick_network(family, with_adapter), len(IDS))
+    network = quick_network(family, with_adapter)
+    both = Both(network, len(IDS))
     both.read(IDS)
     both.read(MORE, (-12, -3, -2, -1))
-
-
-def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out():
-    both = Both(quick_network("Qwen2", True), 1)
-    both.read([list(range(20))])
+    both = Both(network, 1)
+    both.read([list(range(20))])  # what all rows begin with
     for cache in (both.cache, both.other):
         cache.batch_repeat_interleave(len(IDS))
     both.mask = both.mask.repeat(len(IDS), 1)
@@ -74,7 +71,6 @@ def test_packed_rows_go_on_from_a_common_beginning_and_from_what_is_masked_out()
     both.mask[1, -2:] = 0  # guessed wrong, and read again otherwise
     both.mask[2, -1:] = 0
     both.read(MORE)
-    both.read([[1], [2, 3], [4], [5]])
 
 
 def write_everything(model):
@@ -99,9 +95,7 @@ def first_tokens(query, key, value, ends, longest, scaling, *_):
         ("attend_packed", first_tokens, "tokens are more or less likely"),
     ],
 )
-def test_layers_that_fail_or_compute_something_else_are_told_once_and_not_taken(
-    tiny_folder, name, wrong, said, monkeypatch
-):
+def test_layers_that_fail_or_compute_wrongly_are_told_once_and_not_taken(tiny_folder, name, wrong, said, monkeypatch):
     if name == "attend_packed":
         monkeypatch.setattr(packed, name, wrong)
     functions = SimpleNamespace(**vars(FUNCTIONS) | {name: wrong})
@@ -111,7 +105,8 @@ def test_layers_that_fail_or_compute_something_else_are_told_once_and_not_taken(
     with pytest.warns(UserWarning, match=f"prompts are read with padding, because {said}") as told:
         assert write_everything(model) == write_everything(plain)
     assert len([one for one in told if "padding" in str(one.message)]) == 1
-    assert build_manifest(config.Config().change(systems=()), model, 1.0)["used"][PADDED] == 1
+    used = build_manifest(config.Config().change(systems=()), model, 1.0)["used"]
+    assert used["fallback: prompts are read with padding"] == 1
 
 
 def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
@@ -122,7 +117,7 @@ def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "has_bf16", "compiler", "chosen", "numbers"),
+    "asked, device, has_bf16, triton, chosen, numbers",
     [
         ("auto", "cpu", True, "triton", "eager", torch.float32),
         ("compiled", "cpu", True, "triton", "eager", torch.float32),
@@ -131,10 +126,8 @@ def test_networks_of_other_kinds_and_packed_weights_are_read_with_padding():
         ("auto", "cuda", False, "triton", "eager", torch.float16),
     ],
 )
-def test_a_model_runs_as_its_machine_allows(
-    asked, device, has_bf16, compiler, chosen, numbers, tiny_folder, monkeypatch
-):
-    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: compiler)
+def test_a_machine_decides_how_it_runs(asked, device, has_bf16, triton, chosen, numbers, tiny_folder, monkeypatch):
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: triton)
     monkeypatch.setattr(devices, "has_bf16", lambda: has_bf16)
     engine = local.LocalEngine(config.Model(model=str(tiny_folder), device=device), tiny_folder, asked)
     assert engine.execution == chosen and devices.number_type(device) == numbers

@@ -37,9 +37,6 @@ PASSAGES_SHA256 = "16b525c6aed0e3d0c8feb435b789e7aaf79182b226ab255322b4f14ce4b27
 QUESTIONS_SHA256 = "1c48277b6ea483ca4ebef17a779812d9fdb1e99c1bf76cfd5f5c486c37af4304"
 
 
-WELL_PUT = ("misspelt 0", "cut_off 0", "vague 0")
-
-
 def digest(records) -> str:
     return hashlib.sha256("\n".join(repr(asdict(record)) for record in records).encode()).hexdigest()
 
@@ -135,7 +132,7 @@ def test_well_put_questions_fail_broken_ones_succeed_and_a_known_question_mends_
 
 @pytest.mark.parametrize("share", ["misspelt", "cut_off", "vague"])
 def test_defects_come_in_the_share_asked_for_and_hurt(share):
-    none = DEFAULT.change(traps=WELL_PUT)
+    none = DEFAULT.change(traps=("misspelt 0", "cut_off 0", "vague 0"))
     many = none.change(traps=(*none.world.traps, f"{share} 0.4"))
     found = sum(q.kind.endswith("+" + share.replace("_", "-")) for q in ask(many, "test", "search")) / 150
     assert not any("+" in q.kind for q in ask(none, "test")) and found == pytest.approx(0.4, abs=0.02)

@@ -29,12 +29,10 @@ PASSAGES = {
     "e": Passage("e", "Fair", "The fair is held on St John's Eve."),
     "f": Passage("f", "Keeper", "The lamp is kept by Mira Toll."),
 }
+BORN, DAY, KEEPER = "Where was Ada Voss born?", "What day is the fair on?", "Who is the keeper of the lamp?"
 QUESTIONS = [
     Question("q1", "one", "who wrote the harbour lamp", ("Ada Voss", "A. Voss"), ("a",)),
-    Question(
-        *("q2", "one", "wher was ada vos born", ("Stell",), ("b",)),
-        *("Where was Ada Voss born?", "birthplace+misspelt"),
-    ),
+    Question("q2", "one", "wher was ada vos born", ("Stell",), ("b",), BORN, "birthplace+misspelt"),
     Question("q3", "one", "how long is the bridge?", ("seventy-one metres", "71 metres"), ("d",)),
     Question("q4", "one", "when is the fair", ("St John's Eve",), ("e",)),
     Question("q5", "two", "how many lamps", ("2",)),
@@ -42,7 +40,6 @@ QUESTIONS = [
     Question("q7", "two", "who keeps the lamp", ("Mira Toll", "M. Toll"), ("f",)),
 ]
 TEXTS = {question.id: question.question for question in QUESTIONS}
-BORN, DAY, KEEPER = "Where was Ada Voss born?", "What day is the fair on?", "Who is the keeper of the lamp?"
 # What the search finds: of each query the ids of two passages.
 FOUND = dict(zip(TEXTS.values(), ("ac", "cd", "de", "ec", "ab", "cd", "ce"))) | {BORN: "ba", DAY: "cd", KEEPER: "fa"}
 
@@ -132,7 +129,7 @@ class Actor(ScriptedModel):
         self.adapter = Path("/nowhere") / name if name else None
         self.fingerprint = f"scripted+{name}" if name else "scripted"
         layout = settings.layout if name else "paper"  # a bare model was taught no other
-        self.parts, self.answers = {}, {}  # what a prompt is about: question, passages and, to verify, the answer
+        self.parts = {}  # what a prompt is about: question, passages and, to verify, the answer
         for one, text in TEXTS.items():
             for ids in set(FOUND.values()):
                 self.parts[answer_prompt(text, ids, layout)] = (one, ids)
@@ -166,21 +163,19 @@ class Actor(ScriptedModel):
         return Completion(text, {"likelihood": likelihood})
 
     def fill(self, prompts, schema, max_tokens):
-        made = []
-        for prompt in prompts:
-            one, ids = self.parts[prompt]
-            self.log.append((self.name, "verify", one, ids))
-            if schema is None:
-                made.append(Completion(write_verdict(*VERDICTS[one, ids][:3]) if one == "q1" else "It is fine."))
-                continue
-            if schema is DIRECT:
-                revised = BORN if (one, ids) == ("q2", "cd") else ""
-                made.append(Completion(f'{{ "4": "{revised}" }}', {"empty": 0.25 if revised else 0.75}))
-                continue
-            *said, true, empty, correctness, reference = VERDICTS[one, ids]
-            expected = {"correctness": correctness, "reference_correctness": reference}
-            made.append(Completion(write_verdict(*said), {"true": true, "empty": empty} | expected))
-        return made
+        return [self.fill_one(prompt, schema) for prompt in prompts]
+
+    def fill_one(self, prompt, schema):
+        one, ids = self.parts[prompt]
+        self.log.append((self.name, "verify", one, ids))
+        if schema is None:
+            return Completion(write_verdict(*VERDICTS[one, ids][:3]) if one == "q1" else "It is fine.")
+        if schema is DIRECT:
+            revised = BORN if (one, ids) == ("q2", "cd") else ""
+            return Completion(f'{{ "4": "{revised}" }}', {"empty": 0.25 if revised else 0.75})
+        *said, true, empty, correctness, reference = VERDICTS[one, ids]
+        expected = {"correctness": correctness, "reference_correctness": reference}
+        return Completion(write_verdict(*said), {"true": true, "empty": empty} | expected)
 
 
 def search(queries):

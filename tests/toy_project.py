@@ -30,27 +30,20 @@ SYSTEMS = ("RAG", "CoV-RAG", "CoV-RAG-S")  # in another order than the table's
 class Guesser(ScriptedModel):
     """Answers some of the questions rightly, by guessing the answers of the first three."""
 
-    guesses = ()
-
     def complete(self, prompts, max_tokens, sample=None):
         return [Completion(self.guesses[i % 3]) for i, _ in enumerate(prompts)]
 
 
 def build(root):
     """A scripted model's Tables 2, 3 and 6 over a small world, and a README that tells of them."""
-    config = Config().change(
-        n_passages=1000,
-        n_world=(4, 1200, 200),
-        n_questions=2,
-        runs=str(root / "runs"),
-        retrievers=("bm25", "backwards"),
-        systems=SYSTEMS,
-    )
+    config = Config().change(n_passages=1000, n_world=(4, 1200, 200), n_questions=2, runs=str(root / "runs"))
+    config = config.change(retrievers=("bm25", "backwards"), systems=SYSTEMS)
     questions, passages = load_questions(config), load_passages(config)
     model = Guesser(config.model)
     model.guesses = [question.answers[0] for question in questions]
     resources = evaluate.load_resources(config, passages, model)
-    answer_questions(root, config, resources, questions, passages)
+    made = evaluate.run(config, resources, questions)
+    record(root, "table2", made, config, model, {"": made}, questions=questions, passages=passages)
     judge_answers(root)
     search_passages(root, config, resources, questions, passages)
     (root / "README.template.md").write_text(README)
@@ -64,14 +57,8 @@ def record(root, table, basis, config, model, parts, **data):
     find_table(table).build(basis, run).save(folder, draw=False)
 
 
-def answer_questions(root, config, resources, questions, passages):
-    """A recorded Table 2."""
-    made = evaluate.run(config, resources, questions)
-    record(root, "table2", made, config, resources.model, {"": made}, questions=questions, passages=passages)
-
-
 def judge_answers(root):
-    """A recorded Table 3 of these answers, by the rubric and by a served judge that likes CoV-RAG best."""
+    """A recorded Table 3 of the answers of Table 2, by the rubric and by a served judge that likes CoV-RAG best."""
     config = Config().change(predictions="toy", judges=("rubric", "endpoint:toy"))
     answers = load_answers(config, root)
     rows = []
