@@ -20,15 +20,7 @@ def test_there_are_at_most_sixty_parameters_of_different_names_and_every_one_is_
 
 
 def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone():
-    given = {
-        "n_questions": 4,
-        "k": 3,
-        "learning_rate": 1,
-        "datasets": ["nq"],
-        "_mine": 5,
-        "pd": object(),
-        "In": ["k = 3"],
-    }
+    given = {"n_questions": 4, "k": 3, "learning_rate": 1, "datasets": ["nq"], "_mine": 5, "pd": object(), "In": [""]}
     assert from_notebook(given) == Config().change(n_questions=4, k=3, learning_rate=1.0, datasets=("nq",))
     assert from_notebook({"datasets": "nq, webq"}).data.datasets == ("nq", "webq")
     assert from_notebook({"systems": "RAG; a, b"}).chain.systems == ("RAG", "a, b")  # where a name holds a comma

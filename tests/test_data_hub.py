@@ -45,17 +45,23 @@ def ask(name, column="answers", n=12):
     return [row | {answers: shape("south" if i % 2 else "north")} for i, row in enumerate(ids)]
 
 
-@pytest.fixture
-def public(tmp_path, monkeypatch):
-    """The five known sets as local folders, in the files and columns that they have on the hub."""
-    root = tmp_path / "hub"
+def write_sets(root):
+    """The paper's four sets in the files and columns that they have on the hub."""
     write_set(root / "nq/nq_open", {split: ask(f"{split} lake", "answer") for split in data.SPLITS})
     quiz = {split: ask(f"{split} quiz", "value") for split in data.SPLITS}
     write_set(root / "triviaqa/rc.nocontext", {split: rows + rows[:2] for split, rows in quiz.items()})
     write_set(root / "webq/data", {split: ask(f"{split} town") for split in ("train", "test")})
-    cited = {"answer": "There.[1]", "references": ["It is there.", "It is old."]}
     for split in data.SPLITS:
         write_parquet(root / f"mintaka/en/{split}/0000.parquet", ask(f"{split} hill", "answerText"))
+
+
+@pytest.fixture
+def public(tmp_path, monkeypatch):
+    """The five known sets as local folders."""
+    root = tmp_path / "hub"
+    write_sets(root)
+    cited = {"answer": "There.[1]", "references": ["It is there.", "It is old."]}
+    for split in data.SPLITS:
         write_jsonl(root / f"webglm/data/{split}.jsonl", [row | cited for row in ask(f"{split} web", n=4)])
     entries = {name: replace(entry, id=str(root / name)) for name, entry in hub.load_entries().items()}
     monkeypatch.setattr(hub, "load_entries", lambda: entries)
