@@ -73,7 +73,10 @@ def server(monkeypatch):
         written = say(message(server.write(body["messages"][0]["content"])))
         if way == "no_schema" and "response_format" in body:
             written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")
-        connection.sendall(WAYS.get(way, written))
+        connection.sendall(WAYS.get(way, written)[: -20 if way == "drip" else None])
+        for _ in range(20 if way == "drip" else 0):  # a byte now and then
+            site.wait(0.1)
+            connection.sendall(b" ")
 
     with serve({"/v1/chat/completions": answer}) as site:
         server.site, server.port = site, site.port
@@ -168,13 +171,16 @@ def test_what_may_pass_is_tried_again(server, script, requests):
         ("strange", "no chat completion", 1),
         ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1),
         ("dropped", "broke off", 3),
-        ("slow", "no answer within 0.3 s", 3),
+        ("slow", "no whole answer within 0.3 s", 3),
+        ("drip", "no whole answer within 0.3 s", 3),
+        ("good", "it answered with more than 10 bytes", 3),
     ],
 )
-def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requests):
+def test_retries_end_in_an_error_that_says_what_happened(server, monkeypatch, way, said, requests):
     server.script = [way]
+    monkeypatch.setattr("covrag_lite.engine.endpoint.LARGEST", 10 if way == "good" else 10**6)
     with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.port}/v1: .*{said}"):
-        ask(connect(timeout=0.3 if way == "slow" else 5.0), "who?")
+        ask(connect(timeout=0.3 if way in ("slow", "drip") else 5.0), "who?")
     assert len(server.asked) == requests
 
 

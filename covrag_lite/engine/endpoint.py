@@ -11,12 +11,14 @@ import math
 import os
 import re
 import threading
+import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
 from pathlib import Path
 
+import httpx
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 
@@ -30,8 +32,9 @@ from covrag_lite.runs.journal import key_of
 PREFIX = "endpoint:"
 REQUESTS = 12  # under way at once
 RETRIES = 6  # the client waits 0.5 s, twice as long each time up to 8 s, or what Retry-After says: half a minute in all
-# Seconds without a byte: two verdicts at once took 76 on two CPU cores, and giving up early has them written twice.
+# Seconds until a reply begins, and then ends: two verdicts at once took 76 on two cores; giving up writes them twice.
 TIMEOUT = 180.0
+LARGEST = 20_000_000  # bytes of a reply; one with all probabilities has some hundred thousand
 VERDICT_TOKENS = 200  # a verdict without its revised question takes about 100; some servers indent their JSON
 SERVED = "served"  # the value of `adapters`
 TOP = 20  # tokens at each place whose probabilities are asked for, the most that servers tell
@@ -54,6 +57,32 @@ def load(settings: Model, execution: str) -> "Endpoint":
     return Endpoint(settings)
 
 
+class Ending(httpx.SyncByteStream):
+    """The bytes of a reply, which has to end: a server that drips or floods would hold a run for ever."""
+
+    def __init__(self, stream: httpx.SyncByteStream, seconds: float):
+        self.stream, self.seconds, self.close = stream, seconds, stream.close
+
+    def __iter__(self) -> Iterator[bytes]:
+        end, size = time.monotonic() + self.seconds, 0
+        for part in self.stream:
+            size += len(part)
+            if size > LARGEST:
+                raise httpx.ReadError(f"more than {LARGEST:,} bytes")
+            if time.monotonic() > end:
+                raise httpx.ReadTimeout("it does not end")
+            yield part
+
+
+class Transport(httpx.HTTPTransport):
+    """Connections whose replies end."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        reply = super().handle_request(request)
+        reply.stream = Ending(reply.stream, request.extensions["timeout"]["read"])
+        return reply
+
+
 class Endpoint:
     """A served model."""
 
@@ -74,7 +103,8 @@ class Endpoint:
                 f"model {settings.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
                 f"own that asks for none takes any word), and the server's address in OPENAI_BASE_URL"
             )
-        self.client = openai.OpenAI(max_retries=retries, timeout=timeout)
+        client = httpx.Client(transport=Transport(), follow_redirects=True)
+        self.client = openai.OpenAI(max_retries=retries, timeout=timeout, http_client=client)
         url = self.client.base_url
         if url.scheme not in ("http", "https"):
             raise ValueError(
@@ -185,7 +215,9 @@ class Endpoint:
             said = " ".join(error.response.text.split()).replace(self.client.api_key, "…")[:200]
             return f"status {error.status_code}" + (said and f", {said}")
         if isinstance(error, openai.APITimeoutError):
-            return f"no answer within {self.client.timeout} s"
+            return f"no whole answer within {self.client.timeout} s"
+        if isinstance(error.__cause__, httpx.ReadError) and "bytes" in str(error.__cause__):
+            return f"it answered with {error.__cause__}"
         return "the connection failed or broke off"
 
 
