@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain, combinations
 from pathlib import Path
 
-import httpx
+import httpx2
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 
@@ -57,10 +57,10 @@ def load(settings: Model, execution: str) -> "Endpoint":
     return Endpoint(settings)
 
 
-class Ending(httpx.SyncByteStream):
+class Ending(httpx2.SyncByteStream):
     """The bytes of a reply, which has to end: a server that drips or floods would hold a run for ever."""
 
-    def __init__(self, stream: httpx.SyncByteStream, seconds: float):
+    def __init__(self, stream: httpx2.SyncByteStream, seconds: float):
         self.stream, self.seconds, self.close = stream, seconds, stream.close
 
     def __iter__(self) -> Iterator[bytes]:
@@ -68,19 +68,15 @@ class Ending(httpx.SyncByteStream):
         for part in self.stream:
             size += len(part)
             if size > LARGEST:
-                raise httpx.ReadError(f"more than {LARGEST:,} bytes")
+                raise httpx2.ReadError(f"more than {LARGEST:,} bytes")
             if time.monotonic() > end:
-                raise httpx.ReadTimeout("it does not end")
+                raise httpx2.ReadTimeout("it does not end")
             yield part
 
 
-class Transport(httpx.HTTPTransport):
-    """Connections whose replies end."""
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        reply = super().handle_request(request)
-        reply.stream = Ending(reply.stream, request.extensions["timeout"]["read"])
-        return reply
+def let_end(reply: httpx2.Response) -> None:
+    """Have a reply end within the time that was allowed for its first byte."""
+    reply.stream = Ending(reply.stream, reply.request.extensions["timeout"]["read"])
 
 
 class Endpoint:
@@ -103,7 +99,7 @@ class Endpoint:
                 f"model {settings.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
                 f"own that asks for none takes any word), and the server's address in OPENAI_BASE_URL"
             )
-        client = httpx.Client(transport=Transport(), follow_redirects=True)
+        client = openai.DefaultHttpxClient(event_hooks={"response": [let_end]})
         self.client = openai.OpenAI(max_retries=retries, timeout=timeout, http_client=client)
         url = self.client.base_url
         if url.scheme not in ("http", "https"):
@@ -216,7 +212,7 @@ class Endpoint:
             return f"status {error.status_code}" + (said and f", {said}")
         if isinstance(error, openai.APITimeoutError):
             return f"no whole answer within {self.client.timeout} s"
-        if isinstance(error.__cause__, httpx.ReadError) and "bytes" in str(error.__cause__):
+        if isinstance(error.__cause__, httpx2.ReadError) and "bytes" in str(error.__cause__):
             return f"it answered with {error.__cause__}"
         return "the connection failed or broke off"
 
