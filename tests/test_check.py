@@ -58,25 +58,25 @@ def test_one_altered_prediction_is_found(judged, tmp_path):
     assert {line.split(",")[0] for line in check(judged)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
 
 
+def alter(file, was, now):
+    file.write_text(file.read_text().replace(was, now))
+
+
 def test_one_altered_number_of_a_page_a_table_or_a_fact_is_found_with_both_values_and_a_page_is_written_anew(alone):
-    readme, run = alone / "README.md", find(alone, "table2")
-    facts, table = json.loads(run.file("facts.json").read_text()), pd.read_csv(run.file("csv"))
-    share, n = (facts[f"CoV-RAG average{end}"] for end in ("", " n"))
-    readme.write_text(readme.read_text().replace(f"answers {share} %", "answers 99.9 %"))
-    run.file("facts.json").write_text(json.dumps(facts | {"CoV-RAG average n": "9"}))
-    row = table.index[(table.system == "RAG") & (table.dataset == "entity") & (table.metric == "raw")][0]
-    was = table.loc[row, "value"]
-    table.loc[row, "value"] = 77.0
-    table.to_csv(run.file("csv"), index=False, float_format="%.2f")
-    cell = "smollm2-135m / entity / RAG / raw, value"
-    assert sorted(check(alone)[0]) == [
-        f"README.md, line 3: recorded 99.9, recomputed {share}",
-        f"results/toy/table2.csv, {cell}: recorded 77.00, recomputed {was:.2f}",
-        f"results/toy/table2.facts.json, CoV-RAG average n: recorded 9, recomputed {n}",
+    run = find(alone, "table2")
+    facts, table = json.loads(run.file("facts.json").read_text()), run.file("csv").read_text()
+    share, fact = facts["CoV-RAG average"], f'"CoV-RAG average n": "{facts["CoV-RAG average n"]}",'
+    row = re.search("^table2,entity,RAG,.*,raw,.*$", table, re.MULTILINE)[0]
+    alter(alone / "README.md", f"answers {share} %", "answers 99.9 %")
+    alter(run.file("facts.json"), fact, '"CoV-RAG average n": "9",')
+    alter(run.file("csv"), row, f"{row}77")
+    assert [re.sub(r", line \d+", "", line) for line in check(alone)[0]] == [
+        f"results/toy/table2.csv: recorded {row}77, recomputed {row}",
+        f'results/toy/table2.facts.json: recorded "CoV-RAG average n": "9",, recomputed {fact}',
+        f"README.md: recorded 99.9, recomputed {share}",
     ]
-    table.loc[row, "value"] = was
-    pd.concat([table, table[:1]]).to_csv(run.file("csv"), index=False, float_format="%.2f")
-    twice = ["results/toy/table2.csv, a cell is recorded twice"]
+    run.file("csv").write_text(f"{table}{row}\n")
+    twice = [f"results/toy/table2.csv, line {len(table.splitlines()) + 1}: recorded {row}, recomputed nothing"]
     assert check(alone, write=True)[0] == twice == check(alone)[0]  # page and facts are as they were
 
 
@@ -153,7 +153,7 @@ def test_a_table_is_one_file_and_one_entry(alone, monkeypatch):
         shutil.copy(run.file(end), run.folder / f"counted.{end}")
     (run.folder / "counted.csv").write_text("what,value\npredictions,25\n")
     (alone / "results" / "README.template.md").write_text("{toy/counted | predictions} predictions\n")
-    said = "results/toy/counted.csv, predictions, value: recorded 25, recomputed 24"
+    said = "results/toy/counted.csv, line 2: recorded predictions,25, recomputed predictions,24"
     assert check(alone, write=True)[0] == [said]
     assert (alone / "results" / "README.md").read_text() == "24 predictions\n"
     with pytest.raises(ValueError, match="table 'table9' is not known; use one of table2, table3"):

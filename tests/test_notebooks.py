@@ -23,7 +23,7 @@ from covrag_lite.check import __main__ as check_command
 from covrag_lite.check import check
 from covrag_lite.config import ROOT, Config, ParameterError, from_notebook
 from covrag_lite.runs import recorded
-from covrag_lite.tables import find_table, load_basis, world
+from covrag_lite.tables import find_table, load_basis
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OF_CONFIG = [path for path in NOTEBOOKS if path.stem != "hosted"]  # that one has the command's, and test_rehearsal.py
@@ -56,7 +56,6 @@ ENDS = {
     "table5": ANSWERED,
     "table6": TABLE | SEARCHED | {"facts.json"},
     "figure4": {"csv", "png", "facts.json"},
-    "world": {"csv", "png"},
     "related": ANSWERED | {"qualities.csv.gz", "costs.csv"},
     "speed": {"training.png", "inference.json", "peers.json", "losses.png"},
 }
@@ -146,7 +145,6 @@ def test_a_notebook_runs_and_what_it_writes_follows_from_what_it_records(
     own = ({} if "lesson" in path.stem else {"model": str(tiny_folder)}) | places(tmp_path) | SMALL.get(path.stem, {})
     own = {n: v.format(tmp=tmp_path, encoder=tiny_encoder) if isinstance(v, str) else v for n, v in own.items()}
     monkeypatch.chdir(path.parent if path.stem in FROM_ITS_FOLDER else ROOT)
-    monkeypatch.setattr(world, "KNOBS", {"misspelt": (0.0, 0.3)})  # each setting is a world of its own
     run_cells(path, own)
     assert written(tmp_path) == WRITTEN.get(path.stem, set())
     assert check(tmp_path)[0] == []

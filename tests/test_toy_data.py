@@ -12,7 +12,7 @@ from conftest import write_jsonl
 from toy import PASSAGES, QUESTIONS
 
 from covrag_lite import data, metrics, prompts
-from covrag_lite.check import compare_csv, compare_values
+from covrag_lite.check import compare_lines
 from covrag_lite.config import Config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
@@ -213,22 +213,12 @@ def test_a_manifest_names_adapters_by_their_own_weights():
     assert told == {"cov": "cov", "rag": "rag", "rewrite": "rewrite"}
 
 
-def test_a_recorded_row_that_is_made_no_more_is_a_difference(tmp_path):
-    was, now = tmp_path / "was.csv", tmp_path / "now.csv"
-    was.write_text("system,metric,n,value\nRAG,raw,4,1.00\nCoV-RAG,raw,4,2.00\n")
-    now.write_text("system,metric,n,value\nRAG,raw,5,1.00\n")
-    assert list(compare_csv(was, now)) == [
-        "RAG / raw, n: recorded 4, recomputed 5",
-        "CoV-RAG / raw, system: recorded CoV-RAG, recomputed nothing",
-        "CoV-RAG / raw, metric: recorded raw, recomputed nothing",
-        "CoV-RAG / raw, n: recorded 4, recomputed nothing",
-        "CoV-RAG / raw, value: recorded 2.00, recomputed nothing",
-    ]
-    assert list(compare_csv(now, was))[-1] == "CoV-RAG / raw, value: recorded nothing, recomputed 2.00"
-    assert list(compare_values({"a": "1", "b": "2"}, {"a": "1", "c": "3"})) == [
-        "b: recorded 2, recomputed nothing",
-        "c: recorded nothing, recomputed 3",
-    ]
+def test_a_recorded_row_that_is_made_no_more_is_a_difference_and_so_is_a_new_one():
+    was, now = "system,n\nRAG,4\nCoV-RAG,4\nRRR,4\n", "system,n\nRAG,5\nRRR,4\n"
+    assert list(compare_lines(was, now)) == [(2, "RAG,4", "RAG,5"), (3, "CoV-RAG,4", "nothing")]
+    assert list(compare_lines(now, was)) == [(2, "RAG,5", "RAG,4"), (3, "nothing", "CoV-RAG,4")]
+    assert list(compare_lines("a\nb\n", "b\n")) == [(1, "a", "nothing")]
+    assert list(compare_lines("b\n", "b\nc\n")) == [(2, "nothing", "c")]
 
 
 def test_two_runs_of_other_weights_or_data_differ():

@@ -10,19 +10,18 @@ Each page has one template: <page>.template.md beside it, or the key "template" 
 
 import json
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import SequenceMatcher
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.config import ROOT, Config
+from covrag_lite.config import ROOT
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture, world
-from covrag_lite.tables.reproduction import KEY
+from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture
 
 EMBEDDED = Path("figures", "embedded")
 FACT = re.compile(r"\{([^{}|]+) \| ([^{}]+)\}")
@@ -38,19 +37,18 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
     notes: list[str] = []
     tables = dict(build_tables(root, wrong, notes))
     made = set()
-    with tempfile.TemporaryDirectory() as scratch:
-        for place, table in tables.items():
-            folder = Path(scratch) / place
-            table.save(folder, draw=False)
-            for file in sorted(folder.iterdir()):
-                recorded = root / place.parent / file.name
-                if write and file.name.endswith(".facts.json"):
-                    recorded.write_bytes(file.read_bytes())
-                if recorded.exists():
-                    wrong += [f"{recorded.relative_to(root)}, {line}" for line in compare_file(recorded, file)]
-                else:
-                    notes.append(f"{recorded.relative_to(root)}: not recorded")
-            made |= {root / place.parent / f"{table.name}.{end}" for end in ("csv", *table.plots)}
+    for place, table in tables.items():
+        for end, text in table.files.items():
+            recorded = root / place.parent / f"{table.name}.{end}"
+            if write and end == "facts.json":
+                recorded.write_text(text)
+            if recorded.exists():
+                pairs = compare_lines(squeeze(recorded.read_text()), squeeze(text))
+                told = [f"line {number}: recorded {was}, recomputed {now}" for number, was, now in pairs]
+                wrong += [f"{recorded.relative_to(root)}, {line}" for line in told]
+            else:
+                notes.append(f"{recorded.relative_to(root)}: not recorded")
+        made |= {root / place.parent / f"{table.name}.{end}" for end in ("csv", *table.plots)}
     for file in [*sorted(root.glob("results/**/*")), *sorted(root.glob("figures/**/*"))]:
         if file.suffix in (".csv", ".png") and file.parent.name != "custom" and file not in made:
             notes.append(f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded")
@@ -80,8 +78,6 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
             yield EMBEDDED / "figure4", figure4.build(figure4.load(root))
         except ValueError as error:  # the runs do not belong in one figure
             wrong.append(f"{EMBEDDED / 'figure4'}: {error}")
-    if (root / EMBEDDED / "world.csv").exists():
-        yield EMBEDDED / "world", world.build(Config())
     if (root / EMBEDDED / "method.md").exists() and shown in bases:
         yield EMBEDDED / "method", method_picture.build(bases[shown])
     for folder in sorted((root / "results").glob("speed-*")):
@@ -117,7 +113,8 @@ def check_pages(root: Path, facts: Facts, write: bool) -> list[str]:
 
     def compare(name: str, recorded: str, template: str) -> str:
         filled = fill(template, facts, name, wrong)
-        wrong.extend(f"{name}, {line}" for line in compare_text(filled if write else recorded, filled))
+        pairs = compare_lines(filled if write else recorded, filled)
+        wrong.extend(f"{name}, line {number}: {tell_words(was, now)}" for number, was, now in pairs)
         return filled
 
     for template in [*root.glob("*.template.md"), *sorted(root.glob("results/*.template.md"))]:
@@ -157,60 +154,21 @@ def fill(template: str, facts: Facts, name: str, wrong: list[str]) -> str:
     return FACT.sub(look_up, template)
 
 
-def compare_file(recorded: Path, made: Path) -> list[str]:
-    """A line for each cell, fact or line that differs."""
-    if made.suffix == ".csv":
-        return list(compare_csv(recorded, made))
-    if made.name.endswith(".facts.json"):
-        return list(compare_values(*(json.loads(file.read_text()) for file in (recorded, made))))
-    return list(compare_text(*(squeeze(file.read_text()) for file in (recorded, made))))
-
-
-def compare_csv(recorded: Path, made: Path) -> Iterator[str]:
-    """A line for each cell that differs."""
-    tables = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in (recorded, made))
-    was, now = (table.map(squeeze) for table in tables)
-    key = [name for name in KEY if name in now]
-    old, new = _cells(was, key), _cells(now, key)
-    assert len(new) == now.size, f"{', '.join(key)} do not tell the rows of {made.name} apart"
-    if len(old) < was.size:
-        yield "a cell is recorded twice"
-    yield from compare_values(old, new)
-
-
-def _cells(table: pd.DataFrame, key: list[str]) -> dict[str, str]:
-    """Every cell by the columns that tell its row apart, and its own column."""
-    cells = {}
-    for row in table.to_dict("records"):
-        name = " / ".join(row.get(column, "nothing") for column in key)
-        cells |= {f"{name}, {column}": value for column, value in row.items()}
-    return cells
-
-
-def compare_values(recorded: Mapping[str, str], made: Mapping[str, str]) -> Iterator[str]:
-    """A line for each value that differs, by its name."""
-    for name in {**recorded, **made}:
-        was, now = recorded.get(name, "nothing"), made.get(name, "nothing")
-        if was != now:
-            yield f"{name}: recorded {was}, recomputed {now}"
-
-
 def squeeze(text: str) -> str:
     """A text with its columns no wider than they need to be."""
     return re.sub(r"-{3,}", "---", re.sub(" {2,}", " ", text))
 
 
-def compare_text(recorded: str, made: str) -> Iterator[str]:
-    """A line for each line that differs, with the words in which it does."""
-    pairs = zip_longest(recorded.splitlines(), made.splitlines(), fillvalue="")
-    for number, (was, now) in enumerate(pairs, 1):
-        if was != now:
-            words = _different_words(was, now)
-            yield f"line {number}: " + "; ".join(f"recorded {a}, recomputed {b}" for a, b in words)
+def compare_lines(recorded: str, made: str) -> Iterator[tuple[int, str, str]]:
+    """Each line that differs: its number, as it is recorded and as it is made; "nothing" where one side has none."""
+    was, now = recorded.splitlines(), made.splitlines()
+    for tag, start, end, *span in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
+        pairs = zip_longest(was[start:end], now[slice(*span)], fillvalue="nothing")
+        yield from ((number, *pair) for number, pair in enumerate(pairs, start + 1) if tag != "equal")
 
 
-def _different_words(was: str, now: str) -> list[tuple[str, str]]:
-    """The words that differ, where both lines have as many; else the lines whole."""
+def tell_words(was: str, now: str) -> str:
+    """The words in which two lines differ, where both have as many; else the lines whole."""
     a, b = was.split(), now.split()
     words = [pair for pair in zip(a, b) if pair[0] != pair[1]] if len(a) == len(b) else []
-    return words or [(was, now)]
+    return "; ".join(f"recorded {one}, recomputed {other}" for one, other in words or [(was, now)])

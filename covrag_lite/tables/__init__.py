@@ -51,17 +51,22 @@ class Table:
         """The first part whose heading has these words."""
         return next(part for heading, part in self.parts.items() if words in heading)
 
+    @property
+    def files(self) -> dict[str, str]:
+        """What is written beside the pictures, by the ends of the files."""
+        made, form = dict(self.other_files), None if self.digits is None else f"%.{self.digits}f"
+        if len(self.rows):
+            made["csv"] = self.rows.to_csv(index=False, float_format=form, lineterminator="\n")
+        if self.parts:
+            made["md"] = self.text
+        if self.facts:
+            made["facts.json"] = json.dumps(dict(self.facts), indent=0, ensure_ascii=False) + "\n"
+        return made
+
     def save(self, folder: Path, draw: bool = True) -> str:
         """Write `<name>.csv`, `.md`, `.facts.json` and, to draw, `.png`; returns the Markdown text."""
         folder.mkdir(parents=True, exist_ok=True)
-        texts, form = dict(self.other_files), None if self.digits is None else f"%.{self.digits}f"
-        if len(self.rows):
-            texts["csv"] = self.rows.to_csv(index=False, float_format=form, lineterminator="\n")
-        if self.parts:
-            texts["md"] = self.text
-        if self.facts:
-            texts["facts.json"] = json.dumps(dict(self.facts), indent=0, ensure_ascii=False) + "\n"
-        for end, text in texts.items():
+        for end, text in self.files.items():
             (folder / f"{self.name}.{end}").write_text(text)
         for end, plot in self.plots.items() if draw else ():
             plot(folder / f"{self.name}.{end}")

@@ -9,18 +9,14 @@ from covrag_lite import config
 from covrag_lite.runs.recorded import changed, find_under
 
 # Columns that say whose value a row holds; a table has some of them.
-KEY = (
-    *("backbone", "what", "σ", "seed", "revision", "judge", "dataset", "questions", "criterion"),
-    *("system", "retriever", "measure", "metric", "share", "knob", "setting"),
-    *("from", "to", "set", "layout", "kind", "answers", "rule"),
-)
+KEY = ("revision", "judge", "dataset", "questions", "criterion", "system", "retriever", "measure", "metric", "share")
 VALUES = ("n", "value", "low", "high")
 
 
 def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -> pd.DataFrame | None:
     """A new long table beside the recorded one of the same configuration; where there is none, the nearest is named."""
     new = tidy(long)
-    key = [name for name in KEY if name in new and name != "backbone"]  # Figure 4 writes it without its adapter
+    key = [name for name in KEY if name in new]
     rivals = []  # in what a run's configuration differs, both cells, its name
     for run in find_under(root / "results", root):  # figures/ holds whatever ran last
         known = tidy(pd.read_csv(run.file("csv")))

@@ -1,38 +1,14 @@
 """What the embedded world is like: what makes its questions fail, and what mends them."""
 
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.config import Config
-from covrag_lite.data import load_passages, load_questions
 from covrag_lite.metrics import holds_gold
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import failure_of
-from covrag_lite.systems import palette
-from covrag_lite.tables import Table, pictures
 from covrag_lite.tables.failures import FAILURES
 from covrag_lite.tables.verifier import split_by
-
-# Settings of the world's knobs that show what each does to retrieval.
-KNOBS = {
-    "misspelt": (0.0, 0.12, 0.3),
-    "cut_off": (0.0, 0.07, 0.25),
-    "vague": (0.0, 0.07, 0.25),
-    "namesakes": (0.0, 0.12, 0.18),
-    "synonyms": (0.0, 0.12, 0.18),
-    "stale": (0.0, 0.1, 0.15),
-    "contradicting": (0.0, 0.1, 0.15),
-}
-
-
-def build(config: Config) -> Table:
-    """What each knob of the world does to retrieval."""
-    effects = knob_effects(config)
-    return Table("world", effects, plots={"png": partial(plot_knobs, effects)})
 
 
 def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame:
@@ -73,29 +49,3 @@ def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame
     rows.sort(key=lambda row: FAILURES.index(row[0]))
     columns = ["failure", "question", "found first", "a question that finds it", "at place"]
     return pd.DataFrame(rows, columns=columns).set_index("failure")
-
-
-def knob_effects(config: Config) -> pd.DataFrame:
-    """The share of all test questions with a gold passage in the top k, with one knob turned at a time."""
-    rows = []
-    for knob, settings in KNOBS.items():
-        for setting in settings:
-            turned = config.change(n_questions=0, traps=(*config.world.traps, f"{knob} {setting}"))
-            questions = load_questions(turned)
-            search = load_retriever(config.retrieval, load_passages(turned))
-            rates = failure_rates(questions, search).loc["all"]
-            rows.append((knob, setting, rates["found"], rates["found, revised"]))
-    return pd.DataFrame(rows, columns=["knob", "setting", "as asked", "revised"])
-
-
-def plot_knobs(effects: pd.DataFrame, path: Path) -> "pictures.Figure":
-    """What each knob of the world does to retrieval, as asked and as revised: one small panel a knob."""
-    _, sns = pictures.style(1.1, "notebook")
-    share = "gold passage in the top k (%)"
-    rows = effects.melt(["knob", "setting"], ["as asked", "revised"], "query", share)
-    colours = {"as asked": palette()["RAG"], "revised": palette()["CoV-RAG"]}
-    lines = dict(kind="line", hue="query", style="query", markers=True, palette=colours)
-    panels = dict(col="knob", col_wrap=4, height=3, facet_kws={"sharex": False})
-    grid = sns.relplot(rows, x="setting", y=share, **lines, **panels)
-    grid.set(ylim=(0, 105)).set_titles("{col_name}").set_axis_labels("share", "gold in top k (%)")
-    return pictures.save_picture(grid.figure, path)
