@@ -22,7 +22,7 @@ from covrag_lite.runs.outcomes import (
     failure_of,
     to_frame,
 )
-from covrag_lite.tables import Table, accuracy, failures, sigma, table5, verifier
+from covrag_lite.tables import Table, accuracy, sigma, table5, verifier
 
 IDS = list(TEXTS)
 
@@ -299,20 +299,20 @@ def test_the_better_verified_answer_is_kept_and_of_equals_the_later(cov):
 def test_what_is_caught_mended_and_gained_stands_by_kind_of_failure(frame):
     kinds = ("", "author", "author/namesake", "author+misspelt", "two-hop")
     assert [failure_of(kind) for kind in kinds] == ["none", "none", "namesake", "broken wording", "two-hop"]
-    told = failures.failure_table(frame).set_index("questions").T
+    told = verifier.failure_table(frame).set_index("questions").T
     assert told["all"].tolist() == [6, "66.7", "2 of 2", "1 of 4", 3, "2 of 2", "83.3", "+16.7", "[-33.3, +66.7]"]
     assert told["none"].tolist()[:-1] == [5, "80.0", "1 of 1", "1 of 4", 2, "1 of 1", "80.0", "+0.0"]
     assert told["broken wording"].tolist()[:-1] == [1, "0.0", "1 of 1", "0 of 0", 1, "1 of 1", "100.0", "+100.0"]
-    unread = failures.failure_table(frame.assign(judgment=""))  # verdicts that did not parse
+    unread = verifier.failure_table(frame.assign(judgment=""))  # verdicts that did not parse
     assert set(unread.caught) == set(unread.doubted) == {"0 of 0"}
 
 
 def test_bounds_classes_of_error_and_notes(frame):
-    cases = failures.bounds(frame)
+    cases = verifier.bounds(frame)
     assert cases["answer where they hold none"] == 0.0
     assert cases["answer perfect reader of the first passages"] == pytest.approx(250 / 3)
     assert [value for name, value in cases.items() if "share" in name] == [0, 100, 0, 0]  # q4 was searched away
-    told = failures.facts(frame)
+    told = verifier.facts(frame)
     assert (told["CoV-RAG found anew"], told["CoV-RAG found no more"]) == ("1", "1")
     assert accuracy.count_changes(frame[frame.system == "CoV-RAG"]) == (3, 2, 1)
     notes = accuracy.notes(frame)

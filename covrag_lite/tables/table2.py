@@ -17,7 +17,7 @@ from covrag_lite.records import Prediction
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, changed, choose, tell
-from covrag_lite.tables import Table, accuracy, failures, pictures, table4
+from covrag_lite.tables import Table, accuracy, pictures, table4, verifier
 
 LIVE, RECORDED = "live", "recorded"
 MARKED = "background-color: #fff3c4"  # a live row
@@ -27,7 +27,7 @@ SAME, ALIKE = "every text the same", "same outcome"
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """Table 2; a few live questions make no picture, so a sample of a recorded run has that run's."""
     frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
-    table = accuracy.build("table2", frame, run, failures.facts(frame) | table4.facts(predictions))
+    table = accuracy.build("table2", frame, run, verifier.facts(frame) | table4.facts(predictions))
     larger = choose(run.config, run.root)
     return replace(table, plots={"png": partial(plot_record, larger)}) if larger and larger.n > run.n else table
 

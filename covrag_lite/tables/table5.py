@@ -11,8 +11,7 @@ from covrag_lite.method import by_thresholds, keep_likelier
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded
-from covrag_lite.tables import Table, accuracy, failures, paper
-from covrag_lite.tables.verifier import judge_table
+from covrag_lite.tables import Table, accuracy, paper, verifier
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
 CONTROL = "CoV-RAG shuffled"  # searches with another question's revision
@@ -24,7 +23,7 @@ RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
     frame = frame_of(predictions)
-    long, rules, gains = chain_table(frame), policies(predictions), failures.failure_table(frame)
+    long, rules, gains = chain_table(frame), policies(predictions), verifier.failure_table(frame)
     parts = {
         f"Shares in %: {accuracy.legend(long)}": accuracy.wide(long, None).reset_index(),
         "The judge beside the majority, the wording alone and the answer's likelihood": judges_of(frame),
@@ -36,7 +35,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     pair = [values.get((system, "multi")) for system in CHAINS]
     found = "" if None in pair else "Without the chain {:.1f} % are right in the end, with it {:.1f} %\n".format(*pair)
     plot = partial(accuracy.plot_accuracy, long, accuracy.title("table5", run.config, long, found), metric=None)
-    facts = failures.facts(to_frame(predictions))
+    facts = verifier.facts(to_frame(predictions))
     forms = {"": "{value:.1f}", "interval": "[{low:.1f}, {high:.1f}]"}
     facts |= accuracy.tell_rows(long, "{system} {metric}", forms)
     named = rules.assign(rule=rules.rule.str.partition(":")[0])
@@ -180,5 +179,5 @@ def _policy(name: str, own: Sequence[Prediction], chosen: Sequence[int], searche
 
 def judges_of(frame: pd.DataFrame) -> pd.DataFrame:
     """The judge of each row of Table 5 beside three that know less, by how the question was put."""
-    tables = {system: judge_table(frame, system) for system in CHAINS}
+    tables = {system: verifier.judge_table(frame, system) for system in CHAINS}
     return pd.concat(tables, names=["system"]).reset_index("system").reset_index(drop=True)

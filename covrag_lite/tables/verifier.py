@@ -1,4 +1,4 @@
-"""The verifier against the truth: whether its judgments are right, beside what else could explain that.
+"""The verifier against the truth: whether its judgments are right, what its revisions gain, and why answers are wrong.
 
 A judge that sees nothing but the wording, one that always says the more frequent word, and the answer's own likelihood
 stand beside it, for all questions and by how they were put.
@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.tables.accuracy import share, tell_rows, with_interval
+from covrag_lite.tables.accuracy import count_changes, facts_of, format_difference, share, tell_rows, with_interval
 
+FAILURES = ("all", "none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop")
 FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
 KNOWN = 0.9  # of the answers, whose likelihood must be known to be told: a few may not stand for all
@@ -136,12 +137,79 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
 
 
-def facts(frame: pd.DataFrame, system: str) -> dict[str, str]:
-    """How good one system's judge is, by how the question was put and by set, and which answers it trusts."""
-    judged, trusted = judge_table(frame, system, by_set=True), trust_table(frame, system)
-    judged = judged.rename(columns={"n": "judged n"})
-    made = tell_rows(judged, f"{system} {{questions}}")
-    for answer in ("right", "wrong"):
-        forms = {"": f"{{{answer}:.1f}}", "n": f"{{n {answer}}}"}
-        made |= tell_rows(trusted, f"{system} trusted {{passages}} {answer}", forms)
+def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
+    """A system's first and last answers by kind of failure.
+
+    first    first answers that are right, in %
+    caught   wrong first answers that are judged "false"; doubted: right ones that are
+    revised  questions that were searched again; mended: those among them that found the gold passage they had missed
+    last     last answers that are right, in %; gain: in points over the first, with a bootstrap interval
+    """
+    rows = frame[(frame.system == system) & frame.first_normalised.notna()]
+    made = []
+    for name, part in split_by(rows, "failure", FAILURES):
+        first, last = part.first_normalised.astype(bool), part.normalised.astype(bool)
+        judged = part.assign(right=first)[part.judgment.fillna("") != ""]
+        missed = part[part.revised & part.gold_first.eq(False)]
+        gain, interval = format_difference(*metrics.paired_bootstrap(first.tolist(), last.tolist()))
+        made.append(
+            {
+                "questions": name,
+                "n": len(part),
+                "first": f"{100 * first.mean():.1f}",
+                **count_doubts(judged),
+                "revised": int(part.revised.sum()),
+                "mended": f"{missed.gold_last.eq(True).sum()} of {len(missed)}",
+                "last": f"{100 * last.mean():.1f}",
+                "gain": gain,
+                "95 % interval": interval,
+            }
+        )
+    return pd.DataFrame(made)
+
+
+def bounds(frame: pd.DataFrame, system: str = "CoV-RAG") -> dict[str, float]:
+    """What bounds a system, in %: of all questions those that would be answered rightly, by counterfactual; and of the
+    wrong answers, why they are wrong, in classes that are together all of them.
+    """
+    rows = frame[(frame.system == system) & frame.normalised.notna()]
+    first, last = rows.first_normalised.astype(bool), rows.normalised.astype(bool)
+    found, again = rows.found_first.astype(bool), rows.found_last.astype(bool)
+    cases = {
+        "answer as it is": last,
+        "answer perfect judge, the better of two answers": first | last,
+        "answer perfect reader of the first passages": first | found,
+        "answer perfect reader of the last passages": last | again,
+        "answer where the first passages hold one": first[found],
+        "answer where they hold none": first[~found],
+    }
+    classes = {
+        "misread": again,  # the passages it answered from hold an answer
+        "searched away": found & ~again,  # only the first passages held one
+        "not found, trusted": ~found & ~again & ~rows.revised,
+        "not found twice": ~found & ~again & rows.revised,
+    }
+    shares = {f"{name} share": (~last & values).sum() / max(1, (~last).sum()) for name, values in classes.items()}
+    shares |= {name: values.mean() for name, values in cases.items()}
+    return {name: 100 * share for name, share in shares.items()}
+
+
+def facts(frame: pd.DataFrame) -> dict[str, str]:
+    """Of every system that verifies: its judge, which answers it trusts, what its revisions did, and what bounds it."""
+    made = {}
+    for system, own in frame.groupby("system"):
+        if not own.verdicts.any():
+            continue
+        judged = judge_table(own, system, by_set=True).rename(columns={"n": "judged n"})
+        made |= tell_rows(judged, f"{system} {{questions}}")
+        for answer in ("right", "wrong"):
+            forms = {"": f"{{{answer}:.1f}}", "n": f"{{n {answer}}}"}
+            made |= tell_rows(trust_table(own, system), f"{system} trusted {{passages}} {answer}", forms)
+        scored = own[own.normalised.notna()]
+        found = metrics.mcnemar(scored.found_first.astype(bool), scored.found_last.astype(bool))[:2]
+        words = ("revised", "helped", "hurt", "found anew", "found no more")
+        made |= facts_of(system, dict(zip(words, (*count_changes(own[own.verdicts > 0]), *found))))
+        kinds = failure_table(own, system).rename(columns={"95 % interval": "interval"})
+        made |= tell_rows(kinds, f"{system} kind {{questions}}")
+        made |= facts_of(system, {name: f"{value:.1f}" for name, value in bounds(own, system).items()})
     return made

@@ -7,8 +7,7 @@ import pandas as pd
 from covrag_lite.metrics import holds_gold
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.runs.outcomes import failure_of
-from covrag_lite.tables.failures import FAILURES
-from covrag_lite.tables.verifier import split_by
+from covrag_lite.tables.verifier import FAILURES, split_by
 
 
 def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame:
