@@ -83,10 +83,10 @@ def in_order(systems: Sequence[str]) -> list[str]:
     return sorted(systems, key=names.index)
 
 
-def wide(long: pd.DataFrame, metric: str | None = "normalised") -> pd.DataFrame:
+def wide(long: pd.DataFrame, metric: str | None = "normalised", digits: tuple[int, int] = (1, 0)) -> pd.DataFrame:
     """The table as a person reads it: a row a system, a column a set; for None a column a metric."""
     rows = by_set_or_metric(long, metric)
-    rows = rows.assign(cell=[tell_cell(row) for row in rows.itertuples()], dataset=rows.dataset.map(name_of))
+    rows = rows.assign(cell=[tell_cell(row, *digits) for row in rows.itertuples()], dataset=rows.dataset.map(name_of))
     return rows.set_index(["system", "dataset"]).cell.unstack(sort=False).fillna("–")
 
 
@@ -95,7 +95,7 @@ def by_set_or_metric(long: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     return long[long.metric == metric] if metric else long.assign(dataset=long.metric)
 
 
-def tell_cell(row: tuple, digits: int = 1, interval_digits: int = 0) -> str:
+def tell_cell(row: tuple, digits: int, interval_digits: int) -> str:
     """`ours [low–high] (paper)`"""
     low, high = (f"{end:.{interval_digits}f}" for end in (row.low, row.high))
     known = "" if pd.isna(row.paper) else f" ({row.paper:.{digits}f})"
@@ -130,7 +130,9 @@ def share(right: Sequence[bool]) -> tuple[float, float, float]:
 
 
 def with_interval(form: str, value: float, low: float, high: float) -> str:
-    """A value and its interval, each in this form; the value alone where there is no interval."""
+    """A value and its interval, each in this form; the value alone where there is no interval, nothing without both."""
+    if pd.isna(value):
+        return ""
     return form.format(value) + ("" if pd.isna(low) else f" [{form}, {form}]".format(low, high))
 
 

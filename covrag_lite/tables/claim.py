@@ -65,6 +65,7 @@ JUDGED = {  # systems that verify -> whose first answers
     "CoV-RAG w/o chain, two adapters": "RAG trained, w/o chain",
 }
 READERS = ("CoV-RAG, two adapters", "CoV-RAG")  # whose first answers CONTROL chooses from
+ENDS = {"difference": "", "95 % interval": "interval", "smallest visible": "visible"}  # of facts, by column
 TRUST = 0.8  # the expected correctness above which trusting an answer is right most often on validation questions
 
 
@@ -86,7 +87,9 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         "The judge of first answers": judged,
         "The second search, by the paper's rule that its answer counts": searched,
     }
-    facts = facts_of_comparisons(whole) | facts_of_comparisons(by_set)
+    told = ["difference", "95 % interval", "p", "smallest visible", "n", "gained", "lost"]
+    facts = facts_of_rows("", shown(whole).assign(n=[f"{n:,}" for n in whole.n])[["comparison", "seed", *told]])
+    facts |= facts_of_rows("", shown(by_set)[["comparison", "set", "seed", *told[:2]]])
     facts |= facts_of_rows("judge of", judged) | facts_of_rows("search of", searched)
     listed = whole.drop(columns="set").astype(object).where(whole.notna(), None).to_dict("records")  # JSON has no NaN
     return Table(
@@ -257,26 +260,12 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def facts_of_comparisons(rows: pd.DataFrame) -> dict[str, str]:
-    """Every comparison, those by set with the set's name."""
-    made = {}
-    for row, text in zip(rows.to_dict("records"), shown(rows).to_dict("records")):
-        where = "" if row["set"] == EVERY else f"{name_of(row['set'])} "
-        name = f"{row['from']} → {row['to']} {where}{row['seed']}"
-        told = {"": text["difference"], "interval": text["95 % interval"]}
-        if not where:
-            told |= {"p": text["p"], "visible": text["smallest visible"], "n": f"{row['n']:,}"}
-            told |= {"gained": row["gained"], "lost": row["lost"]}
-        made |= facts_of(name, told)
-    return made
-
-
 def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
-    """Every number of the judge's or the search's rows."""
+    """Every number of these rows, named by what it is of, by its set if it is of one, and by the training."""
     made = {}
-    for row in rows.to_dict("records"):
-        where = "" if row["set"] == EVERY else f"{row['set']} "
-        made |= facts_of(f"{head} {row['answers of']} {where}{row['seed']}", dict(list(row.items())[3:]))
+    for row in rows.rename(columns=ENDS).to_dict("records"):
+        about = head, row.pop(rows.columns[0]), row.pop("set", EVERY), row.pop("seed")
+        made |= facts_of(" ".join(word for word in about if word not in ("", EVERY)), row)
     return made
 
 

@@ -20,7 +20,6 @@ from covrag_lite.runs.recorded import Recorded, changed, choose, tell
 from covrag_lite.tables import Table, accuracy, pictures, table4, verifier
 
 LIVE, RECORDED = "live", "recorded"
-MARKED = "background-color: #fff3c4"  # a live row
 SAME, ALIKE = "every text the same", "same outcome"
 
 
@@ -60,11 +59,6 @@ def beside(known: pd.DataFrame, new: pd.DataFrame | None = None) -> pd.DataFrame
     systems = accuracy.in_order(table.index.unique("system"))
     order = [(system, word) for system in systems for word in parts if (system, word) in table.index]
     return table.loc[order].rename_axis(columns=None)
-
-
-def mark(table: pd.DataFrame) -> "pd.io.formats.style.Styler":
-    """The table as it is shown, its live rows coloured."""
-    return table.style.apply(lambda row: [MARKED if LIVE in row.name else ""] * len(row), axis=1)
 
 
 def compare_texts(new: Sequence[Prediction], known: Sequence[Prediction]) -> pd.DataFrame:

@@ -144,10 +144,8 @@ def rank_table(scores: pd.DataFrame) -> pd.DataFrame:
 
 def wide_ranks(long: pd.DataFrame, judge: str, measure: str) -> pd.DataFrame:
     """One judge's table as a person reads it: a row a system, a column a criterion."""
-    rows = long[(long.judge == judge) & (long.measure == measure)]
-    digits = 1 if measure == "high quality" else 2
-    rows = rows.assign(cell=[accuracy.tell_cell(row, digits, digits) for row in rows.itertuples()])
-    return rows.set_index(["system", "criterion"]).cell.unstack(sort=False).fillna("–")
+    rows = long[(long.judge == judge) & (long.measure == measure)].assign(metric=long.criterion)
+    return accuracy.wide(rows, None, (1, 1) if measure == "high quality" else (2, 2))
 
 
 def compare_ranked(scores: pd.DataFrame) -> pd.DataFrame:

@@ -137,21 +137,15 @@ def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
         for group, chosen in groups.items():
             about = {"measure": measure, "questions": accuracy.name_of(group)}
             for retriever, part in frame[known & chosen].groupby("retriever", sort=False):
-                first, last = part[f"{column}_first"].astype(bool), part[f"{column}_last"].astype(bool)
-                rows.append(about | {"retriever": retriever} | _before_and_after(first.tolist(), last.tolist()))
+                first, last = (part[f"{column}_{when}"].astype(bool).tolist() for when in ("first", "last"))
+                delta = [100 * value for value in metrics.paired_bootstrap(first, last)]
+                row = about | {"retriever": retriever, "n": len(first)}
+                for name, values in (("first", share(first)), ("last", share(last)), ("delta", delta)):
+                    row |= dict(zip((name, f"{name}_low", f"{name}_high"), values))
+                rows.append(row | dict(zip(("gained", "lost", "p"), metrics.mcnemar(first, last))))
             if measure == "answer" and "CoV-RAG" in frame.system.values:
                 rows += [about | row for row in _paper_rows(group)]
     return pd.DataFrame(rows)
-
-
-def _before_and_after(first: list[bool], last: list[bool]) -> dict[str, float]:
-    """Both shares and their difference, with intervals and McNemar's test."""
-    gained, lost, p = metrics.mcnemar(first, last)
-    delta = [100 * value for value in metrics.paired_bootstrap(first, last)]
-    row = {"n": len(first)}
-    for name, values in (("first", share(first)), ("last", share(last)), ("delta", delta)):
-        row |= dict(zip((name, f"{name}_low", f"{name}_high"), values))
-    return row | {"gained": gained, "lost": lost, "p": p}
 
 
 def _paper_rows(dataset: str) -> list[dict]:
@@ -164,21 +158,12 @@ def _paper_rows(dataset: str) -> list[dict]:
 
 
 def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = ITERATIONS) -> pd.DataFrame:
-    """The same table as a person reads it; a star marks the paper's search engines."""
-    made = []
-    for row in long[long.measure == measure].itertuples():
-        is_ours = pd.notna(row.n)
-        made.append(
-            {
-                "questions": row.questions,
-                "retriever": row.retriever,
-                "n": f"{row.n:.0f}" if is_ours else "",
-                names[0]: with_interval("{:.1f}", row.first, row.first_low, row.first_high),
-                names[1]: with_interval("{:.1f}", row.last, row.last_low, row.last_high),
-                "delta": with_interval("{:+.1f}", row.delta, row.delta_low, row.delta_high),
-                "gained": f"{row.gained:.0f}" if is_ours else "",
-                "lost": f"{row.lost:.0f}" if is_ours else "",
-                "McNemar p": f"{row.p:.3f}" if is_ours else "",
-            }
-        )
+    """The same table as a person reads it; a star marks the paper's search engines, of which less is known."""
+    rows = long[long.measure == measure]
+    columns = {"n": ("n", "{:.0f}"), names[0]: ("first", "{:.1f}"), names[1]: ("last", "{:.1f}")}
+    columns |= {"delta": ("delta", "{:+.1f}"), "gained": ("gained", "{:.0f}"), "lost": ("lost", "{:.0f}")}
+    made = {name: rows[name].tolist() for name in ("questions", "retriever")}
+    for heading, (name, form) in {**columns, "McNemar p": ("p", "{:.3f}")}.items():
+        cells = rows.reindex(columns=[name, f"{name}_low", f"{name}_high"])
+        made[heading] = [with_interval(form, *cell) for cell in cells.itertuples(index=False)]
     return pd.DataFrame(made)
