@@ -31,10 +31,9 @@ def covrag() -> None:
 
         main(words)
     elif word == "check":
-        from covrag_lite.check.__main__ import main
+        from covrag_lite.check import main
 
-        sys.argv = ["covrag check", *words]
-        main()
+        main(words)
     elif word in ("-h", "--help"):
         print(USAGE + (", ".join(notebooks) or "none here; install from a clone with pip install --editable ."))
     else:

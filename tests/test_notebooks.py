@@ -19,7 +19,6 @@ from papermill.exceptions import PapermillExecutionError
 
 from benchmarks import options
 from covrag_lite import command, replication
-from covrag_lite.check import __main__ as check_command
 from covrag_lite.check import check
 from covrag_lite.config import ROOT, Config, ParameterError, from_notebook
 from covrag_lite.runs import recorded
@@ -187,13 +186,13 @@ def test_notebooks_and_modules_get_the_words_after_their_name_and_papermill_need
     ran = []
     monkeypatch.setattr(cli.papermill, "main", lambda args, prog_name: ran.append(args))
     monkeypatch.setattr(replication, "main", ran.append)
-    monkeypatch.setattr(check_command, "main", lambda: ran.append(sys.argv))
+    monkeypatch.setattr("covrag_lite.check.main", ran.append)
     call(monkeypatch, "lesson", "out.ipynb", "-p", "k", "1")
     call(monkeypatch, "replicate", "smollm2-135m-world", "--seeds", "1")
     call(monkeypatch, "check", "--write")
     notebook = str(ROOT / "notebooks" / "lesson.ipynb")
     assert ran[0] == [notebook, "out.ipynb", "-p", "k", "1"]
-    assert ran[1:] == [["smollm2-135m-world", "--seeds", "1"], ["covrag check", "--write"]]
+    assert ran[1:] == [["smollm2-135m-world", "--seeds", "1"], ["--write"]]
     monkeypatch.setattr(command, "ROOT", tmp_path)
     executed = str(tmp_path / "runs" / "executed" / "lesson.ipynb")
     for words, output in (([], [executed]), (["-p", "k", "1"], [executed]), (["--help-notebook"], [])):

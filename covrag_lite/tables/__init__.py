@@ -6,14 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TABLES = {  # made from one recorded run each: build(load_basis(run), run)
     "table2": "covrag_lite.tables.table2",
@@ -25,7 +21,7 @@ TABLES = {  # made from one recorded run each: build(load_basis(run), run)
     "claim": "covrag_lite.tables.claim",
     "related": "covrag_lite.related.table",
 }
-Plot = Callable[[Path], "Figure"]  # draws into a file
+Plot = Callable[[Path], object]  # draws into a file
 
 
 @dataclass(frozen=True)

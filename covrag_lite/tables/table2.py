@@ -3,6 +3,7 @@
 A GPU in bf16 and a CPU in fp32 round otherwise, so a text may part from the recorded one at any word.
 """
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from covrag_lite.records import Prediction
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, changed, choose, tell
-from covrag_lite.tables import Table, accuracy, pictures, table4, verifier
+from covrag_lite.tables import Table, accuracy, table4, verifier
 
 LIVE, RECORDED = "live", "recorded"
 SAME, ALIKE = "every text the same", "same outcome"
@@ -28,13 +29,9 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     frame = to_frame(predictions)  # in the order in which they ran, as the notes under the table stand
     table = accuracy.build("table2", frame, run, verifier.facts(frame) | table4.facts(predictions))
     larger = choose(run.config, run.root)
-    return replace(table, plots={"png": partial(plot_record, larger)}) if larger and larger.n > run.n else table
-
-
-def plot_record(run: Recorded, path: Path) -> "pictures.Figure":
-    """Draw a recorded run's accuracies."""
-    long = accuracy.accuracy_table(to_frame(recorded.load_or_outcomes(run)), "table2")
-    return accuracy.plot_accuracy(long, accuracy.title("table2", run.config, long), path)
+    if larger and larger.n > run.n:
+        return replace(table, plots={"png": partial(shutil.copyfile, larger.file("png"))})
+    return table
 
 
 def load_record(asked: Config) -> tuple[Recorded | None, list[Prediction]]:

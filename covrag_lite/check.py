@@ -8,9 +8,11 @@ Each page has one template: <page>.template.md beside it, or the key "template" 
 `{folder/table | name}` stands for a fact of that run, by its folder under results/.
 """
 
+import argparse
 import json
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from importlib import import_module
@@ -172,3 +174,17 @@ def tell_words(was: str, now: str) -> str:
     a, b = was.split(), now.split()
     words = [pair for pair in zip(a, b) if pair[0] != pair[1]] if len(a) == len(b) else []
     return "; ".join(f"recorded {one}, recomputed {other}" for one, other in words or [(was, now)])
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """The command: compare, or with --write fill the pages in; print what differs, and fail if something does."""
+    parser = argparse.ArgumentParser(description="Does everything recorded follow from what it was made from?")
+    parser.add_argument("--write", action="store_true", help="write facts, and the pages that are filled from them")
+    wrong, notes = check(write=parser.parse_args(words).write)
+    verdict = f"{len(wrong)} differences" if wrong else "every number follows"
+    print("\n".join([*notes, *wrong, f"{len(find())} recorded runs scored again: {verdict}"]))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
