@@ -130,9 +130,9 @@ def share(right: Sequence[bool]) -> tuple[float, float, float]:
 
 
 def with_interval(form: str, value: float, low: float, high: float) -> str:
-    """A value and its interval, each in this form; the value alone where there is no interval, nothing without both."""
+    """A value and its interval, each in this form; the value alone where there is no interval, a dash for neither."""
     if pd.isna(value):
-        return ""
+        return "–"
     return form.format(value) + ("" if pd.isna(low) else f" [{form}, {form}]".format(low, high))
 
 

@@ -166,4 +166,4 @@ def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = I
     for heading, (name, form) in {**columns, "McNemar p": ("p", "{:.3f}")}.items():
         cells = rows.reindex(columns=[name, f"{name}_low", f"{name}_high"])
         made[heading] = [with_interval(form, *cell) for cell in cells.itertuples(index=False)]
-    return pd.DataFrame(made)
+    return pd.DataFrame(made).replace("–", "")

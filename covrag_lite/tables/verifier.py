@@ -102,14 +102,12 @@ def trust_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
 def _share(said: pd.Series, right: pd.Series) -> str:
     """How often what was said is right, in %, with its interval; a dash where nothing was said."""
     agreed = said.dropna().astype(bool) == right[said.notna()]
-    return with_interval("{:.1f}", *share(agreed)) if len(agreed) else "–"
+    return with_interval("{:.1f}", *share(agreed))
 
 
 def tell_area(scores: pd.Series, right: pd.Series, form: str = "{:.2f}") -> str:
     """An AUROC with its interval; a dash where the scores are not known or all answers are alike."""
     known = scores.notna()
-    if right[known].nunique() < 2:
-        return "–"
     return with_interval(form, *metrics.auroc(scores[known].astype(float), right[known]))
 
 
