@@ -23,14 +23,12 @@ RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
 def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
     frame = frame_of(predictions)
-    long, rules, gains = chain_table(frame), policies(predictions), verifier.failure_table(frame)
+    long, rules = chain_table(frame), policies(predictions)
     parts = {
         f"Shares in %: {accuracy.legend(long)}": accuracy.wide(long, None).reset_index(),
         "The judge beside the majority, the wording alone and the answer's likelihood": judges_of(frame),
         "What to do with a second answer": rules,
     }
-    if len(gains) > 2:  # real questions do not say what makes them fail
-        parts["What CoV-RAG gains, by what makes a question fail"] = gains
     values = long.set_index(["system", "metric"]).value
     pair = [values.get((system, "multi")) for system in CHAINS]
     found = "" if None in pair else "Without the chain {:.1f} % are right in the end, with it {:.1f} %\n".format(*pair)
