@@ -274,22 +274,21 @@ def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
     plt, _ = pictures.style(0.8)
     panels = [pair for pair in FOREST if ((rows["from"] == pair[0]) & (rows.to == pair[1])).any()]
     size = dict(figsize=(4.8 * len(panels), 5.6), layout="constrained")
-    figure, axes = plt.subplots(1, len(panels), sharex=True, sharey=True, **size)
-    labels = {(row.set, POOLED): f"{name_of(row.set)} ({row.n:,})" for row in rows.itertuples() if row.set != EVERY}
+    figure, (axes,) = plt.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False, **size)
     seeds = sorted(set(rows.seed) - {POOLED})
-    labels |= {(EVERY, seed): f"all, training {seed}" if len(seeds) > 1 else "all questions" for seed in seeds}
+    labels = {row.set: f"{name_of(row.set)} ({row.n:,})" for row in rows.itertuples() if row.set != EVERY}
+    labels |= {seed: f"all, training {seed}" if len(seeds) > 1 else "all questions" for seed in seeds}
     if POOLED in set(rows.seed):
-        labels[EVERY, POOLED] = "all, mean of trainings"
-    heights = {key: -number for number, key in enumerate(labels)}
-    for axis, (a, b) in zip(np.atleast_1d(axes), panels):
+        labels[POOLED] = "all, mean of trainings"
+    heights = {name: -number for number, name in enumerate(labels)}
+    for axis, (a, b) in zip(axes, panels):
         own = rows[(rows["from"] == a) & (rows.to == b)]
         last = own.seed.iloc[-1]
-        for row in own.itertuples():
-            whole = row.set == EVERY
-            if not whole and row.seed != last:
-                continue
-            height = heights[(EVERY, row.seed) if whole else (row.set, POOLED)]
-            colour, mark = ("#8a8a8a", "o") if not whole else ("#1b3a5c", "D") if row.seed == last else ("#5b8fd0", "s")
+        for row in own[(own.set == EVERY) | (own.seed == last)].itertuples():
+            height = heights[row.seed if row.set == EVERY else row.set]
+            colour, mark = ("#1b3a5c", "D") if row.seed == last else ("#5b8fd0", "s")
+            if row.set != EVERY:
+                colour, mark = "#8a8a8a", "o"
             axis.plot([row.low, row.high], [height, height], color=colour, lw=4 if mark == "D" else 2)
             axis.plot(row.difference, height, mark, color=colour, ms=10 if mark == "D" else 7)
         axis.axvline(0, color=pictures.DARK, lw=1)

@@ -149,8 +149,6 @@ def _draw_series(axes: "pictures.Axes", rows: pd.DataFrame, shift: float) -> Non
 
 def _label_sizes(axes: "pictures.Axes", long: pd.DataFrame) -> None:
     """Backbones along a logarithmic axis, with how often each was trained."""
-    from matplotlib.ticker import NullLocator
-
     places, labels = [], []
     for backbone, rows in long.groupby("backbone", sort=False):
         n = rows[rows.seed != MEAN].seed.nunique()
@@ -158,6 +156,6 @@ def _label_sizes(axes: "pictures.Axes", long: pd.DataFrame) -> None:
         labels.append(f"{load_backbones()[backbone]['label']}\n{n} training{'s' * (n > 1)}")
     axes.set_xscale("log")
     axes.set_xticks(places, labels)
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.minorticks_off()
     axes.set_xlim(min(places) / 1.6, max(places) * 1.6)
     axes.grid(axis="x", visible=False)
