@@ -28,11 +28,11 @@ def fave(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Plan several sessions of sub-questions, keep the best, answer its sub-questions apart, conclude."""
     related = tools.related
     q = [question.question for question in questions]
-    sessions = related.plan(q)  # 1: sample sessions s = (q1, …, qN)
+    sessions = plan(related.author, q)  # 1: sample sessions s = (q1, …, qN)
     flat = [(i, s, sub) for i, many in enumerate(sessions) for s, session in enumerate(many) for sub in session]
     subs = [sub for *_, sub in flat]
     documents, tops = find(subs, tools)  # 2: the top M documents of each sub-question, in parallel
-    relevant = related.is_relevant([q[i] for i, *_ in flat], subs)  # 3: relevance to q, answerability by documents
+    relevant = is_relevant(related.author, [q[i] for i, *_ in flat], subs)  # 3: relevance to q, and answerability
     marks: dict[tuple[int, int], list[tuple[bool, float]]] = {}
     for (i, s, _), fits, top in zip(flat, relevant, tops):
         marks.setdefault((i, s), []).append((fits, top))
