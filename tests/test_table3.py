@@ -28,12 +28,12 @@ SYSTEMS = tuple(TEXTS)
 @pytest.fixture
 def answers(questions, passages):
     """Answers of the four systems to two questions; CoV-RAG alone saw other references."""
-    predictions = []
+    groups = [{}, {}]
     for system, texts in TEXTS.items():
         references = tuple(passages[3:5] if system == "CoV-RAG" else passages[:2])
-        for question, text in zip(questions, texts):
-            predictions.append(Prediction(question, system, (Round(question.question, references, text),)))
-    return Answers(predictions, questions[:2], passages)
+        for group, question, text in zip(groups, questions, texts):
+            group[system] = Prediction(question, system, (Round(question.question, references, text),))
+    return Answers(questions[:2], groups, passages)
 
 
 def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(answers):

@@ -37,19 +37,12 @@ REPLY_TOKENS = 500  # five criteria and four answers take about 190 as JSON; som
 
 @dataclass(frozen=True)
 class Answers:
-    """What is judged: every ranked system's predictions on the same questions, the corpus, and who wrote them."""
+    """What is judged: the questions, every ranked system's predictions by question, the corpus, and who wrote them."""
 
-    predictions: list[Prediction]
     questions: list[Question]
+    groups: list[dict[str, Prediction]]  # of each question, by system
     passages: list[Passage]
     model: object = None
-
-    def by_question(self) -> list[dict[str, Prediction]]:
-        """Each question's predictions by their system."""
-        groups = {question.id: {} for question in self.questions}
-        for prediction in self.predictions:
-            groups[prediction.question.id][prediction.system] = prediction
-        return list(groups.values())
 
     @cached_property
     def cited_together(self) -> tuple[str, ...]:
@@ -57,9 +50,7 @@ class Answers:
 
         Only their citations can be ranked against each other, which is why the paper leaves CoV-RAG out.
         """
-        seen: dict[str, list[tuple[Passage, ...]]] = {}
-        for prediction in self.predictions:
-            seen.setdefault(prediction.system, []).append(prediction.final.passages)
+        seen = {system: [group[system].final.passages for group in self.groups] for system in self.groups[0]}
         first = next((references for references in seen.values() if any(references)), None)
         return tuple(system for system, references in seen.items() if references == first)
 
@@ -89,9 +80,11 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
     n_asked, n_judged = run.config.data.n_questions, config.judging.n_judged
     fewest = min(n_asked or n_judged, n_judged or n_asked)  # 0 means all
     questions = load_questions(run.config.change(n_questions=fewest))
-    kept = {question.id for question in questions}
-    predictions = sorted((p for p in predictions if p.question.id in kept), key=lambda p: RANKED.index(p.system))
-    return Answers(predictions, questions, load_passages(run.config), stand_in(run.manifest))
+    groups = {question.id: {} for question in questions}
+    for prediction in sorted(predictions, key=lambda p: RANKED.index(p.system)):
+        if prediction.question.id in groups:
+            groups[prediction.question.id][prediction.system] = prediction
+    return Answers(questions, list(groups.values()), load_passages(run.config), stand_in(run.manifest))
 
 
 def build_verdict(judge: str, question: Question, given: Mapping[str, Mapping[str, float | None]]) -> dict:
@@ -107,7 +100,7 @@ def build_verdict(judge: str, question: Question, given: Mapping[str, Mapping[st
 def by_rubric(answers: Answers) -> list[dict]:
     """The rubric's verdicts."""
     made, by_id = [], {passage.id: passage for passage in answers.passages}
-    for question, group in zip(answers.questions, answers.by_question()):
+    for question, group in zip(answers.questions, answers.groups):
         gold = [by_id[one] for one in question.gold_passages if one in by_id]
         given = {system: rubric(prediction, gold) for system, prediction in group.items()}
         made.append(build_verdict(PROXY, question, given))
@@ -119,15 +112,13 @@ def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[
 
     A request shows the different answers in an order that is drawn for the question, so that no system is always first.
     """
-    groups, shown = answers.by_question(), []
-    for question, group in zip(answers.questions, groups):
-        texts = sorted({prediction.answer for prediction in group.values()})
+    shown = [sorted({prediction.answer for prediction in group.values()}) for group in answers.groups]
+    for question, texts in zip(answers.questions, shown):
         random.Random(question.id).shuffle(texts)
-        shown.append(texts)
-    requests = [build_request(group, texts, answers.cited_together) for group, texts in zip(groups, shown)]
+    requests = [build_request(*one, answers.cited_together) for one in zip(answers.questions, answers.groups, shown)]
     replies = TaskModel(endpoint.settings, endpoint, journal).write("judge", requests, REPLY_TOKENS)
     made = []
-    for question, group, texts, reply in zip(answers.questions, groups, shown, replies):
+    for question, group, texts, reply in zip(answers.questions, answers.groups, shown, replies):
         scores, given = parse_scores(reply, len(texts)), {}
         for system, prediction in group.items():
             place, cites = texts.index(prediction.answer), system in answers.cited_together
@@ -137,9 +128,10 @@ def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[
     return made
 
 
-def build_request(group: Mapping[str, Prediction], texts: Sequence[str], cited_together: Sequence[str]) -> str:
+def build_request(
+    question: Question, group: Mapping[str, Prediction], texts: Sequence[str], cited_together: Sequence[str]
+) -> str:
     """The text of a request: criteria, question, references, gold answers, and the answers in this order."""
-    question = next(iter(group.values())).question
     references = group[cited_together[0]].final.passages if cited_together else ()
     names = [f"answer{i}" for i in range(1, len(texts) + 1)]
     form = json.dumps({criterion: dict.fromkeys(names, 0.5) for criterion in CRITERIA})

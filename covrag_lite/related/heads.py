@@ -8,9 +8,10 @@ import json
 import random
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,8 @@ SHIPPED = ROOT / "results" / "adapters"
 ABOUT = "head.json"  # a head's weights, and how it was trained
 SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions
 DECAY = 1e-3  # of the head's weights
+# Encoder -> text -> its vector: passages and questions come again and again.
+VECTORS: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
 NAME = re.compile(r"[A-Z0-9][\w'-]*(?:\s[A-Z][\w'-]*)*")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
 # Questions, their passages -> each passage's relevance; and with statements -> does each entail them? 0 to 1
@@ -84,17 +87,11 @@ def rate(head: Mapping, pairs: Sequence[Pair]) -> np.ndarray:
     return expit(features(encoder, pairs) @ slopes.drop("bias") + slopes.bias).to_numpy()
 
 
-@cache
-def vectors_of(encoder: str) -> dict[str, np.ndarray]:
-    """The vectors of all texts so far: passages and questions come again and again."""
-    return {}
-
-
 def features(encoder: str, pairs: Sequence[Pair]) -> pd.DataFrame:
     """Pairs as a few numbers each, a column a feature."""
     texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
     texts += [text for one in pairs if one.sentence for text in (one.sentence, one.claim)]
-    vectors = vectors_of(encoder)
+    vectors = VECTORS[encoder]
     missing = [text for text in dict.fromkeys(texts) if text not in vectors]
     if missing:
         network = load_encoder(find_encoder(encoder))
@@ -241,14 +238,13 @@ def fit(features: pd.DataFrame, truth: np.ndarray) -> dict[str, float]:
     Both kinds of pairs weigh alike, however many there are, so that 0.5 is where neither is likelier.
     """
     from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
 
-    shares = 0.5 / np.where(truth, truth.sum(), (~truth).sum())
-    values = np.ascontiguousarray(features)  # row by row, or sums would round otherwise
-    middle, size = values.mean(0), values.std(0) + 1e-6  # weights decay alike when features are of one size
-    found = LogisticRegression(C=1 / DECAY, tol=1e-8, max_iter=10_000)
-    found.fit(((values - middle) / size).astype(float), truth, sample_weight=shares)
-    slopes = found.coef_[0] / size
-    head = dict(zip(features.columns, slopes)) | {"bias": found.intercept_[0] - slopes @ middle}
+    scaler = StandardScaler().fit(features.astype(float))  # weights decay alike when features are of one size
+    found = LogisticRegression(C=1 / DECAY / len(truth), class_weight="balanced", tol=1e-8, max_iter=10_000)
+    found.fit(scaler.transform(features.astype(float)), truth)
+    slopes = found.coef_[0] / scaler.scale_
+    head = dict(zip(features.columns, slopes)) | {"bias": found.intercept_[0] - slopes @ scaler.mean_}
     return {name: float(f"{value:.5g}") for name, value in head.items()}
 
 

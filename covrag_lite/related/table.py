@@ -117,14 +117,11 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
 def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
     """Accuracies and comparisons, how well each cites, what it costs, who tells best whether an answer was found."""
     made = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
-    for row in long[long.metric.isin(QUALITY.values())].itertuples():
-        made[f"{row.system} {row.metric}"] = f"{row.value:.1f}"
+    made |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
     for system, row in frame.groupby("system", sort=False).first().iterrows():
         made[f"{system} searches"] = f"{row['cost: searches']:.3g}"
         made[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
-    for row in found.itertuples():
-        made[f"{row.score} AUROC"] = f"{row.AUROC:.2f} [{row.low:.2f}, {row.high:.2f}]"
-    return made
+    return made | tables.tell_rows(found, "{score} AUROC", {"": "{AUROC:.2f} [{low:.2f}, {high:.2f}]"})
 
 
 def record(

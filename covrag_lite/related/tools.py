@@ -109,7 +109,7 @@ def run(config: Config, resources: Resources, questions: Sequence[Question]) -> 
         evaluate.run_system(name, config, resources, [])
     made, costs = [], []
     for name in config.chain.systems:
-        heads.vectors_of.cache_clear()  # or the next system would be spared what this one has read
+        heads.VECTORS.clear()  # or the next system would be spared what this one has read
         meter, start = Meter(), time.perf_counter()
         made += evaluate.run_system(name, config, replace(resources, meter=meter), questions)
         print(f"{name}: {len(questions)} questions in {time.perf_counter() - start:.0f} s", flush=True)

@@ -82,7 +82,7 @@ def judge(config: Config, answers: Answers, known: Sequence[dict] | None = None)
 
 def explain(answers: Answers, verdicts: Sequence[dict]) -> tuple[Question, pd.DataFrame]:
     """The first question with the most different answers, and a frame of these with the first judge's scores."""
-    group = max(answers.by_question(), key=lambda group: len({p.answer for p in group.values()}))
+    group = max(answers.groups, key=lambda group: len({p.answer for p in group.values()}))
     question = next(iter(group.values())).question
     table = pd.DataFrame(next(verdict["scores"] for verdict in verdicts if verdict["id"] == question.id))
     table.insert(0, "answer", [group[system].answer for system in table.index])
