@@ -17,6 +17,7 @@ from covrag_lite.related import heads, tools
 from covrag_lite.related import table as related
 from covrag_lite.related.heads import Pair
 from covrag_lite.runs.outcomes import read_packed
+from covrag_lite.runs.recorded import save_run
 
 EVERY = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
 
@@ -81,7 +82,8 @@ def record(config, questions, passages, folder, model):
     resources = tools.load_resources(config, passages, model)
     predictions, costs = tools.run(config, resources, questions)
     data = {"questions": questions, "passages": passages}
-    run = related.record(folder, config, resources, predictions, costs, 1.0, data)
+    run = save_run(folder, "related", {"": predictions}, config, resources.model, 1.0, data)
+    related.record(run, predictions, costs)
     related.build(related.load(run), run).save(folder, draw=False)
     return run
 

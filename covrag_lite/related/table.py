@@ -12,13 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config
-from covrag_lite.evaluate import Resources
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.related import a2r, heads
 from covrag_lite.runs.manifest import save_manifest
-from covrag_lite.runs.outcomes import check_frame, to_frame
-from covrag_lite.runs.recorded import Recorded, load_or_outcomes, save_run
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.tables import Table
 from covrag_lite.tables import accuracy as tables
 
@@ -124,33 +122,22 @@ def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, fou
     return made | tables.tell_rows(found, "{score} AUROC", {"": "{AUROC:.2f} [{low:.2f}, {high:.2f}]"})
 
 
-def record(
-    folder: Path,
-    config: Config,
-    resources: Resources,
-    predictions: Sequence[Prediction],
-    costs: pd.DataFrame,
-    seconds: float,
-    data: Mapping[str, Sequence],
-) -> Recorded:
-    """Write what the table is made from: predictions, their qualities, costs, notes and the manifest."""
-    frame, used = to_frame(predictions), {name: heads.find_head(config, name) for name in heads.PAIRS}
-    check_frame(frame, len(data["questions"]), config.model.verdicts)
-    run = save_run(folder, "related", {"": predictions}, config, resources.model, seconds, data)
+def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame) -> None:
+    """Write what the table needs beside predictions: their qualities, costs, notes, and which heads were used."""
+    used = {name: heads.find_head(run.config, name) for name in heads.PAIRS}
     text = rate(predictions, used["entailment"], used["evaluator"]).to_csv(index=False, lineterminator="\n")
     run.file("qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     costs.to_csv(run.file("costs.csv"), index=False, lineterminator="\n")
     own, encoder = used["entailment"]["validation"][0], Path(used["entailment"]["encoder"]).name
     right = f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike"
     run.manifest["notes"] = [
-        *tables.notes(frame),
+        *tables.notes(to_frame(predictions)),
         "Citations are the marks that an answer writes; entailment is told by a proxy of our own on the encoder "
         f"{encoder}, which is right for {right} (AUROC {own['AUROC']:.2f}).",
         "Seconds are a text's share of its batch when it was written, and searching and scoring.",
     ]
     run.manifest["adapters"] |= {name: head["sha256"] for name, head in used.items()}
     save_manifest(run.file("manifest.json"), run.manifest)
-    return run
 
 
 def load(run: Recorded) -> pd.DataFrame:
