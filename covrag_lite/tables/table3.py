@@ -29,10 +29,8 @@ from covrag_lite.tables.paper import find_values
 
 MEASURES = {
     "rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",
-    "average rank": "mean rank, tied answers share the average of their places: ours [95 % interval]",
     "high quality": "high-quality answers in %: ours [95 % interval]",
 }
-TIES = {"rank": "min", "average rank": "average"}  # how scipy calls them
 LONG = ["judge", "criterion", "system", "measure", "n", "value", "low", "high", "paper"]
 SCORES = ["judge", "dataset", "id", "system", "criterion", "score", "ranked"]
 
@@ -112,12 +110,10 @@ def rank_table(scores: pd.DataFrame) -> pd.DataFrame:
     long = []
     for (judge, criterion), rows in scores.groupby(["judge", "criterion"], sort=False):
         table = ranked_scores(scores, judge, criterion)
-        for measure, ties in TIES.items():
-            places = rankdata(-table.to_numpy(), method=ties, axis=1)  # (questions, systems)
-            for system, own in zip(table, places.T):
-                known = find_values("table3", system, rows.dataset.unique()) if measure == "rank" else {}
-                ranks = metrics.mean_bootstrap(own)
-                long.append((judge, criterion, system, measure, len(own), *ranks, known.get(criterion)))
+        places = rankdata(-table.to_numpy(), method="min", axis=1)  # (questions, systems)
+        for system, own in zip(table, places.T):
+            known = find_values("table3", system, rows.dataset.unique()).get(criterion)
+            long.append((judge, criterion, system, "rank", len(own), *metrics.mean_bootstrap(own), known))
         for system, own in rows.groupby("system", sort=False):
             score = own.score.dropna()
             # High quality as the arXiv version of the paper has it.
@@ -152,9 +148,8 @@ def notes(scores: pd.DataFrame) -> list[str]:
     """The lines under a table of ranks: what has no score, whose citations are not ranked, how much is tied."""
     lines = []
     for judge, rows in scores.groupby("judge", sort=False):
-        missing = int(rows.score.isna().sum())
         lines.append(
-            f"{judge}: {missing} of {len(rows)} scores are missing (a reply that could not be read, "
+            f"{judge}: {rows.score.isna().sum()} of {len(rows)} scores are missing (a reply that could not be read, "
             f"or gold that cannot be compared); such a question is left out of that criterion."
         )
         for system in dict.fromkeys(rows[~rows.ranked].system):
