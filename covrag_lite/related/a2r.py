@@ -18,7 +18,6 @@ from covrag_lite.method import Tools
 from covrag_lite.prompts import SEPARATOR, build_references
 from covrag_lite.records import CITATION, Passage, Prediction, Question, Round
 from covrag_lite.related.heads import Score
-from covrag_lite.task_model import TaskModel
 
 REFINEMENTS = 2  # K
 ENOUGH = 0.8  # the mean of the aspects from which on an answer stays as it is
@@ -38,24 +37,25 @@ STATEMENT_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|(?<=\])\s+(?=[A-Z])")
 
 def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Answer, assess by support and citations, turn the scores into feedback, refine, at most K times."""
-    related = tools.related
+    author, entail = tools.related.author, tools.related.entail
     x = [question.question for question in questions]  # Require: x, evidence e, K
     rounds = [[first] for first in tools.read(x, x)]  # 1: Y0 = M(p_init, x, e)
     e = [one.passages for (one,) in rounds]
     open_ = list(range(len(x)))
     for _ in range(REFINEMENTS):  # 2: for t = 0 to K - 1
         y = [rounds[i][-1].answer for i in open_]
-        qualities = assess([x[i] for i in open_], [e[i] for i in open_], y, related.entail)  # 3: S_t
+        qualities = assess([x[i] for i in open_], [e[i] for i in open_], y, entail)  # 3: S_t
         # who cites nothing cites nothing rightly
         scores = {i: {name: share or 0.0 for name, share in one.items()} for i, one in zip(open_, qualities)}
         for i, own in scores.items():
             note = ", ".join(f"{name} {100 * share:.0f}" for name, share in own.items())
             rounds[i][-1] = replace(rounds[i][-1], note=note)
         open_ = [i for i in open_ if not is_enough(scores[i])]  # 6, 7
-        x_, e_, y_ = [x[i] for i in open_], [e[i] for i in open_], [rounds[i][-1].answer for i in open_]
-        f = feedback(related.author, x_, e_, y_, [scores[i] for i in open_])  # 4: F_t = M(p_fb, S_t, x, e, Y_t)
-        y_ = refine(related.author, x_, e_, y_, f)  # 5: Y_t+1 = M(p_refine, x, e, Y_t, F_t)
-        for i, said, answer in zip(open_, f, y_):
+        asked = [ask_feedback(x[i], e[i], rounds[i][-1].answer, scores[i]) for i in open_]
+        f = author.write("feedback", asked, FEEDBACK_TOKENS)  # 4: F_t = M(p_fb, S_t, x, e, Y_t)
+        asked = [ask_refinement(x[i], e[i], rounds[i][-1].answer, said) for i, said in zip(open_, f)]
+        y = author.write("refine", asked, author.settings.max_answer_tokens)  # 5: Y_t+1 = M(p_refine, x, e, Y_t, F_t)
+        for i, said, answer in zip(open_, f, y):
             last = rounds[i][-1]
             rounds[i][-1] = replace(last, note=f"{last.note}; feedback: {said}")
             rounds[i].append(Round(x[i], e[i], answer))
@@ -92,28 +92,20 @@ def read_statements(answer: str, n: int) -> list[tuple[str, list[int]]]:
     return made
 
 
-def feedback(
-    author: TaskModel, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], scores: Sequence[Mapping]
-) -> list[str]:
-    """Feedback in words on each answer: by its scores, for each aspect what to advise or that it is well."""
-    asked = []
-    for question, passages, answer, own in zip(x, k, y, scores):
-        advice = []
-        for name, wanted in ASPECTS.items():
-            what = f"advise to {wanted}" if own[name] < LOW else "say that it is satisfactory"
-            advice.append(f"\n- {name}, score {100 * own[name]:.0f}: {what}")
-        task = f"Give short feedback on the answer, by these scores from 0 to 100:{''.join(advice)}\nFeedback:"
-        asked.append(build_prompt(question, passages, answer, task))
-    return author.write("feedback", asked, FEEDBACK_TOKENS)
+def ask_feedback(question: str, passages: Sequence[Passage], answer: str, scores: Mapping[str, float]) -> str:
+    """The prompt for feedback in words: by its score, what to advise on each aspect or that it is well."""
+    advice = []
+    for name, wanted in ASPECTS.items():
+        what = f"advise to {wanted}" if scores[name] < LOW else "say that it is satisfactory"
+        advice.append(f"\n- {name}, score {100 * scores[name]:.0f}: {what}")
+    task = f"Give short feedback on the answer, by these scores from 0 to 100:{''.join(advice)}\nFeedback:"
+    return build_prompt(question, passages, answer, task)
 
 
-def refine(
-    author: TaskModel, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], advice: Sequence[str]
-) -> list[str]:
-    """Each answer written anew by its feedback."""
+def ask_refinement(question: str, passages: Sequence[Passage], answer: str, feedback: str) -> str:
+    """The prompt for an answer written anew by its feedback."""
     task = f"Write the answer anew, in a few words, by this feedback.{SEPARATOR}Refined answer:"
-    asked = [build_prompt(*one, f"Feedback: {said}{SEPARATOR}{task}") for *one, said in zip(x, k, y, advice)]
-    return author.write("refine", asked, author.settings.max_answer_tokens)
+    return build_prompt(question, passages, answer, f"Feedback: {feedback}{SEPARATOR}{task}")
 
 
 def build_prompt(question: str, passages: Sequence[Passage], answer: str, task: str) -> str:
