@@ -9,9 +9,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, product
+from itertools import product
 
-import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
@@ -145,7 +144,7 @@ def compare_ranked(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def notes(scores: pd.DataFrame) -> list[str]:
-    """The lines under a table of ranks: what has no score, whose citations are not ranked, how much is tied."""
+    """The lines under a table of ranks: what has no score, and whose citations are not ranked."""
     lines = []
     for judge, rows in scores.groupby("judge", sort=False):
         lines.append(
@@ -156,11 +155,4 @@ def notes(scores: pd.DataFrame) -> list[str]:
             lines.append(
                 f"{judge}: the citations of {system} are not ranked, because its references are not always the others'."
             )
-        shares = []
-        for criterion in dict.fromkeys(rows.criterion):
-            table = ranked_scores(scores, judge, criterion)
-            tied = [table[a] == table[b] for a, b in combinations(table, 2)]
-            if tied and len(table):
-                shares.append(f"{criterion} {100 * np.mean(tied):.0f} %")
-        lines.append(f"{judge}: tied pairs of answers: {', '.join(shares)}.")
     return lines
