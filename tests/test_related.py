@@ -52,6 +52,7 @@ def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources,
     assert spent.loc["CoV-RAG", "searches"] == 1.25  # one of four was searched again
     assert spent.loc["CoV-RAG", "texts"] == 2.25  # an answer and a verdict each, and one further answer
     assert spent.loc["FaVe", "searches"] == 4  # a sub-question in each of four sessions
+    assert spent.loc["FaVe", "steps"] == 4  # whose plans wait for no other; relevance, sub-answers, conclusion
     assert spent["tokens read"].isna().all()  # a scripted model has no tokenizer
     assert (spent.seconds >= 0).all()
 
