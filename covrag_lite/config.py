@@ -195,8 +195,6 @@ class Related:
     """CRAG, A²R and FaVe beside CoV-RAG, and what they need trained (related/)."""
 
     related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")  # the rows
-    # "auto": a proxy of our own, beside the adapters or shipped; or an entailment model's hub id or folder.
-    entailment: str = "auto"
     # Training questions of each world or set that heads learn from; 0 means all. A fifth as many validation questions
     # fit thresholds.
     n_learnt: int = 80

@@ -27,7 +27,7 @@ class TaskModel:
     journal: Journal
     schema: Schema = SCHEMA
     # Counts texts by what the journal knows of each, seconds and tokens read and written, where somebody wants to know.
-    count: Callable[[Sequence[dict]], None] | None = None
+    count: Callable[[Sequence[dict], int | None], None] | None = None
 
     def keys(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> dict[str, str]:
         """Each prompt's key in the journal."""
@@ -48,7 +48,7 @@ class TaskModel:
             for written in track(made, stage, "batch" if model.at_once == 1 else "prompt", total=len(left)):
                 journal.add(stage, written)
         if self.count is not None:
-            self.count([json.loads(journal.texts.get(cost_key(keys[text]), "{}")) for text in texts])
+            self.count([json.loads(journal.texts.get(cost_key(keys[text]), "{}")) for text in texts], sample)
         return [Completion(journal[keys[text]], probabilities_of(journal, keys[text])) for text in texts]
 
     def _journal_batch(

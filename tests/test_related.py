@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,10 +13,11 @@ from covrag_lite.check import check
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Completion
 from covrag_lite.records import Passage, Question
-from covrag_lite.related import heads, relevance, tools
+from covrag_lite.related import heads, tools
 from covrag_lite.related import table as related
-from covrag_lite.related.relevance import Pair
+from covrag_lite.related.heads import Pair
 from covrag_lite.runs.outcomes import read_packed
+from covrag_lite.runs.recorded import save_run
 
 EVERY = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
 
@@ -25,13 +26,13 @@ EVERY = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
 def config(tmp_path, monkeypatch):
     """With an evaluator that likes passages about Edith, and an entailment proxy that believes everything."""
 
-    def rate(pairs):
+    def rate(head, pairs):
         return np.array([1.0 if one.said else 0.9 if "Edith" in one.passage.text else 0.1 for one in pairs])
 
-    monkeypatch.setattr(relevance, "load_rate", lambda folder: rate)
+    monkeypatch.setattr(heads, "rate", rate)
     about = {"data": "mine", "encoder": "toy", "thresholds": [0.2, 0.8]}
     about["validation"] = [{"balanced (%)": 90.0, "n": 9, "AUROC": 0.8}]
-    for name in tools.HEADS:
+    for name in heads.PAIRS:
         write_jsonl(tmp_path / "adapters" / name / "head.json", [about])
     own = {"data": str(tmp_path / "mine"), "adapters": str(tmp_path / "adapters"), "runs": str(tmp_path / "runs")}
     return Config().change(k=2, n_questions=0, related_systems=EVERY, systems=EVERY, **own)
@@ -51,6 +52,7 @@ def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources,
     assert spent.loc["CoV-RAG", "searches"] == 1.25  # one of four was searched again
     assert spent.loc["CoV-RAG", "texts"] == 2.25  # an answer and a verdict each, and one further answer
     assert spent.loc["FaVe", "searches"] == 4  # a sub-question in each of four sessions
+    assert spent.loc["FaVe", "steps"] == 4  # whose plans wait for no other; relevance, sub-answers, conclusion
     assert spent["tokens read"].isna().all()  # a scripted model has no tokenizer
     assert (spent.seconds >= 0).all()
 
@@ -81,7 +83,8 @@ def record(config, questions, passages, folder, model):
     resources = tools.load_resources(config, passages, model)
     predictions, costs = tools.run(config, resources, questions)
     data = {"questions": questions, "passages": passages}
-    run = related.record(folder, config, resources, predictions, costs, 1.0, data)
+    run = save_run(folder, "related", {"": predictions}, config, resources.model, 1.0, data)
+    related.record(run, predictions, costs)
     related.build(related.load(run), run).save(folder, draw=False)
     return run
 
@@ -90,7 +93,7 @@ def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_d
     config, questions, passages, scripted, tmp_path
 ):
     run = record(config, questions, passages, tmp_path / "results" / "real" / "toy" / "seed-1", scripted)
-    assert set(run.manifest["adapters"]) >= set(tools.HEADS)
+    assert set(run.manifest["adapters"]) >= set(heads.PAIRS)
     assert (tmp_path / "runs" / "embedded" / "journal.related.jsonl").exists()  # not where a record is copied from
     assert "a proxy of our own on the encoder toy, which is right for 90.0 % of 9" in run.manifest["notes"][-2]
     assert check(tmp_path)[0] == []
@@ -174,54 +177,31 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_is_found_for_its_own_data_a
     small = {"n_passages": 1000, "n_world": (4, 400, 40), "n_learnt": 20, "k": 3}
     places = {"adapters_out": str(tmp_path), "adapters": str(tmp_path)}
     config = Config().change(encoder=str(tiny_encoder), **places, **small)
-    report = heads.train(config, "evaluator")
-    assert report.AUROC.iloc[0] > 0.7  # even on random vectors the shared letters tell something
-    folder = tools.find_head(config, "evaluator")
-    assert [file.name for file in folder.iterdir()] == ["head.json"]
-    about = relevance.read_about(folder)
-    assert (about["data"], about["kind"], about["questions"]["n"]) == ("world", "evaluator", 20)
-    assert 0 <= about["thresholds"][0] <= about["thresholds"][1] <= 1.01
-    score = relevance.load_score(folder)
+    report = heads.train(config, "evaluator")["validation"]
+    assert report[0]["AUROC"] > 0.7  # even on random vectors the shared letters tell something
+    assert [row["score"] for row in report[1:]] == ["cosine alone", "words of the question alone"]
+    head = heads.find_head(config, "evaluator")
+    assert (head["data"], head["kind"], head["questions"]["n"]) == ("world", "evaluator", 20)
+    assert 0 <= head["thresholds"][0] <= head["thresholds"][1] <= 1.01
+    score = partial(heads.score, head)
     own = Passage("p", "Aldermere", "Aldermere is a town.")
     scores = score(["where is aldermere", "who?"], [[own, Passage("q", "Stell", "A river.")], [own]])
     assert [len(row) for row in scores] == [2, 1]
     assert scores[0][0] > scores[0][1]
     assert score(["who?"], [[]]) == [[]]
     with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
-        relevance.rate_by_head(about | {"encoder_sha256": "other"})
+        heads.rate(head | {"encoder_sha256": "other"}, [])
 
 
-def test_a_shipped_head_entails_by_the_best_passage_and_a_model_by_all_of_them(passages, monkeypatch):
+@pytest.mark.parametrize("kind", heads.PAIRS)
+def test_a_shipped_head_is_good_and_scores_passage_by_passage(kind, passages, monkeypatch):
+    head = heads.find_head(Config(), kind)
+    assert (head["data"], head["encoder"], head["kind"]) == ("world", "minilm", kind)
+    assert head["validation"][0]["AUROC"] > 0.85
     seen = []
-
-    def rate(asked):
-        seen.extend(asked)
-        return np.array([0.9 if "1861" in pair.passage.text else 0.1 for pair in asked])
-
-    for kind in tools.HEADS:
-        about = relevance.read_about(tools.find_head(Config(), kind))
-        assert (about["data"], about["encoder"], about["kind"]) == ("world", "minilm", kind)
-        assert about["validation"][0]["AUROC"] > 0.85
-    monkeypatch.setattr(relevance, "load_rate", lambda folder: rate)
-    head, model = relevance.load_entail(tools.find_head(Config(), "entailment")), relevance.load_entail(Path("a model"))
-    assert head(["when?"], [passages[:2]], ["1861"]) == [0.9]
-    assert len(seen) == 2
-    assert model(["when?"], [passages[:2]], ["1861"]) == [0.9]
-    assert passages[0].text in seen[-1].passage.text
-    assert head(["when?"], [()], ["1861"]) == [0.0]
-
-
-def test_an_entailment_model_from_elsewhere_reads_the_passage_first_and_tells_one_of_its_labels(tiny_encoder, tmp_path):
-    from sentence_transformers import CrossEncoder
-
-    network = CrossEncoder(str(tiny_encoder), num_labels=3)
-    network.config.id2label = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
-    network.save_pretrained(str(tmp_path / "model"))
-    folder = tools.find_head(Config().change(entailment=str(tmp_path / "model")), "entailment")
-    pair = Pair("who?", Passage("p", "Stell", "A river."), "Edith")
-    (expected,) = network.predict([("Stell A river.", "who? Edith")], apply_softmax=True)[:, 2]
-    assert relevance.load_rate(folder)([pair]) == pytest.approx([expected])
-    network.config.id2label = {0: "bad", 1: "fair", 2: "good"}
-    network.save_pretrained(str(tmp_path / "model"))
-    with pytest.raises(ValueError, match="has the labels bad, fair, good, and none of entailment, entailed"):
-        relevance.load_classifier(folder)
+    monkeypatch.setattr(heads, "rate", lambda head, pairs: seen.extend(pairs) or np.arange(len(pairs)))
+    assert heads.score(head, ["when?", "who?"], [passages[:2], passages[:1]], ["1861", "Edith"]) == [[0, 1], [2]]
+    assert [(pair.question, pair.passage, pair.said) for pair in seen[1:]] == [
+        ("when?", passages[1], "1861"),
+        ("who?", passages[0], "Edith"),
+    ]

@@ -7,8 +7,7 @@ from covrag_lite.records import Prediction, Round
 
 def scores_of(question, references, answer, gold=()):
     only_round = Round(question.question, tuple(references), answer)
-    judged = rubric(Prediction(question, "RAG", (only_round,)), gold)
-    return {criterion: score for criterion, (score, _) in judged.items()}
+    return rubric(Prediction(question, "RAG", (only_round,)), gold)
 
 
 def test_a_citation_counts_only_if_its_passage_exists_and_holds_the_claim(questions, passages):

@@ -9,7 +9,7 @@ from test_endpoint import KEY, connect, server  # noqa: F401  the server that fa
 
 from covrag_lite.config import Config, from_notebook
 from covrag_lite.judging import judges
-from covrag_lite.judging.judges import Answers, RecordedModel
+from covrag_lite.judging.judges import Answers
 from covrag_lite.judging.rubric import PROXY
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.journal import Journal
@@ -28,16 +28,17 @@ SYSTEMS = tuple(TEXTS)
 @pytest.fixture
 def answers(questions, passages):
     """Answers of the four systems to two questions; CoV-RAG alone saw other references."""
-    predictions = []
+    groups = [{}, {}]
     for system, texts in TEXTS.items():
         references = tuple(passages[3:5] if system == "CoV-RAG" else passages[:2])
-        for question, text in zip(questions, texts):
-            predictions.append(Prediction(question, system, (Round(question.question, references, text),)))
-    return Answers(predictions, questions[:2], passages, RecordedModel("none"))
+        for group, question, text in zip(groups, questions, texts):
+            group[system] = Prediction(question, system, (Round(question.question, references, text),))
+    return Answers(questions[:2], groups, passages)
 
 
 def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(answers):
-    scores = table3.judge(Config(), answers)
+    verdicts = table3.judge(Config(), answers)
+    scores = table3.to_frame(verdicts, answers)
     assert answers.cited_together == SYSTEMS[:3]
     assert set(scores.judge) == {PROXY}
     long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
@@ -45,17 +46,18 @@ def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(a
     assert ("high quality", "citation_accuracy", "CoV-RAG") in long.index
     ranks = long.loc["rank"].loc["correctness"].value
     assert ranks.to_dict() == {"RAG": 2.5, "RAG trained": 1.5, "CoV-RAG-S": 2.5, "CoV-RAG": 1.0}
-    assert long.loc["average rank"].loc["correctness"].value.sum() == 1 + 2 + 3 + 4
     quality = long.loc["high quality"].loc["correctness"].value
     assert quality.to_dict() == {"RAG": 0, "RAG trained": 50, "CoV-RAG-S": 0, "CoV-RAG": 100}
     bias = long.loc["rank"].loc["bias"].value
     assert bias["CoV-RAG"] < bias["RAG"]  # low bias is the better one
     assert long.n.eq(2).all()
-    text = table3.write_verdicts(scores)  # which holds scores, and no text
-    rows = [json.loads(line) for line in text.splitlines()]
-    assert [row["id"] for row in rows] == ["q1", "q2"]
-    assert rows[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
-    assert not any(words in text for words in ("copper", "Marrow", "Aldermere", "Stonebridge"))
+    assert [verdict["id"] for verdict in verdicts] == ["q1", "q2"]
+    assert verdicts[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
+    hidden = ("copper", "Marrow", "Aldermere", "Stonebridge")  # what is recorded holds scores, and no text
+    assert not any(words in json.dumps(verdicts) for words in hidden)
+    asked, shown = table3.explain(answers, verdicts)
+    assert asked.id == "q2" and shown.answer.to_dict() == {system: texts[1] for system, texts in TEXTS.items()}
+    assert shown.correctness.to_dict() == verdicts[1]["scores"]["correctness"]
     with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
         table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
 
@@ -76,8 +78,7 @@ def written(prompt, score):
 
 
 def ask(answers, path, **settings):
-    rows = judges.by_endpoint(connect(**settings), answers, Journal(path))
-    return pd.DataFrame(rows, columns=table3.SCORES)
+    return table3.to_frame(judges.by_endpoint(connect(**settings), answers, Journal(path)), answers)
 
 
 def test_a_served_judge_is_followed_in_one_request_a_question(server, answers, tmp_path):  # noqa: F811

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partialmethod
 
-import pandas as pd
 import pytest
 from conftest import ScriptedModel
 
@@ -12,9 +11,9 @@ from covrag_lite.check import check
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import Completion
-from covrag_lite.judging.judges import CRITERIA, load_answers
+from covrag_lite.judging.judges import CRITERIA, build_verdict, load_answers
 from covrag_lite.runs import recorded
-from covrag_lite.tables import Table, find_table, table3
+from covrag_lite.tables import Table, find_table
 from covrag_lite.tables.table6 import search_twice
 
 README = """# Toy
@@ -61,12 +60,8 @@ def judge_answers(root):
     """A recorded Table 3 of the answers of Table 2, by the rubric and by a served judge that likes CoV-RAG best."""
     config = Config().change(predictions="toy", judges=("rubric", "endpoint:toy"))
     answers = load_answers(config, root)
-    rows = []
-    for p in answers.predictions:
-        score = 0.2 * (p.system == "CoV-RAG")
-        about = ("endpoint:toy", p.question.dataset, p.question.id, p.system)
-        rows += [(*about, criterion, score, True) for criterion in CRITERIA]
-    known = pd.DataFrame(rows, columns=table3.SCORES)
+    given = {system: dict.fromkeys(CRITERIA, 0.2 * (system == "CoV-RAG")) for system in SYSTEMS}
+    known = [build_verdict("endpoint:toy", question, given) for question in answers.questions]
     data = {"questions": answers.questions, "passages": answers.passages}
     record(root, "table3", (answers, known), config, answers.model, {}, **data)
 

@@ -245,15 +245,11 @@ def json_schema(schema: Schema) -> dict:
     """The verdict as a JSON schema, read off an example, so that there is one description of it and not two."""
 
     def describe(value: dict | float | str) -> dict:
-        match value:
-            case dict():
-                properties = {key: describe(part) for key, part in value.items()}
-                closed = {"required": list(value), "additionalProperties": False}
-                return {"type": "object", "properties": properties, **closed}
-            case float():
-                return {"type": "number", "minimum": 0, "maximum": 1}
-            case str() if value in JUDGMENTS:
-                return {"type": "string", "enum": list(JUDGMENTS)}
-        return {"type": "string"}
+        if isinstance(value, dict):
+            properties = {key: describe(part) for key, part in value.items()}
+            return {"type": "object", "properties": properties, "required": list(value), "additionalProperties": False}
+        if isinstance(value, float):
+            return {"type": "number", "minimum": 0, "maximum": 1}
+        return {"type": "string"} | ({"enum": list(JUDGMENTS)} if value in JUDGMENTS else {})
 
     return describe(json.loads("".join(fill(schema, [0.5] * len(SCORES), JUDGMENTS[0], ""))))

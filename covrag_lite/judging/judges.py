@@ -1,15 +1,17 @@
 """Who judges which answers (Table 3): a recorded run's answers, scored by the rubric or by a served model.
 
-A judge gives rows of one frame: judge, dataset, id, system, criterion, score, and whether the score is ranked.
+A judge gives one verdict a question, as it is recorded: ids, and each system's score by each criterion, or none where a
+reply could not be read; nothing of the data's own text.
 """
 
 import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 
 from covrag_lite import prompts
 from covrag_lite.config import ROOT, Config
@@ -34,47 +36,13 @@ REPLY_TOKENS = 500  # five criteria and four answers take about 190 as JSON; som
 
 
 @dataclass(frozen=True)
-class RecordedModel:
-    """Stands in for the model that wrote recorded answers, with what its run's manifest says of it."""
-
-    weights_hash: str
-    adapters: Mapping[str, str] = field(default_factory=dict)  # adapter -> the hash of its weights
-    adapter: str = ""
-    device: str = "recorded"
-    weights: None = None
-    used: Counter = field(default_factory=Counter)
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.weights_hash}+{self.adapters.get(self.adapter, '')}"
-
-    def with_adapter(self, name: str) -> "RecordedModel":
-        return replace(self, adapter=name if name in self.adapters else "")
-
-
-@dataclass(frozen=True)
 class Answers:
-    """What is judged: every ranked system's predictions on the same questions, the corpus, and who wrote them."""
+    """What is judged: the questions, every ranked system's predictions by question, the corpus, and who wrote them."""
 
-    predictions: list[Prediction]
     questions: list[Question]
+    groups: list[dict[str, Prediction]]  # of each question, by system
     passages: list[Passage]
-    model: RecordedModel
-
-    @cached_property
-    def by_id(self) -> dict[str, Passage]:
-        return {passage.id: passage for passage in self.passages}
-
-    def gold(self, question: Question) -> list[Passage]:
-        """A question's gold passages."""
-        return [self.by_id[i] for i in question.gold_passages if i in self.by_id]
-
-    def by_question(self) -> list[dict[str, Prediction]]:
-        """Each question's predictions by their system."""
-        groups = {question.id: {} for question in self.questions}
-        for prediction in self.predictions:
-            groups[prediction.question.id][prediction.system] = prediction
-        return list(groups.values())
+    model: object = None
 
     @cached_property
     def cited_together(self) -> tuple[str, ...]:
@@ -82,11 +50,16 @@ class Answers:
 
         Only their citations can be ranked against each other, which is why the paper leaves CoV-RAG out.
         """
-        seen: dict[str, list[tuple[Passage, ...]]] = {}
-        for prediction in self.predictions:
-            seen.setdefault(prediction.system, []).append(prediction.final.passages)
+        seen = {system: [group[system].final.passages for group in self.groups] for system in self.groups[0]}
         first = next((references for references in seen.values() if any(references)), None)
         return tuple(system for system, references in seen.items() if references == first)
+
+
+def stand_in(manifest: Mapping) -> SimpleNamespace:
+    """The model that wrote a recorded run's answers, as far as a manifest tells of it."""
+    views = {name: SimpleNamespace(adapter=name, fingerprint=f"+{own}") for name, own in manifest["adapters"].items()}
+    about = {"weights_hash": manifest["model_sha256"], "weights": None, "device": "recorded", "used": Counter()}
+    return SimpleNamespace(**about, with_adapter=lambda name: views.get(name, SimpleNamespace(adapter="")))
 
 
 def load_answers(config: Config, root: Path = ROOT) -> Answers:
@@ -107,51 +80,58 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
     n_asked, n_judged = run.config.data.n_questions, config.judging.n_judged
     fewest = min(n_asked or n_judged, n_judged or n_asked)  # 0 means all
     questions = load_questions(run.config.change(n_questions=fewest))
-    kept = {question.id for question in questions}
-    predictions = sorted((p for p in predictions if p.question.id in kept), key=lambda p: RANKED.index(p.system))
-    model = RecordedModel(run.manifest["model_sha256"], run.manifest["adapters"])
-    return Answers(predictions, questions, load_passages(run.config), model)
+    groups = {question.id: {} for question in questions}
+    for prediction in sorted(predictions, key=lambda p: RANKED.index(p.system)):
+        if prediction.question.id in groups:
+            groups[prediction.question.id][prediction.system] = prediction
+    return Answers(questions, list(groups.values()), load_passages(run.config), stand_in(run.manifest))
 
 
-def by_rubric(answers: Answers) -> list[tuple]:
-    """The rubric's rows; its citation scores of systems with other references are not ranked."""
-    rows = []
-    for prediction in answers.predictions:
-        question, system = prediction.question, prediction.system
-        for criterion, (score, _) in rubric(prediction, answers.gold(question)).items():
-            ranked = criterion != "citation_accuracy" or system in answers.cited_together
-            rows.append((PROXY, question.dataset, question.id, system, criterion, score, ranked))
-    return rows
+def build_verdict(judge: str, question: Question, given: Mapping[str, Mapping[str, float | None]]) -> dict:
+    """One question's verdict, from each system's scores by criterion, in four digits."""
+    scores = {criterion: {} for criterion in CRITERIA}
+    for system, own in given.items():
+        for criterion, score in own.items():
+            scores[criterion][system] = score if score is None else round(score, 4)
+    # "order" is in the recorded files: answers are shown in one.
+    return {"judge": judge, "order": 1, "dataset": question.dataset, "id": question.id, "scores": scores}
 
 
-def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[tuple]:
-    """A served model's rows, from one request a question; without scores where the reply cannot be read.
+def by_rubric(answers: Answers) -> list[dict]:
+    """The rubric's verdicts."""
+    made, by_id = [], {passage.id: passage for passage in answers.passages}
+    for question, group in zip(answers.questions, answers.groups):
+        gold = [by_id[one] for one in question.gold_passages if one in by_id]
+        given = {system: rubric(prediction, gold) for system, prediction in group.items()}
+        made.append(build_verdict(PROXY, question, given))
+    return made
+
+
+def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[dict]:
+    """A served model's verdicts, from one request a question; of citations those that can be ranked.
 
     A request shows the different answers in an order that is drawn for the question, so that no system is always first.
     """
-    groups, shown = answers.by_question(), []
-    for question, group in zip(answers.questions, groups):
-        texts = sorted({prediction.answer for prediction in group.values()})
+    shown = [sorted({prediction.answer for prediction in group.values()}) for group in answers.groups]
+    for question, texts in zip(answers.questions, shown):
         random.Random(question.id).shuffle(texts)
-        shown.append(texts)
-    requests = [build_request(group, texts, answers.cited_together) for group, texts in zip(groups, shown)]
+    requests = [build_request(*one, answers.cited_together) for one in zip(answers.questions, answers.groups, shown)]
     replies = TaskModel(endpoint.settings, endpoint, journal).write("judge", requests, REPLY_TOKENS)
-    rows = []
-    for group, texts, reply in zip(groups, shown, replies):
-        given = parse_scores(reply, len(texts))
-        for criterion in CRITERIA:
-            for system, prediction in group.items():
-                if criterion != "citation_accuracy" or system in answers.cited_together:
-                    # Four digits, as they are recorded: the recorded scores must rank as these do.
-                    score = round(given[criterion][texts.index(prediction.answer)], 4) if given else None
-                    asked = prediction.question
-                    rows.append((endpoint.settings.model, asked.dataset, asked.id, system, criterion, score, True))
-    return rows
+    made = []
+    for question, group, texts, reply in zip(answers.questions, answers.groups, shown, replies):
+        scores, given = parse_scores(reply, len(texts)), {}
+        for system, prediction in group.items():
+            place, cites = texts.index(prediction.answer), system in answers.cited_together
+            asked = [criterion for criterion in CRITERIA if cites or criterion != "citation_accuracy"]
+            given[system] = {criterion: scores[criterion][place] if scores else None for criterion in asked}
+        made.append(build_verdict(endpoint.settings.model, question, given))
+    return made
 
 
-def build_request(group: Mapping[str, Prediction], texts: Sequence[str], cited_together: Sequence[str]) -> str:
+def build_request(
+    question: Question, group: Mapping[str, Prediction], texts: Sequence[str], cited_together: Sequence[str]
+) -> str:
     """The text of a request: criteria, question, references, gold answers, and the answers in this order."""
-    question = next(iter(group.values())).question
     references = group[cited_together[0]].final.passages if cited_together else ()
     names = [f"answer{i}" for i in range(1, len(texts) + 1)]
     form = json.dumps({criterion: dict.fromkeys(names, 0.5) for criterion in CRITERIA})

@@ -50,8 +50,8 @@ def _text_of(passages: Sequence[Passage]) -> str:
     return " ".join(f"{passage.title} {passage.text}" for passage in passages)
 
 
-def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, tuple[float | None, str]]:
-    """Each criterion's score and the reason for it; `gold` are the question's gold passages.
+def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, float | None]:
+    """Each criterion's score; `gold` are the question's gold passages.
 
     The claim is what the answer's content words add to the question; an empty answer has the worst of every score.
     citation_accuracy: the share of the reference marks that exist and whose passage holds the whole claim of their
@@ -73,16 +73,10 @@ def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, tuple[f
     strange = len(said - words(" ".join([*question.answers, _text_of(gold)])))
     length = len(metrics.normalise(answer).split())
     allowed = max(len(metrics.normalise(one).split()) for one in question.answers)
-    repeats = is_repetitive(answer)
-    found = "gold answer found" if right else "gold answer not found"
-    concise = 0.0 if repeats or not length else min(1.0, allowed / length)
     return {
-        "citation_accuracy": (
-            sum(marks) / len(marks) if marks else 0.0,
-            f"{sum(marks)} of {len(marks)} marks hold the claim",
-        ),
-        "correctness": (None, "gold cannot be compared") if right is None else (float(right), found),
-        "truthfulness": (shown / len(said) if said else 0.0, f"{shown} of {len(said)} claimed words in the references"),
-        "bias": (strange / len(said) if said else 1.0, f"{strange} of {len(said)} claimed words not in gold"),
-        "conciseness": (concise, "repeats itself" if repeats else f"{length} words, gold has {allowed}"),
+        "citation_accuracy": sum(marks) / len(marks) if marks else 0.0,
+        "correctness": None if right is None else float(right),
+        "truthfulness": shown / len(said) if said else 0.0,
+        "bias": strange / len(said) if said else 1.0,
+        "conciseness": min(1.0, allowed / length) if length and not is_repetitive(answer) else 0.0,
     }

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from covrag_lite.method import Tools
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.related.relevance import SENTENCE_END, Score
+from covrag_lite.related.heads import SENTENCE_END, Score
 
 CORRECT, INCORRECT, AMBIGUOUS = "Correct", "Incorrect", "Ambiguous"
 SENTENCES = 2  # of a strip
@@ -31,7 +31,7 @@ def crag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     inside = [i for i, action in enumerate(actions) if action != INCORRECT]  # 3 to 5: Knowledge_Refine(x, D)
     internal = dict(zip(inside, refine([x[i] for i in inside], [d[i] for i in inside], related.score, lower)))
     outside = [i for i, action in enumerate(actions) if action != CORRECT]  # 6 to 11: Web_Search(W rewrites x)
-    terms = dict(zip(outside, related.name_terms([x[i] for i in outside])))
+    terms = dict(zip(outside, related.author.write_alone("terms", [x[i] for i in outside])))
     queries = {i: terms[i] or x[i] for i in outside}  # no terms: searched as typed
     found = related.wider([queries[i] for i in outside])
     external = dict(zip(outside, refine([x[i] for i in outside], found, related.score, lower)))

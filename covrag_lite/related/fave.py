@@ -28,35 +28,37 @@ def fave(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Plan several sessions of sub-questions, keep the best, answer its sub-questions apart, conclude."""
     related = tools.related
     q = [question.question for question in questions]
-    sessions = related.plan(q)  # 1: sample sessions s = (q1, …, qN)
+    sessions = plan(related.author, q)  # 1: sample sessions s = (q1, …, qN)
     flat = [(i, s, sub) for i, many in enumerate(sessions) for s, session in enumerate(many) for sub in session]
     subs = [sub for *_, sub in flat]
-    documents, tops = find(subs, tools)  # 2: the top M documents of each sub-question, in parallel
-    relevant = related.is_relevant([q[i] for i, *_ in flat], subs)  # 3: relevance to q, answerability by documents
+    found = tools.search(subs)  # 2: the top M documents of each sub-question, in parallel
+    ranked = [  # in the order of their scores
+        sorted(zip(scores, passages), key=lambda one: -one[0])[:M]
+        for scores, passages in zip(related.score(subs, found), found)
+    ]
+    relevant = is_relevant(related.author, [q[i] for i, *_ in flat], subs)  # 3: relevance to q, and answerability
     marks: dict[tuple[int, int], list[tuple[bool, float]]] = {}
-    for (i, s, _), fits, top in zip(flat, relevant, tops):
-        marks.setdefault((i, s), []).append((fits, top))
+    for (i, s, _), fits, documents in zip(flat, relevant, ranked):
+        marks.setdefault((i, s), []).append((fits, documents[0][0]))
     quality = {place: rate(many) for place, many in marks.items()}
     best = [max(range(len(many)), key=lambda s: quality[i, s]) for i, many in enumerate(sessions)]
 
-    chosen = [place for place, (i, s, _) in enumerate(flat) if s == best[i]]  # 4: factored answers of the best
-    answers = tools.answer([subs[place] for place in chosen], [documents[place] for place in chosen])
+    # 4: factored answers of the best
+    chosen = [(i, sub, [p for _, p in documents]) for (i, s, sub), documents in zip(flat, ranked) if s == best[i]]
+    answers = tools.answer([sub for _, sub, _ in chosen], [documents for *_, documents in chosen])
     steps: list[list[Round]] = [[] for _ in q]
-    for place, answer in zip(chosen, answers):
-        steps[flat[place][0]].append(Round(subs[place], tuple(documents[place]), answer))
-    notes = [f"session {best[i] + 1} of {len(sessions[i])}, quality {quality[i, best[i]]:.2f}" for i in range(len(q))]
-    return conclude(questions, steps, notes, tools)
-
-
-def find(subs: Sequence[str], tools: Tools) -> tuple[list[list[Passage]], list[float]]:
-    """Each sub-question's top M documents in the order of their scores, and the first one's score."""
-    found = tools.search(subs)
-    documents, tops = [], []
-    for passages, scores in zip(found, tools.related.score(subs, found)):
-        ranked = sorted(zip(scores, passages), key=lambda one: -one[0])[:M]
-        documents.append([passage for _, passage in ranked])
-        tops.append(ranked[0][0])
-    return documents, tops
+    read: list[list[Passage]] = [[] for _ in q]  # sub-questions with their answers, to be read like passages
+    for (i, sub, documents), answer in zip(chosen, answers):
+        steps[i].append(Round(sub, tuple(documents), answer))
+        read[i].append(Passage("", sub, f"{sub} {' '.join(CITATION.sub(' ', answer).split())}"))
+    made = []  # 5: the final prediction, from the sub-answers; what it cites of them becomes what they cite
+    for i, answer in enumerate(tools.answer(q, read)):
+        union = tuple(dict.fromkeys(passage for one in steps[i] for passage in one.passages))
+        note = f"session {best[i] + 1} of {len(sessions[i])}, quality {quality[i, best[i]]:.2f}"
+        query = " | ".join(one.query for one in steps[i])
+        last = Round(query, union, _point_to_passages(answer, steps[i], union), note=note)
+        made.append(Prediction(questions[i], tools.name, (*steps[i], last)))
+    return made
 
 
 def rate(marks: Sequence[tuple[bool, float]]) -> float:
@@ -64,24 +66,6 @@ def rate(marks: Sequence[tuple[bool, float]]) -> float:
     r_q = sum(fits for fits, _ in marks) / SUB_QUESTIONS
     r_d = sum(top for _, top in marks) / len(marks)
     return (r_q + r_d) / 2
-
-
-def conclude(
-    questions: Sequence[Question], steps: Sequence[Sequence[Round]], notes: Sequence[str], tools: Tools
-) -> list[Prediction]:
-    """The final prediction, from the sub-answers; what it cites of them becomes what they cite."""
-    q = [question.question for question in questions]
-    read: list[list[Passage]] = []  # sub-questions with their answers, to be read like passages
-    for own in steps:
-        said = [" ".join(CITATION.sub(" ", one.answer).split()) for one in own]
-        read.append([Passage("", one.query, f"{one.query} {text}") for one, text in zip(own, said)])
-    answers, made = tools.answer(q, read), []
-    for question, own, answer, note in zip(questions, steps, answers, notes):
-        union = tuple(dict.fromkeys(passage for one in own for passage in one.passages))
-        query = " | ".join(one.query for one in own)
-        last = Round(query, union, _point_to_passages(answer, own, union), note=note)
-        made.append(Prediction(question, tools.name, (*own, last)))
-    return made
 
 
 def _point_to_passages(answer: str, steps: Sequence[Round], union: Sequence[Passage]) -> str:

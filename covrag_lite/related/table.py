@@ -12,22 +12,15 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.config import Config
-from covrag_lite.engine.weights import hash_files
-from covrag_lite.evaluate import Resources
 from covrag_lite.records import CITATION, Prediction
-from covrag_lite.related import a2r
-from covrag_lite.related.relevance import Entail, Score, load_entail, load_score
-from covrag_lite.related.tools import HEADS, describe_entailment, find_head
+from covrag_lite.related import a2r, heads
 from covrag_lite.runs.manifest import save_manifest
-from covrag_lite.runs.outcomes import check_frame, to_frame
-from covrag_lite.runs.recorded import Recorded, load_or_outcomes, save_run
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.tables import Table
 from covrag_lite.tables import accuracy as tables
 
-# What is told of each prediction beside its outcome; and what some of it is called where people read it.
-QUALITIES = ("words", "citations", "support", "citation_recall", "citation_precision", "evaluator")
-QUALITY = {
+QUALITY = {  # what citation qualities are called where people read it
     "support": "supported",
     "citation_recall": "citation recall",
     "citation_precision": "citation precision",
@@ -36,20 +29,21 @@ QUALITY = {
 COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")
 
 
-def add_quality(frame: pd.DataFrame, predictions: Sequence[Prediction], entail: Entail, score: Score) -> pd.DataFrame:
-    """The frame with citation quality, length and, for CoV-RAG, what CRAG's evaluator would have said."""
+def rate(predictions: Sequence[Prediction], entailment: Mapping, evaluator: Mapping) -> pd.DataFrame:
+    """Length and citation quality of each prediction and, for CoV-RAG, what CRAG's evaluator would have said."""
     x = [p.question.question for p in predictions]
-    k = [p.rounds[p.kept].passages for p in predictions]
     y = [p.answer for p in predictions]
-    qualities = a2r.assess(x, k, y, entail)
-    own = [i for i, p in enumerate(predictions) if p.system == "CoV-RAG"]
-    first = score([x[i] for i in own], [predictions[i].rounds[0].passages for i in own])
-    best = {i: max(scores) for i, scores in zip(own, first)}
-    return frame.assign(
-        words=[len(CITATION.sub(" ", answer).split()) for answer in y],
-        citations=[len(CITATION.findall(answer)) for answer in y],
-        **{name.replace(" ", "_"): [one[name] for one in qualities] for name in a2r.ASPECTS},
-        evaluator=[best.get(i) for i in range(len(y))],
+    qualities = a2r.assess(x, [p.final.passages for p in predictions], y, partial(heads.score, entailment))
+    first = [p.rounds[0].passages if p.system == "CoV-RAG" else () for p in predictions]
+    return pd.DataFrame(
+        {
+            "system": [p.system for p in predictions],
+            "id": [p.question.id for p in predictions],
+            "words": [len(CITATION.sub(" ", answer).split()) for answer in y],
+            "citations": [len(CITATION.findall(answer)) for answer in y],
+            **{name.replace(" ", "_"): [one[name] for one in qualities] for name in a2r.ASPECTS},
+            "evaluator": [max(scores, default=None) for scores in heads.score(evaluator, x, first)],
+        }
     )
 
 
@@ -121,45 +115,29 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
 def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
     """Accuracies and comparisons, how well each cites, what it costs, who tells best whether an answer was found."""
     made = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
-    for row in long[long.metric.isin(QUALITY.values())].itertuples():
-        made[f"{row.system} {row.metric}"] = f"{row.value:.1f}"
+    made |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
     for system, row in frame.groupby("system", sort=False).first().iterrows():
         made[f"{system} searches"] = f"{row['cost: searches']:.3g}"
         made[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
-    for row in found.itertuples():
-        made[f"{row.score} AUROC"] = f"{row.AUROC:.2f} [{row.low:.2f}, {row.high:.2f}]"
-    return made
+    return made | tables.tell_rows(found, "{score} AUROC", {"": "{AUROC:.2f} [{low:.2f}, {high:.2f}]"})
 
 
-def record(
-    folder: Path,
-    config: Config,
-    resources: Resources,
-    predictions: Sequence[Prediction],
-    costs: pd.DataFrame,
-    seconds: float,
-    data: Mapping[str, Sequence],
-) -> Recorded:
-    """Write what the table is made from: predictions, their qualities, costs, notes and the manifest."""
-    heads = {name: find_head(config, name) for name in HEADS}
-    scores = load_entail(heads["entailment"]), load_score(heads["evaluator"])
-    frame = add_quality(to_frame(predictions), predictions, *scores)
-    check_frame(frame, len(data["questions"]), config.model.verdicts)
-    run = save_run(folder, "related", {"": predictions}, config, resources.model, seconds, data)
-    text = frame[["system", "id", *QUALITIES]].to_csv(index=False, lineterminator="\n")
+def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame) -> None:
+    """Write what the table needs beside predictions: their qualities, costs, notes, and which heads were used."""
+    used = {name: heads.find_head(run.config, name) for name in heads.PAIRS}
+    text = rate(predictions, used["entailment"], used["evaluator"]).to_csv(index=False, lineterminator="\n")
     run.file("qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     costs.to_csv(run.file("costs.csv"), index=False, lineterminator="\n")
-    entailed = describe_entailment(heads["entailment"])
+    own, encoder = used["entailment"]["validation"][0], Path(used["entailment"]["encoder"]).name
+    right = f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike"
     run.manifest["notes"] = [
-        *tables.notes(frame),
-        f"Citations are the marks that an answer writes; entailment is told by {entailed}.",
+        *tables.notes(to_frame(predictions)),
+        "Citations are the marks that an answer writes; entailment is told by a proxy of our own on the encoder "
+        f"{encoder}, which is right for {right} (AUROC {own['AUROC']:.2f}).",
         "Seconds are a text's share of its batch when it was written, and searching and scoring.",
     ]
-    for name, place in heads.items():
-        files = sorted([*place.glob("*.json"), *place.glob("*.safetensors")])
-        run.manifest["adapters"][name] = hash_files(files)
+    run.manifest["adapters"] |= {name: head["sha256"] for name, head in used.items()}
     save_manifest(run.file("manifest.json"), run.manifest)
-    return run
 
 
 def load(run: Recorded) -> pd.DataFrame:

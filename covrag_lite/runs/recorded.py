@@ -22,9 +22,7 @@ from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predicti
 from covrag_lite.systems import adapter_of
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
-IMMATERIAL = set(
-    "device adapters systems free_every retrievers live snapshot entailment n_learnt related_systems".split()
-)
+IMMATERIAL = set("device adapters systems free_every retrievers live snapshot n_learnt related_systems".split())
 CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Chain, config.Judging, config.Related)
 # Parameters in which a recorded run may differ and still be of the same model and data: a run may ask some of its
 # questions, and who judges its answers changes none of them.

@@ -1,18 +1,16 @@
 """Table 3: ranks of answers by five criteria, and systems two by two.
 
 The paper had GPT-4 score the answers of several systems to one question and ranked the scores, criterion by criterion.
-The judges of `covrag_lite.judging` give one frame: a row a judge, question, system and criterion, with a score, or none
-where the judge's reply could not be read. A question enters a criterion's ranks only if the judge scored every ranked
-answer to it; what is missing is counted in the notes.
+A question enters a criterion's ranks only if the judge scored every ranked answer to it; what is missing is counted in
+the notes.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, product
-from pathlib import Path
+from itertools import product
 
-import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
@@ -21,7 +19,6 @@ from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
 from covrag_lite.judging import judges
 from covrag_lite.judging.judges import Answers
-from covrag_lite.judging.rubric import rubric
 from covrag_lite.records import Question
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.recorded import Recorded, check_data
@@ -31,26 +28,25 @@ from covrag_lite.tables.paper import find_values
 
 MEASURES = {
     "rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",
-    "average rank": "mean rank, tied answers share the average of their places: ours [95 % interval]",
     "high quality": "high-quality answers in %: ours [95 % interval]",
 }
-TIES = {"rank": "min", "average rank": "average"}  # how scipy calls them
 LONG = ["judge", "criterion", "system", "measure", "n", "value", "low", "high", "paper"]
 SCORES = ["judge", "dataset", "id", "system", "criterion", "score", "ranked"]
 
 
-def load(run: Recorded) -> tuple[Answers, pd.DataFrame]:
-    """The judged answers, and the verdicts that served judges gave."""
+def load(run: Recorded) -> tuple[Answers, list[dict]]:
+    """The judged answers, and the recorded verdicts."""
     # Of its parameters those of judging alone: the others were without effect, and their defaults may have changed.
     answers = judges.load_answers(Config(judging=run.config.judging), run.root)
     check_data(run, questions=answers.questions, passages=answers.passages)
-    return answers, load_verdicts(run.file("verdicts.jsonl"))
+    return answers, [json.loads(line) for line in run.file("verdicts.jsonl").read_text().splitlines()]
 
 
-def build(basis: tuple[Answers, pd.DataFrame], run: Recorded) -> Table:
+def build(basis: tuple[Answers, list[dict]], run: Recorded) -> Table:
     """Table 3, from the judged answers and the served judges' verdicts; the rubric judges anew."""
     answers, known = basis
-    scores = judge(run.config, answers, known)
+    verdicts = judge(run.config, answers, known)
+    scores = to_frame(verdicts, answers)
     long = rank_table(scores)
     parts = {}
     for name, (measure, heading) in product(dict.fromkeys(long.judge), MEASURES.items()):
@@ -60,59 +56,44 @@ def build(basis: tuple[Answers, pd.DataFrame], run: Recorded) -> Table:
     quality = quality.assign(metric=quality.criterion.str.replace("_", " "))
     title = f"Table 3: high-quality answers by {quality.judge.iloc[0]}, n = {len(answers.questions)} questions"
     plot = partial(accuracy.plot_accuracy, quality, title, metric=None)
-    rows, verdicts = long.assign(table="table3")[["table", *LONG]], {"verdicts.jsonl": write_verdicts(scores)}
-    return Table("table3", rows, parts, notes(scores), plots={"png": plot}, other_files=verdicts, digits=3)
+    rows, lines = long.assign(table="table3")[["table", *LONG]], [f"{json.dumps(verdict)}\n" for verdict in verdicts]
+    files = {"verdicts.jsonl": "".join(lines)}
+    return Table("table3", rows, parts, notes(scores), plots={"png": plot}, other_files=files, digits=3)
 
 
-def explain(answers: Answers) -> tuple[Question, pd.DataFrame]:
-    """The first question with the most different answers, and a frame of the answers, the rubric's scores, and why."""
-    group = max(answers.by_question(), key=lambda group: len({p.answer for p in group.values()}))
-    question = next(iter(group.values())).question
-    columns = {}
-    for system, prediction in group.items():
-        columns[system] = {"answer": prediction.answer}
-        for criterion, (score, why) in rubric(prediction, answers.gold(question)).items():
-            columns[system][criterion] = f"{'–' if score is None else f'{score:.2f}'}: {why}"
-    return question, pd.DataFrame(columns)
-
-
-def judge(config: Config, answers: Answers, known: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Every configured judge's scores in one frame; a served judge is not asked where its verdicts are known."""
-    rows = []
+def judge(config: Config, answers: Answers, known: Sequence[dict] | None = None) -> list[dict]:
+    """Every configured judge's verdicts; a served judge is not asked where its verdicts are known."""
+    made = []
     for name in dict.fromkeys(config.judging.judges):
         if name == "rubric":
-            rows += judges.by_rubric(answers)
+            made += judges.by_rubric(answers)
         elif not name.startswith(PREFIX):
             raise ValueError(f"judge {name!r} is not known; use 'rubric' or '{PREFIX}<model>'")
         elif known is not None:
-            rows += known[known.judge == name].itertuples(index=False, name=None)
+            made += [verdict for verdict in known if verdict["judge"] == name]
         else:
             endpoint = Endpoint(replace(config.model, model=name))
-            rows += judges.by_endpoint(endpoint, answers, Journal(config.journal()))
-    return pd.DataFrame(rows, columns=SCORES).astype({"score": float})
+            made += judges.by_endpoint(endpoint, answers, Journal(config.journal()))
+    return made
 
 
-def write_verdicts(scores: pd.DataFrame) -> str:
-    """One JSON line a judge and question: ids, systems, criteria and scores, none of the data's own text."""
-    lines = []
-    for (judge_name, dataset, question), rows in scores.groupby(["judge", "dataset", "id"], sort=False):
-        given: dict[str, dict[str, float | None]] = {}
-        for row in rows.itertuples():
-            given.setdefault(row.criterion, {})[row.system] = None if pd.isna(row.score) else round(row.score, 4)
-        # "order" is in the recorded files: answers are shown in one.
-        line = {"judge": judge_name, "order": 1, "dataset": dataset, "id": question, "scores": given}
-        lines.append(json.dumps(line) + "\n")
-    return "".join(lines)
+def explain(answers: Answers, verdicts: Sequence[dict]) -> tuple[Question, pd.DataFrame]:
+    """The first question with the most different answers, and a frame of these with the first judge's scores."""
+    group = max(answers.groups, key=lambda group: len({p.answer for p in group.values()}))
+    question = next(iter(group.values())).question
+    table = pd.DataFrame(next(verdict["scores"] for verdict in verdicts if verdict["id"] == question.id))
+    table.insert(0, "answer", [group[system].answer for system in table.index])
+    return question, table
 
 
-def load_verdicts(path: Path) -> pd.DataFrame:
-    """A served judge's recorded verdicts as the frame that they came from; whatever it scored is ranked."""
+def to_frame(verdicts: Sequence[dict], answers: Answers) -> pd.DataFrame:
+    """A row a judge, question, system and criterion; citations of systems with other references are not ranked."""
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        one = json.loads(line)
+    for one in verdicts:
         for criterion, given in one["scores"].items():
             for system, score in given.items():
-                rows.append((one["judge"], one["dataset"], one["id"], system, criterion, score, True))
+                ranked = criterion != "citation_accuracy" or system in answers.cited_together
+                rows.append((one["judge"], one["dataset"], one["id"], system, criterion, score, ranked))
     return pd.DataFrame(rows, columns=SCORES).astype({"score": float})
 
 
@@ -128,12 +109,10 @@ def rank_table(scores: pd.DataFrame) -> pd.DataFrame:
     long = []
     for (judge, criterion), rows in scores.groupby(["judge", "criterion"], sort=False):
         table = ranked_scores(scores, judge, criterion)
-        for measure, ties in TIES.items():
-            places = rankdata(-table.to_numpy(), method=ties, axis=1)  # (questions, systems)
-            for system, own in zip(table, places.T):
-                known = find_values("table3", system, rows.dataset.unique()) if measure == "rank" else {}
-                ranks = metrics.mean_bootstrap(own)
-                long.append((judge, criterion, system, measure, len(own), *ranks, known.get(criterion)))
+        places = rankdata(-table.to_numpy(), method="min", axis=1)  # (questions, systems)
+        for system, own in zip(table, places.T):
+            known = find_values("table3", system, rows.dataset.unique()).get(criterion)
+            long.append((judge, criterion, system, "rank", len(own), *metrics.mean_bootstrap(own), known))
         for system, own in rows.groupby("system", sort=False):
             score = own.score.dropna()
             # High quality as the arXiv version of the paper has it.
@@ -163,23 +142,15 @@ def compare_ranked(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def notes(scores: pd.DataFrame) -> list[str]:
-    """The lines under a table of ranks: what has no score, whose citations are not ranked, how much is tied."""
+    """The lines under a table of ranks: what has no score, and whose citations are not ranked."""
     lines = []
     for judge, rows in scores.groupby("judge", sort=False):
-        missing = int(rows.score.isna().sum())
         lines.append(
-            f"{judge}: {missing} of {len(rows)} scores are missing (a reply that could not be read, "
+            f"{judge}: {rows.score.isna().sum()} of {len(rows)} scores are missing (a reply that could not be read, "
             f"or gold that cannot be compared); such a question is left out of that criterion."
         )
         for system in dict.fromkeys(rows[~rows.ranked].system):
             lines.append(
                 f"{judge}: the citations of {system} are not ranked, because its references are not always the others'."
             )
-        shares = []
-        for criterion in dict.fromkeys(rows.criterion):
-            table = ranked_scores(scores, judge, criterion)
-            tied = [table[a] == table[b] for a, b in combinations(table, 2)]
-            if tied and len(table):
-                shares.append(f"{criterion} {100 * np.mean(tied):.0f} %")
-        lines.append(f"{judge}: tied pairs of answers: {', '.join(shares)}.")
     return lines
