@@ -1,5 +1,6 @@
 """The small facts that a number rests on: splits that share nothing, a cache's key, a run's manifest, a comparison."""
 
+import asyncio
 import itertools
 from collections import namedtuple
 from dataclasses import asdict, replace
@@ -154,13 +155,13 @@ def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
 def test_every_redirect_is_guarded_as_the_first_address_was(monkeypatch):
     asked = []
 
-    def request(url, types=None, headers=None, content=None, guarded=True):
-        asked.append((url, guarded))
+    async def request(client, url, types):
+        asked.append((client, str(url)))
         return fetch.Reply(302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
 
     monkeypatch.setattr(fetch, "request", request)
-    assert Crawler().follow("http://host0/", None, obey=False).status == 200
-    assert asked == [(f"http://host{i}/", True) for i in range(3)]
+    assert asyncio.run(Crawler().follow("guarded", fetch.parse("http://host0/"), None)).status == 200
+    assert asked == [("guarded", f"http://host{i}/") for i in range(3)]
 
 
 def test_bm25_reads_titles_and_breaks_ties_by_order():

@@ -4,8 +4,8 @@ A query's result comes from the snapshot; what is not frozen there is searched f
 frozen. There is no corpus.
 """
 
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from covrag_lite import config
@@ -19,7 +19,6 @@ from covrag_lite.runs.progress import track
 
 DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
 N_PAGES = 10  # pages fetched for a query, at most
-THREADS = 8  # pages fetched at once
 EMPTY = 5  # queries in a row without a single passage: then it is not the queries
 
 
@@ -79,7 +78,7 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
     crawler = fetch.Crawler()
     frozen, waiting = [], []
     for query in track(queries, f"web search ({snapshot.provider})", "search", len(queries)):
-        crawler.wait(snapshot.provider, fetch.LIMITS.pause)
+        time.sleep(fetch.LIMITS.pause)
         try:
             pages = find_pages(query, snapshot.provider, crawler)
             if len(waiting) == EMPTY - 1 and not any(page.text for page in pages):
@@ -99,10 +98,8 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
 def find_pages(query: str, provider: str, crawler: fetch.Crawler) -> list[Page]:
     """Find a query's pages, in the provider's order, each with its text or the reason why there is none."""
     titles = providers.find(provider, query, N_PAGES)
-    with ThreadPoolExecutor(THREADS) as pool:
-        replies = list(pool.map(crawler.fetch, titles))
     pages = []
-    for (url, title), found in zip(titles.items(), read_pages(replies)):
+    for (url, title), found in zip(titles.items(), read_pages(crawler.fetch(titles))):
         if isinstance(found, fetch.PageError):
             pages.append(Page(url, failed=str(found)))
         else:

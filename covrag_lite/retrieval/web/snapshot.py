@@ -74,9 +74,21 @@ class Snapshot:
     def load(self, query: str) -> Result | None:
         """Load a query's result; None where there is none."""
         file = self.file(query)
-        result = read(file) if file.exists() else None
-        if result and (result.query, result.provider) != (query, self.provider):
-            raise SearchError(f"{file} holds the result of another query or provider; put it back where it was")
+        return self.read(file) if file.exists() else None
+
+    def read(self, file: Path) -> Result:
+        """Read a result from its file; stop where the file is not what was written there."""
+        try:
+            text = file.read_text(encoding="ascii")
+            body = json.loads(text)
+            pages = tuple(Page(one["url"], one["title"], one["text"], one["failed"]) for one in body["pages"])
+            result = Result(body["query"], body["provider"], body["date"], body["asked"], pages)
+            is_whole = render(result) == text and (self.file(result.query), self.provider) == (file, result.provider)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            is_whole = False
+        if not is_whole:
+            told = "half-written, altered, another query's or provider's, or of another version of the snapshot"
+            raise SearchError(f"{file} is {told}; delete it and search again with -p live yes")
         return result
 
     def save(self, result: Result) -> None:
@@ -92,7 +104,7 @@ class Snapshot:
 
     def results(self) -> list[Result]:
         """Load every result."""
-        return [read(file) for file in sorted((self.folder / self.provider).glob("*.json"))]
+        return [self.read(file) for file in sorted((self.folder / self.provider).glob("*.json"))]
 
     def passages(self) -> list[Passage]:
         """The passages of every result, each once."""
@@ -117,19 +129,3 @@ def render(result: Result) -> str:
     body = {"format": FORMAT, **asdict(result)}
     body["pages"] = [asdict(page) | {"sha256": hash_of(page.text)} for page in result.pages]
     return json.dumps(body | {"sha256": hash_of(json.dumps(body))}, indent=1) + "\n"
-
-
-def read(file: Path) -> Result:
-    """Read a result from its file; stop where the file is not what was written."""
-    try:
-        text = file.read_text(encoding="ascii")
-        body = json.loads(text)
-        pages = tuple(Page(one["url"], one["title"], one["text"], one["failed"]) for one in body["pages"])
-        result = Result(body["query"], body["provider"], body["date"], body["asked"], pages)
-        is_whole = render(result) == text
-    except (ValueError, KeyError, TypeError, AttributeError):
-        is_whole = False
-    if not is_whole:
-        cure = "delete it and search again with -p live yes"
-        raise SearchError(f"{file} is half-written, altered or of another version of the snapshot; {cure}")
-    return result
