@@ -195,7 +195,8 @@ def test_vectors_are_cached_by_encoder_and_texts(tmp_path, monkeypatch):
     assert dense.embed(["ab", "c"], "y")[0].tolist() == [[4], [2]]
     assert dense.embed(["ab", "cd"], "x")[0].tolist() == [[2], [2]]
     blocks = np.array([[[1.0], [3.0]], [[2.0], [0.0]]])
-    assert dense.nearest(np.array([[1.0], [-1.0]]), blocks, 2).tolist() == [[1, 2], [3, 0]]
+    found = dense.nearest(np.array([[1.0], [-1.0]] * dense.AT_ONCE), blocks, 2)
+    assert [rows.tolist() for rows in found] == [[1, 2], [3, 0]] * dense.AT_ONCE
 
 
 # Records.
