@@ -33,8 +33,7 @@ LONGEST_URL = 2000  # characters
 class Limits:
     """What a page may cost; seconds unless said otherwise."""
 
-    connect: float = 5.0
-    read: float = 10.0  # without a byte
+    connect: float = 5.0  # to one address
     total: float = 30.0  # for a whole request, however slowly it drips
     size: int = 5_000_000  # bytes of a page; large pages of Wikipedia have three million
     redirects: int = 5
@@ -112,8 +111,7 @@ class Guarded(httpx2.AsyncHTTPTransport):
 
 async def request(guarded: Guarded, url: httpx2.URL, types: Iterable[str] | None = None) -> Reply:
     """Send one request; follow no redirect, and read no body of another type than these."""
-    timeout = httpx2.Timeout(LIMITS.read, connect=LIMITS.connect).as_dict()
-    sent = httpx2.Request("GET", url, headers=HEADERS, extensions={"timeout": timeout})
+    sent = httpx2.Request("GET", url, headers=HEADERS, extensions={"timeout": {"connect": LIMITS.connect}})
     try:
         async with asyncio.timeout(LIMITS.total), aclosing(await guarded.handle_async_request(sent)) as reply:
             body = await read_body(reply, types) if reply.status_code == 200 else b""

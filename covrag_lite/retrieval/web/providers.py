@@ -21,7 +21,7 @@ def ddgs(query: str, n: int) -> list[dict]:
     from ddgs.exceptions import DDGSException
 
     try:
-        return DDGS(timeout=round(LIMITS.read)).text(query, max_results=n, backend=BACKEND)
+        return DDGS(timeout=round(LIMITS.total)).text(query, max_results=n, backend=BACKEND)
     except DDGSException as error:
         if str(error).startswith("No results"):
             return []
@@ -33,7 +33,7 @@ def serper(query: str, n: int) -> list[dict]:
     key = os.environ.get("SERPER_API_KEY", "").strip()
     if not key or not key.isascii():
         raise PageError("it needs a key in the environment variable SERPER_API_KEY")
-    reply = httpx2.post(SERPER, headers={"X-API-KEY": key}, json={"q": query, "num": n}, timeout=LIMITS.read)
+    reply = httpx2.post(SERPER, headers={"X-API-KEY": key}, json={"q": query, "num": n}, timeout=LIMITS.total)
     body = read(reply, "SERPER_API_KEY")
     return body.get("organic", []) if "searchParameters" in body else body["organic"]
 
@@ -45,7 +45,7 @@ def searxng(query: str, n: int) -> list[dict]:
         raise PageError("set SEARXNG_URL to the server's address, which starts with http:// or https://")
     user = (server.username, server.password) if server.userinfo else None
     asked = {"q": query, "format": "json"}
-    reply = httpx2.get(server.copy_with(userinfo=b""), params=asked, auth=user, timeout=LIMITS.read)
+    reply = httpx2.get(server.copy_with(userinfo=b""), params=asked, auth=user, timeout=LIMITS.total)
     body = read(reply, "SEARXNG_URL, and whether the server may give JSON")
     if body["results"] == [] and body.get("unresponsive_engines"):
         raise PageError("none of the engines behind it answered")

@@ -33,13 +33,6 @@ class Page:
     text: str = ""
     failed: str = ""
 
-    def passages(self) -> list[Passage]:
-        """Split the page into passages; the id is a hash of address, title and text."""
-        paragraphs = self.text.splitlines()
-        pieces = [piece for one in paragraphs for piece in split(one, LONGEST) if len(piece) >= SHORTEST]
-        keys = [hash_of(f"{self.url}\n{self.title}\n{piece}")[:16] for piece in pieces[:MOST]]
-        return [Passage(f"web-{key}", self.title, piece) for key, piece in zip(keys, pieces)]
-
 
 @dataclass(frozen=True)
 class Result:
@@ -52,11 +45,14 @@ class Result:
     pages: tuple[Page, ...]
 
     def passages(self) -> list[Passage]:
-        """The passages of its pages, each text once."""
+        """Split its pages into passages, each text once; the id is a hash of address, title and text."""
         found = {}
         for page in self.pages:
-            for passage in page.passages():
-                found.setdefault(passage.text, passage)
+            lines = page.text.splitlines()
+            pieces = [piece for line in lines for piece in split(line, LONGEST) if len(piece) >= SHORTEST]
+            for piece in pieces[:MOST]:
+                key = hash_of(f"{page.url}\n{page.title}\n{piece}")[:16]
+                found.setdefault(piece, Passage(f"web-{key}", page.title, piece))
         return list(found.values())
 
 
