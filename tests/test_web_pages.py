@@ -84,14 +84,15 @@ def test_hostile_pages_become_clean_text_and_pages_without_text_a_sentence():
     replies = [reply(spread(text).encode()) for text in HOSTILE]
     replies += [reply(f"{FACT}\n{text}\n{text} {FACT}".encode(), "text/plain; charset=utf-8") for text in HOSTILE]
     empty = [b"", b"<html><body></body></html>", b"<script>write('x')</script>"]
-    *found, first, second, third = read_pages([*replies, *map(reply, empty)])
-    texts = [one for one in found if isinstance(one, tuple)]
+    replies += map(reply, empty)
+    found = read_pages({f"http://a.org/{i}": "\x1b[31m<script>" for i in range(len(replies))}, replies)
+    texts = [one for one in found if not one.failed]
     assert len(texts) > 35  # of 40; of some markup nothing is left
-    for title, text in texts:
-        assert is_harmless(title) and all(is_harmless(line) for line in text.split("\n"))
-        for passage in split("http://a.org/", title, text):
+    for one in texts:
+        assert is_harmless(one.title) and all(is_harmless(line) for line in one.text.split("\n"))
+        for passage in split(one.url, one.title, one.text):
             assert SHORTEST <= len(passage.text) <= LONGEST
-    assert [str(one) for one in (first, second, third)] == ["it has no main text"] * 3
+    assert [one.failed for one in found[-3:]] == ["it has no main text"] * 3
 
 
 def test_no_text_of_a_page_changes_the_parts_of_a_prompt():

@@ -13,8 +13,8 @@ from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
 from covrag_lite.retrieval.web import fetch, providers
-from covrag_lite.retrieval.web.pages import LONGEST_TITLE, clean, read_pages
-from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError, Snapshot
+from covrag_lite.retrieval.web.pages import read_pages
+from covrag_lite.retrieval.web.snapshot import Result, SearchError, Snapshot
 from covrag_lite.runs.progress import track
 
 DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
@@ -80,7 +80,8 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
     for query in track(queries, f"web search ({snapshot.provider})", "search", len(queries)):
         time.sleep(fetch.LIMITS.pause)
         try:
-            pages = find_pages(query, snapshot.provider, crawler)
+            titles = providers.find(snapshot.provider, query, N_PAGES)
+            pages = read_pages(titles, crawler.fetch(titles))
             if len(waiting) == EMPTY - 1 and not any(page.text for page in pages):
                 raise SearchError(f"{snapshot.provider}: nothing was found for {EMPTY} queries in a row")
         except SearchError as error:
@@ -93,15 +94,3 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
                 snapshot.save(result)
             frozen, waiting = frozen + waiting, []
     return frozen
-
-
-def find_pages(query: str, provider: str, crawler: fetch.Crawler) -> list[Page]:
-    """Find a query's pages, in the provider's order, each with its text or the reason why there is none."""
-    titles = providers.find(provider, query, N_PAGES)
-    pages = []
-    for (url, title), found in zip(titles.items(), read_pages(crawler.fetch(titles))):
-        if isinstance(found, fetch.PageError):
-            pages.append(Page(url, failed=str(found)))
-        else:
-            pages.append(Page(url, found[0] or clean(title)[:LONGEST_TITLE], found[1]))
-    return pages

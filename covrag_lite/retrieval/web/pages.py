@@ -8,9 +8,10 @@ import re
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from covrag_lite.retrieval.web.fetch import PageError, Reply
+from covrag_lite.retrieval.web.snapshot import Page
 
 SECONDS = 20  # of CPU time for extracting one page's text; an ordinary one takes a tenth of a second
 # A page can be built to keep a parser busy for hours or to break it, so trafilatura runs in a process with little
@@ -50,19 +51,21 @@ MARKS = (
 INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn")  # control, format (bidi and zero-width too), private, surrogate, unassigned
 
 
-def read_pages(replies: Sequence[Reply | PageError]) -> list[tuple[str, str] | PageError]:
-    """Read each page's title and main text, a paragraph a line, or say why there is none; plain text has no title."""
-    found = iter(extract([reply for reply in replies if isinstance(reply, Reply)]))
-    return [reply if isinstance(reply, PageError) else make_plain(next(found)) for reply in replies]
+def read_pages(titles: Mapping[str, str], replies: Sequence[Reply | PageError]) -> list[Page]:
+    """Read each page's title and main text, a paragraph a line, or say why there is none.
 
-
-def make_plain(page: tuple[str, str] | PageError) -> tuple[str, str] | PageError:
-    """Clean a page's title and every line of its text."""
-    if isinstance(page, PageError):
-        return page
-    lines = [clean(line) for line in page[1][:LONGEST_TEXT].splitlines()]
-    plain = "\n".join(line for line in lines if line)
-    return (clean(page[0])[:LONGEST_TITLE], plain) if plain else PageError("it has no main text")
+    A page without a title, such as one of plain text, has the provider's.
+    """
+    pages, found = [], iter(extract([reply for reply in replies if isinstance(reply, Reply)]))
+    for (url, known_as), reply in zip(titles.items(), replies):
+        page = reply if isinstance(reply, PageError) else next(found)
+        if isinstance(page, PageError):
+            pages.append(Page(url, failed=str(page)))
+            continue
+        lines = [clean(line) for line in page[1][:LONGEST_TEXT].splitlines()]
+        title, text = clean(page[0]) or clean(known_as), "\n".join(line for line in lines if line)
+        pages.append(Page(url, title[:LONGEST_TITLE], text) if text else Page(url, failed="it has no main text"))
+    return pages
 
 
 def extract(replies: Sequence[Reply]) -> list[tuple[str, str] | PageError]:
