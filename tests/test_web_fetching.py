@@ -89,23 +89,21 @@ def test_a_redirect_to_a_private_address_or_to_no_page_is_refused(target, monkey
 
 def test_all_addresses_of_a_name_are_checked_and_the_connection_goes_to_one_of_these(monkeypatch):
     monkeypatch.setattr(fetch, "is_public", IS_PUBLIC)
-    answers = [["9.9.9.9", "8.8.8.8"], ["9.9.9.9", "8.8.8.8"], ["8.8.8.8", "192.168.0.1"]]  # it changes its meaning
+    answers = [["8.8.8.8"], ["8.8.8.8"], ["8.8.8.8", "192.168.0.1"]]  # a name that changes its meaning
     look_up = Mock(side_effect=[[(0, 0, 0, "", (address, 80)) for address in one] for one in answers])
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     asked = []
 
     async def connect(transport, request):
         asked.append((request.url.host, request.headers["host"], request.extensions["sni_hostname"]))
-        if request.url.host == "9.9.9.9":
-            raise httpx2.ConnectError("it is down")
         return httpx2.Response(200, stream=httpx2.ByteStream(b"x"), headers={"Content-Type": "text/html"})
 
     monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", connect)
     assert get("https://a.org/").body == b"x"  # robots.txt first
-    assert asked == [("9.9.9.9", "a.org", "a.org"), ("8.8.8.8", "a.org", "a.org")] * 2
+    assert asked == [("8.8.8.8", "a.org", "a.org")] * 2
     with pytest.raises(PageError, match="'a.org' is 192.168.0.1"):
         get("http://a.org/")
-    assert len(asked) == 4
+    assert len(asked) == 2
     look_up.side_effect = socket.gaierror
     with pytest.raises(PageError, match="'a.org' has no address"):
         get("http://a.org/")

@@ -33,7 +33,7 @@ LONGEST_URL = 2000  # characters
 class Limits:
     """What a page may cost; seconds unless said otherwise."""
 
-    connect: float = 5.0  # to one address
+    connect: float = 5.0
     total: float = 30.0  # for a whole request, however slowly it drips
     size: int = 5_000_000  # bytes of a page; large pages of Wikipedia have three million
     redirects: int = 5
@@ -95,18 +95,13 @@ class Guarded(httpx2.AsyncHTTPTransport):
             found = await asyncio.get_running_loop().getaddrinfo(host, request.url.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise PageError(f"the name {show(host)} has no address") from None
-        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+        addresses = [str(one[4][0]) for one in found]
         for address in addresses:
             if not is_public(address):
                 raise PageError(f"{show(host)} is {address}, which is no public address")
         request.extensions["sni_hostname"] = host  # which the certificate must name
-        for address in addresses:
-            request.url = request.url.copy_with(host=address)
-            try:
-                return await super().handle_async_request(request)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                failed = error
-        raise failed
+        request.url = request.url.copy_with(host=addresses[0])  # the system sorts them, the likeliest first
+        return await super().handle_async_request(request)
 
 
 async def request(guarded: Guarded, url: httpx2.URL, types: Iterable[str] | None = None) -> Reply:
