@@ -64,7 +64,7 @@ def test_a_build_that_was_killed_goes_on_and_ends_as_an_unbroken_one(settings, t
             load_retriever(here, OTTERS)
     with monkeypatch.context() as patch:
         patch.setattr(lance.bm25, "tokenise", tokenised)
-        patch.setattr(lance, "index_words", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(lancedb.table.LanceTable, "create_index", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             load_retriever(here, OTTERS)
         assert tokenised.call_count == 3  # of six batches the three that were committed are kept
