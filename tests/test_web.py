@@ -114,7 +114,7 @@ def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_w
     first, second, *failed = body["pages"]
     assert (first["url"], second["url"]) == (site.url("/novel"), site.url("/marrow"))
     assert (first["text"], first["failed"]) == (FACTS["/novel"], "")
-    assert first["sha256"] == snapshot.hash_of(FACTS["/novel"])
+    assert first["sha256"] == snapshot.hash_text(FACTS["/novel"])
     assert [page["failed"] for page in failed] == [
         "its robots.txt does not allow it",
         "it answered with something that is no proper HTTP, or less than it said",

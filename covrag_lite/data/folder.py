@@ -58,7 +58,8 @@ def hold_out(every: Sequence[Question], split: str) -> list[Question]:
 
 
 def hash_text(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    """The SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def passages(config: Config) -> list[Passage]:

@@ -178,8 +178,8 @@ class Crawler:
         for _ in range(LIMITS.redirects + 1):
             pause = await self.check_robots(guarded, url) if types else 0.0
             earliest = self.asked.get(url.netloc, float("-inf")) + max(pause, LIMITS.pause)
-            await asyncio.sleep(max(0.0, earliest - time.monotonic()))
-            self.asked[url.netloc] = time.monotonic()
+            self.asked[url.netloc] = max(earliest, time.monotonic())
+            await asyncio.sleep(self.asked[url.netloc] - time.monotonic())
             reply = await request(guarded, url, types)
             if reply.status not in REDIRECTS:
                 return reply

@@ -6,13 +6,13 @@ handed on: a run over it needs no network and repeats to the byte. Passages have
 1,200 characters; where WebGLM cuts off a longer paragraph, the rest is a further passage.
 """
 
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from covrag_lite.data.documents import split
+from covrag_lite.data.folder import hash_text
 from covrag_lite.records import Passage
 
 FORMAT = 1
@@ -51,7 +51,7 @@ class Result:
             lines = page.text.splitlines()
             pieces = [piece for line in lines for piece in split(line, LONGEST) if len(piece) >= SHORTEST]
             for piece in pieces[:MOST]:
-                key = hash_of(f"{page.url}\n{page.title}\n{piece}")[:16]
+                key = hash_text(f"{page.url}\n{page.title}\n{piece}")[:16]
                 found.setdefault(piece, Passage(f"web-{key}", page.title, piece))
         return list(found.values())
 
@@ -65,7 +65,7 @@ class Snapshot:
 
     def file(self, query: str) -> Path:
         """The file of a query's result."""
-        return self.folder / self.provider / f"{hash_of(query)[:24]}.json"
+        return self.folder / self.provider / f"{hash_text(query)[:24]}.json"
 
     def load(self, query: str) -> Result | None:
         """Load a query's result; None where there is none."""
@@ -111,17 +111,12 @@ class Snapshot:
         """Describe it for a manifest: how many queries, from when to when, and one hash of all."""
         results = self.results()
         dates = sorted(result.date for result in results) or [""]
-        every = hash_of("".join(render(result) for result in results))[:16]
+        every = hash_text("".join(render(result) for result in results))[:16]
         return {"queries": len(results), "from": dates[0], "to": dates[-1], "sha256": every}
-
-
-def hash_of(text: str) -> str:
-    """The SHA-256 of a text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def render(result: Result) -> str:
     """Render a result as its file's text: plain ASCII, safe to look at."""
     body = {"format": FORMAT, **asdict(result)}
-    body["pages"] = [asdict(page) | {"sha256": hash_of(page.text)} for page in result.pages]
-    return json.dumps(body | {"sha256": hash_of(json.dumps(body))}, indent=1) + "\n"
+    body["pages"] = [asdict(page) | {"sha256": hash_text(page.text)} for page in result.pages]
+    return json.dumps(body | {"sha256": hash_text(json.dumps(body))}, indent=1) + "\n"
