@@ -1,6 +1,5 @@
 """The small facts that a number rests on: splits that share nothing, a cache's key, a run's manifest, a comparison."""
 
-import asyncio
 import itertools
 from collections import namedtuple
 from dataclasses import asdict, replace
@@ -18,8 +17,6 @@ from covrag_lite.config import Config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused, lance
-from covrag_lite.retrieval.web import fetch
-from covrag_lite.retrieval.web.fetch import Crawler
 from covrag_lite.runs import manifest, recorded
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
@@ -150,18 +147,6 @@ def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
 
 
 # Retrieval.
-
-
-def test_every_redirect_is_guarded_as_the_first_address_was(monkeypatch):
-    asked = []
-
-    async def request(client, url, types):
-        asked.append((client, str(url)))
-        return fetch.Reply(302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
-
-    monkeypatch.setattr(fetch, "request", request)
-    assert asyncio.run(Crawler().follow("guarded", fetch.parse("http://host0/"), None)).status == 200
-    assert asked == [("guarded", f"http://host{i}/") for i in range(3)]
 
 
 def test_bm25_reads_titles_and_breaks_ties_by_order():

@@ -145,17 +145,16 @@ class Crawler:
         self.asked: dict[bytes, float] = {}
 
     def fetch(self, urls: Iterable[str]) -> list[Reply | PageError]:
-        """Fetch pages of text; return the error in the place of one that cannot be had."""
-        with ThreadPoolExecutor(1) as own_thread:  # a notebook's has an event loop already
-            return own_thread.submit(asyncio.run, self.fetch_all(urls)).result()
+        """Fetch pages of text together; return the error in the place of one that cannot be had."""
 
-    async def fetch_all(self, urls: Iterable[str]) -> list[Reply | PageError]:
-        """Fetch all pages at once."""
-        locks = defaultdict(asyncio.Lock)
-        # No connection is used twice: one address may stand for many names.
-        no_reuse = httpx2.Limits(max_keepalive_connections=0)
-        async with Guarded(retries=LIMITS.tries - 1, limits=no_reuse) as guarded:
-            return await asyncio.gather(*(self.fetch_page(guarded, url, locks) for url in urls))
+        async def fetch_all() -> list[Reply | PageError]:
+            locks, once = defaultdict(asyncio.Lock), httpx2.Limits(max_keepalive_connections=0)
+            # No connection is used twice: one address may stand for many names.
+            async with Guarded(retries=LIMITS.tries - 1, limits=once) as guarded:
+                return await asyncio.gather(*(self.fetch_page(guarded, url, locks) for url in urls))
+
+        with ThreadPoolExecutor(1) as own_thread:  # a notebook's has an event loop already
+            return own_thread.submit(asyncio.run, fetch_all()).result()
 
     async def fetch_page(self, guarded: Guarded, url: str, locks: dict[bytes, asyncio.Lock]) -> Reply | PageError:
         """Fetch a page, after redirects; ask a busy server again after the pause that it wishes, or one of ours."""
