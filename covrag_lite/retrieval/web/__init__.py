@@ -50,14 +50,13 @@ def open_snapshot(settings: config.Retrieval) -> Snapshot:
 
 def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list[Result]:
     """Load the queries' frozen results; search for the others where that is allowed."""
-    results = {query: snapshot.load(query) for query in queries}
-    missing = [query for query, result in results.items() if result is None]
+    missing = [query for query in queries if not snapshot.file(query).exists()]
     if missing and not live:
         lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {fetch.show(missing[0])}"
         raise SearchError(f"{lacking} is not in {snapshot.folder}; live search is off: allow it with -p live yes")
     if missing:
-        results |= {result.query: result for result in search_live(missing, snapshot)}
-    made = list(results.values())
+        search_live(missing, snapshot)
+    made = [snapshot.read(snapshot.file(query)) for query in queries]
     if made:
         dates = sorted(result.date[:10] for result in made)
         failed = [bool(page.failed) for result in made for page in result.pages]
@@ -69,15 +68,14 @@ def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list
     return made
 
 
-def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
+def search_live(queries: Sequence[str], snapshot: Snapshot) -> None:
     """Search for the queries one after the other and freeze what is found.
 
     An empty result waits for the next one that is not: several in a row are a failure, which must not be frozen as a
     result.
     """
-    crawler = fetch.Crawler()
-    frozen, waiting = [], []
-    for query in track(queries, f"web search ({snapshot.provider})", "search", len(queries)):
+    crawler, waiting = fetch.Crawler(), []
+    for number, query in enumerate(track(queries, f"web search ({snapshot.provider})", "search", len(queries))):
         time.sleep(fetch.LIMITS.pause)
         try:
             titles = providers.find(snapshot.provider, query, N_PAGES)
@@ -85,12 +83,10 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
             if len(waiting) == EMPTY - 1 and not any(page.text for page in pages):
                 raise SearchError(f"{snapshot.provider}: nothing was found for {EMPTY} queries in a row")
         except SearchError as error:
-            kept = f"{len(frozen)} of {len(queries)} new queries are frozen in {snapshot.folder}"
+            kept = f"{number - len(waiting)} of {len(queries)} new queries are frozen in {snapshot.folder}"
             raise SearchError(f"{error}; {kept}, and the next run with -p live yes goes on from there") from None
         date = datetime.now(UTC).isoformat(timespec="seconds")
         waiting.append(Result(query, snapshot.provider, date, N_PAGES, tuple(pages)))
         if any(page.text for page in pages) or query == queries[-1]:
-            for result in waiting:
-                snapshot.save(result)
-            frozen, waiting = frozen + waiting, []
-    return frozen
+            while waiting:
+                snapshot.save(waiting.pop(0))

@@ -67,11 +67,6 @@ class Snapshot:
         """The file of a query's result."""
         return self.folder / self.provider / f"{hash_text(query)[:24]}.json"
 
-    def load(self, query: str) -> Result | None:
-        """Load a query's result; None where there is none."""
-        file = self.file(query)
-        return self.read(file) if file.exists() else None
-
     def read(self, file: Path) -> Result:
         """Read a result from its file; stop where the file is not what was written there."""
         try:
@@ -88,15 +83,15 @@ class Snapshot:
         return result
 
     def save(self, result: Result) -> None:
-        """Write a result, whole or not at all; one that is there already is never replaced."""
+        """Write a result, whole or not at all; one that another run froze meanwhile is never replaced."""
         file = self.file(result.query)
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_suffix(f".{os.getpid()}")
         unfinished.write_text(render(result), encoding="ascii")
         if file.exists():
             unfinished.unlink()
-            raise SearchError(f"{file} was frozen by another run meanwhile; run again to read it")
-        unfinished.rename(file)
+        else:
+            unfinished.rename(file)
 
     def results(self) -> list[Result]:
         """Load every result."""
