@@ -106,7 +106,7 @@ class Retrieval:
     """The retriever (retrieval/)."""
 
     # "bm25" (words), "dense" (embeddings) or "fused" (both); "engine" (LanceDB, cached) or engine:<folder>; "web" or
-    # web-<provider>: ddgs, brave, serper or searxng.
+    # web-<provider>: ddgs, serper or searxng.
     retriever: str = "bm25"
     encoder: str = "minilm"  # of "dense", "fused" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
     k: int = 5  # the paper's five references

@@ -1,6 +1,6 @@
 """D, the questions to learn from (Section 2.3 of the paper), with the passages behind them and their search."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from covrag_lite.config import Config
@@ -53,8 +53,8 @@ def _sets(config: Config) -> list[Source]:
     read_cited = getattr(kind_of(config), "read_cited", lambda config, dataset: None)
     for dataset in choose_sets(config):
         cited = read_cited(config, dataset)
-        if cited:
-            made.append(_cited(config, *cited, limit))
+        if cited is not None:
+            made.append(_cited(config, dataset, cited))
             continue
         if searches is None:
             passages = load_passages(config)
@@ -64,15 +64,22 @@ def _sets(config: Config) -> list[Source]:
     return made
 
 
-def _cited(config: Config, questions: list[Question], own: dict[str, list[Passage]], limit: int | None) -> Source:
+def _cited(config: Config, dataset: str, rows: Iterable[tuple[int, dict]]) -> Source:
     """WebGLM-QA's shape: a question finds its own references; any other query searches all of them."""
-    passages = [passage for question in questions[:limit] for passage in own[question.question]]
+    questions, own = [], {}
+    for number, row in rows:
+        found = [Passage(f"{dataset}-{number}-{i}", "", text) for i, text in enumerate(row["references"], 1)]
+        gold = tuple(passage.id for passage in found)
+        questions.append(Question(f"{dataset}-{number}", dataset, row["question"], (row["answer"],), gold))
+        own[row["question"]] = found
+    questions = questions[: config.synthesis.n_train_questions or None]
+    passages = [passage for question in questions for passage in own[question.question]]
     find, deep = load_searches(config, passages)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         return [own.get(query) or find([query])[0] for query in queries]
 
-    return Source(questions[:limit], passages, search, deep)
+    return Source(questions, passages, search, deep)
 
 
 def load_searches(config: Config, passages: Sequence[Passage]) -> tuple[Search, Search]:

@@ -84,8 +84,8 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_gates_and_searches_and_wr
     done.write_text("")
     out, _ = tell(capsys, *words)
     assert "1        rag  done   0.00" in out and "the web:" not in out
-    out, _ = tell(capsys, *words, "-p", "retriever", "web-brave", "--stages", "table2,table4")
-    assert "at most 3,200 searches by web-brave" in out  # 400 questions of four sets, two each
+    out, _ = tell(capsys, *words, "-p", "retriever", "web-serper", "--stages", "table2,table4")
+    assert "at most 3,200 searches by web-serper" in out  # 400 questions of four sets, two each
 
 
 def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(capsys, tmp_path, monkeypatch):

@@ -17,8 +17,6 @@ from covrag_lite.config import Config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused, lance
-from covrag_lite.retrieval.web import fetch
-from covrag_lite.retrieval.web.fetch import Crawler
 from covrag_lite.runs import manifest, recorded
 from covrag_lite.runs.journal import Journal, keys_of
 from covrag_lite.sources import load_sources
@@ -151,18 +149,6 @@ def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
 # Retrieval.
 
 
-def test_every_redirect_is_guarded_as_the_first_address_was(monkeypatch):
-    asked = []
-
-    def request(url, types=None, headers=None, content=None, guarded=True):
-        asked.append((url, guarded))
-        return fetch.Reply(302 if len(asked) < 3 else 200, {"location": f"http://host{len(asked)}/"})
-
-    monkeypatch.setattr(fetch, "request", request)
-    assert Crawler().follow("http://host0/", None, obey=False).status == 200
-    assert asked == [(f"http://host{i}/", True) for i in range(3)]
-
-
 def test_bm25_reads_titles_and_breaks_ties_by_order():
     alike = [Passage(str(i), f"title{i}", "the same words") for i in range(4)]
     search = bm25.load(alike, Config().change(k=2).retrieval)
@@ -194,7 +180,8 @@ def test_vectors_are_cached_by_encoder_and_texts(tmp_path, monkeypatch):
     assert dense.embed(["ab", "c"], "y")[0].tolist() == [[4], [2]]
     assert dense.embed(["ab", "cd"], "x")[0].tolist() == [[2], [2]]
     blocks = np.array([[[1.0], [3.0]], [[2.0], [0.0]]])
-    assert dense.nearest(np.array([[1.0], [-1.0]]), blocks, 2).tolist() == [[1, 2], [3, 0]]
+    found = dense.nearest(np.array([[1.0], [-1.0]] * dense.AT_ONCE), blocks, 2)
+    assert [rows.tolist() for rows in found] == [[1, 2], [3, 0]] * dense.AT_ONCE
 
 
 # Records.

@@ -3,16 +3,15 @@
 import gzip
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from unittest.mock import Mock
 
-import httpcore
+import httpx2
 import pytest
 from toy_web import IMPATIENT, QUICK, open_loopback, page, redirect, reply, serve, status
 
 from covrag_lite.retrieval.web import fetch
-from covrag_lite.retrieval.web.fetch import AGENT, Crawler, Guarded, PageError
+from covrag_lite.retrieval.web.fetch import AGENT, Crawler, PageError
 
 GOOD = page("The Stell rises in the Harrow Hills and is 71 kilometres long.")
 IS_PUBLIC = fetch.is_public
@@ -25,7 +24,7 @@ def loopback(monkeypatch):
 
 def get(url, crawler=None):
     """The reply; a page that cannot be had is an error."""
-    found = (crawler or Crawler()).fetch(url)
+    (found,) = (crawler or Crawler()).fetch([url])
     if isinstance(found, PageError):
         raise found
     return found
@@ -35,7 +34,7 @@ def refusal(pages, path="/", **changes):
     """The sentence that stands in a page's place."""
     with pytest.MonkeyPatch.context() as patch, serve(pages) as site:
         patch.setattr(fetch, "LIMITS", replace(QUICK, **changes))
-        sentence = str(Crawler().fetch(site.url(path)))
+        sentence = str(*Crawler().fetch([site.url(path)]))
     assert sentence.isascii() and sentence.isprintable() and not sentence.startswith("Reply")
     return sentence
 
@@ -55,14 +54,13 @@ def test_only_http_and_https_to_a_named_host_are_addresses_and_they_are_sent_in_
         "file:///etc/passwd ftp://a.org/ javascript:alert(1) data:text/html,x gopher://a.org/ //a.org/ a.org http:// "
         "http:///x http://user:word@a.org/ http://[::1 http://a.org:99999/ https://\ud800.org/ http://a.org/\udc00"
     )
-    for url in [*none.split(), "", "http://a.org/" + "x" * 3000]:
+    for url in [*none.split(), "", "http://a.org/" + "x" * 3000, "http://a.org/x\r\nHost: b.org"]:
         with pytest.raises(PageError) as caught:
-            fetch.normalize(url)
+            fetch.parse(url)
         assert str(caught.value).isascii(), url
-    sent = "http://xn--exmple-cua.org:8080/a%20b/%C3%BC?q=%C3%B6&x=%20"
-    assert fetch.normalize(" HTTP://Exämple.org:8080/a b/ü?q=ö&x=%20#part ") == sent
-    assert fetch.normalize("https://[2606:4700::1111]") == "https://[2606:4700::1111]/"
-    assert "\r" not in fetch.normalize("http://a.org/x\r\nHost: b.org")
+    url = fetch.parse(" HTTP://Exämple.org:8080/a b/ü?q=ö&x=%20#part ")
+    assert (url.netloc, url.raw_path) == (b"xn--exmple-cua.org:8080", b"/a%20b/%C3%BC?q=%C3%B6&x=%20")
+    assert fetch.parse("https://[2606:4700::1111]").host == "2606:4700::1111"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1"])
@@ -83,7 +81,7 @@ def test_a_redirect_to_a_private_address_or_to_no_page_is_refused(target, monkey
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")  # for once the outer world
     with serve({"/secret": reply(GOOD)}) as site:
         site.pages["/"] = redirect(target.format(port=site.port))
-        told = "which is no public address" if target in PRIVATE else "is no address of a page"
+        told = "which is no public address" if target in PRIVATE else "no address"
         with pytest.raises(PageError, match=told):
             get(site.url())
         assert "/secret" not in site.paths
@@ -91,16 +89,21 @@ def test_a_redirect_to_a_private_address_or_to_no_page_is_refused(target, monkey
 
 def test_all_addresses_of_a_name_are_checked_and_the_connection_goes_to_one_of_these(monkeypatch):
     monkeypatch.setattr(fetch, "is_public", IS_PUBLIC)
-    answers = [["8.8.8.8"], ["8.8.8.8", "192.168.0.1"], ["8.8.8.8", "192.168.0.1"]]  # a name that changes its meaning
+    answers = [["8.8.8.8"], ["8.8.8.8"], ["8.8.8.8", "192.168.0.1"]]  # a name that changes its meaning
     look_up = Mock(side_effect=[[(0, 0, 0, "", (address, 80)) for address in one] for one in answers])
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    connect = Mock(return_value=httpcore.MockStream([]))
-    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
-    Guarded(True, time.monotonic() + 5).connect_tcp("a.org", 80, timeout=1.0)
-    assert [call.args[0] for call in connect.call_args_list] == ["8.8.8.8"]
+    asked = []
+
+    async def connect(transport, request):
+        asked.append((request.url.host, request.headers["host"], request.extensions["sni_hostname"]))
+        return httpx2.Response(200, stream=httpx2.ByteStream(b"x"), headers={"Content-Type": "text/html"})
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", connect)
+    assert get("https://a.org/").body == b"x"  # robots.txt first
+    assert asked == [("8.8.8.8", "a.org", "a.org")] * 2
     with pytest.raises(PageError, match="'a.org' is 192.168.0.1"):
-        fetch.resolve("a.org", 80)
-    assert fetch.resolve("a.org", 80, guarded=False) == ["8.8.8.8", "192.168.0.1"]  # a provider's own server
+        get("http://a.org/")
+    assert len(asked) == 2
     look_up.side_effect = socket.gaierror
     with pytest.raises(PageError, match="'a.org' has no address"):
         get("http://a.org/")
@@ -192,7 +195,11 @@ def test_without_robots_txt_all_is_allowed_and_with_a_broken_one_nothing():
 
 def test_the_pause_that_a_host_asks_for_is_kept_unless_it_is_too_long_and_a_busy_one_is_asked_again(monkeypatch):
     slept = []
-    monkeypatch.setattr(fetch.time, "sleep", slept.append)
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    monkeypatch.setattr(fetch.asyncio, "sleep", sleep)
     with serve(robots("User-agent: *", "Crawl-delay: 3")) as site:
         get(site.url())
     assert 2 < slept[-1] <= 3
@@ -205,7 +212,7 @@ def test_the_pause_that_a_host_asks_for_is_kept_unless_it_is_too_long_and_a_busy
     assert 2.0 in slept and 0.5 in slept
     for asked, left in ((3, status(503)), (1, status(429, Retry_After="3600")), (1, status(404))):
         with serve({"/": left}) as site:
-            assert "it answered with status" in str(Crawler().fetch(site.url()))
+            assert "it answered with status" in str(*Crawler().fetch([site.url()]))
             assert site.paths.count("/") == asked
 
 
@@ -215,7 +222,7 @@ def test_one_host_is_asked_by_one_connection_at_a_time():
         connection.sendall(reply(GOOD))
 
     paths = [f"/{i}" for i in range(6)]
-    with serve(dict.fromkeys(paths, slow)) as site, ThreadPoolExecutor(4) as pool:
-        *found, broken = pool.map(Crawler().fetch, [*map(site.url, paths), "http://[broken"])
+    with serve(dict.fromkeys(paths, slow)) as site:
+        *found, broken = Crawler().fetch([*map(site.url, paths), "http://[broken"])
     assert [one.status for one in found] == [200] * 6 and isinstance(broken, PageError)
     assert site.most_at_once == 1

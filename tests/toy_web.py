@@ -11,8 +11,8 @@ from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.fetch import Limits
 
 # No pauses; time enough for an honest server on a machine that has much else to do, little for one that is slow.
-QUICK = Limits(connect=20.0, read=60.0, total=60.0, size=20_000, tries=1, pause=0.0, longest_pause=5.0)
-IMPATIENT = {"read": 0.2, "total": 0.4}
+QUICK = Limits(connect=20.0, total=60.0, size=20_000, tries=1, pause=0.0, longest_pause=5.0)
+IMPATIENT = {"total": 0.4}
 
 
 def open_loopback(monkeypatch):

@@ -6,7 +6,7 @@ sets(config, split)                the names of its sets
 questions(config, split, dataset)  the questions of a set; its splits train, validation and test share none
 passages(config)                   the corpus
 describe(dataset)                  if it knows: source, licence and the like of a set
-read_cited(config, dataset)        if it has such: questions and references of a set in WebGLM-QA's shape, else None
+read_cited(config, dataset)        if it has such: the numbered rows of a set in WebGLM-QA's shape, else None
 """
 
 import hashlib

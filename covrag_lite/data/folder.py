@@ -58,7 +58,8 @@ def hold_out(every: Sequence[Question], split: str) -> list[Question]:
 
 
 def hash_text(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    """The SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def passages(config: Config) -> list[Passage]:
@@ -79,21 +80,10 @@ def is_cited(config: Config, dataset: str) -> bool:
     return path is not None and "references" in next(read_rows(path, ("question",)))[1]
 
 
-def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
-    """Questions with cited answers, and the references that come with each, where the file has WebGLM-QA's shape."""
+def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | None:
+    """The numbered rows of a set, where its training file has WebGLM-QA's shape."""
     rows = read_rows(need_file(config, f"train_{dataset}"), ("question", "answer", "references"))
-    return to_cited(dataset, rows) if is_cited(config, dataset) else None
-
-
-def to_cited(dataset: str, rows: Iterable[tuple[int, dict]]) -> tuple[list[Question], dict[str, list[Passage]]]:
-    """Numbered rows in WebGLM-QA's shape as questions, and the references of each."""
-    questions, own = [], {}
-    for number, row in rows:
-        references = [Passage(f"{dataset}-{number}-{i}", "", text) for i, text in enumerate(row["references"], 1)]
-        gold = tuple(passage.id for passage in references)
-        questions.append(Question(f"{dataset}-{number}", dataset, row["question"], (row["answer"],), gold))
-        own[row["question"]] = references
-    return questions, own
+    return rows if is_cited(config, dataset) else None
 
 
 def find_files(config: Config) -> dict[str, Path]:

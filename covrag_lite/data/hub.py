@@ -103,10 +103,10 @@ def passages(config: Config) -> list[Passage]:
     raise ValueError(f"data 'hub' has questions only; set corpus to {names} or a JSONL file with id, title and text")
 
 
-def read_cited(config: Config, dataset: str) -> tuple[list[Question], dict[str, list[Passage]]] | None:
-    """Questions with cited answers, and the references that come with each, where the set has WebGLM-QA's shape."""
+def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | None:
+    """The numbered rows of a set that has WebGLM-QA's shape."""
     entry = find_entry(dataset)
-    return folder.to_cited(dataset, enumerate(fetch(entry)[entry.splits["train"]], 1)) if entry.cited else None
+    return enumerate(fetch(entry)[entry.splits["train"]], 1) if entry.cited else None
 
 
 def describe(dataset: str) -> dict[str, object]:

@@ -39,6 +39,7 @@ def tokenise(texts: Iterable[str]) -> list[list[str]]:
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k highest scores, ties in order; bm25s breaks ties as the processor happens to."""
+    k = min(k, len(scores))
     rows = np.flatnonzero(scores > 0)  # few passages have a word of the question; to look at these alone is quicker
     if len(rows) < k:
         rows = np.arange(len(scores))

@@ -1,4 +1,4 @@
-"""Dense retrieval: an encoder's unit vectors, compared by exact dot products, one block of the corpus at a time."""
+"""Dense retrieval: an encoder's unit vectors, compared by exact dot products."""
 
 import hashlib
 import os
@@ -12,12 +12,14 @@ import numpy as np
 from covrag_lite import config
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
+from covrag_lite.retrieval.bm25 import highest
 from covrag_lite.runs.progress import track
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-BLOCK = 10_000  # texts encoded and compared together, the most that a killed run loses
+BLOCK = 10_000  # texts encoded together, the most that a killed run loses
+AT_ONCE = 64  # queries compared together: over three million passages they take less than a gigabyte
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
@@ -26,28 +28,18 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     blocks = embed([f"{p.title} {p.text}" for p in passages], settings.encoder)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
-        if not queries:
-            return []
         asked = network.encode_query(list(queries), normalize_embeddings=True)
         return [[passages[i] for i in row] for row in nearest(asked, blocks, settings.k)]
 
     return search
 
 
-def nearest(queries: np.ndarray, blocks: Sequence[np.ndarray], k: int) -> np.ndarray:
+def nearest(queries: np.ndarray, blocks: Sequence[np.ndarray], k: int) -> list[np.ndarray]:
     """Return for each query the rows of the k largest dot products, largest first."""
-    best = np.empty((len(queries), 0), np.float32)
-    rows = np.empty((len(queries), 0), int)
-    start = 0
-    for vectors in blocks:
-        scores = queries @ vectors.T  # (queries, block)
-        top = np.argpartition(-scores, min(k, scores.shape[1]) - 1)[:, :k]  # (queries, k), unordered
-        best = np.hstack([best, np.take_along_axis(scores, top, 1)])
-        rows = np.hstack([rows, top + start])
-        order = np.argsort(-best, axis=1)[:, :k]
-        best = np.take_along_axis(best, order, 1)
-        rows = np.take_along_axis(rows, order, 1)
-        start += len(vectors)
+    rows = []
+    for start in range(0, len(queries), AT_ONCE):
+        scores = np.hstack([queries[start : start + AT_ONCE] @ vectors.T for vectors in blocks])  # (queries, passages)
+        rows += [highest(one, k) for one in scores]
     return rows
 
 

@@ -70,13 +70,20 @@ def find_rows(table: "Table", words: str, k: int) -> list[int]:
 def open_index(place: Path | str, passages: Sequence[Passage]) -> "Table":
     """Open these passages' index: built where there is none, completed where a build was killed."""
     lancedb, pa = config.need("lancedb"), config.need("pyarrow")
-
+    schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
+    as_they_are = {"lower_case": False, "stem": False, "remove_stop_words": False, "ascii_folding": False}
+    whole_stems = lancedb.index.FTS(base_tokenizer="whitespace", max_token_length=None, **as_they_are)
     # One process at a time builds in a folder; the lock is released when a process is killed.
     with FileLock(place / "lock") if isinstance(place, Path) else nullcontext():
-        schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
         table = lancedb.connect(place).create_table(key_of(passages), schema=schema, exist_ok=True)
-        add_passages(table, passages)
-        index_words(table)
+        done = table.count_rows()  # batches are committed in the corpus's order
+        starts, n_done = range(done, len(passages), BATCH), -(-done // BATCH)
+        for start in track(starts, "index", "batch", total=n_done + len(starts), done=n_done):
+            block = passages[start : start + BATCH]
+            words = [" ".join(stems) for stems in bm25.tokenise(f"{p.title} {p.text}" for p in block)]
+            table.add(pa.table({"row": range(start, start + len(block)), "words": words}, schema=schema))
+        if not table.list_indices():
+            table.create_index("words", config=whole_stems)
     return table
 
 
@@ -84,41 +91,3 @@ def key_of(passages: Sequence[Passage]) -> str:
     """Hash the passages and what stems them: another corpus, bm25s, stemmer or setting has another index."""
     versions = (bm25s.__version__, Stemmer.version(), bm25.LANGUAGE, bm25.STOP_WORDS)
     return hashlib.sha256(" ".join((digest(passages), *versions)).encode()).hexdigest()[:16]
-
-
-def add_passages(table: "Table", passages: Sequence[Passage]) -> None:
-    """Add the passages that the table lacks; batches are committed in the corpus's order."""
-    import pyarrow as pa
-
-    done = table.count_rows()
-    starts = range(done, len(passages), BATCH)
-    n_done = -(-done // BATCH)
-    for start in track(starts, "index", "batch", total=n_done + len(starts), done=n_done):
-        block = passages[start : start + BATCH]
-        words = [" ".join(stems) for stems in bm25.tokenise(f"{p.title} {p.text}" for p in block)]
-        rows = pa.table({"row": list(range(start, start + len(block))), "words": words}, schema=table.schema)
-        try:
-            table.add(rows)
-        except (OSError, RuntimeError) as error:
-            if "No space left" not in str(error):
-                raise
-            cure = "make room, or name another place with engine:<folder>; the same command goes on from here"
-            raise OSError(f"the index's disk is full after {start:,} of {len(passages):,} passages: {cure}") from None
-
-
-def index_words(table: "Table") -> None:
-    """Index the stems as they are, where some of them are not indexed yet."""
-    from lancedb.index import FTS
-
-    indexed = {index.name for index in table.list_indices()}
-    if "words_idx" in indexed and table.index_stats("words_idx").num_unindexed_rows == 0:
-        return
-    as_they_are = FTS(
-        base_tokenizer="whitespace",
-        max_token_length=None,
-        lower_case=False,
-        stem=False,
-        remove_stop_words=False,
-        ascii_folding=False,
-    )
-    table.create_index("words", config=as_they_are)

@@ -34,7 +34,7 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 SLOW = (
     *("numpy", "pandas", "scipy.stats", "scipy.optimize", "sklearn.metrics", "bm25s", "Stemmer", "pytest", "openai"),
     *("torch", "accelerate", "peft", "bitsandbytes", "safetensors.torch", "transformers.models.llama.modeling_llama"),
-    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto", "httpcore"),
+    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto", "httpx2"),
 )
 
 

@@ -45,7 +45,9 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
     _check(world)
     if dataset not in DATASETS:
         raise ValueError(f"no dataset {dataset!r} in the world: choose some of {', '.join(DATASETS)}")
-    asks = _choose(world, split, dataset, _set_size(world, split, dataset))
+    total, place = world.n_world[("test", "train", "validation").index(split)], DATASETS.index(dataset)
+    size = total if split == "test" else total * (place + 1) // 4 - total * place // 4  # beside testing four share one
+    asks = _choose(world, split, dataset, size)
     rng = rng_for(world.seed, split, dataset)
     rng.shuffle(asks)
     return [
@@ -96,13 +98,6 @@ def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]
         elif thing:
             main[thing.key] = known
     return passages, main, crowds
-
-
-def _set_size(world: World, split: str, dataset: str) -> int:
-    """How many questions a set has: in testing each has its own number, elsewhere the four share one."""
-    total = dict(zip(("test", "train", "validation"), world.n_world))[split]
-    place = DATASETS.index(dataset)
-    return total if split == "test" else total * (place + 1) // 4 - total * place // 4
 
 
 def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:

@@ -4,8 +4,8 @@ A query's result comes from the snapshot; what is not frozen there is searched f
 frozen. There is no corpus.
 """
 
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from covrag_lite import config
@@ -13,13 +13,12 @@ from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
 from covrag_lite.retrieval.web import fetch, providers
-from covrag_lite.retrieval.web.pages import LONGEST_TITLE, clean, read_pages
-from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError, Snapshot
+from covrag_lite.retrieval.web.pages import read_pages
+from covrag_lite.retrieval.web.snapshot import Result, SearchError, Snapshot
 from covrag_lite.runs.progress import track
 
 DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
 N_PAGES = 10  # pages fetched for a query, at most
-THREADS = 8  # pages fetched at once
 EMPTY = 5  # queries in a row without a single passage: then it is not the queries
 
 
@@ -51,14 +50,13 @@ def open_snapshot(settings: config.Retrieval) -> Snapshot:
 
 def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list[Result]:
     """Load the queries' frozen results; search for the others where that is allowed."""
-    results = {query: snapshot.load(query) for query in queries}
-    missing = [query for query, result in results.items() if result is None]
+    missing = [query for query in queries if not snapshot.file(query).exists()]
     if missing and not live:
         lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {fetch.show(missing[0])}"
         raise SearchError(f"{lacking} is not in {snapshot.folder}; live search is off: allow it with -p live yes")
     if missing:
-        results |= {result.query: result for result in search_live(missing, snapshot)}
-    made = list(results.values())
+        search_live(missing, snapshot)
+    made = [snapshot.read(snapshot.file(query)) for query in queries]
     if made:
         dates = sorted(result.date[:10] for result in made)
         failed = [bool(page.failed) for result in made for page in result.pages]
@@ -70,41 +68,25 @@ def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list
     return made
 
 
-def search_live(queries: Sequence[str], snapshot: Snapshot) -> list[Result]:
+def search_live(queries: Sequence[str], snapshot: Snapshot) -> None:
     """Search for the queries one after the other and freeze what is found.
 
     An empty result waits for the next one that is not: several in a row are a failure, which must not be frozen as a
     result.
     """
-    crawler = fetch.Crawler()
-    frozen, waiting = [], []
-    for query in track(queries, f"web search ({snapshot.provider})", "search", len(queries)):
-        crawler.wait(snapshot.provider, fetch.LIMITS.pause)
+    crawler, waiting = fetch.Crawler(), []
+    for number, query in enumerate(track(queries, f"web search ({snapshot.provider})", "search", len(queries))):
+        time.sleep(fetch.LIMITS.pause)
         try:
-            pages = find_pages(query, snapshot.provider, crawler)
+            titles = providers.find(snapshot.provider, query, N_PAGES)
+            pages = read_pages(titles, crawler.fetch(titles))
             if len(waiting) == EMPTY - 1 and not any(page.text for page in pages):
                 raise SearchError(f"{snapshot.provider}: nothing was found for {EMPTY} queries in a row")
         except SearchError as error:
-            kept = f"{len(frozen)} of {len(queries)} new queries are frozen in {snapshot.folder}"
+            kept = f"{number - len(waiting)} of {len(queries)} new queries are frozen in {snapshot.folder}"
             raise SearchError(f"{error}; {kept}, and the next run with -p live yes goes on from there") from None
         date = datetime.now(UTC).isoformat(timespec="seconds")
         waiting.append(Result(query, snapshot.provider, date, N_PAGES, tuple(pages)))
         if any(page.text for page in pages) or query == queries[-1]:
-            for result in waiting:
-                snapshot.save(result)
-            frozen, waiting = frozen + waiting, []
-    return frozen
-
-
-def find_pages(query: str, provider: str, crawler: fetch.Crawler) -> list[Page]:
-    """Find a query's pages, in the provider's order, each with its text or the reason why there is none."""
-    titles = providers.find(provider, query, N_PAGES)
-    with ThreadPoolExecutor(THREADS) as pool:
-        replies = list(pool.map(crawler.fetch, titles))
-    pages = []
-    for (url, title), found in zip(titles.items(), read_pages(replies)):
-        if isinstance(found, fetch.PageError):
-            pages.append(Page(url, failed=str(found)))
-        else:
-            pages.append(Page(url, found[0] or clean(title)[:LONGEST_TITLE], found[1]))
-    return pages
+            while waiting:
+                snapshot.save(waiting.pop(0))

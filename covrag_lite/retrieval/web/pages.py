@@ -8,22 +8,33 @@ import re
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from covrag_lite.retrieval.web.fetch import PageError, Reply
+from covrag_lite.retrieval.web.snapshot import Page
 
 SECONDS = 20  # of CPU time for extracting one page's text; an ordinary one takes a tenth of a second
 # A page can be built to keep a parser busy for hours or to break it, so trafilatura runs in a process with little
-# memory, which the system kills when a page takes too long. It reads a page a line; -I keeps our folders off its path.
-EXTRACTOR = """
-import json, resource, signal, sys
+# memory, which the system kills when a page takes too long. It reads a page a line, its type and its bytes, and decodes
+# it by its header's character set, else by its head's, else as UTF-8. -I keeps our folders off its path.
+EXTRACTOR = r"""
+import json, re, resource, signal, sys
 import trafilatura
 resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3))
 print("ready", flush=True)
 for line in sys.stdin:
     signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
-    found = trafilatura.bare_extraction(json.loads(line), include_comments=False, with_metadata=True)
-    print(json.dumps([found.title or "", found.text or ""] if found else ["", ""]), flush=True)
+    kind, body = json.loads(line)
+    told = re.search("charset\\s*=\\s*[\"']?([\\w-]+)", kind + body[:1024], re.I)
+    try:
+        text = body.encode("latin-1").decode(told[1] if told else "utf-8", "replace")
+    except LookupError:
+        text = body.encode("latin-1").decode("utf-8", "replace")
+    found = ["", text]
+    if not kind.lower().startswith("text/plain"):
+        page = trafilatura.bare_extraction(text, include_comments=False, with_metadata=True)
+        found = [page.title or "", page.text or ""] if page else ["", ""]
+    print(json.dumps(found), flush=True)
 """
 LONGEST_TEXT = 400_000  # characters
 LONGEST_TITLE = 150
@@ -38,39 +49,28 @@ MARKS = (
     (re.compile(r"\b(reference|question|answer|verdict|rewritten|sentence|terms)\s*:", re.I), r"\1 -"),
 )
 INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn")  # control, format (bidi and zero-width too), private, surrogate, unassigned
-CHARSET = re.compile(rb"charset\s*=\s*[\"']?([\w-]+)", re.I)
-# Those of the web; Python knows further ones that are no character sets.
-CHARSETS = re.compile(
-    r"utf-?8|utf-?16(le|be)?|(us-)?ascii|iso-?8859-([2-9]|1[013-6]?)|windows-(125[0-8]|874)|koi8-[ru]|"
-    r"gb(k|2312|18030)|big5|shift_jis|euc-(jp|kr)"
-)
 
 
-def read_pages(replies: Sequence[Reply | PageError]) -> list[tuple[str, str] | PageError]:
-    """Read each page's title and main text, a paragraph a line, or say why there is none; plain text has no title."""
-    pages = [("", decode(reply)) if isinstance(reply, Reply) else reply for reply in replies]
-    html = [n for n, reply in enumerate(replies) if isinstance(reply, Reply) and reply.type != "text/plain"]
-    for n, found in zip(html, extract([pages[n][1] for n in html])):
-        pages[n] = found
-    return [page if isinstance(page, PageError) else make_plain(*page) for page in pages]
+def read_pages(titles: Mapping[str, str], replies: Sequence[Reply | PageError]) -> list[Page]:
+    """Read each page's title and main text, a paragraph a line, or say why there is none.
+
+    A page without a title, such as one of plain text, has the provider's.
+    """
+    pages, found = [], iter(extract([reply for reply in replies if isinstance(reply, Reply)]))
+    for (url, known_as), reply in zip(titles.items(), replies):
+        page = reply if isinstance(reply, PageError) else next(found)
+        if isinstance(page, PageError):
+            pages.append(Page(url, failed=str(page)))
+            continue
+        lines = [clean(line) for line in page[1][:LONGEST_TEXT].splitlines()]
+        title, text = clean(page[0]) or clean(known_as), "\n".join(line for line in lines if line)
+        pages.append(Page(url, title[:LONGEST_TITLE], text) if text else Page(url, failed="it has no main text"))
+    return pages
 
 
-def make_plain(title: str, text: str) -> tuple[str, str] | PageError:
-    """Clean a page's title and every line of its text."""
-    lines = [clean(line) for line in text[:LONGEST_TEXT].splitlines()]
-    plain = "\n".join(line for line in lines if line)
-    return (clean(title)[:LONGEST_TITLE], plain) if plain else PageError("it has no main text")
-
-
-def decode(reply: Reply) -> str:
-    """Decode a page by its header's character set, else by its head's, else as UTF-8."""
-    told = CHARSET.search(reply.headers.get("content-type", "").encode()) or CHARSET.search(reply.body[:1024])
-    charset = told[1].decode().lower() if told else ""
-    return reply.body.decode(charset if CHARSETS.fullmatch(charset) else "utf-8", "replace")
-
-
-def extract(pages: Sequence[str]) -> list[tuple[str, str] | PageError]:
-    """Extract the title and main text of each HTML page; a page that takes too long, or breaks the parser, is left."""
+def extract(replies: Sequence[Reply]) -> list[tuple[str, str] | PageError]:
+    """Extract the title and main text of each page; one that takes too long, or breaks the parser, is left."""
+    pages = [(reply.headers.get("content-type", ""), reply.body.decode("latin-1")) for reply in replies]
     made: list[tuple[str, str] | PageError] = []
     while len(made) < len(pages):
         lines = "".join(f"{json.dumps(page)}\n" for page in pages[len(made) :])

@@ -6,13 +6,13 @@ handed on: a run over it needs no network and repeats to the byte. Passages have
 1,200 characters; where WebGLM cuts off a longer paragraph, the rest is a further passage.
 """
 
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from covrag_lite.data.documents import split
+from covrag_lite.data.folder import hash_text
 from covrag_lite.records import Passage
 
 FORMAT = 1
@@ -33,13 +33,6 @@ class Page:
     text: str = ""
     failed: str = ""
 
-    def passages(self) -> list[Passage]:
-        """Split the page into passages; the id is a hash of address, title and text."""
-        paragraphs = self.text.splitlines()
-        pieces = [piece for one in paragraphs for piece in split(one, LONGEST) if len(piece) >= SHORTEST]
-        keys = [hash_of(f"{self.url}\n{self.title}\n{piece}")[:16] for piece in pieces[:MOST]]
-        return [Passage(f"web-{key}", self.title, piece) for key, piece in zip(keys, pieces)]
-
 
 @dataclass(frozen=True)
 class Result:
@@ -52,11 +45,14 @@ class Result:
     pages: tuple[Page, ...]
 
     def passages(self) -> list[Passage]:
-        """The passages of its pages, each text once."""
+        """Split its pages into passages, each text once; the id is a hash of address, title and text."""
         found = {}
         for page in self.pages:
-            for passage in page.passages():
-                found.setdefault(passage.text, passage)
+            lines = page.text.splitlines()
+            pieces = [piece for line in lines for piece in split(line, LONGEST) if len(piece) >= SHORTEST]
+            for piece in pieces[:MOST]:
+                key = hash_text(f"{page.url}\n{page.title}\n{piece}")[:16]
+                found.setdefault(piece, Passage(f"web-{key}", page.title, piece))
         return list(found.values())
 
 
@@ -69,30 +65,37 @@ class Snapshot:
 
     def file(self, query: str) -> Path:
         """The file of a query's result."""
-        return self.folder / self.provider / f"{hash_of(query)[:24]}.json"
+        return self.folder / self.provider / f"{hash_text(query)[:24]}.json"
 
-    def load(self, query: str) -> Result | None:
-        """Load a query's result; None where there is none."""
-        file = self.file(query)
-        result = read(file) if file.exists() else None
-        if result and (result.query, result.provider) != (query, self.provider):
-            raise SearchError(f"{file} holds the result of another query or provider; put it back where it was")
+    def read(self, file: Path) -> Result:
+        """Read a result from its file; stop where the file is not what was written there."""
+        try:
+            text = file.read_text(encoding="ascii")
+            body = json.loads(text)
+            pages = tuple(Page(one["url"], one["title"], one["text"], one["failed"]) for one in body["pages"])
+            result = Result(body["query"], body["provider"], body["date"], body["asked"], pages)
+            is_whole = render(result) == text and (self.file(result.query), self.provider) == (file, result.provider)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            is_whole = False
+        if not is_whole:
+            told = "half-written, altered, another query's or provider's, or of another version of the snapshot"
+            raise SearchError(f"{file} is {told}; delete it and search again with -p live yes")
         return result
 
     def save(self, result: Result) -> None:
-        """Write a result, whole or not at all; one that is there already is never replaced."""
+        """Write a result, whole or not at all; one that another run froze meanwhile is never replaced."""
         file = self.file(result.query)
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_suffix(f".{os.getpid()}")
         unfinished.write_text(render(result), encoding="ascii")
         if file.exists():
             unfinished.unlink()
-            raise SearchError(f"{file} was frozen by another run meanwhile; run again to read it")
-        unfinished.rename(file)
+        else:
+            unfinished.rename(file)
 
     def results(self) -> list[Result]:
         """Load every result."""
-        return [read(file) for file in sorted((self.folder / self.provider).glob("*.json"))]
+        return [self.read(file) for file in sorted((self.folder / self.provider).glob("*.json"))]
 
     def passages(self) -> list[Passage]:
         """The passages of every result, each once."""
@@ -103,33 +106,12 @@ class Snapshot:
         """Describe it for a manifest: how many queries, from when to when, and one hash of all."""
         results = self.results()
         dates = sorted(result.date for result in results) or [""]
-        every = hash_of("".join(render(result) for result in results))[:16]
+        every = hash_text("".join(render(result) for result in results))[:16]
         return {"queries": len(results), "from": dates[0], "to": dates[-1], "sha256": every}
-
-
-def hash_of(text: str) -> str:
-    """The SHA-256 of a text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def render(result: Result) -> str:
     """Render a result as its file's text: plain ASCII, safe to look at."""
     body = {"format": FORMAT, **asdict(result)}
-    body["pages"] = [asdict(page) | {"sha256": hash_of(page.text)} for page in result.pages]
-    return json.dumps(body | {"sha256": hash_of(json.dumps(body))}, indent=1) + "\n"
-
-
-def read(file: Path) -> Result:
-    """Read a result from its file; stop where the file is not what was written."""
-    try:
-        text = file.read_text(encoding="ascii")
-        body = json.loads(text)
-        pages = tuple(Page(one["url"], one["title"], one["text"], one["failed"]) for one in body["pages"])
-        result = Result(body["query"], body["provider"], body["date"], body["asked"], pages)
-        is_whole = render(result) == text
-    except (ValueError, KeyError, TypeError, AttributeError):
-        is_whole = False
-    if not is_whole:
-        cure = "delete it and search again with -p live yes"
-        raise SearchError(f"{file} is half-written, altered or of another version of the snapshot; {cure}")
-    return result
+    body["pages"] = [asdict(page) | {"sha256": hash_text(page.text)} for page in result.pages]
+    return json.dumps(body | {"sha256": hash_text(json.dumps(body))}, indent=1) + "\n"
