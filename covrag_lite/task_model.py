@@ -11,7 +11,7 @@ from covrag_lite import config, prompts
 from covrag_lite.engine.interface import Completion, Engine, Schema
 from covrag_lite.prompts import DIRECT, SCHEMA, VERDICT_ROOM
 from covrag_lite.records import Passage, Verdict
-from covrag_lite.runs.journal import Journal, keys_of
+from covrag_lite.runs.journal import Journal, key_of
 from covrag_lite.runs.progress import track
 
 GUESS_TOKENS = 40  # of a guessed sentence, terms and options
@@ -30,9 +30,19 @@ class TaskModel:
     count: Callable[[Sequence[dict]], None] | None = None
 
     def keys(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> dict[str, str]:
-        """Each prompt's key in the journal."""
-        form = {"verdicts": self.settings.verdicts, "schema": self.schema} if stage == "verify" else {}
-        return keys_of(stage, texts, limit, self.model, sample, **form)
+        """Each prompt's key in the journal: everything its completion depends on, of a sample also its number."""
+        setting = {
+            "weights": self.model.fingerprint,
+            "quantize": self.model.settings.quantize,
+            "device": self.model.device,
+            "stage": stage,
+            "limit": limit,
+        }
+        if sample is not None:
+            setting["sample"] = sample
+        if stage == "verify":
+            setting |= {"verdicts": self.settings.verdicts, "schema": self.schema}
+        return {text: key_of(**setting, prompt=text) for text in texts}
 
     def complete(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[Completion]:
         """Complete prompts through the journal, greedily or, for a number, by chance.

@@ -20,7 +20,7 @@ from covrag_lite.retrieval import bm25, dense, fused, lance
 from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.fetch import Crawler
 from covrag_lite.runs import manifest, recorded
-from covrag_lite.runs.journal import Journal, keys_of
+from covrag_lite.runs.journal import Journal
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import verifier
 from covrag_lite.tables.reproduction import verdict
@@ -131,12 +131,12 @@ def test_every_gold_answer_and_passage_of_a_row_is_read(tmp_path):
 
 def test_a_text_is_another_under_any_other_setting():
     model = toy.Actor(Config().model)
-    known = keys_of("answer", ["x"], 9, model)["x"]
+    author = TaskModel(model.settings, model, None)
+    known = author.keys("answer", ["x"], 9)["x"]
     changed = [toy.Actor(replace(model.settings, quantize="none")), model.with_adapter("cov")]
-    others = [keys_of("answer", ["x"], 9, one)["x"] for one in changed]
-    others += [keys_of("verify", ["x"], 9, model)["x"], keys_of("answer", ["y"], 9, model)["y"]]
-    others += [keys_of("answer", ["x"], 8, model)["x"], keys_of("answer", ["x"], 9, model, 1)["x"]]
-    others += [keys_of("answer", ["x"], 9, model, 2)["x"]]
+    others = [replace(author, model=one).keys("answer", ["x"], 9)["x"] for one in changed]
+    others += [author.keys("rewrite", ["x"], 9)["x"], author.keys("answer", ["y"], 9)["y"]]
+    others += [author.keys("answer", ["x"], limit, sample)["x"] for limit, sample in ((8, None), (9, 1), (9, 2))]
     for settings, schema in itertools.product(("forced", "free"), (prompts.SCHEMA, prompts.DIRECT)):
         author = TaskModel(replace(model.settings, verdicts=settings), model, None, schema)
         others.append(author.keys("verify", ["x"], 9)["x"])
