@@ -7,7 +7,7 @@ predictions on real data lie their `outcomes.csv.gz`, from which every table can
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -15,11 +15,10 @@ from covrag_lite import config
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.interface import Engine
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.records import Prediction
+from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.runs.manifest import build_manifest, save_manifest, tell_spent
-from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions, save_outcomes, save_predictions
-from covrag_lite.systems import adapter_of
+from covrag_lite.runs.outcomes import load_outcomes, load_predictions, save_outcomes, save_predictions
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = set(
@@ -112,11 +111,8 @@ def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
     """The run's predictions, with the questions and passages of its configuration, or of another one, put back."""
     asked = asked or run.config
     questions, passages = load_questions(asked), load_passages(asked)
-    check_data(run, questions=questions, passages=passages)
-    check_snapshot(run, asked.retrieval)
-    found = find_passages(asked.retrieval, passages)
-    made = load_predictions(run.predictions(), questions, found, asked.model.model)
-    return [name_backbone(prediction, run) for prediction in made]
+    check_data(run, [asked.retrieval.retriever], questions=questions, passages=passages)
+    return load_part(run, "", questions, find_passages(asked.retrieval, passages))
 
 
 def load_or_outcomes(run: Recorded) -> list[Prediction]:
@@ -129,39 +125,30 @@ def load_or_outcomes(run: Recorded) -> list[Prediction]:
     return load_part(run)
 
 
-def load_part(run: Recorded, part: str = "") -> list[Prediction]:
-    """The run's predictions, or those of one of its parts (`bm25.`), with their outcomes and without the data."""
-    outputs = load_outputs(run.predictions(part), run.config.model.model)
-    return [name_backbone(one, run) for one in load_outcomes(run.file(f"{part}outcomes.csv.gz"), outputs)]
+def load_part(
+    run: Recorded, part: str = "", questions: Sequence[Question] | None = None, passages: Sequence[Passage] = ()
+) -> list[Prediction]:
+    """The predictions of a run, or of one of its parts (`bm25.`), over these data; without any, with their outcomes."""
+    adapters = run.manifest["adapters"]
+    made = load_predictions(run.predictions(part), questions, passages, run.config.model.model, adapters)
+    return load_outcomes(run.file(f"{part}outcomes.csv.gz"), made) if questions is None else made
 
 
-def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
-    """The prediction with its backbone's name; a system whose adapter was not there ran on the bare model."""
-    trained = adapter_of(prediction.system) in run.manifest["adapters"]
-    return prediction if trained else replace(prediction, backbone=run.config.model.model)
-
-
-def check_snapshot(run: Recorded, settings: config.Retrieval) -> None:
-    """An error where a web retriever's frozen results are not at hand, or no longer those that the run was made on."""
-    for name, now in describe_snapshots(settings, [settings.retriever]).items():
-        if not now["queries"]:
+def check_data(run: Recorded, retrievers: Sequence[str] = (), **data: Sequence) -> None:
+    """An error where the data, or what these retrievers froze of the web, are no longer those of the run."""
+    settings, frozen = run.config.retrieval, "frozen results of {}".format
+    was = run.manifest["data"] | {frozen(name): one for name, one in run.manifest.get("snapshots", {}).items()}
+    now = {name: digest(rows) for name, rows in data.items()}
+    for name, snapshot in describe_snapshots(settings, retrievers).items():
+        if not snapshot["queries"]:
             raise FileNotFoundError(f"the snapshot {settings.snapshot} of {name} is not at hand")
-        was = run.manifest.get("snapshots", {}).get(name, {}).get("sha256")
-        refuse_other(f"snapshot of {name} is no longer that", was, now["sha256"])
-
-
-def check_data(run: Recorded, **data: Sequence) -> None:
-    """An error where the data of the run's configuration are no longer those that it was made on."""
-    for name, rows in data.items():
-        refuse_other(
-            f"{name} of this configuration are no longer those", run.manifest["data"][name]["sha256"], digest(rows)
-        )
-
-
-def refuse_other(what: str, was: str | None, now: str) -> None:
-    """An error where a hash is not the recorded one."""
-    if now != was:
-        raise ValueError(f"the {what} of the run: recorded {was}, now {now}")
+        now[frozen(name)] = snapshot["sha256"]
+    for name, sha256 in now.items():
+        known = was.get(name, {}).get("sha256")
+        if sha256 != known:
+            raise ValueError(
+                f"the {name} of this configuration are no longer those of the run: recorded {known}, now {sha256}"
+            )
 
 
 def backbone(run: Recorded) -> str:
