@@ -145,7 +145,7 @@ def test_a_text_is_another_under_any_other_setting():
 
 def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
     lines = [{"key": "k", "stage": "answer", "text": text} for text in ("first", "second")]
-    assert Journal(write_jsonl(tmp_path / "j", lines))["k"] == "first"
+    assert Journal(write_jsonl(tmp_path / "j", lines)).texts["k"] == "first"
 
 
 # Retrieval.

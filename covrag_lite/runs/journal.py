@@ -34,12 +34,6 @@ class Journal:
                     f"{path}, line {number}: not a journal line; delete that line and its work is done again"
                 ) from None
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.texts
-
-    def __getitem__(self, key: str) -> str:
-        return self.texts[key]
-
     def add(self, stage: str, texts: Mapping[str, str]) -> None:
         """Append what is new in one write; when the disk refuses it, the file is as it was before."""
         new = {key: text for key, text in texts.items() if key not in self.texts}
