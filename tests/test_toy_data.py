@@ -232,7 +232,8 @@ def test_a_recorded_row_that_is_made_no_more_is_a_difference(tmp_path):
 
 
 def test_two_runs_of_other_weights_or_data_differ():
-    one = {"parameters": Config().flat(), "model_sha256": "a", "data": {"questions": {"n": 1, "sha256": "x"}}}
+    one = {"parameters": Config().flat(), "adapters": {}, "model_sha256": "a"}
+    one["data"] = {"questions": {"n": 1, "sha256": "x"}}
     assert recorded.changed(one, one) == []
     assert recorded.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
     assert recorded.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]

@@ -194,15 +194,13 @@ def name_data(asked: config.Config) -> str:
 def changed(now: dict, recorded: dict) -> list[str]:
     """What differs between two runs' manifests of all that can change a number."""
     differs = changed_parameters(*(config.from_manifest(one["parameters"]) for one in (now, recorded)))
-    ours, theirs = now.get("adapters"), recorded.get("adapters")
-    if ours is not None and theirs is not None:  # of two tables' runs only adapters that both used can be compared
-        differs += [f"the adapter {name}" for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
-        differs += ["having adapters"] if bool(ours) != bool(theirs) else []
-    for name in ("model_sha256", "encoder_sha256"):
-        if now.get(name) != recorded.get(name):
-            differs.append(f"the weights of the {name.partition('_')[0]}")
-    if now.get("snapshots") != recorded.get("snapshots"):
-        differs.append("the frozen results of the web")
+    ours, theirs = now["adapters"], recorded["adapters"]
+    both = sorted(ours.keys() & theirs.keys())  # of two tables' runs only adapters that both used can be compared
+    differs += [f"the adapter {name}" for name in both if ours[name] != theirs[name]]
+    differs += ["having adapters"] if bool(ours) != bool(theirs) else []
+    hashes = {"the weights of the model": "model_sha256", "the weights of the encoder": "encoder_sha256"}
+    hashes["the frozen results of the web"] = "snapshots"
+    differs += [what for what, name in hashes.items() if now.get(name) != recorded.get(name)]
     return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
 
 
@@ -211,10 +209,9 @@ def changed_parameters(now: config.Config, recorded: config.Config, but: Collect
 
     "all" sets may be those that the other run names: whether the questions are the same, their hash tells.
     """
-    a, b = (json.loads(json.dumps(one.flat())) for one in (now, recorded))
-    differs = []
+    a, b, differs = now.flat(), recorded.flat(), []
     for name in [f.name for concern in CONCERNS for f in fields(concern) if f.name not in {*IMMATERIAL, *but}]:
-        same_sets = name == "datasets" and list(config.ALL) in (a[name], b[name])
+        same_sets = name == "datasets" and config.ALL in (a[name], b[name])
         if a[name] != b[name] and not same_sets:
             differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
     return differs
