@@ -305,16 +305,16 @@ def need(module: str) -> types.ModuleType:
         ) from None
 
 
-def split_names(text: str) -> list[str]:
-    """Names joined by commas; by semicolons where one of them holds a comma."""
-    return [part.strip() for part in text.split(";" if ";" in text else ",") if part.strip()]
-
-
 def typed(name: str, value: object, default: object) -> object:
-    """The value in its default's type: text is read as that, and a list, or "a,b", stands for a tuple."""
+    """The value in its default's type: text is read as that, and a list, or "a,b", stands for a tuple.
+
+    Semicolons part names of which one holds a comma.
+    """
     is_tuple = isinstance(default, tuple)
     kind = type(default[0] if is_tuple else default)
-    given = [value] if not is_tuple else split_names(value) if isinstance(value, str) else value
+    given = value if is_tuple else [value]
+    if is_tuple and isinstance(value, str):
+        given = [part.strip() for part in value.split(";" if ";" in value else ",") if part.strip()]
     kinds = {kind, str, int} if kind is float else {kind, str}  # True is no number
     try:
         if given and {type(one) for one in given} <= kinds:

@@ -136,19 +136,16 @@ def load_part(
 
 def check_data(run: Recorded, retrievers: Sequence[str] = (), **data: Sequence) -> None:
     """An error where the data, or what these retrievers froze of the web, are no longer those of the run."""
-    settings, frozen = run.config.retrieval, "frozen results of {}".format
-    was = run.manifest["data"] | {frozen(name): one for name, one in run.manifest.get("snapshots", {}).items()}
+    was = run.manifest["data"] | run.manifest.get("snapshots", {})
     now = {name: digest(rows) for name, rows in data.items()}
-    for name, snapshot in describe_snapshots(settings, retrievers).items():
+    for name, snapshot in describe_snapshots(run.config.retrieval, retrievers).items():
         if not snapshot["queries"]:
-            raise FileNotFoundError(f"the snapshot {settings.snapshot} of {name} is not at hand")
-        now[frozen(name)] = snapshot["sha256"]
+            raise FileNotFoundError(f"the snapshot {run.config.retrieval.snapshot} of {name} is not at hand")
+        now[name] = snapshot["sha256"]
     for name, sha256 in now.items():
         known = was.get(name, {}).get("sha256")
         if sha256 != known:
-            raise ValueError(
-                f"the {name} of this configuration are no longer those of the run: recorded {known}, now {sha256}"
-            )
+            raise ValueError(f"{name}: this configuration has other data than the run: recorded {known}, now {sha256}")
 
 
 def backbone(run: Recorded) -> str:
