@@ -306,14 +306,11 @@ def need(module: str) -> types.ModuleType:
 
 
 def typed(name: str, value: object, default: object) -> object:
-    """The value in its default's type: text is read as that, and a list, or "a,b", stands for a tuple.
-
-    Semicolons part names of which one holds a comma.
-    """
+    """The value in its default's type: text is read as that, and a list, or "a,b", stands for a tuple."""
     is_tuple = isinstance(default, tuple)
     kind = type(default[0] if is_tuple else default)
     given = value if is_tuple else [value]
-    if is_tuple and isinstance(value, str):
+    if is_tuple and isinstance(value, str):  # parted by semicolons where a name holds a comma
         given = [part.strip() for part in value.split(";" if ";" in value else ",") if part.strip()]
     kinds = {kind, str, int} if kind is float else {kind, str}  # True is no number
     try:
