@@ -48,11 +48,9 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
 def find_commit() -> dict[str, str | bool | None]:
     """The commit that ran, and whether its code was modified; COVRAG_COMMIT tells it to a copy without history."""
     told = os.environ.get("COVRAG_COMMIT")
-    if told:
-        return {"commit": told, "modified": None}
-    commit = git("rev-parse", "--verify", "-q", "HEAD")
-    if not commit:
-        return {"commit": "unknown", "modified": None}
+    commit = told or git("rev-parse", "--verify", "-q", "HEAD")
+    if told or not commit:
+        return {"commit": commit or "unknown", "modified": None}
     return {"commit": commit, "modified": bool(git("status", "--porcelain", "--", "covrag_lite", "notebooks"))}
 
 

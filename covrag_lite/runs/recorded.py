@@ -148,14 +148,6 @@ def check_data(run: Recorded, retrievers: Sequence[str] = (), **data: Sequence) 
             raise ValueError(f"{name}: this configuration has other data than the run: recorded {known}, now {sha256}")
 
 
-def backbone(run: Recorded) -> str:
-    """The model's name, with its precision where that is not 4 bits and its layout where that is not the paper's."""
-    asked = run.config.model
-    weights = {"nf4": "", "none": ", unquantised"}.get(asked.quantize, f", {asked.quantize}")
-    layout = "" if asked.layout == "paper" else f", {asked.layout} layout"
-    return asked.short + weights + layout
-
-
 def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2") -> Recorded | None:
     """The recorded run that the parameter `record` names; None for "none", and where "auto" finds none."""
     wanted = asked.run.record
@@ -171,14 +163,15 @@ def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2"
     return runs[wanted]
 
 
-def tell(run: Recorded | None, root: Path = config.ROOT) -> str:
+def tell(run: Recorded | None) -> str:
     """A sentence on what was recorded, where and when."""
     if run is None:
         return "no recorded run of this model and data is shown; record names one of those under results/"
-    hardware, manifest = run.manifest["hardware"], run.manifest
+    model, hardware, manifest = run.config.model, run.manifest["hardware"], run.manifest
+    backbone = f"{model.short} ({model.quantize}, {model.layout} layout)"
     machine = hardware["gpu"] or f"{hardware['cores']} {hardware['machine']} cores"
     return (
-        f"{run.folder.relative_to(root)}: {backbone(run)} on {run.n} questions of {name_data(run.config)}, "
+        f"{run.folder.relative_to(run.root)}: {backbone} on {run.n} questions of {name_data(run.config)}, "
         f"recorded on {machine} at {manifest['commit'][:7]} in {manifest['wall_seconds']:.0f} s"
     )
 
