@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.constants import HF_HOME
 from transformers import PreTrainedModel
 
 from covrag_lite.config import resolve
@@ -120,9 +122,6 @@ def foresee_web(plan: Plan, left: set[str]) -> Iterator[str]:
 
 def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:
     """What is fetched for a model of that size, by which licence and gate, and whether the disk has room for it."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.constants import HF_HOME
-
     name, parts, made = plan.config.model.model, {}, 0.0
     here = resolve(name).is_dir() or isinstance(try_to_load_from_cache(name.partition("@")[0], "config.json"), str)
     if size and not here:

@@ -43,11 +43,6 @@ class Recorded:
         """One of the run's files; a retriever's name may hold an address."""
         return self.folder / f"{self.table}.{end.replace('/', '_')}"
 
-    @property
-    def has_predictions(self) -> bool:
-        """Are its predictions there, to be scored again?"""
-        return self.predictions().exists()
-
     def predictions(self, part: str = "") -> Path:
         """The file of its predictions, or of one part's (`bm25.`)."""
         return self.file(f"{part}predictions.jsonl.xz")
@@ -153,7 +148,7 @@ def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2"
     wanted = asked.run.record
     if wanted == "none":
         return None
-    known = [run for run in find_under(root / "results", root) if run.table == table and run.has_predictions]
+    known = [run for run in find_under(root / "results", root) if run.table == table and run.predictions().exists()]
     runs = {str(run.folder.relative_to(root / "results")): run for run in known}
     if wanted == "auto":
         alike = [run for run in runs.values() if not changed_parameters(asked, run.config, OTHERWISE_ALIKE)]
