@@ -77,7 +77,7 @@ def foresee_memory(plan: Plan, network: PreTrainedModel, trains: bool, device: s
     except MemoryError as error:
         return f"{REFUSED}{error}"
     if needed > room:
-        return f"{REFUSED}the weights need {needed / 1e9:.1f} GB of {room / 1e9:.1f} GB: choose a smaller model"
+        return f"{REFUSED}the weights need {needed / 1e9:.1f} GB, not {room / 1e9:.1f} GB: choose a smaller model"
     return f"memory: {what} will need about {needed / 1e9:.1f} GB, and {place} has {room / 1e9:.1f} GB"
 
 
