@@ -16,7 +16,7 @@ from benchmarks.measurements import (
     load_peers,
     load_speed,
 )
-from covrag_lite.runs.outcomes import load_outputs, to_frame
+from covrag_lite.runs.outcomes import load_predictions, to_frame
 from covrag_lite.systems import adapter_of, palette
 from covrag_lite.tables import Table
 from covrag_lite.tables.pictures import save_picture
@@ -143,7 +143,7 @@ def count_work(run: Path) -> dict[str, int]:
     """
     losses = {name: pd.read_csv(run / f"train.{name}.losses.csv").tokens.sum() for name in ("cov", "rag")}
     samples = {name: json.loads((run / f"train.{name}.json").read_text())["data"]["samples"]["n"] for name in losses}
-    frame = to_frame(load_outputs(run / "table2.predictions.jsonl.xz"))
+    frame = to_frame(load_predictions(run / "table2.predictions.jsonl.xz"))
     by_system = frame.assign(asked=1).groupby("system")[["asked", "revised", "verdicts"]].sum()
     texts = by_system.groupby(adapter_of).max()  # systems of one adapter share what it writes
     return {

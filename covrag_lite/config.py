@@ -4,8 +4,8 @@ A notebook's parameters cell holds the same flat names (a test compares them); `
 back and stops at a name or a type it does not know, because papermill itself only warns.
 """
 
-import ast
 import difflib
+import re
 import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,9 +16,7 @@ from pathlib import Path
 # Relative paths start here: papermill and JupyterLab work in different folders.
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("all",)  # every set that the data has
-
-# A trap of an earlier version, which recorded runs name and none of them has set.
-GONE = "unanswerable 0.0"
+ASSIGNED = re.compile(r"^(\w[\w, ]*?)(?::[^=\n]*)?=(?!=)", re.MULTILINE)  # the names that a line of a cell assigns to
 
 
 class ParameterError(ValueError):
@@ -49,16 +47,14 @@ class World:
 
     def __post_init__(self) -> None:
         """Write out all shares, so that equal worlds compare equal and a manifest names every share."""
-        made = dict(map(str.split, World.traps))
+        made = {name: float(share) for name, share in map(str.split, World.traps)}
         for one in self.traps:
             name, _, share = one.partition(" ")
-            if name not in made:
-                raise ParameterError(f"{name!r} of the parameter 'traps' is not known; use some of {', '.join(made)}")
-            try:
-                made[name] = float(share)
-            except ValueError:
-                raise ParameterError(f"{one!r} of 'traps' must be a name and a share, such as 'vague 0.07'") from None
-        object.__setattr__(self, "traps", tuple(f"{name} {float(share)}" for name, share in made.items()))
+            if name not in made or not re.fullmatch(r"-?\d*\.?\d+", share):
+                known = ", ".join(made)
+                raise ParameterError(f"{one!r} of 'traps' must be one of {known}, and its share, as in 'vague 0.07'")
+            made[name] = float(share)
+        object.__setattr__(self, "traps", tuple(f"{name} {share}" for name, share in made.items()))
 
     @cached_property
     def shares(self) -> dict[str, float]:
@@ -271,21 +267,15 @@ def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) ->
 def own_variables(cells: Sequence[str], known: Collection[str]) -> set[str]:
     """What a notebook computed before its cells were run again; these plain values are no parameters.
 
-    A cell that sets a parameter, or only plain values, holds parameters, and what is misspelt there is still refused.
+    A cell that sets a parameter, or calls nothing, holds parameters, and what is misspelt there is still refused.
     """
     computed, given = set(), set()
     if sum("from_notebook(" in cell for cell in cells) < 2:
         return computed
     for cell in cells:
-        try:
-            lines = ast.parse(cell).body
-        except SyntaxError:  # a command of the shell, say
-            continue
-        assigned = [one for one in lines if isinstance(one, (ast.Assign, ast.AnnAssign))]
-        targets = [target for one in assigned for target in getattr(one, "targets", [getattr(one, "target", None)])]
-        names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
-        plain = len(assigned) == len(lines) and "(" not in cell
-        parameters = plain or names & set(known) and "from_notebook(" not in cell
+        targets = ASSIGNED.findall(cell)
+        names = {name.strip() for target in targets for name in target.split(",")}
+        parameters = "(" not in cell or names & set(known) and "from_notebook(" not in cell
         (given if parameters else computed).update(names)
     return computed - given
 
@@ -293,8 +283,8 @@ def own_variables(cells: Sequence[str], known: Collection[str]) -> set[str]:
 def from_manifest(parameters: Mapping[str, object]) -> Config:
     """The configuration of a recorded run; a parameter that has gone since is passed over."""
     given = {name: value for name, value in parameters.items() if name in Config().flat()}
-    traps = [one for one in given.get("traps", World.traps) if one != GONE]
-    return from_notebook(given | {"traps": traps})
+    known = [one for one in given.get("traps", World.traps) if one != "unanswerable 0.0"]  # gone, and no run has set it
+    return from_notebook(given | {"traps": known})
 
 
 def resolve(path: str) -> Path:
@@ -313,31 +303,20 @@ def need(module: str) -> types.ModuleType:
         ) from None
 
 
-def split_names(text: str) -> list[str]:
-    """Names joined by commas; by semicolons where one of them holds a comma."""
-    return [part.strip() for part in text.split(";" if ";" in text else ",") if part.strip()]
-
-
 def typed(name: str, value: object, default: object) -> object:
     """The value in its default's type: text is read as that, and a list, or "a,b", stands for a tuple."""
     is_tuple = isinstance(default, tuple)
     kind = type(default[0] if is_tuple else default)
-    given = [value] if not is_tuple else split_names(value) if isinstance(value, str) else value
+    given = value if is_tuple else [value]
+    if is_tuple and isinstance(value, str):  # parted by semicolons where a name holds a comma
+        given = [part.strip() for part in value.split(";" if ";" in value else ",") if part.strip()]
+    kinds = {kind, str, int} if kind is float else {kind, str}  # True is no number
     try:
-        made = tuple(_read(one, kind) for one in given)
-        if made:
+        if given and {type(one) for one in given} <= kinds:
+            made = tuple(map(kind, given))
             return made if is_tuple else made[0]
     except (TypeError, ValueError):
         pass
     one, many = {str: ("text", "names"), int: ("a whole number", "whole numbers"), float: ("a number", "numbers")}[kind]
     wanted = f"a list of {many}, or {many} separated by commas" if is_tuple else one
     raise ParameterError(f"parameter {name!r} is {value!r}, but must be {wanted}, such as {default!r}")
-
-
-def _read(value: object, kind: type) -> object:
-    """A value as text, a whole number or a number; an error where it is something else, such as True."""
-    if isinstance(value, str) or (kind is float and type(value) is int):
-        return kind(value)
-    if type(value) is not kind:
-        raise TypeError
-    return value

@@ -10,13 +10,12 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
-from covrag_lite import method, prompts
+from covrag_lite import method
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine, load_engine
 from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_deeper, load_retriever
-from covrag_lite.runs import manifest
 from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
@@ -120,10 +119,3 @@ def run(config: Config, resources: Resources, questions: Sequence[Question]) -> 
     """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
     chosen = [find_system(name) for name in config.chain.systems]  # a slip is named before anything runs
     return [made for system in chosen for made in run_system(system.name, config, resources, questions)]
-
-
-def estimate(config: Config, resources: Resources, questions: Sequence[Question]) -> str:
-    """A sentence on what `run` will cost: seconds, tokens, memory, and money where a server asks for it."""
-    x = [question.question for question in questions]
-    asked = [prompts.build_answer(*one, BARE_LAYOUT) for one in zip(x, resources.search(x))]  # of the bare model
-    return manifest.estimate(config, asked, resources.model, resources.journal)

@@ -4,19 +4,18 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.constants import HF_HOME
+from transformers import PreTrainedModel
 
 from covrag_lite.config import resolve
 from covrag_lite.data import hub, kind_of
-from covrag_lite.engine import weights
+from covrag_lite.engine import memory, weights
 from covrag_lite.engine.devices import find_device
 from covrag_lite.engine.interface import Shape
 from covrag_lite.plan import SETTINGS, Plan
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 REFUSED = "does not fit: "  # begins a sentence on what stops the run
 UNSEEN = ("endpoint:", "plain:")  # engines whose memory is not known beforehand
@@ -24,68 +23,62 @@ LONGEST = 2048  # tokens that the longest sample is taken to have: five passages
 TARGETS = 8  # of so many tokens of a row one is learnt from
 
 
-def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) -> tuple[pd.DataFrame, list[str]]:
-    """A row a stage (seed, stage, whether it is done) with its hours, and sentences on memory, downloads and gates.
+def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) -> None:
+    """Print a row a stage (seed, stage, whether it is done) with its hours, and sentences on memory, downloads, gates.
 
-    `gpu_gb` reckons with a card of that size; 0 takes what is found.
+    `gpu_gb` reckons with a card of that size; 0 takes what is found. What cannot fit is an error, with its cure.
     """
     rates = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))["rates"]
     left = {stage for _, stage, done in states if not done}
-    network = sketch(plan, gpu_gb) if left else None
+    found = find_device() if plan.config.model.device == "auto" else plan.config.model.device
+    device = "cuda" if gpu_gb else found
+    room = gpu_gb * 1e9 or memory.free_memory(device)  # a card's GiB counted as GB leave it 7 % for its own use
+    network = sketch(plan, device) if left else None
     hours, told, size = {}, [], 0
     if network is not None:
         size = sum(p.numel() for p in network.parameters())
         hours = {stage: foresee_hours(plan, stage, size, rates) for stage in left & {*rates["tokens"], *rates["texts"]}}
-        told += foresee_memory(plan, network, bool(left & set(rates["tokens"])), gpu_gb)
+        told.append(foresee_memory(plan, network, bool(left & set(rates["tokens"])), device, room))
     rows = [(*state[:2], "done" if state[2] else "to do", 0.0 if state[2] else hours.get(state[1])) for state in states]
     frame = pd.DataFrame(rows, columns=["seed", "stage", "state", "hours"]).round(2)
     if hours:
         total, watts = frame.hours.sum(), rates["watts"]
         where = f"on an {rates['card']} ({rates['source']}), or {total * watts / 1000:.0f} kWh at its {watts} W"
-        slower = foresee_slowdown(plan, size, rates, gpu_gb)
+        # A small card holds small batches of a large network alone.
+        times = next((times for gb, times in rates["held"] if room / 1e9 <= gb), None)
+        small = times and size >= 5e9 and device == "cuda"
+        slower = f"; in {room / 1e9:.0f} GB its texts may take {times} times as long" if small else ""
         told.insert(0, f"hours: {total:.1f} at the rates measured {where}; other cards have others{slower}")
     told += foresee_web(plan, left)
-    return frame, told + (list(foresee_downloads(plan, size)) if left else [])
+    told += foresee_downloads(plan, size) if left else []
+    refused = [one for one in told if one.startswith(REFUSED)]
+    print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)
+    if refused:
+        raise MemoryError("; ".join(refused))
 
 
-def sketch(plan: Plan, gpu_gb: float) -> "PreTrainedModel | None":
+def sketch(plan: Plan, device: str) -> PreTrainedModel | None:
     """The backbone's network without weights; None of a served or plain model, a GGUF file and 8 bits: not foreseen."""
     name, quantize = plan.config.model.model, plan.config.model.quantize
     if quantize == "int8" or name in weights.MODELS or name.startswith(UNSEEN) or name.endswith(".gguf"):
         return None
-    from covrag_lite.engine import memory
-
-    return memory.sketch(plan.card.get("shape") or weights.find_shape(name), quantize, find_room(plan, gpu_gb)[0])
+    return memory.sketch(plan.card.get("shape") or weights.find_shape(name), quantize, device)
 
 
-def find_room(plan: Plan, gpu_gb: float) -> tuple[str, float]:
-    """Where the run computes, and in how many bytes; a card whose size was given counts as found."""
-    from covrag_lite.engine import memory
-
-    if gpu_gb:
-        return "cuda", gpu_gb * 1e9  # a card's GiB counted as GB leave it 7 % for its own use
-    device = find_device() if plan.config.model.device == "auto" else plan.config.model.device
-    return device, memory.free_memory(device)
-
-
-def foresee_memory(plan: Plan, network: "PreTrainedModel", trains: bool, gpu_gb: float) -> Iterator[str]:
+def foresee_memory(plan: Plan, network: PreTrainedModel, trains: bool, device: str, room: float) -> str:
     """What training holds, or the weights alone where nothing is trained: batches of answers shrink until they fit."""
-    from covrag_lite.engine import memory
-
-    settings, (device, room) = plan.config.training, find_room(plan, gpu_gb)
+    settings = plan.config.training
     tokens = settings.pack_tokens
     shape = Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
-    needed = memory.estimate(network, settings, shape) if trains else memory.base_bytes(network)
     place = "the card" if device == "cuda" else "this machine without a card (--gpu-gb 24 reckons with one)"
     what = "training" if trains else "the weights"
-    yield f"memory: {what} will need about {needed / 1e9:.1f} GB, and {place} has {room / 1e9:.1f} GB"
     try:
-        if trains:
-            memory.refuse(network, settings, shape, room, device)
-        elif needed > room:
-            raise MemoryError(f"the weights need {needed / 1e9:.1f} GB: choose a smaller model")
+        needed = memory.refuse(network, settings, shape, room, device) if trains else memory.base_bytes(network)
     except MemoryError as error:
-        yield f"{REFUSED}{error}"
+        return f"{REFUSED}{error}"
+    if needed > room:
+        return f"{REFUSED}the weights need {needed / 1e9:.1f} GB, not {room / 1e9:.1f} GB: choose a smaller model"
+    return f"memory: {what} will need about {needed / 1e9:.1f} GB, and {place} has {room / 1e9:.1f} GB"
 
 
 def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
@@ -93,15 +86,6 @@ def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
     known, tokens, texts = min(rates["measured"], key=lambda row: abs(row[0] - size))
     seconds = rates["tokens"].get(stage, 0) / tokens + rates["texts"].get(stage, 0) / texts
     return count_questions(plan, stage, stage in rates["tokens"]) * seconds * size / known / 3600
-
-
-def foresee_slowdown(plan: Plan, size: int, rates: dict, gpu_gb: float) -> str:
-    """How much longer the texts of a large network may take on a small card, which holds small batches alone."""
-    device, room = find_room(plan, gpu_gb)
-    times = next((times for gb, times in rates["held"] if room / 1e9 <= gb), None)
-    if size < 5e9 or device != "cuda" or not times:
-        return ""
-    return f"; in {room / 1e9:.0f} GB its texts may take {times} times as long"
 
 
 def count_questions(plan: Plan, stage: str, learns: bool) -> int:
@@ -138,9 +122,6 @@ def foresee_web(plan: Plan, left: set[str]) -> Iterator[str]:
 
 def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:
     """What is fetched for a model of that size, by which licence and gate, and whether the disk has room for it."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.constants import HF_HOME
-
     name, parts, made = plan.config.model.model, {}, 0.0
     here = resolve(name).is_dir() or isinstance(try_to_load_from_cache(name.partition("@")[0], "config.json"), str)
     if size and not here:

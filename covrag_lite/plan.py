@@ -42,15 +42,15 @@ class Plan:
 
     def training(self) -> Config:
         """The parameters of training."""
-        own = self.config.change(datasets=self.choose("train"), name=self.backbone)
         home = f"{self.config.run.runs}/{self.backbone}/seed-{self.seed}"
-        return own.change(adapters_out=f"{home}/adapters", training_seed=self.seed)
+        own = self.config.change(adapters_out=f"{home}/adapters", training_seed=self.seed)
+        return own.change(datasets=self.choose("train"), name=self.backbone)
 
     def testing(self, **changes: object) -> Config:
         """The parameters of a table."""
-        adapters = self.training().training.adapters_out
-        own = self.config.change(datasets=self.choose("test"), adapters=adapters, adapters_out=adapters)
-        return own.change(name=f"{self.backbone}/seed-{self.seed}", training_seed=self.seed, **changes)
+        own = self.training()
+        own = own.change(datasets=self.choose("test"), adapters=own.training.adapters_out)
+        return own.change(name=f"{self.backbone}/seed-{self.seed}", **changes)
 
     def choose(self, split: str) -> tuple[str, ...]:
         """The sets of this split that the data has."""
@@ -95,18 +95,16 @@ def hold_to(plan: Plan) -> None:
 
     A command that failed before anything was made, by a slip of the pen perhaps, has begun nothing.
     """
-    now = {"parameters": plan.config.flat(), "plan": plan.settings}
     path = plan.folder / "plan.json"
     made = [file for file in plan.folder.rglob("*") if file.is_file() and file != path]
     if not path.exists() or not made:
         plan.folder.mkdir(parents=True, exist_ok=True)
-        save_manifest(path, now)
+        save_manifest(path, {"parameters": plan.config.flat(), "plan": plan.settings})
     begun = json.loads(path.read_text())
-    unknown = set(now["plan"]) - set(begun["plan"])  # to the version that began it
-    both = (from_manifest(one["parameters"]).flat() | one["plan"] for one in (begun, now))
+    both = (from_manifest(begun["parameters"]).flat() | begun["plan"], plan.config.flat() | plan.settings)
     before, after = (json.loads(json.dumps(one)) for one in both)
-    compared = [name for name in {**before, **after} if name not in {*RELATED, *unknown}]
-    changed = [name for name in compared if before.get(name) != after.get(name)]
+    # What the version that began it did not know cannot differ.
+    changed = [name for name in after if name not in RELATED and before.get(name, after[name]) != after[name]]
     if changed:
-        told = ", ".join(f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in changed)
+        told = ", ".join(f"{name} was {before[name]!r} and is {after[name]!r}" for name in changed)
         raise ValueError(f"{plan.folder} was begun with other parameters: {told}; take those, or another -p runs")

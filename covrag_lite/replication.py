@@ -47,7 +47,6 @@ def make_data(plan: Plan) -> None:
     config = plan.training().change(adapters_out=f"{plan.config.run.runs}/{plan.backbone}/seeds", training_seed=1)
     sources = load_sources(config)
     answers = [sample for one in sources for sample in synthesis.answer_samples(one, one.questions, config)]
-    recipe.save_samples(plan.folder / "rag.samples.jsonl.gz", answers)
     recipe.train_seeds(config, sources)
     every, chosen = recipe.make_d2(config, sources)
     composition = pictures.composition(chosen)
@@ -55,6 +54,7 @@ def make_data(plan: Plan) -> None:
     pictures.plot_composition(composition, plan.folder / "figure3.png")
     layout = config.model.layout
     tasks = {
+        "rag": answers,
         "cov": answers + synthesis.verify_samples(chosen, True, layout),
         "cov-direct": answers + synthesis.verify_samples(chosen, False, layout),
         "rewrite": synthesis.rewrite_samples(chosen),
@@ -90,21 +90,20 @@ def run_table(plan: Plan, table: str) -> None:
     """
     systems = {**plan.settings, "table4": table4.POSITIONS, "table5": table5.CHAINS}[table]
     config = plan.testing(systems=systems).change(datasets=plan.choose("claim" if table == "claim" else "test"))
-    free = ()
     if table == "table5" and plan.first:
-        free = table5.FREE
-        config = config.change(max_rounds=table5.MAX_ROUNDS, systems=(*systems, table5.CONTROL, *free))
-    answer(plan, config, table, free)
+        config = config.change(max_rounds=table5.MAX_ROUNDS, systems=(*systems, table5.CONTROL, *table5.FREE))
+    answer(plan, config, table)
 
 
-def answer(plan: Plan, config: Config, table: str, free: Sequence[str] = ()) -> list[Prediction]:
+def answer(plan: Plan, config: Config, table: str) -> list[Prediction]:
     """Run a table's systems, those that write freely on some questions only, and record what came of it."""
     start = time.perf_counter()
     questions, passages = load_questions(config), load_passages(config)
     resources = evaluate.load_resources(config, passages)
-    forced = tuple(name for name in config.chain.systems if name not in free)
-    made = evaluate.run(config.change(systems=forced), resources, questions)
-    made += evaluate.run(config.change(systems=tuple(free)), resources, questions[:: config.chain.free_every])
+    made = []
+    for system in config.chain.systems:
+        asked = questions[:: config.chain.free_every] if system in table5.FREE else questions
+        made += evaluate.run_system(system, config, resources, asked)
     data = {"questions": questions, "passages": passages}
     save(plan, config, table, {"": made}, resources, start, data)
     return made
@@ -148,15 +147,12 @@ def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, 
     return [(plan, name, *step) for plan in plans for name, step in steps(plan).items() if name in stages]
 
 
-def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> list[str]:
-    """Print every stage, whether it is done, and what will be fetched, held and taken; return what cannot fit."""
+def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> None:
+    """Print every stage, whether it is done, and what will be fetched, held and taken; an error where it cannot fit."""
     first = {}  # by the file that it makes: all seeds share their data
     for plan, name, done, _ in walk(plans, stages):
         first.setdefault(done, (plan.seed, name, done.exists()))
-    frame, told = forecast.foresee(plans[0], list(first.values()), gpu_gb)
-    refused = [one for one in told if one.startswith(forecast.REFUSED)]
-    print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)
-    return refused
+    forecast.foresee(plans[0], list(first.values()), gpu_gb)
 
 
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
@@ -203,9 +199,7 @@ def main(words: Sequence[str] | None = None) -> None:
         if "claim" in stages and not any(named.issuperset(pair) for pair in claim.COMPARISONS):
             raise ValueError("-p claim names no two systems that are compared, as RAG trained and CoV-RAG are")
         print(plans[0].config)
-        refused = foresee(plans, stages, asked.gpu_gb)
-        if refused:
-            raise MemoryError("; ".join(refused))
+        foresee(plans, stages, asked.gpu_gb)
         if not asked.dry_run:
             load_engine(plans[0].config.model)  # a gate or a lost network is told now, and not after the data's hours
             print(replicate(plans, stages).to_string(index=False))

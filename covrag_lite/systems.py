@@ -33,11 +33,6 @@ class System:
         """Every adapter it runs with."""
         return {self.adapter, self.verifier, self.rewriter} - {""}
 
-    @property
-    def verifies(self) -> bool:
-        """Do its answers get a verdict, which an estimate of the cost counts?"""
-        return self.run in (cov_rag, shuffled, read_on, verify_only, swap_references, swap_answers)
-
 
 def two_adapters(rule: str, keep: str, colour: str = "", run: Callable = cov_rag, verifier: str = "cov") -> System:
     """CoV-RAG whose reader has the adapter of plain retrieval, and whose verifier another."""

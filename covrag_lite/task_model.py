@@ -11,11 +11,13 @@ from covrag_lite import config, prompts
 from covrag_lite.engine.interface import Completion, Engine, Schema
 from covrag_lite.prompts import DIRECT, SCHEMA, VERDICT_ROOM
 from covrag_lite.records import Passage, Verdict
-from covrag_lite.runs.journal import Journal, keys_of
+from covrag_lite.runs.journal import Journal, key_of
 from covrag_lite.runs.progress import track
 
 GUESS_TOKENS = 40  # of a guessed sentence, terms and options
 PROBABLE = ("answer", "verify")  # the stages whose probabilities are journaled beside their texts
+# Where the journal keeps what belongs to the text of a key: beside it, so that older journals stay good.
+beside, cost_key = "{} probabilities".format, "{} cost".format
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,19 @@ class TaskModel:
     count: Callable[[Sequence[dict], int | None], None] | None = None
 
     def keys(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> dict[str, str]:
-        """Each prompt's key in the journal."""
-        form = {"verdicts": self.settings.verdicts, "schema": self.schema} if stage == "verify" else {}
-        return keys_of(stage, texts, limit, self.model, sample, **form)
+        """Each prompt's key in the journal: everything its completion depends on, of a sample also its number."""
+        setting = {
+            "weights": self.model.fingerprint,
+            "quantize": self.model.settings.quantize,
+            "device": self.model.device,
+            "stage": stage,
+            "limit": limit,
+        }
+        if sample is not None:
+            setting["sample"] = sample
+        if stage == "verify":
+            setting |= {"verdicts": self.settings.verdicts, "schema": self.schema}
+        return {text: key_of(**setting, prompt=text) for text in texts}
 
     def complete(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[Completion]:
         """Complete prompts through the journal, greedily or, for a number, by chance.
@@ -40,23 +52,26 @@ class TaskModel:
         Batches are made of all prompts of the stage, whatever the journal holds already, so that a resumed run computes
         the same batches as an unbroken one and ends with the same bytes.
         """
-        keys, journal, model = self.keys(stage, texts, limit, sample), self.journal, self.model
-        if not all(key in journal for key in keys.values()):  # planning batches would load the weights
+        keys, known, model = self.keys(stage, texts, limit, sample), self.journal.texts, self.model
+        if not all(key in known for key in keys.values()):  # planning batches would load the weights
             batches = model.batches(list(keys), limit + VERDICT_ROOM if stage == "verify" else limit)
-            left = [batch for batch in batches if not all(keys[text] in journal for text in batch)]
+            left = [batch for batch in batches if not all(keys[text] in known for text in batch)]
             made = each(lambda batch: self._journal_batch(stage, batch, limit, sample, keys), left, model.at_once)
             for written in track(made, stage, "batch" if model.at_once == 1 else "prompt", total=len(left)):
-                journal.add(stage, written)
+                self.journal.add(stage, written)
         if self.count is not None:
-            self.count([json.loads(journal.texts.get(cost_key(keys[text]), "{}")) for text in texts], sample)
-        return [Completion(journal[keys[text]], probabilities_of(journal, keys[text])) for text in texts]
+            self.count([json.loads(known.get(cost_key(keys[text]), "{}")) for text in texts], sample)
+        return [Completion(known[keys[text]], probabilities_of(self.journal, keys[text])) for text in texts]
 
     def _journal_batch(
         self, stage: str, batch: Sequence[str], limit: int, sample: int | None, keys: dict[str, str]
     ) -> dict[str, str]:
         """What the journal gets of one batch; costs and probabilities first: a torn line costs no text these."""
         start = time.perf_counter()
-        made = self.compute(stage, batch, limit, sample)
+        if stage == "verify":
+            made = self.model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
+        else:
+            made = self.model.complete(batch, limit, sample)
         seconds = (time.perf_counter() - start) / len(batch)
         written = {}
         if self.count is not None:
@@ -67,12 +82,6 @@ class TaskModel:
             if one.probabilities and stage in PROBABLE:
                 written[beside(keys[text])] = json.dumps(one.probabilities)
         return written | {keys[text]: one.text for text, one in zip(batch, made, strict=True)}
-
-    def compute(self, stage: str, batch: Sequence[str], limit: int, sample: int | None) -> list[Completion]:
-        """One batch by the model itself."""
-        if stage == "verify":
-            return self.model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
-        return self.model.complete(batch, limit, sample)
 
     def write(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[str]:
         """The texts of `complete` alone."""
@@ -133,17 +142,7 @@ def each(
         raise failures[0]
 
 
-def beside(key: str) -> str:
-    """Where the journal keeps the probabilities behind a text: beside it, so that older journals stay good."""
-    return f"{key} probabilities"
-
-
 def probabilities_of(journal: Journal, key: str) -> dict[str, float] | None:
     """The probabilities behind a journaled text, None where they are not known."""
     known = journal.texts.get(beside(key))
     return json.loads(known) if known else None
-
-
-def cost_key(key: str) -> str:
-    """Where the journal keeps what a text cost."""
-    return f"{key} cost"

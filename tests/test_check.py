@@ -137,7 +137,7 @@ def test_other_data_than_the_recorded_is_no_basis_for_a_score(alone):
     file, told = find(alone, "table2").file("manifest.json"), []
     file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
     assert try_to_load(find(alone, "table2"), alone, told, []) is None
-    assert "the questions of this configuration are no longer those of the run" in told[0]
+    assert "questions: this configuration has other data than the run" in told[0]
 
 
 def count(predictions, run):

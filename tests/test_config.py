@@ -59,8 +59,8 @@ def test_a_notebook_whose_cells_are_run_again_is_read_again_and_a_slip_still_fou
         ("learning_rate", "high", "'learning_rate' is .*a number"),
         ("datasets", [1], "'datasets' is .*names"),
         ("n_world", [True, 5, 6], "'n_world' is .*a list of whole numbers"),
-        ("traps", "mispelt 0.3", "'mispelt' of .*'traps' is not known; use some of misspelt, cut_off, vague"),
-        ("traps", ["stale much"], "'stale much' of 'traps' must be a name and a share"),
+        ("traps", "mispelt 0.3", "'mispelt 0.3' of 'traps' must be one of misspelt, cut_off, vague"),
+        ("traps", ["stale much"], "'stale much' of 'traps' must be .* and its share"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_named_with_what_it_must_be(name, value, sentence):

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from covrag_lite import evaluate
+from covrag_lite import evaluate, prompts
 from covrag_lite.config import Config
 from covrag_lite.method import by_thresholds
 from covrag_lite.records import Prediction, Round
@@ -52,7 +52,7 @@ def test_unknown_names_are_named(config, resources, questions):
 
 def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):
     verdict = scripted.fill(["wher was edit marow born"], (), 9)[0].text
-    one = Round("", (), "", evaluate.prompts.parse_verdict(verdict))
+    one = Round("", (), "", prompts.parse_verdict(verdict))
     assert by_thresholds()(one)
     scripted.adapter = tmp_path / "cov"
     scripted.adapter.mkdir()

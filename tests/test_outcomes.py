@@ -9,7 +9,6 @@ from covrag_lite.prompts import DIRECT, parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import (
     load_outcomes,
-    load_outputs,
     load_predictions,
     read_packed,
     read_rows,
@@ -20,13 +19,14 @@ from covrag_lite.runs.outcomes import (
 from covrag_lite.tables import sigma, table5
 
 Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # where the prediction of a question stands that was revised
+BACKBONE = {"model": "smollm2-135m", "adapters": ("rag", "cov", "cov-direct")}
 
 
 def come_back(folder, predictions):
     """What is known of predictions without their data."""
     save_predictions(folder / "p.xz", predictions)
     save_outcomes(folder / "o.gz", predictions)
-    return load_outcomes(folder / "o.gz", load_outputs(folder / "p.xz", "smollm2-135m"))
+    return load_outcomes(folder / "o.gz", load_predictions(folder / "p.xz", **BACKBONE))
 
 
 def test_a_verdict_is_read_again_by_the_schema_of_the_adapter_that_verified(tmp_path):
@@ -41,7 +41,7 @@ def test_a_verdict_is_read_again_by_the_schema_of_the_adapter_that_verified(tmp_
 def test_what_is_saved_holds_no_question_and_comes_back_to_the_last_number(predictions, frame, cov, tmp_path):
     told = come_back(tmp_path, predictions)
     before = (tmp_path / "p.xz").read_bytes()
-    loaded = load_predictions(tmp_path / "p.xz", QUESTIONS[::-1], list(PASSAGES.values()), "smollm2-135m")
+    loaded = load_predictions(tmp_path / "p.xz", QUESTIONS[::-1], list(PASSAGES.values()), **BACKBONE)
     assert loaded == predictions and to_frame(loaded).equals(frame)  # probabilities and likelihoods too
     save_predictions(tmp_path / "p.xz", loaded)
     assert (tmp_path / "p.xz").read_bytes() == before
@@ -84,7 +84,7 @@ def test_a_question_that_the_model_copied_is_hidden_even_if_the_copy_was_cut_off
     assert "novelist" not in read_packed(tmp_path / "p.xz").lower()
     (again,) = load_predictions(tmp_path / "p.xz", [asked], passages)
     assert (again.rounds[0].query, again.rounds[0].answer, again.rounds[0].note) == (written, written, written)
-    (untold,) = load_outputs(tmp_path / "p.xz")
+    (untold,) = load_predictions(tmp_path / "p.xz")
     assert "⟨question" in untold.rounds[0].query
 
 
@@ -93,7 +93,7 @@ def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(cov
     broken = parse_verdict(render_verdict([0.5] * 6, "false", "X").replace("X", asked.question.rstrip("? ")))
     one = replace(cov[1], question=asked, rounds=(replace(cov[1].rounds[0], verdict=broken),))
     (told,) = come_back(tmp_path, [one])
-    assert load_outputs(tmp_path / "p.xz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
+    assert load_predictions(tmp_path / "p.xz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
     assert not broken.parsed and not told.rounds[0].verdict.parsed
 
 

@@ -70,17 +70,12 @@ def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(run):
     assert changed(here, run.manifest | {"adapters": {"cov": "bb", "rag": "cc"}}) == ["the adapter cov"]
     moved = with_parameters(here, adapters="elsewhere")
     assert changed(moved, run.manifest | {"adapters": {"cov": "aa", "rag": "cc"}}) == []
-    unknown = {name: value for name, value in run.manifest.items() if name != "adapters"}
-    assert changed(here, unknown) == []  # not known: said in words
     assert changed(here, run.manifest | {"adapters": {}}) == ["having adapters"]
 
 
-def test_a_backbone_is_told_by_its_weights_and_its_layout(run):
-    told = {"nf4 paper": "", "int8 paper": ", int8", "none paper": ", unquantised", "nf4 shared": ", shared layout"}
-    for given, words in told.items():
-        parameters = dict(zip(("quantize", "layout"), given.split()))
-        other = replace(run, manifest=with_parameters(run.manifest, **parameters))
-        assert recorded.backbone(other) == f"smollm2-135m{words}"
+def test_a_run_is_told_with_its_weights_and_its_layout(run):
+    other = replace(run, manifest=with_parameters(run.manifest, quantize="int8", layout="paper"))
+    assert "toy: smollm2-135m (int8, paper layout) on " in recorded.tell(other)
 
 
 def test_the_run_of_the_same_model_and_data_is_found_or_the_one_that_is_named_or_none(project, run):

@@ -18,7 +18,7 @@ from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import bm25, dense, fused, lance
 from covrag_lite.runs import manifest, recorded
-from covrag_lite.runs.journal import Journal, keys_of
+from covrag_lite.runs.journal import Journal
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import verifier
 from covrag_lite.tables.reproduction import verdict
@@ -129,12 +129,12 @@ def test_every_gold_answer_and_passage_of_a_row_is_read(tmp_path):
 
 def test_a_text_is_another_under_any_other_setting():
     model = toy.Actor(Config().model)
-    known = keys_of("answer", ["x"], 9, model)["x"]
+    author = TaskModel(model.settings, model, None)
+    known = author.keys("answer", ["x"], 9)["x"]
     changed = [toy.Actor(replace(model.settings, quantize="none")), model.with_adapter("cov")]
-    others = [keys_of("answer", ["x"], 9, one)["x"] for one in changed]
-    others += [keys_of("verify", ["x"], 9, model)["x"], keys_of("answer", ["y"], 9, model)["y"]]
-    others += [keys_of("answer", ["x"], 8, model)["x"], keys_of("answer", ["x"], 9, model, 1)["x"]]
-    others += [keys_of("answer", ["x"], 9, model, 2)["x"]]
+    others = [replace(author, model=one).keys("answer", ["x"], 9)["x"] for one in changed]
+    others += [author.keys("rewrite", ["x"], 9)["x"], author.keys("answer", ["y"], 9)["y"]]
+    others += [author.keys("answer", ["x"], limit, sample)["x"] for limit, sample in ((8, None), (9, 1), (9, 2))]
     for settings, schema in itertools.product(("forced", "free"), (prompts.SCHEMA, prompts.DIRECT)):
         author = TaskModel(replace(model.settings, verdicts=settings), model, None, schema)
         others.append(author.keys("verify", ["x"], 9)["x"])
@@ -143,7 +143,7 @@ def test_a_text_is_another_under_any_other_setting():
 
 def test_of_two_texts_under_one_key_the_first_counts(tmp_path):
     lines = [{"key": "k", "stage": "answer", "text": text} for text in ("first", "second")]
-    assert Journal(write_jsonl(tmp_path / "j", lines))["k"] == "first"
+    assert Journal(write_jsonl(tmp_path / "j", lines)).texts["k"] == "first"
 
 
 # Retrieval.
@@ -209,7 +209,8 @@ def test_a_recorded_row_that_is_made_no_more_is_a_difference_and_so_is_a_new_one
 
 
 def test_two_runs_of_other_weights_or_data_differ():
-    one = {"parameters": Config().flat(), "model_sha256": "a", "data": {"questions": {"n": 1, "sha256": "x"}}}
+    one = {"parameters": Config().flat(), "adapters": {}, "model_sha256": "a"}
+    one["data"] = {"questions": {"n": 1, "sha256": "x"}}
     assert recorded.changed(one, one) == []
     assert recorded.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
     assert recorded.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]

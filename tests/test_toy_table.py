@@ -6,7 +6,6 @@ wrong, the last ones right, right, right, wrong, right and right. q1 to q4 are s
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -16,7 +15,6 @@ from toy import BORN, DAY, KEEPER, LOW, QUESTIONS, SYSTEMS, TEXTS, write_verdict
 from covrag_lite import evaluate
 from covrag_lite.prompts import parse_verdict
 from covrag_lite.records import Round
-from covrag_lite.runs import manifest
 from covrag_lite.runs.outcomes import (
     check_frame,
     failure_of,
@@ -343,21 +341,3 @@ def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(predictions
     (tmp_path / "cov").mkdir()
     assert len(sigma.fit(config, predictions)) == 6 and sigma.fit(config, []) is None
     assert json.loads((tmp_path / "cov" / "sigma.json").read_text()) == sigma.cross_validate_sigma(cov)[0]
-
-
-# The estimate of the cost.
-
-
-def test_the_estimate_multiplies_one_answer_by_all_that_is_not_journaled_yet(tmp_path, monkeypatch):
-    config, resources = toy.stage(tmp_path, systems=("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG", "Start-Revise"))
-    ticks = iter([10.0, 12.5])  # an answer takes 2.5 s
-    monkeypatch.setattr(manifest, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    told = evaluate.estimate(config, resources, QUESTIONS)
-    # RAG 1, RAG trained 1, CoV-RAG two answers and a verdict of two, Start-Revise 2: 8 answers' time a question.
-    # 7 · 8 · 2.5 s = 140 s; 7 · 8 · 100 tokens read, 7 · 8 · 10 written.
-    assert told.startswith("7 of 7 questions to do: at most 2 min (2.5 s an answer here, less in full batches), ")
-    assert "5,600 tokens read and 560 written" in told
-    assert [manifest.tell_time(seconds) for seconds in (99, 150, 600)] == ["99 s", "2 min", "10 min"]
-    config, resources = toy.stage(tmp_path / "shared", systems=("RAG",), layout="shared")
-    evaluate.run(config, resources, QUESTIONS)
-    assert evaluate.estimate(config, resources, QUESTIONS).startswith("first answers to all 7 questions are journaled")

@@ -156,7 +156,7 @@ def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(
     assert [p.rounds[0].passages for p in recorded.load(run)] == [p.rounds[0].passages for p in made]
     site.pages["/search"] = search
     load_retriever(replace(settings, live="yes"), [])(["something else", "how long is the River Stell?"])
-    with pytest.raises(ValueError, match="the snapshot of web-searxng is no longer that of the run"):
+    with pytest.raises(ValueError, match="web-searxng: this configuration has other data than the run"):
         recorded.load(run)
     shutil.rmtree(web.open_snapshot(settings).folder)
     with pytest.raises(FileNotFoundError, match="is not at hand"):

@@ -71,7 +71,7 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
                 raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more")
     folder = config.judging.predictions
     runs = [run for run in recorded.find(root) if run.folder in (root / "results" / folder, root / folder)]
-    run = next((run for run in runs if run.table == "table2" and run.has_predictions), None)
+    run = next((run for run in runs if run.table == "table2" and run.predictions().exists()), None)
     if run is None:
         raise FileNotFoundError(f"predictions {folder!r}: name a folder of results/ that holds a recorded Table 2")
     predictions = [p for p in recorded.load(run) if p.system in RANKED]

@@ -8,32 +8,14 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-
-from covrag_lite.engine.interface import Engine
 
 
 def key_of(**depends_on: object) -> str:
     """A hash of everything a journaled text depends on."""
     told = json.dumps(depends_on, sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:24]
-
-
-def keys_of(
-    stage: str, texts: Sequence[str], limit: int, model: Engine, sample: int | None = None, **form: object
-) -> dict[str, str]:
-    """Each prompt's key in the journal: everything its completion depends on, of a sample also its number."""
-    setting = {
-        "weights": model.fingerprint,
-        "quantize": model.settings.quantize,
-        "device": model.device,
-        "stage": stage,
-        "limit": limit,
-    }
-    if sample is not None:
-        setting["sample"] = sample
-    return {text: key_of(**setting, **form, prompt=text) for text in texts}
 
 
 class Journal:
@@ -51,12 +33,6 @@ class Journal:
                 raise ValueError(
                     f"{path}, line {number}: not a journal line; delete that line and its work is done again"
                 ) from None
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.texts
-
-    def __getitem__(self, key: str) -> str:
-        return self.texts[key]
 
     def add(self, stage: str, texts: Mapping[str, str]) -> None:
         """Append what is new in one write; when the disk refuses it, the file is as it was before."""

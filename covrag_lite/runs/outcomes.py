@@ -9,8 +9,9 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +24,7 @@ from covrag_lite.runs.redaction import Index, core, index_questions, redact, res
 from covrag_lite.systems import adapter_of, verifier_of
 from covrag_lite.task_model import schema_of
 
+FOUND = ("gold", "found", "words")  # of an outcome: what was found, before and after
 _WORDS = {"True": True, "False": False, "": None}
 
 
@@ -70,7 +72,7 @@ def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
 
 
 def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
-    """Predictions without the data's texts (`load_outputs`), with what came of their rounds put beside them."""
+    """Predictions without the data's texts, with what came of their rounds put beside them."""
     rows = csv.DictReader(io.StringIO(read_packed(path)))
     known, made = {(row["system"], row["id"], row["round"]): row for row in rows}, []
     for p in outputs:
@@ -101,17 +103,11 @@ def _describe(p: Prediction) -> dict:
         form=form_of(p.question.kind),
         failure=failure_of(p.question.kind),
         answer=p.answer,
-        raw=after.raw,
-        normalised=after.normalised,
-        whole=after.whole,
+        **{name: getattr(after, name) for name in metrics.METRICS},
         first_normalised=before.normalised,
         first_whole=before.whole,
-        gold_first=before.gold,
-        gold_last=after.gold,
-        found_first=before.found,
-        found_last=after.found,
-        words_first=before.words,
-        words_last=after.words,
+        **{f"{name}_first": getattr(before, name) for name in FOUND},
+        **{f"{name}_last": getattr(after, name) for name in FOUND},
         verdicts=len(verdicts),
         unparsed=sum(not verdict.parsed for verdict in verdicts),
         judgment=verdicts[0].judgment if verdicts else None,
@@ -164,32 +160,20 @@ def by_system(rows: Sequence[dict]) -> list[dict]:
 
 def _to_json(one: Round, question: Question, others: Index) -> dict:
     """A round without the data's own text: a passage by its id, a question by a mark, also within what we wrote."""
+    hide = partial(redact, asked=core(question.question), others=others)
     row = {
-        "query": one.query if one.query != question.question else None,
+        "query": hide(one.query) if one.query != question.question else None,
         "passages": [passage.id for passage in one.passages],
-        "answer": one.answer,
-        "verdict": one.verdict.text if one.verdict else None,
+        "answer": hide(one.answer),
+        "verdict": hide(one.verdict.text) if one.verdict else None,
     }
     if one.note:
-        row["note"] = one.note
-    for name in ("query", "answer", "verdict", "note"):
-        if row.get(name):
-            row[name] = redact(row[name], core(question.question), others)
+        row["note"] = hide(one.note)
     if one.verdict and one.verdict.probabilities:
         row["probabilities"] = one.verdict.probabilities
     if one.likelihood is not None:
         row["likelihood"] = one.likelihood
     return row
-
-
-def load_outputs(path: Path, backbone: str = "") -> list[Prediction]:
-    """Recorded predictions where the data is not at hand: ids and what our models wrote, every other text empty."""
-    questions, passages, rows = {}, {}, read_rows(path)
-    for row in rows:
-        questions[row["id"]] = Question(row["id"], row["dataset"], "", ())
-        for identity in [identity for one in row["rounds"] for identity in one["passages"]]:
-            passages[identity] = Passage(identity, "", "")
-    return _load(rows, questions, passages, backbone)
 
 
 def read_packed(path: Path) -> str:
@@ -206,25 +190,31 @@ def read_rows(path: Path) -> list[dict]:
 
 
 def load_predictions(
-    path: Path, questions: Sequence[Question], passages: Sequence[Passage], backbone: str = ""
+    path: Path,
+    questions: Sequence[Question] | None = None,
+    passages: Sequence[Passage] = (),
+    model: str = "",
+    adapters: Collection[str] = (),
 ) -> list[Prediction]:
-    """Recorded predictions with their questions and passages put back, to be scored again without a model."""
-    asked, rows = {question.id: question for question in questions}, read_rows(path)
+    """Recorded predictions, to be scored again without a model, with their questions and passages put back.
+
+    Without questions there are ids and what our models wrote, and every other text is empty. A system whose adapter is
+    not among these ran on the bare model.
+    """
+    rows, made = read_rows(path), []
     found = {identity for row in rows for one in row["rounds"] for identity in one["passages"]}
-    return _load(rows, asked, {one.id: one for one in passages if one.id in found}, backbone)
-
-
-def _load(
-    rows: Sequence[dict], asked: Mapping[str, Question], known: Mapping[str, Passage], backbone: str
-) -> list[Prediction]:
-    """The predictions of these rows."""
-    made = []
+    if questions is None:
+        asked = {row["id"]: Question(row["id"], row["dataset"], "", ()) for row in rows}
+        known = {identity: Passage(identity, "", "") for identity in found}
+    else:
+        asked = {question.id: question for question in questions}
+        known = {one.id: one for one in passages if one.id in found}
     for row in rows:
-        question = asked[row["id"]]
-        adapter, schema = adapter_of(row["system"]), schema_of(verifier_of(row["system"]))
+        question, adapter = asked[row["id"]], adapter_of(row["system"])
+        schema = schema_of(verifier_of(row["system"]))
         rounds = tuple(_from_json(one, question, asked, known, schema) for one in row["rounds"])
-        named = f"{backbone}+{adapter}" if adapter else backbone
-        made.append(Prediction(question, row["system"], rounds, named, row.get("kept", -1)))
+        backbone = f"{model}+{adapter}" if adapter in adapters else model
+        made.append(Prediction(question, row["system"], rounds, backbone, row.get("kept", -1)))
     return made
 
 
@@ -232,14 +222,12 @@ def _from_json(
     one: dict, question: Question, asked: Mapping[str, Question], known: Mapping[str, Passage], schema: Schema
 ) -> Round:
     """The round that was written, with its texts put back."""
-    own, names = core(question.question), ("query", "answer", "verdict", "note")
-    texts = {name: restore(one.get(name) or "", own, asked) for name in names}
-    query = question.question if one["query"] is None else texts["query"]
-    passages = tuple(known[identity] for identity in one["passages"])
-    verdict = None
+    show = partial(restore, asked=core(question.question), others=asked)
+    query = question.question if one["query"] is None else show(one["query"])
+    passages, verdict = tuple(known[identity] for identity in one["passages"]), None
     if one["verdict"]:
-        verdict = prompts.parse_verdict(texts["verdict"], schema, one.get("probabilities"))
-    return Round(query, passages, texts["answer"], verdict, one.get("likelihood"), texts["note"])
+        verdict = prompts.parse_verdict(show(one["verdict"]), schema, one.get("probabilities"))
+    return Round(query, passages, show(one["answer"]), verdict, one.get("likelihood"), show(one.get("note", "")))
 
 
 def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:

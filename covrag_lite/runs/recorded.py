@@ -7,7 +7,7 @@ predictions on real data lie their `outcomes.csv.gz`, from which every table can
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -15,11 +15,10 @@ from covrag_lite import config
 from covrag_lite.data import digest, load_passages, load_questions
 from covrag_lite.engine.interface import Engine
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.records import Prediction
+from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.runs.manifest import build_manifest, save_manifest, tell_spent
-from covrag_lite.runs.outcomes import load_outcomes, load_outputs, load_predictions, save_outcomes, save_predictions
-from covrag_lite.systems import adapter_of
+from covrag_lite.runs.outcomes import load_outcomes, load_predictions, save_outcomes, save_predictions
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = set("device adapters systems free_every retrievers live snapshot n_learnt related_systems".split())
@@ -41,11 +40,6 @@ class Recorded:
     def file(self, end: str) -> Path:
         """One of the run's files; a retriever's name may hold an address."""
         return self.folder / f"{self.table}.{end.replace('/', '_')}"
-
-    @property
-    def has_predictions(self) -> bool:
-        """Are its predictions there, to be scored again?"""
-        return self.predictions().exists()
 
     def predictions(self, part: str = "") -> Path:
         """The file of its predictions, or of one part's (`bm25.`)."""
@@ -110,11 +104,8 @@ def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
     """The run's predictions, with the questions and passages of its configuration, or of another one, put back."""
     asked = asked or run.config
     questions, passages = load_questions(asked), load_passages(asked)
-    check_data(run, questions=questions, passages=passages)
-    check_snapshot(run, asked.retrieval)
-    found = find_passages(asked.retrieval, passages)
-    made = load_predictions(run.predictions(), questions, found, asked.model.model)
-    return [name_backbone(prediction, run) for prediction in made]
+    check_data(run, [asked.retrieval.retriever], questions=questions, passages=passages)
+    return load_part(run, "", questions, find_passages(asked.retrieval, passages))
 
 
 def load_or_outcomes(run: Recorded) -> list[Prediction]:
@@ -127,47 +118,27 @@ def load_or_outcomes(run: Recorded) -> list[Prediction]:
     return load_part(run)
 
 
-def load_part(run: Recorded, part: str = "") -> list[Prediction]:
-    """The run's predictions, or those of one of its parts (`bm25.`), with their outcomes and without the data."""
-    outputs = load_outputs(run.predictions(part), run.config.model.model)
-    return [name_backbone(one, run) for one in load_outcomes(run.file(f"{part}outcomes.csv.gz"), outputs)]
+def load_part(
+    run: Recorded, part: str = "", questions: Sequence[Question] | None = None, passages: Sequence[Passage] = ()
+) -> list[Prediction]:
+    """The predictions of a run, or of one of its parts (`bm25.`), over these data; without any, with their outcomes."""
+    adapters = run.manifest["adapters"]
+    made = load_predictions(run.predictions(part), questions, passages, run.config.model.model, adapters)
+    return load_outcomes(run.file(f"{part}outcomes.csv.gz"), made) if questions is None else made
 
 
-def name_backbone(prediction: Prediction, run: Recorded) -> Prediction:
-    """The prediction with its backbone's name; a system whose adapter was not there ran on the bare model."""
-    trained = adapter_of(prediction.system) in run.manifest["adapters"]
-    return prediction if trained else replace(prediction, backbone=run.config.model.model)
-
-
-def check_snapshot(run: Recorded, settings: config.Retrieval) -> None:
-    """An error where a web retriever's frozen results are not at hand, or no longer those that the run was made on."""
-    for name, now in describe_snapshots(settings, [settings.retriever]).items():
-        if not now["queries"]:
-            raise FileNotFoundError(f"the snapshot {settings.snapshot} of {name} is not at hand")
-        was = run.manifest.get("snapshots", {}).get(name, {}).get("sha256")
-        refuse_other(f"snapshot of {name} is no longer that", was, now["sha256"])
-
-
-def check_data(run: Recorded, **data: Sequence) -> None:
-    """An error where the data of the run's configuration are no longer those that it was made on."""
-    for name, rows in data.items():
-        refuse_other(
-            f"{name} of this configuration are no longer those", run.manifest["data"][name]["sha256"], digest(rows)
-        )
-
-
-def refuse_other(what: str, was: str | None, now: str) -> None:
-    """An error where a hash is not the recorded one."""
-    if now != was:
-        raise ValueError(f"the {what} of the run: recorded {was}, now {now}")
-
-
-def backbone(run: Recorded) -> str:
-    """The model's name, with its precision where that is not 4 bits and its layout where that is not the paper's."""
-    asked = run.config.model
-    weights = {"nf4": "", "none": ", unquantised"}.get(asked.quantize, f", {asked.quantize}")
-    layout = "" if asked.layout == "paper" else f", {asked.layout} layout"
-    return asked.short + weights + layout
+def check_data(run: Recorded, retrievers: Sequence[str] = (), **data: Sequence) -> None:
+    """An error where the data, or what these retrievers froze of the web, are no longer those of the run."""
+    was = run.manifest["data"] | run.manifest.get("snapshots", {})
+    now = {name: digest(rows) for name, rows in data.items()}
+    for name, snapshot in describe_snapshots(run.config.retrieval, retrievers).items():
+        if not snapshot["queries"]:
+            raise FileNotFoundError(f"the snapshot {run.config.retrieval.snapshot} of {name} is not at hand")
+        now[name] = snapshot["sha256"]
+    for name, sha256 in now.items():
+        known = was.get(name, {}).get("sha256")
+        if sha256 != known:
+            raise ValueError(f"{name}: this configuration has other data than the run: recorded {known}, now {sha256}")
 
 
 def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2") -> Recorded | None:
@@ -175,7 +146,7 @@ def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2"
     wanted = asked.run.record
     if wanted == "none":
         return None
-    known = [run for run in find_under(root / "results", root) if run.table == table and run.has_predictions]
+    known = [run for run in find_under(root / "results", root) if run.table == table and run.predictions().exists()]
     runs = {str(run.folder.relative_to(root / "results")): run for run in known}
     if wanted == "auto":
         alike = [run for run in runs.values() if not changed_parameters(asked, run.config, OTHERWISE_ALIKE)]
@@ -185,14 +156,15 @@ def choose(asked: config.Config, root: Path = config.ROOT, table: str = "table2"
     return runs[wanted]
 
 
-def tell(run: Recorded | None, root: Path = config.ROOT) -> str:
+def tell(run: Recorded | None) -> str:
     """A sentence on what was recorded, where and when."""
     if run is None:
         return "no recorded run of this model and data is shown; record names one of those under results/"
-    hardware, manifest = run.manifest["hardware"], run.manifest
+    model, hardware, manifest = run.config.model, run.manifest["hardware"], run.manifest
+    backbone = f"{model.short} ({model.quantize}, {model.layout} layout)"
     machine = hardware["gpu"] or f"{hardware['cores']} {hardware['machine']} cores"
     return (
-        f"{run.folder.relative_to(root)}: {backbone(run)} on {run.n} questions of {name_data(run.config)}, "
+        f"{run.folder.relative_to(run.root)}: {backbone} on {run.n} questions of {name_data(run.config)}, "
         f"recorded on {machine} at {manifest['commit'][:7]} in {manifest['wall_seconds']:.0f} s"
     )
 
@@ -205,15 +177,13 @@ def name_data(asked: config.Config) -> str:
 def changed(now: dict, recorded: dict) -> list[str]:
     """What differs between two runs' manifests of all that can change a number."""
     differs = changed_parameters(*(config.from_manifest(one["parameters"]) for one in (now, recorded)))
-    ours, theirs = now.get("adapters"), recorded.get("adapters")
-    if ours is not None and theirs is not None:  # of two tables' runs only adapters that both used can be compared
-        differs += [f"the adapter {name}" for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
-        differs += ["having adapters"] if bool(ours) != bool(theirs) else []
-    for name in ("model_sha256", "encoder_sha256"):
-        if now.get(name) != recorded.get(name):
-            differs.append(f"the weights of the {name.partition('_')[0]}")
-    if now.get("snapshots") != recorded.get("snapshots"):
-        differs.append("the frozen results of the web")
+    ours, theirs = now["adapters"], recorded["adapters"]
+    both = sorted(ours.keys() & theirs.keys())  # of two tables' runs only adapters that both used can be compared
+    differs += [f"the adapter {name}" for name in both if ours[name] != theirs[name]]
+    differs += ["having adapters"] if bool(ours) != bool(theirs) else []
+    hashes = {"the weights of the model": "model_sha256", "the weights of the encoder": "encoder_sha256"}
+    hashes["the frozen results of the web"] = "snapshots"
+    differs += [what for what, name in hashes.items() if now.get(name) != recorded.get(name)]
     return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
 
 
@@ -222,10 +192,9 @@ def changed_parameters(now: config.Config, recorded: config.Config, but: Collect
 
     "all" sets may be those that the other run names: whether the questions are the same, their hash tells.
     """
-    a, b = (json.loads(json.dumps(one.flat())) for one in (now, recorded))
-    differs = []
+    a, b, differs = now.flat(), recorded.flat(), []
     for name in [f.name for concern in CONCERNS for f in fields(concern) if f.name not in {*IMMATERIAL, *but}]:
-        same_sets = name == "datasets" and list(config.ALL) in (a[name], b[name])
+        same_sets = name == "datasets" and config.ALL in (a[name], b[name])
         if a[name] != b[name] and not same_sets:
             differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
     return differs

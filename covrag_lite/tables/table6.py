@@ -14,8 +14,8 @@ from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
-from covrag_lite.runs.outcomes import load_predictions, to_frame
-from covrag_lite.runs.recorded import Recorded, check_data, check_snapshot, load_part, name_data
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import Recorded, check_data, load_part, name_data
 from covrag_lite.tables import Table, accuracy, paper
 from covrag_lite.tables.accuracy import share, with_interval
 
@@ -45,14 +45,12 @@ def score_searches(run: Recorded) -> Searches:
     """Predictions by their retriever, with the questions and passages put back."""
     asked = run.config
     every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
-    check_data(run, questions=choose_questions(asked), every=every, passages=passages)
+    retrievers = asked.retrieval.retrievers
+    check_data(run, retrievers, questions=choose_questions(asked), every=every, passages=passages)
     made = {}
-    for name in asked.retrieval.retrievers:
-        settings = replace(asked.retrieval, retriever=name)
-        check_snapshot(run, settings)
-        made[name] = load_predictions(
-            run.predictions(f"{name}."), every, find_passages(settings, passages), asked.model.model
-        )
+    for name in retrievers:
+        found = find_passages(replace(asked.retrieval, retriever=name), passages)
+        made[name] = load_part(run, f"{name}.", every, found)
     return made
 
 
