@@ -48,19 +48,19 @@ def test_of_equal_scores_the_first_passages_stand_first_however_many_there_are(s
     assert ids(search(["otter", "kite", "zebra", "the", ""])) == [["p1", "p2", "p3"], first, first, first, first]
 
 
-def test_a_build_that_was_killed_goes_on_and_ends_as_an_unbroken_one(settings, tmp_path, monkeypatch):
+def test_a_build_that_a_full_disk_or_a_kill_ended_goes_on_and_ends_as_an_unbroken_one(settings, tmp_path, monkeypatch):
     here, add, tokenise = at(settings, tmp_path / "index"), lancedb.table.LanceTable.add, lance.bm25.tokenise
     tokenised = Mock(side_effect=lambda texts: tokenise(list(texts)))
 
-    def kill(table, rows, *_, **__):
+    def fill_up(table, rows, *_, **__):
         if rows["row"][0].as_py() >= 30:
-            raise KeyboardInterrupt
+            raise RuntimeError("lance error: LanceError(IO): No space left on device (os error 28)")
         return add(table, rows)
 
     monkeypatch.setattr(lance, "BATCH", 10)
     with monkeypatch.context() as patch:
-        patch.setattr(lancedb.table.LanceTable, "add", kill)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(lancedb.table.LanceTable, "add", fill_up)
+        with pytest.raises(OSError, match="disk is full after 30 of 60 passages: make room, or .*engine:<folder>"):
             load_retriever(here, OTTERS)
     with monkeypatch.context() as patch:
         patch.setattr(lance.bm25, "tokenise", tokenised)

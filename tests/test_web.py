@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from string import ascii_lowercase
 from unittest.mock import Mock
 
+import httpx2
 import numpy as np
 import pytest
 from toy_web import QUICK, open_loopback, page, reply, searxng, serve
@@ -269,6 +270,23 @@ def test_a_provider_that_fails_is_a_sentence_without_the_key(provider, trouble):
     while error:
         assert KEY not in str(error)
         error = error.__context__
+
+
+def test_a_busy_provider_is_asked_again_and_other_trouble_stops_at_once(monkeypatch):
+    slept = Mock()
+    monkeypatch.setattr(providers.time, "sleep", slept)
+    with answer_with(FORMS["serper"][0], "serper"):
+        monkeypatch.setattr(fetch, "LIMITS", replace(QUICK, tries=3))
+        for code, pauses in (("429 Too Many", 2), ("503 Unavailable", 2), ("401 Unauthorized", 0)):
+            reply_of = Mock(side_effect=[httpx2.Response(int(code[:3]))] * 3)
+            with monkeypatch.context() as patch, pytest.raises(SearchError, match=code[:3]):
+                patch.setattr(providers.httpx2, "post", reply_of)
+                providers.find("serper", "x", 5)
+            assert slept.call_count == pauses == reply_of.call_count - 1
+            slept.reset_mock()
+        good = httpx2.Response(200, json=FORMS["serper"][0])
+        monkeypatch.setattr(providers.httpx2, "post", Mock(side_effect=[httpx2.Response(429), good]))
+        assert providers.find("serper", "x", 1) == {"http://a.org/": "A"}
 
 
 def test_a_provider_without_key_address_server_or_engines_is_a_sentence(monkeypatch):

@@ -5,14 +5,20 @@ for the pages that a provider names, not for the provider: a SearXNG may well ru
 """
 
 import os
+import time
 
 import httpx2
 
-from covrag_lite.retrieval.web.fetch import LIMITS, PageError
+from covrag_lite.retrieval.web import fetch
+from covrag_lite.retrieval.web.fetch import BUSY, PageError
 from covrag_lite.retrieval.web.snapshot import SearchError
 
 SERPER = "https://google.serper.dev/search"
 BACKEND = "duckduckgo"  # of ddgs, which would otherwise mix several engines at random
+
+
+class Busy(PageError):
+    """A provider that asks for fewer queries, or cannot answer just now."""
 
 
 def ddgs(query: str, n: int) -> list[dict]:
@@ -21,11 +27,11 @@ def ddgs(query: str, n: int) -> list[dict]:
     from ddgs.exceptions import DDGSException
 
     try:
-        return DDGS(timeout=round(LIMITS.total)).text(query, max_results=n, backend=BACKEND)
+        return DDGS(timeout=round(fetch.LIMITS.total)).text(query, max_results=n, backend=BACKEND)
     except DDGSException as error:
         if str(error).startswith("No results"):
             return []
-        raise PageError("it did not answer in time, refuses to answer, or asks for fewer queries") from None
+        raise Busy("it did not answer in time, refuses to answer, or asks for fewer queries") from None
 
 
 def serper(query: str, n: int) -> list[dict]:
@@ -33,7 +39,7 @@ def serper(query: str, n: int) -> list[dict]:
     key = os.environ.get("SERPER_API_KEY", "").strip()
     if not key or not key.isascii():
         raise PageError("it needs a key in the environment variable SERPER_API_KEY")
-    reply = httpx2.post(SERPER, headers={"X-API-KEY": key}, json={"q": query, "num": n}, timeout=LIMITS.total)
+    reply = httpx2.post(SERPER, headers={"X-API-KEY": key}, json={"q": query, "num": n}, timeout=fetch.LIMITS.total)
     body = read(reply, "SERPER_API_KEY")
     return body.get("organic", []) if "searchParameters" in body else body["organic"]
 
@@ -45,7 +51,7 @@ def searxng(query: str, n: int) -> list[dict]:
         raise PageError("set SEARXNG_URL to the server's address, which starts with http:// or https://")
     user = (server.username, server.password) if server.userinfo else None
     asked = {"q": query, "format": "json"}
-    reply = httpx2.get(server.copy_with(userinfo=b""), params=asked, auth=user, timeout=LIMITS.total)
+    reply = httpx2.get(server.copy_with(userinfo=b""), params=asked, auth=user, timeout=fetch.LIMITS.total)
     body = read(reply, "SEARXNG_URL, and whether the server may give JSON")
     if body["results"] == [] and body.get("unresponsive_engines"):
         raise PageError("none of the engines behind it answered")
@@ -54,6 +60,8 @@ def searxng(query: str, n: int) -> list[dict]:
 
 def read(reply: httpx2.Response, key: str) -> dict:
     """Return a provider's answer, which is JSON."""
+    if reply.status_code in BUSY:
+        raise Busy(f"it answered with status {reply.status_code}")
     if reply.status_code != 200:
         cure = f"; check {key}" if reply.status_code in (401, 403, 404) else ""
         raise PageError(f"it answered with status {reply.status_code}{cure}")
@@ -61,10 +69,21 @@ def read(reply: httpx2.Response, key: str) -> dict:
 
 
 def find(provider: str, query: str, n: int) -> dict[str, str]:
-    """Return the first n pages that a provider finds, each once, address to title; a refusal stops the run."""
+    """Return the first n pages that a provider finds, each once, address to title; a refusal stops the run.
+
+    A busy provider is asked again, after longer and longer pauses.
+    """
     search, address = PROVIDERS[provider]
     try:
-        titles = {row[address].strip(): str(row.get("title") or "") for row in search(query, n)}
+        for number in range(fetch.LIMITS.tries):
+            try:
+                rows = search(query, n)
+                break
+            except Busy:
+                if number == fetch.LIMITS.tries - 1:
+                    raise
+                time.sleep(fetch.LIMITS.longest_pause / 4 ** (fetch.LIMITS.tries - 2 - number))
+        titles = {row[address].strip(): str(row.get("title") or "") for row in rows}
         return dict(list(titles.items())[:n])
     except PageError as error:
         told = str(error)
