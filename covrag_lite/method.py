@@ -113,10 +113,14 @@ def keep_likelier(rounds: Sequence[Round]) -> int:
 
 
 def keep_weighed(rounds: Sequence[Round]) -> int:
-    """The highest sum of likelihood and three times the verifier's trust, a weight of results/real/plan.md. Ours."""
-    scores = [trust(one.verdict) if one.verdict else None for one in rounds]
-    known = None not in scores and all(one.likelihood is not None for one in rounds)
-    return keep_highest([one.likelihood + 3 * score for one, score in zip(rounds, scores)]) if known else -1
+    """The answer that weighs most; of equal ones, or where a weight is not known, the last. Ours."""
+    return keep_highest([weigh(one) for one in rounds])
+
+
+def weigh(one: Round) -> float | None:
+    """The sum of likelihood and three times the verifier's trust, as results/real/plan.md fixed it; None if unknown."""
+    known = trust(one.verdict) if one.verdict else None
+    return None if known is None or one.likelihood is None else one.likelihood + 3 * known
 
 
 def trust(verdict: Verdict) -> float | None:

@@ -33,6 +33,7 @@ def frame(right: dict[str, list[int]], sets: list[str]) -> pd.DataFrame:
         for number, (value, name) in enumerate(zip(values, sets)):
             row = dict(system=system, dataset=name, id=f"{name}-{number}", whole=bool(value), first_whole=bool(value))
             row |= dict(judgment="true", expected_correctness=0.9 if value else 0.2, likelihood=-0.1, words_first=True)
+            row |= dict(first_weight=2.6 if value else 0.5, weight=2.6 if value else 0.5)
             rows.append(row | dict(words_last=True, revised=False, unrevised=None))
     return pd.DataFrame(rows)
 
@@ -50,18 +51,18 @@ def test_questions_are_paired_by_id_and_a_pooled_question_counts_once():
     assert pooled.p == pytest.approx(claim.sign_flip(np.array([1, 0.5, 0, 0, -0.5, 0, 0, 0.5])), rel=0.05)
 
 
-def test_a_set_stands_on_the_same_line_in_every_panel_though_one_has_fewer_trainings(tmp_path):
+def test_the_picture_has_a_row_a_comparison_with_its_trainings_and_the_first_one_by_set(tmp_path):
     sets = ["nq"] * 4 + ["webq"] * 4
     both = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], claim.BEST: [1, 1, 0, 1, 0, 0, 0, 1]}, sets)
-    once = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], "CoV-RAG": [0, 0, 1, 1, 1, 0, 0, 1]}, sets)
+    once = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], claim.DIRECT: [0, 0, 1, 1, 1, 0, 0, 1]}, sets)
     table = claim.build_seeds({"1": pd.concat([both, once.iloc[8:]]), "2": both})
-    rows, by_set = table.rows, table.part("by set").groupby("comparison").seed.unique().map(list)
-    assert by_set.to_dict() == {f"RAG trained → {claim.BEST}": ["pooled"], "RAG trained → CoV-RAG": ["1"]}
-    left, right = claim.plot(rows, tmp_path / "claim.png").axes
-    names = [label.get_text() for label in left.get_yticklabels()]
-    assert names == ["NQ (4)", "WebQ (4)", "all, training 1", "all, training 2", "all, mean of trainings"]
-    drawn = [sorted({float(y) for line in axis.lines[:-1] for y in line.get_ydata()}) for axis in (left, right)]
-    assert drawn == [[-4, -3, -2, -1, 0], [-2, -1, 0]]
+    by_set = table.part("by set").groupby("comparison").seed.unique().map(list).to_dict()
+    assert by_set[f"RAG trained → {claim.BEST}"] == ["pooled"] and by_set[f"RAG trained → {claim.DIRECT}"] == ["1"]
+    left, right = claim.plot(table.rows, tmp_path / "claim.png").axes
+    told = [[label.get_text() for label in axis.get_yticklabels()] for axis in (left, right)]
+    assert [name[-3:] for name in told[0]] == ["(2)", "(1)"] and told[1] == ["NQ (4)", "WebQ (4)"]
+    dots = [line.get_xdata().tolist() for line in left.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"]
+    assert dots == [[25.0, 25.0]]  # both trainings of the first comparison
 
 
 def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside_an_answer():
@@ -75,7 +76,7 @@ def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside
     assert (row["right ones trusted"], row["wrong ones trusted"], row["right"]) == ("100.0", "66.7", "60.0")
     assert row["wrong ones beside an answer trusted"] == "50.0"
     made["expected_correctness"] = [0.8, 0.7, 0.9, 0.1, 0.1]  # from 0.8 on: one right and one wrong answer
-    made["likelihood"] = [0.0, 0.0, -0.7, -0.1, -0.1]  # and 3 * 0.9 - 0.7 is less than 3 * 0.7
+    made["first_weight"] = [2.4, 2.1, 2.0, 0.2, 0.2]  # of which the wrong one's likelihood takes more
     (row,) = claim.judge_rows(made, "1")
     assert row["right, trusting from 0.8"] == "60.0" and row["AUROC"].startswith("0.667")
     assert row["AUROC of both, weighed"].startswith("1.000")
@@ -88,13 +89,24 @@ def test_the_threshold_of_trust_is_the_best_on_validation_answers_of_the_same_re
     assert max(right, key=right.get) == claim.TRUST and len(known) == 3022
 
 
-def test_a_second_reader_without_a_second_search_is_the_control():
-    made = frame({"CoV-RAG, two adapters": [1, 0, 0, 1], "CoV-RAG": [0, 1, 1, 0]}, ["nq"] * 4)
-    made["expected_correctness"] = [0.9, 0.2, 0.6, 0.3, 0.1, 0.8, 0.5, 0.4]
-    made["likelihood"] = [-0.1, -0.1, -0.1, -0.1, -0.1, -0.1, -0.1, -0.1]
-    assert claim.choose_first(made).tolist() == [1, 1, 0, 0]  # the second reader's second and fourth answers
-    made.loc[6, "likelihood"] = 0.3  # outweighs a tenth of correctness
-    assert claim.choose_first(made).tolist() == [1, 1, 1, 0]
+def test_controls_with_two_readers_take_the_heavier_answer():
+    right = {
+        "CoV-RAG, two adapters": [1, 0, 0, 1],
+        "CoV-RAG": [0, 1, 1, 0],
+        claim.NEXT: [0, 0, 0, 1],
+        "RAG trained": [0] * 4,
+    }
+    made = frame(right, ["nq"] * 4)
+    made.loc[:7, "first_weight"] = [2.6, 0.5, 1.7, 0.8, 0.2, 2.3, 1.4, 1.1]
+    made.loc[8:11, "weight"] = [0.1, 3.0, 1.0, 1.0]  # of the answers that reading on keeps
+    first = claim.choose_reader(made, "CoV-RAG, two adapters", "first_")
+    assert first.tolist() == [1, 1, 0, 0]  # the second reader's second and fourth answers
+    assert claim.choose_reader(made, claim.NEXT, "").tolist() == [0, 0, 1, 0]
+    rows = claim.compare_systems({"1": made})
+    gained = rows[rows.set == "all"].set_index(["from", "to"]).gained
+    assert gained["RAG trained", claim.CONTROL] == 2 and gained["RAG trained", claim.READ_ON] == 1
+    made.loc[6, "first_weight"] = None  # a verdict that was not read takes nothing
+    assert claim.choose_reader(made, claim.NEXT, "").tolist() == [0, 0, 0, 0]
 
 
 def test_without_a_chain_trust_is_the_chance_that_nothing_is_revised():

@@ -18,7 +18,7 @@ import pandas as pd
 
 from covrag_lite import metrics, prompts
 from covrag_lite.engine.interface import Schema
-from covrag_lite.method import expect
+from covrag_lite.method import expect, weigh
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.redaction import Index, core, index_questions, redact, restore
 from covrag_lite.systems import adapter_of, verifier_of
@@ -115,6 +115,8 @@ def _describe(p: Prediction) -> dict:
         expected_reference=expect(judged, "reference_correctness") if judged else None,
         unrevised=(judged.probabilities or {}).get("empty") if judged else None,
         likelihood=first.likelihood,
+        first_weight=weigh(first),
+        weight=weigh(last),
         revised=p.revised,
         searched=bool(last.query or last.passages),
         query=last.query,

@@ -25,11 +25,13 @@ METRIC = "whole"
 POOLED = "pooled"  # in the place of a seed
 EVERY = "all"  # in the place of a set
 BEST = "CoV-RAG, two adapters, weighed answer"  # which form counts was chosen on validation questions
-CONTROL = "two readers, one search"  # of RAG trained's and CoV-RAG's first answers the one that BEST's rule takes
 SHUFFLED = "CoV-RAG, two adapters, another question's search"
 NEXT = "CoV-RAG, two adapters, the next passages"  # controls: BEST without its own search
 DIRECT = "CoV-RAG w/o chain, two adapters, weighed answer"  # BEST with verdicts that have no scores
 DIRECT_NEXT = "CoV-RAG w/o chain, two adapters, the next passages"  # its control
+# Two readers: of a system's answer, the first one or the one it keeps, and CoV-RAG's first one that which weighs more.
+CONTROL, READ_ON, BOTH = "two readers, one search", "two readers, the next passages", "two readers, two searches"
+READERS = {CONTROL: ("CoV-RAG, two adapters", "first_"), READ_ON: (NEXT, ""), BOTH: (BEST, "")}
 COMPARISONS = (  # the system expected to be worse first
     ("RAG trained", BEST),
     ("RAG trained", SHUFFLED),
@@ -38,6 +40,10 @@ COMPARISONS = (  # the system expected to be worse first
     (NEXT, BEST),
     ("RAG trained", CONTROL),
     (CONTROL, BEST),
+    ("RAG trained", READ_ON),
+    (READ_ON, BEST),
+    ("RAG trained", BOTH),
+    (READ_ON, BOTH),
     ("RAG trained", "CoV-RAG, two adapters, likelier answer"),
     ("RAG trained", "CoV-RAG, two adapters"),
     ("RAG trained", "CoV-RAG"),
@@ -50,21 +56,24 @@ COMPARISONS = (  # the system expected to be worse first
     (DIRECT_NEXT, DIRECT),
     ("RAG trained", "CoV-RAG w/o chain, two adapters, likelier answer"),
     ("RAG trained", "CoV-RAG w/o chain, two adapters"),
+    ("CoV-RAG, two adapters, likelier answer", "CoV-RAG w/o chain, two adapters, likelier answer"),
+    ("CoV-RAG, two adapters", "CoV-RAG w/o chain, two adapters"),
 )
-# What the picture shows.
-FOREST = ("RAG trained", BEST), ("RAG trained", DIRECT), ("RAG trained", "CoV-RAG"), ("CoV-RAG-S", "CoV-RAG")
-SHORT = {  # names in the picture
-    BEST: "CoV-RAG, two adapters",
-    DIRECT: "the same without the chain of scores",
-    "CoV-RAG": "CoV-RAG, the paper's rule",
-    "CoV-RAG-S": "its own first answer",
+FOREST = {  # what the picture shows, over all questions and by set
+    ("RAG trained", BEST): "two adapters: one reads, one verifies",
+    ("RAG trained", DIRECT): "the same, verdicts without scores",
+    ("RAG trained", "CoV-RAG"): "one model for both, as in the paper",
+    ("CoV-RAG-S", "CoV-RAG"): "that model over its own first answer",
+    ("RAG trained", SHUFFLED): "control: another question's search",
+    ("RAG trained", NEXT): "control: the next passages, no revision",
+    ("RAG trained", CONTROL): "control: a second reader, no second search",
+    ("RAG trained", READ_ON): "control: a second reader, the next passages",
 }
 JUDGED = {  # systems that verify -> whose first answers
     "CoV-RAG, two adapters": "RAG trained",
     "CoV-RAG": "CoV-RAG-S",
     "CoV-RAG w/o chain, two adapters": "RAG trained, w/o chain",
 }
-READERS = ("CoV-RAG, two adapters", "CoV-RAG")  # whose first answers CONTROL chooses from
 ENDS = {"difference": "", "95 % interval": "interval", "smallest visible": "visible"}  # of facts, by column
 TRUST = 0.8  # the expected correctness above which trusting an answer is right most often on validation questions
 
@@ -119,8 +128,9 @@ def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     for seed, frame in frames.items():
         known = frame[frame[METRIC].notna()]
         tables[seed] = known.pivot(index=["dataset", "id"], columns="system", values=METRIC).astype(float)
-        if set(READERS) <= set(tables[seed]):
-            tables[seed][CONTROL] = choose_first(known)
+        for name, (system, which) in READERS.items():
+            if {system, "CoV-RAG"} <= set(tables[seed]):
+                tables[seed][name] = choose_reader(known, system, which)
     made = []
     for a, b in COMPARISONS:
         sides = {seed: table[[a, b]].dropna() for seed, table in tables.items() if {a, b} <= set(table)}
@@ -133,16 +143,11 @@ def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def choose_first(frame: pd.DataFrame) -> pd.Series:
-    """Whether the better of both readers' first answers is right: a second try without a second search."""
-    one, other = (frame[frame.system == name].set_index(["dataset", "id"]).sort_index() for name in READERS)
-    higher = weigh(other) > weigh(one)  # False where a verdict was not read
-    return one.first_whole.astype(float).where(~higher, other.first_whole.astype(float))
-
-
-def weigh(rows: pd.DataFrame) -> pd.Series:
-    """What `method.keep_weighed` compares, of first answers."""
-    return rows.likelihood + 3 * trust_in(rows)
+def choose_reader(frame: pd.DataFrame, system: str, which: str) -> pd.Series:
+    """Whether the heavier of a system's answer and CoV-RAG's first answer is right."""
+    one, other = (frame[frame.system == name].set_index(["dataset", "id"]).sort_index() for name in (system, "CoV-RAG"))
+    heavier = other.first_weight.astype(float) > one[f"{which}weight"].astype(float)  # False where one is not known
+    return one[f"{which}whole"].astype(float).where(~heavier, other.first_whole.astype(float))
 
 
 def trust_in(rows: pd.DataFrame) -> pd.Series:
@@ -213,7 +218,7 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
                 "wrong ones beside an answer trusted": (beside_gold.judgment == "true").mean(),
             }
             areas = {"AUROC": trust_in(some), "AUROC of the likelihood": some.likelihood}
-            areas |= {"AUROC of both, weighed": weigh(some)}
+            areas |= {"AUROC of both, weighed": some.first_weight.astype(float)}
             row = {"answers of": name, "set": name_of(dataset), "seed": seed, "n": len(some)}
             row |= {key: tell_area(scores, right, "{:.3f}") for key, scores in areas.items()}
             made.append(row | {key: f"{100 * share:.1f}" for key, share in told.items()})
@@ -270,32 +275,39 @@ def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
 
 
 def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
-    """A forest plot: each set's difference with its interval, pooled over seeds, and every seed over all sets."""
-    plt, _ = pictures.style(0.8)
-    panels = [pair for pair in FOREST if ((rows["from"] == pair[0]) & (rows.to == pair[1])).any()]
-    size = dict(figsize=(4.8 * len(panels), 5.6), layout="constrained")
-    figure, (axes,) = plt.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False, **size)
-    seeds = sorted(set(rows.seed) - {POOLED})
-    labels = {row.set: f"{name_of(row.set)} ({row.n:,})" for row in rows.itertuples() if row.set != EVERY}
-    labels |= {seed: f"all, training {seed}" if len(seeds) > 1 else "all questions" for seed in seeds}
-    if POOLED in set(rows.seed):
-        labels[POOLED] = "all, mean of trainings"
-    heights = {name: -number for number, name in enumerate(labels)}
-    for axis, (a, b) in zip(axes, panels):
-        own = rows[(rows["from"] == a) & (rows.to == b)]
-        last = own.seed.iloc[-1]
-        for row in own[(own.set == EVERY) | (own.seed == last)].itertuples():
-            height = heights[row.seed if row.set == EVERY else row.set]
-            colour, mark = ("#1b3a5c", "D") if row.seed == last else ("#5b8fd0", "s")
-            if row.set != EVERY:
-                colour, mark = "#8a8a8a", "o"
-            axis.plot([row.low, row.high], [height, height], color=colour, lw=4 if mark == "D" else 2)
-            axis.plot(row.difference, height, mark, color=colour, ms=10 if mark == "D" else 7)
+    """A forest plot: each comparison over all questions, trainings and their mean, and the first one by set."""
+    plt, _ = pictures.style(0.85)
+    own = {pair: rows[(rows["from"] == pair[0]) & (rows.to == pair[1])] for pair in FOREST}
+    own = {pair: part for pair, part in own.items() if len(part)}
+    figure, panels = plt.subplots(1, 2, figsize=(12.4, 5.4), layout="constrained", width_ratios=(3, 2))
+    labels = []
+    for place, (pair, part) in enumerate(own.items()):
+        whole = part[part.set == EVERY]
+        seeds, mean = whole[whole.seed != POOLED], whole.iloc[-1]  # the only training is its own mean
+        draw_row(panels[0], -place, mean, "#8a5a2b" if "control" in FOREST[pair] else "#1b3a5c", "D")
+        if len(seeds) > 1:
+            panels[0].plot(seeds.difference, [-place - 0.3] * len(seeds), "o", color="#5b8fd0", ms=5)
+        labels.append(f"{FOREST[pair]} ({len(seeds)})")
+    panels[0].set_yticks([-place for place in range(len(labels))], labels)
+    part = next(iter(own.values()))
+    by_set = list(part[(part.set != EVERY) & (part.seed == part.seed.iloc[-1])].itertuples())
+    for place, row in enumerate(by_set):
+        draw_row(panels[1], -place, row, "#5a5a5a", "o")
+    panels[1].set_yticks(
+        [-place for place in range(len(by_set))], [f"{name_of(row.set)} ({row.n:,})" for row in by_set]
+    )
+    for axis, title in zip(panels, ("all questions (number of trainings)", "the first row, by set")):
         axis.axvline(0, color=pictures.DARK, lw=1)
-        axis.set_yticks(list(heights.values()), list(labels.values()))
-        axis.set(title=f"{SHORT.get(b, b)}\nminus {SHORT.get(a, a)}", xlabel="points of accuracy")
+        axis.set_title(title, size=14)
+    figure.supxlabel("points of accuracy above RAG trained, with 95 % intervals; dots: single trainings", size=14)
     over_rag = rows[(rows["from"] == "RAG trained") & (rows.set == EVERY)].groupby("to").difference.last()
-    says = {BEST: "{} points where one adapter reads and another verifies", DIRECT: "{} without its chain of scores"}
+    says = {BEST: "{} points where one adapter reads and another verifies", "CoV-RAG": "{} where one does both"}
     told = [text.format(minus(f"{over_rag[name]:+.1f}")) for name, text in says.items() if name in over_rag]
-    figure.suptitle(": ".join(["What the second round is worth", *([", ".join(told)] if told else [])]))
+    figure.suptitle(": ".join(["What the second round is worth", *([", ".join(told)] if told else [])]), size=14)
     return pictures.save_picture(figure, path)
+
+
+def draw_row(axis: "pictures.Axes", height: float, row: pd.Series, colour: str, mark: str) -> None:
+    """A difference with its interval."""
+    axis.plot([row.low, row.high], [height, height], color=colour, lw=3)
+    axis.plot(row.difference, height, mark, color=colour, ms=9)

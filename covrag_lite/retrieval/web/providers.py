@@ -9,7 +9,7 @@ import time
 
 import httpx2
 
-from covrag_lite.retrieval.web import fetch
+import covrag_lite.retrieval.web.fetch as fetch
 from covrag_lite.retrieval.web.fetch import BUSY, PageError
 from covrag_lite.retrieval.web.snapshot import SearchError
 
