@@ -58,6 +58,7 @@ FINDINGS = {  # what the title of a picture says, of the mean over sets of these
         ("CoV-RAG", "Start-Revise trained", "CoV-RAG-S"),
     ),
 }
+FEW, SAMPLE = 30, "A sample: too few questions to tell systems apart\n"  # over a picture of fewer a set
 
 
 def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
@@ -183,9 +184,11 @@ def title(table: str, config: Config, long: pd.DataFrame, found: str = "") -> st
     form, names = FINDINGS.get(table, FINDINGS["table2"])
     if set(names) <= set(mean.index):
         found = form.format(*mean[list(names)]) + "\n"
+    sizes = long[long.dataset != "average"].n
+    if sizes.min() < FEW:
+        found = SAMPLE
     told = "CoV-RAG beside its neighbours" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == Model().layout else f", {config.model.layout} layout,"
-    sizes = long[long.dataset != "average"].n
     n = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
     return f"{found}{told}: {config.model.short}{layout} on {name_data(config)}, n = {n}"
 

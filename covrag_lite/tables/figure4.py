@@ -128,9 +128,7 @@ def plot(long: pd.DataFrame, path: Path) -> "pictures.Figure":
     for axes, level in ((panels[1], 0.5), (panels[2], 0)):
         axes.axhline(level, color=pictures.OTHER, ls="--", lw=1.5)
     panels[1].annotate("chance", (0.99, 0.5), xycoords=("axes fraction", "data"), ha="right", va="bottom")
-    figure.suptitle(
-        "Figure 4: the judge grows with the backbone, and the largest gains most; real questions, one recipe"
-    )
+    figure.suptitle("Figure 4: the judge grows with the backbone, and the largest gains most (rings: single trainings)")
     return pictures.save_picture(figure, path)
 
 
@@ -148,14 +146,10 @@ def _draw_series(axes: "pictures.Axes", rows: pd.DataFrame, shift: float) -> Non
 
 
 def _label_sizes(axes: "pictures.Axes", long: pd.DataFrame) -> None:
-    """Backbones along a logarithmic axis, with how often each was trained."""
-    places, labels = [], []
-    for backbone, rows in long.groupby("backbone", sort=False):
-        n = rows[rows.seed != MEAN].seed.nunique()
-        places.append(rows.parameters.iloc[0])
-        labels.append(f"{load_backbones()[backbone]['label']}\n{n} training{'s' * (n > 1)}")
+    """Backbones along a logarithmic axis."""
+    sizes = long.groupby("backbone", sort=False).parameters.first()
     axes.set_xscale("log")
-    axes.set_xticks(places, labels)
+    axes.set_xticks(sizes, [load_backbones()[backbone]["label"] for backbone in sizes.index])
     axes.minorticks_off()
-    axes.set_xlim(min(places) / 1.6, max(places) * 1.6)
+    axes.set_xlim(sizes.min() / 1.6, sizes.max() * 1.6)
     axes.grid(axis="x", visible=False)

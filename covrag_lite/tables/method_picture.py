@@ -44,22 +44,27 @@ def build(predictions: Sequence[Prediction]) -> Table:
 
 
 def describe(prediction: Prediction) -> dict[str, str]:
-    """What stands in each box, and the beginning of the passage that each answer cites."""
-    asked, first, last = prediction.question, *(_round(prediction.rounds[i], prediction.question) for i in (0, -1))
-    verdict = prediction.rounds[0].verdict
+    """What stands in each box, and a sentence of a passage: what the revision was read from, what the answer cites."""
+    asked, verdict = prediction.question, prediction.rounds[0].verdict
+    first, last = _round(prediction.rounds[0], asked, verdict.revised_question), _round(prediction.rounds[-1], asked)
     scores = f"references: {verdict.reference_correctness:.2f}\ncorrectness: {verdict.correctness:.2f}\n…"
     verified = f"judgment: {verdict.judgment}\n{scores}", fill(verdict.revised_question, 18)
     texts = (fill(asked.question, 19), first[0], f"{first[1]}\n\n✗ wrong", *verified, last[0], f"{last[1]}\n\n✓ right")
-    return dict(zip(BOXES, texts)) | {"cited": first[2], "cited anew": last[2]}
+    return dict(zip(BOXES, texts)) | {"quoted": first[2], "quoted anew": last[2]}
 
 
-def _round(one: Round, asked: Question) -> tuple[str, str, str]:
-    """The passages' titles, ticked where one states the answer; the answer; the cited passage's first sentence."""
+def _round(one: Round, asked: Question, revised: str = "") -> tuple[str, str, str]:
+    """The passages' titles, ticked where one states the answer; the answer; and a sentence of a passage.
+
+    It is the one with the most words that a revised question adds, else the first of the passage that is cited.
+    """
     titles = [f"[{i}] {p.title}" + " ✓" * (p.id in asked.gold_passages) for i, p in enumerate(one.passages, 1)]
-    titles = [title if len(title) <= 36 else f"{title[:35]}…" for title in titles]
-    mark = min(int((CITATION.search(one.answer) or [0, 1])[1]), len(titles))
-    sentence = shorten(one.passages[mark - 1].text.partition(". ")[0].rstrip("."), 72, placeholder=" …")
-    return "\n".join(titles), fill(one.answer.replace("[", " ["), 19), f"[{mark}]: “{sentence}.”"
+    titles = [title if len(title) <= 34 else f"{title[:33]}…" for title in titles]
+    cited, added = CITATION.search(one.answer) or [0, 1], set(revised.split()) - set(asked.question.split())
+    sentences = [(i, said.rstrip(".")) for i, p in enumerate(one.passages, 1) for said in p.text.split(". ")]
+    mark, said = max(sentences, key=lambda pair: (sum(word in pair[1] for word in added), pair[0] == int(cited[1])))
+    sentence = shorten(f"{said}.", 76, placeholder=" …")
+    return "\n".join(titles), fill(one.answer.replace("[", " ["), 19), f"[{mark}]: “{sentence}”"
 
 
 def draw(steps: Mapping[str, str], path: Path) -> "pictures.Figure":
@@ -67,7 +72,7 @@ def draw(steps: Mapping[str, str], path: Path) -> "pictures.Figure":
     plt, _ = pictures.style(1, "notebook")
     figure = plt.figure(figsize=(WIDTH, HEIGHT))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, HEIGHT), frame_on=False, xticks=[], yticks=[])
-    right, wrong, plain = (palette()[name] for name in ("CoV-RAG", "A²R", "RAG trained"))
+    right, wrong, plain = (palette()[name] for name in ("CoV-RAG", "Start-Revise trained", "RAG trained"))
     for (step, (x, y, width)), colour in zip(BOXES.items(), (plain, plain, wrong, wrong, right, right, right)):
         axes.add_patch(plt.Rectangle((x, y), width, TALL, fc="white", ec=colour, lw=2.2))
         axes.text(x + 0.12, y + TALL - 0.1, step, va="top", size=14.5, weight="bold", color=colour)
@@ -79,7 +84,7 @@ def draw(steps: Mapping[str, str], path: Path) -> "pictures.Figure":
     bent = dict(ls="--", color=plain, connectionstyle="angle,angleA=90,angleB=0,rad=0")
     axes.annotate("", (2.96, 1.5), (1.4, 3.4), arrowprops=arrow | bent)
     axes.text(0.2, 0.9, "the question as\nit was asked", size=14, color=plain, linespacing=1.2)
-    for name, y in (("cited", 3.28), ("cited anew", 0.48)):
+    for name, y in (("quoted", 3.28), ("quoted anew", 0.48)):
         axes.text(2.96, y, steps[name], va="top", size=13.5, style="italic")
     title = "CoV-RAG: the verdict doubts an answer, a revised question finds better passages"
     axes.text(0.2, HEIGHT - 0.3, title, va="center", size=17, weight="bold")

@@ -78,7 +78,7 @@ def build(searches: Searches, run: Recorded) -> Table:
     every = revised[(revised.questions == "all") & (revised.measure == "answer")].dropna(subset="n")
     found = ", ".join(f"{row.retriever} {row.first:.0f} → {row.last:.0f} %" for row in every.itertuples())
     told = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}, n = {every.n.min():.0f}"
-    title = f"Found before and after the revision: {found}\n{told}"
+    title = (accuracy.SAMPLE if every.n.min() < accuracy.FEW else f"Found before → after: {found}\n") + told
     forms = {"n": "{n:.0f}", "before": "{first:.1f}", "after": "{last:.1f}", "delta": "{delta:+.1f}"}
     forms |= {"interval": "[{delta_low:+.1f}, {delta_high:+.1f}]"}
     facts = accuracy.tell_rows(revised.dropna(subset="n"), "{retriever} {questions} {measure}", forms)
