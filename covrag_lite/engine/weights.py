@@ -158,13 +158,16 @@ def convert_gguf(file: Path, fingerprint: str) -> Path:
         return known[0]
     folder = CACHE / f"{file.stem}-{fingerprint}"
     import gguf
+    import numpy as np
     import torch
     import transformers
 
     plain = transformers.GgufConfig(dequantize=True)  # the file's own 4-bit blocks are not NF4 and cannot be saved
     # Transformers reads the file three times, for settings, weights and tokenizer, where once will do.
     read_once = {"GGUFReader": cache(gguf.GGUFReader), "get_tensor_name_map": cache(gguf.get_tensor_name_map)}
-    with patch.multiple(gguf, **read_once):
+    mapped = np.memmap  # indexing it runs Python code, which hundreds of thousands of tokens would wait for
+    as_array = patch.object(np, "memmap", lambda *given, **named: mapped(*given, **named).view(np.ndarray))
+    with patch.multiple(gguf, **read_once), as_array:
         network = transformers.AutoModelForCausalLM.from_pretrained(
             file.parent, gguf_file=file.name, dtype=torch.float32, quantization_config=plain
         )
