@@ -76,7 +76,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         search_on=resources.search_on,
         answer=author.answer,
         verify=verifier.verify,
-        rewrite=partial(rewriter.write_alone, "rewrite"),
+        write_alone=rewriter.write_alone,
         recall=partial(author.write_alone, "closed-book"),
         likelihoods=author.likelihoods,
         sigma=choose_sigma(own.chain.sigma, verifier),

@@ -149,7 +149,7 @@ class Tools:
     answer: Answer  # questions, their passages -> answers
     verify: Verify | None = None  # questions, their passages, their answers -> verdicts
     search_on: Search | None = None  # queries -> the k passages after those
-    rewrite: Write | None = None  # questions -> questions for the search engine
+    write_alone: Callable[[str, Sequence[str]], list[str]] | None = None  # a task, questions -> texts without passages
     recall: Write | None = None  # questions -> answers without any passage
     likelihoods: Likelihoods = know_none  # questions, their passages -> how likely the model held its answers
     sigma: Sigma = by_revision
@@ -177,7 +177,7 @@ def rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
 def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Rewrite-Retrieve-Read: rewrite before anything was retrieved, search with that, answer the first question."""
     x = [question.question for question in questions]
-    queries = [new or old for new, old in zip(tools.rewrite(x), x)]  # an empty rewrite searches as typed
+    queries = [new or old for new, old in zip(tools.write_alone("rewrite", x), x)]  # an empty rewrite searches as typed
     return [Prediction(question, tools.name, (one,)) for question, one in zip(questions, tools.read(queries, x))]
 
 

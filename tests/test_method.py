@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from covrag_lite import systems
-from covrag_lite.controls import read_on, shuffled, swap_answers, swap_references, verify_only
+from covrag_lite.controls import expand, read_on, shuffled, swap_answers, swap_references, verify_only
 from covrag_lite.method import (
     Tools,
     by_fitted_thresholds,
@@ -152,6 +152,19 @@ def test_the_control_that_reads_on_takes_the_next_passages_of_the_same_question(
     assert script.stages() == ["search", "answer", "verify", "answer"] and asked == [[BIRTHPLACE]]
     assert script.log[-1] == ("answer", [BIRTHPLACE], [[one.id, other.id]])
     assert len(kept.rounds) == 1 and (again.rounds[1].query, again.rounds[1].passages) == (BIRTHPLACE, (one, other))
+
+
+def test_the_control_that_expands_queries_searches_again_for_every_question_and_verifies_nothing(questions, script):
+    said = {"guess": ["Ada wrote it.", ""], "options": ["Ada, Bea, Cyd", "Oslo"]}
+    tools = script.tools(write_alone=lambda task, x: said[task], keep=lambda rounds: 0)
+    told, silent = expand(questions[:2], tools, "guess and options")
+    assert (
+        script.stages() == ["search", "answer"] * 2 and script.log[2][1][1] == BIRTHPLACE
+    )  # no guess: as it was typed
+    assert told.rounds[1].query == f"{WRITER}? Ada wrote it. Ada, Bea, Cyd" and script.log[3][1] == [WRITER, BIRTHPLACE]
+    assert (told.answer, told.kept, silent.rounds[1].query) == (told.rounds[0].answer, 0, BIRTHPLACE)
+    by_answer, _ = expand(questions[:2], replace(tools, write_alone=None), "answer")
+    assert by_answer.rounds[1].query.startswith(f"{WRITER}? answer to who")
 
 
 def test_to_verify_only_is_to_search_once(questions, script):

@@ -29,6 +29,7 @@ SHUFFLED = "CoV-RAG, two adapters, another question's search"
 NEXT = "CoV-RAG, two adapters, the next passages"  # controls: BEST without its own search
 DIRECT = "CoV-RAG w/o chain, two adapters, weighed answer"  # BEST with verdicts that have no scores
 DIRECT_NEXT = "CoV-RAG w/o chain, two adapters, the next passages"  # its control
+EXPANDED, ITERATED = "RAG trained, every query expanded by guesses", "RAG trained, every query expanded by its answer"
 # Two readers: of a system's answer, the first one or the one it keeps, and CoV-RAG's first one that which weighs more.
 CONTROL, READ_ON, BOTH = "two readers, one search", "two readers, the next passages", "two readers, two searches"
 READERS = {CONTROL: ("CoV-RAG, two adapters", "first_"), READ_ON: (NEXT, ""), BOTH: (BEST, "")}
@@ -55,6 +56,12 @@ COMPARISONS = (  # the system expected to be worse first
     ("RAG trained", DIRECT_NEXT),
     (DIRECT_NEXT, DIRECT),
     ("RAG trained", "CoV-RAG w/o chain, two adapters, likelier answer"),
+    ("RAG trained", EXPANDED),
+    (EXPANDED, "CoV-RAG w/o chain, two adapters, likelier answer"),
+    (EXPANDED, DIRECT),
+    (EXPANDED, BEST),
+    ("RAG trained", ITERATED),
+    (ITERATED, DIRECT),
     ("RAG trained", "CoV-RAG w/o chain, two adapters"),
     ("CoV-RAG, two adapters, likelier answer", "CoV-RAG w/o chain, two adapters, likelier answer"),
     ("CoV-RAG, two adapters", "CoV-RAG w/o chain, two adapters"),
@@ -66,6 +73,7 @@ FOREST = {  # what the picture shows, over all questions and by set
     ("CoV-RAG-S", "CoV-RAG"): "that model over its own first answer",
     ("RAG trained", SHUFFLED): "control: another question's search",
     ("RAG trained", NEXT): "control: the next passages, no revision",
+    ("RAG trained", EXPANDED): "control: every query expanded, no verdict",
     ("RAG trained", CONTROL): "control: a second reader, no second search",
     ("RAG trained", READ_ON): "control: a second reader, the next passages",
 }
