@@ -72,7 +72,7 @@ ENTRIES = (
     two_adapters("", "last", verifier="cov-direct"),
     two_adapters(", likelier answer", "likelier", verifier="cov-direct"),
     two_adapters(", weighed answer", "weighed", "#7a4b9d", verifier="cov-direct"),
-    two_adapters(", the next passages", "weighed", run=read_on, verifier="cov-direct"),
+    two_adapters(", the next passages, likelier answer", "likelier", run=read_on, verifier="cov-direct"),
     expanded("guesses", "guess and options"),
     expanded("its answer", "answer"),
     System("RRR", "covrag_lite.related.tools:recorded_only", "rag", colour="#f2b705"),

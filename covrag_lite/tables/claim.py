@@ -28,8 +28,14 @@ BEST = "CoV-RAG, two adapters, weighed answer"  # which form counts was chosen o
 SHUFFLED = "CoV-RAG, two adapters, another question's search"
 NEXT = "CoV-RAG, two adapters, the next passages"  # controls: BEST without its own search
 DIRECT = "CoV-RAG w/o chain, two adapters, weighed answer"  # BEST with verdicts that have no scores
-DIRECT_NEXT = "CoV-RAG w/o chain, two adapters, the next passages"  # its control
+DIRECT_LIKELIER = "CoV-RAG w/o chain, two adapters, likelier answer"
+DIRECT_NEXT = "CoV-RAG w/o chain, two adapters, the next passages, likelier answer"  # their control
+# Controls that verify nothing, and one of these taken only where a verifier, or as often the likelihood, asks for it.
 EXPANDED, ITERATED = "RAG trained, every query expanded by guesses", "RAG trained, every query expanded by its answer"
+WHERE_DOUBTED, WHERE_UNLIKELY = (
+    "queries expanded where the verifier doubts",
+    "queries expanded where answers are unlikely",
+)
 # Two readers: of a system's answer, the first one or the one it keeps, and CoV-RAG's first one that which weighs more.
 CONTROL, READ_ON, BOTH = "two readers, one search", "two readers, the next passages", "two readers, two searches"
 READERS = {CONTROL: ("CoV-RAG, two adapters", "first_"), READ_ON: (NEXT, ""), BOTH: (BEST, "")}
@@ -54,16 +60,20 @@ COMPARISONS = (  # the system expected to be worse first
     ("RAG trained", DIRECT),
     (BEST, DIRECT),
     ("RAG trained", DIRECT_NEXT),
-    (DIRECT_NEXT, DIRECT),
-    ("RAG trained", "CoV-RAG w/o chain, two adapters, likelier answer"),
+    (DIRECT_NEXT, DIRECT_LIKELIER),
+    ("RAG trained", DIRECT_LIKELIER),
     ("RAG trained", EXPANDED),
-    (EXPANDED, "CoV-RAG w/o chain, two adapters, likelier answer"),
+    (EXPANDED, DIRECT_LIKELIER),
     (EXPANDED, DIRECT),
     (EXPANDED, BEST),
+    ("RAG trained", WHERE_DOUBTED),
+    (WHERE_DOUBTED, DIRECT),
+    ("RAG trained", WHERE_UNLIKELY),
+    (WHERE_UNLIKELY, WHERE_DOUBTED),
     ("RAG trained", ITERATED),
     (ITERATED, DIRECT),
     ("RAG trained", "CoV-RAG w/o chain, two adapters"),
-    ("CoV-RAG, two adapters, likelier answer", "CoV-RAG w/o chain, two adapters, likelier answer"),
+    ("CoV-RAG, two adapters, likelier answer", DIRECT_LIKELIER),
     ("CoV-RAG, two adapters", "CoV-RAG w/o chain, two adapters"),
 )
 FOREST = {  # what the picture shows, over all questions and by set
@@ -139,6 +149,8 @@ def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         for name, (system, which) in READERS.items():
             if {system, "CoV-RAG"} <= set(tables[seed]):
                 tables[seed][name] = choose_reader(known, system, which)
+        if {EXPANDED, DIRECT} <= set(tables[seed]):
+            tables[seed] = tables[seed].assign(**expand_some(known))
     made = []
     for a, b in COMPARISONS:
         sides = {seed: table[[a, b]].dropna() for seed, table in tables.items() if {a, b} <= set(table)}
@@ -156,6 +168,18 @@ def choose_reader(frame: pd.DataFrame, system: str, which: str) -> pd.Series:
     one, other = (frame[frame.system == name].set_index(["dataset", "id"]).sort_index() for name in (system, "CoV-RAG"))
     heavier = other.first_weight.astype(float) > one[f"{which}weight"].astype(float)  # False where one is not known
     return one[f"{which}whole"].astype(float).where(~heavier, other.first_whole.astype(float))
+
+
+def expand_some(frame: pd.DataFrame) -> dict[str, pd.Series]:
+    """Whether answers are right if queries are expanded only where the verifier asks, or as often by likelihood."""
+    first, expanded, verified = (
+        frame[frame.system == name].set_index(["dataset", "id"]).sort_index()
+        for name in ("RAG trained", EXPANDED, DIRECT)
+    )
+    doubted = verified.revised.astype(bool)
+    unlikely = first.likelihood.astype(float).rank(method="first") <= doubted.sum()
+    places = {WHERE_DOUBTED: doubted, WHERE_UNLIKELY: unlikely}
+    return {name: expanded.whole.astype(float).where(some, first.whole.astype(float)) for name, some in places.items()}
 
 
 def trust_in(rows: pd.DataFrame) -> pd.Series:
