@@ -1,4 +1,5 @@
 import json
+import lzma
 from dataclasses import replace
 
 import pandas as pd
@@ -8,11 +9,10 @@ from toy import BORN, PASSAGES, QUESTIONS, SYSTEMS
 from covrag_lite.prompts import DIRECT, parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import (
-    load_outcomes,
     load_predictions,
+    outcome_of,
     read_packed,
     read_rows,
-    save_outcomes,
     save_predictions,
     to_frame,
 )
@@ -25,8 +25,7 @@ BACKBONE = {"model": "smollm2-135m", "adapters": ("rag", "cov", "cov-direct")}
 def come_back(folder, predictions):
     """What is known of predictions without their data."""
     save_predictions(folder / "p.xz", predictions)
-    save_outcomes(folder / "o.gz", predictions)
-    return load_outcomes(folder / "o.gz", load_predictions(folder / "p.xz", **BACKBONE))
+    return load_predictions(folder / "p.xz", **BACKBONE)
 
 
 def test_a_verdict_is_read_again_by_the_schema_of_the_adapter_that_verified(tmp_path):
@@ -47,9 +46,8 @@ def test_what_is_saved_holds_no_question_and_comes_back_to_the_last_number(predi
     assert (tmp_path / "p.xz").read_bytes() == before
     # Its first query is the question itself.
     assert [one["query"] for one in read_rows(tmp_path / "p.xz")[Q2]["rounds"]] == [None, BORN]
-    texts, outcomes = read_packed(tmp_path / "p.xz"), read_packed(tmp_path / "o.gz")
-    assert not any(question.question in texts + outcomes for question in QUESTIONS)
-    assert not any(answer in outcomes for one in QUESTIONS for answer in one.answers if len(answer) > 3)
+    texts = read_packed(tmp_path / "p.xz")
+    assert not any(question.question in texts for question in QUESTIONS)
     # Without the data every table that needs none of its texts is the same.
     assert not any(p.question.question or p.question.answers for p in told)
     columns = [name for name in frame if name not in ("answer", "query", "searched")]
@@ -93,8 +91,23 @@ def test_a_verdict_that_its_question_broke_stays_broken_without_the_question(cov
     broken = parse_verdict(render_verdict([0.5] * 6, "false", "X").replace("X", asked.question.rstrip("? ")))
     one = replace(cov[1], question=asked, rounds=(replace(cov[1].rounds[0], verdict=broken),))
     (told,) = come_back(tmp_path, [one])
-    assert load_predictions(tmp_path / "p.xz")[0].rounds[0].verdict.parsed  # the mark in its place has no quotes
+    written = json.loads(read_packed(tmp_path / "p.xz"))["rounds"][0]["verdict"]
+    assert parse_verdict(written).parsed  # the mark in its place has no quotes
     assert not broken.parsed and not told.rounds[0].verdict.parsed
+
+
+def test_what_came_of_a_round_is_taken_from_the_record_where_this_leaves_out_its_passages(cov, tmp_path):
+    bare = [replace(p, rounds=tuple(replace(r, outcome=outcome_of(p, n), passages=()) for n, r in enumerate(p.rounds)))
+            for p in cov]  # fmt: skip
+    save_predictions(tmp_path / "p.xz", bare)
+    told = load_predictions(tmp_path / "p.xz", QUESTIONS, list(PASSAGES.values()), **BACKBONE)
+    assert to_frame(told).words_last.tolist() == to_frame(cov).words_last.tolist()
+    rows = [json.loads(line) for line in read_packed(tmp_path / "p.xz").splitlines()]
+    for one in rows[0]["rounds"]:
+        del one["outcome"]
+    (tmp_path / "p.xz").write_bytes(lzma.compress("\n".join(map(json.dumps, rows)).encode()))
+    with pytest.raises(ValueError, match="p.xz does not tell what came of its predictions"):
+        load_predictions(tmp_path / "p.xz")
 
 
 def test_predictions_come_back_system_by_system_though_a_questions_lines_stand_together(tmp_path):

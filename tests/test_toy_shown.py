@@ -22,7 +22,7 @@ from covrag_lite.plan import load_plans
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs import recorded
-from covrag_lite.runs.outcomes import load_outcomes, load_predictions, save_outcomes, save_predictions, to_frame
+from covrag_lite.runs.outcomes import load_predictions, save_predictions, to_frame
 from covrag_lite.systems import palette
 from covrag_lite.tables import browse, lesson, method_picture, table4, table5, table6
 from covrag_lite.tables.table6 import join_retrievers, retrieval_table, search_twice, wide
@@ -104,8 +104,7 @@ def test_without_the_data_there_are_ids_and_our_own_outputs(cov, tmp_path):
     echo = parse_verdict(render_verdict(LOW, "false", f"{TEXTS['q2']}? Voss was born in"))
     one = replace(cov[1], rounds=(replace(first, verdict=echo), last))
     save_predictions(tmp_path / "p.jsonl.xz", [one])
-    save_outcomes(tmp_path / "o.csv.gz", [one])
-    told = load_outcomes(tmp_path / "o.csv.gz", load_predictions(tmp_path / "p.jsonl.xz"))
+    told = load_predictions(tmp_path / "p.jsonl.xz")
     page = browse.page(told, to_frame(told), "toy")
     data = data_of(page)
     first, last = data["ways"][0]["rounds"]

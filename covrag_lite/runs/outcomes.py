@@ -3,14 +3,12 @@
 A recorded prediction holds ids and what our models wrote, none of the data's own text.
 """
 
-import csv
 import gzip
-import io
 import json
 import lzma
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from covrag_lite.systems import adapter_of, verifier_of
 from covrag_lite.task_model import schema_of
 
 FOUND = ("gold", "found", "words")  # of an outcome: what was found, before and after
-_WORDS = {"True": True, "False": False, "": None}
+LETTERS = {True: "t", False: "f", None: "-"}  # of a recorded outcome, one a field
 
 
 @dataclass(frozen=True)
@@ -58,33 +56,6 @@ def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
         metrics.holds_answer(one.passages, asked.answers, "whole"),
         one.verdict.parsed if one.verdict else None,
     )
-
-
-def save_outcomes(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Write what came of every round, without any text: with the predictions it gives every table without the data."""
-    rows = []
-    for p in predictions:
-        for number in range(len(p.rounds)):
-            keys = {"system": p.system, "id": p.question.id, "kind": p.question.kind, "round": number}
-            rows.append(keys | asdict(outcome_of(p, number)))
-    text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
-
-
-def load_outcomes(path: Path, outputs: Sequence[Prediction]) -> list[Prediction]:
-    """Predictions without the data's texts, with what came of their rounds put beside them."""
-    rows = csv.DictReader(io.StringIO(read_packed(path)))
-    known, made = {(row["system"], row["id"], row["round"]): row for row in rows}, []
-    for p in outputs:
-        rows = [known[p.system, p.question.id, str(number)] for number in range(len(p.rounds))]
-        rounds = []
-        for one, row in zip(p.rounds, rows):
-            outcome = Outcome(*(_WORDS[row[part.name]] for part in fields(Outcome)))
-            if outcome.parsed is False:  # a verdict that its question made unreadable may be readable without it
-                one = replace(one, verdict=replace(prompts.parse_verdict(""), text=one.verdict.text))
-            rounds.append(replace(one, outcome=outcome))
-        made.append(replace(p, question=replace(p.question, kind=rows[0]["kind"]), rounds=tuple(rounds)))
-    return made
 
 
 def _describe(p: Prediction) -> dict:
@@ -146,12 +117,18 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     places, others = {identity: i for i, identity in enumerate(questions)}, index_questions(questions.values())
     rows = []
     for p in predictions:
-        rounds = [_to_json(one, p.question, others) for one in p.rounds]
+        rounds = [_to_json(one, p.question, others) | {"outcome": _pack(p, n)} for n, one in enumerate(p.rounds)]
         row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
-        rows.append(row | ({"kept": p.kept} if p.kept != -1 else {}))
+        further = {"kept": p.kept if p.kept != -1 else None, "kind": p.question.kind or None}
+        rows.append(row | {name: value for name, value in further.items() if value is not None})
     together = sorted(rows, key=lambda row: places[row["id"]])
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (together if by_system(together) == rows else rows)]
     path.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
+
+
+def _pack(prediction: Prediction, number: int) -> str:
+    """The letters of a round's outcome."""
+    return "".join(LETTERS[value] for value in asdict(outcome_of(prediction, number)).values())
 
 
 def by_system(rows: Sequence[dict]) -> list[dict]:
@@ -200,13 +177,15 @@ def load_predictions(
 ) -> list[Prediction]:
     """Recorded predictions, to be scored again without a model, with their questions and passages put back.
 
-    Without questions there are ids and what our models wrote, and every other text is empty. A system whose adapter is
-    not among these ran on the bare model.
+    Without questions there are ids, what our models wrote and what came of it, and every other text is empty. A system
+    whose adapter is not among these ran on the bare model.
     """
     rows, made = read_rows(path), []
     found = {identity for row in rows for one in row["rounds"] for identity in one["passages"]}
     if questions is None:
-        asked = {row["id"]: Question(row["id"], row["dataset"], "", ()) for row in rows}
+        if not all("outcome" in one for row in rows for one in row["rounds"]):
+            raise ValueError(f"{path.name} does not tell what came of its predictions, and its data is not at hand")
+        asked = {row["id"]: Question(row["id"], row["dataset"], "", (), kind=row.get("kind", "")) for row in rows}
         known = {identity: Passage(identity, "", "") for identity in found}
     else:
         asked = {question.id: question for question in questions}
@@ -226,10 +205,17 @@ def _from_json(
     """The round that was written, with its texts put back."""
     show = partial(restore, asked=core(question.question), others=asked)
     query = question.question if one["query"] is None else show(one["query"])
-    passages, verdict = tuple(known[identity] for identity in one["passages"]), None
+    passages, verdict, outcome = tuple(known[identity] for identity in one["passages"]), None, None
     if one["verdict"]:
         verdict = prompts.parse_verdict(show(one["verdict"]), schema, one.get("probabilities"))
-    return Round(query, passages, show(one["answer"]), verdict, one.get("likelihood"), show(one.get("note", "")))
+    # It counts where the data is not at hand, and where a record leaves out which passages were found.
+    if "outcome" in one and not (question.question and one["passages"]):
+        values = {letter: value for value, letter in LETTERS.items()}
+        outcome = Outcome(*(values[letter] for letter in one["outcome"]))
+        if outcome.parsed is False:  # a verdict that its question made unreadable may be readable without it
+            verdict = replace(prompts.parse_verdict(""), text=verdict.text)
+    note = show(one.get("note", ""))
+    return Round(query, passages, show(one["answer"]), verdict, one.get("likelihood"), note, outcome)
 
 
 def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:

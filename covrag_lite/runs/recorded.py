@@ -1,8 +1,8 @@
 """Recorded runs: save one, find or choose those under results/ and figures/, load what they are made from, compare two.
 
 A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its picture, and what these are made from:
-`<table>.predictions.jsonl.xz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Beside the
-predictions on real data lie their `outcomes.csv.gz`, from which every table can be made without the data.
+`<table>.predictions.jsonl.xz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Predictions
+tell what came of each round, so that every table can be made without the data.
 """
 
 import json
@@ -18,7 +18,7 @@ from covrag_lite.engine.weights import hash_encoder
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.runs.manifest import build_manifest, save_manifest, tell_spent
-from covrag_lite.runs.outcomes import load_outcomes, load_predictions, save_outcomes, save_predictions
+from covrag_lite.runs.outcomes import load_predictions, save_predictions
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
 IMMATERIAL = set("device adapters systems free_every retrievers live snapshot n_learnt related_systems".split())
@@ -74,10 +74,7 @@ def save_run(
     searched = {asked.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
     snapshots = describe_snapshots(asked.retrieval, searched)
     for part, made in predictions.items():
-        own = f"{part}." if part else ""
-        save_predictions(run.predictions(own), made)
-        if asked.data.data != "world" or snapshots:  # whoever checks the record may not have the data
-            save_outcomes(run.file(f"{own}outcomes.csv.gz"), made)
+        save_predictions(run.predictions(f"{part}." if part else ""), made)
     print(tell_spent(model, seconds))
     if snapshots:
         run.manifest["snapshots"] = snapshots
@@ -113,7 +110,7 @@ def load_or_outcomes(run: Recorded) -> list[Prediction]:
     try:
         return load(run)
     except FileNotFoundError as error:
-        if error.filename or not run.file("outcomes.csv.gz").exists():
+        if error.filename:
             raise
     return load_part(run)
 
@@ -123,8 +120,7 @@ def load_part(
 ) -> list[Prediction]:
     """The predictions of a run, or of one of its parts (`bm25.`), over these data; without any, with their outcomes."""
     adapters = run.manifest["adapters"]
-    made = load_predictions(run.predictions(part), questions, passages, run.config.model.model, adapters)
-    return load_outcomes(run.file(f"{part}outcomes.csv.gz"), made) if questions is None else made
+    return load_predictions(run.predictions(part), questions, passages, run.config.model.model, adapters)
 
 
 def check_data(run: Recorded, retrievers: Sequence[str] = (), **data: Sequence) -> None:

@@ -32,6 +32,9 @@ NAMES = {
     "x_mintaka": "Mintaka, further",
     "x_triviaqa": "TriviaQA, further",
     "x_squad": "SQuAD",
+    "y_trec": "TREC",
+    "y_2wiki": "2Wiki",
+    "y_musique": "MuSiQue",
     "average": "Average",
 }
 COLUMNS = ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]

@@ -333,7 +333,7 @@ def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
         axis.set_title(title, size=14)
     figure.supxlabel("points of accuracy above RAG trained, with 95 % intervals; dots: single trainings", size=14)
     over_rag = rows[(rows["from"] == "RAG trained") & (rows.set == EVERY)].groupby("to").difference.last()
-    says = {BEST: "{} points where one adapter reads and another verifies", "CoV-RAG": "{} where one does both"}
+    says = {BEST: "{} points with a verifier", EXPANDED: "{} with none and every query expanded"}
     told = [text.format(minus(f"{over_rag[name]:+.1f}")) for name, text in says.items() if name in over_rag]
     figure.suptitle(": ".join(["What the second round is worth", *([", ".join(told)] if told else [])]), size=14)
     return pictures.save_picture(figure, path)

@@ -36,7 +36,7 @@ def load(run: Recorded) -> Searches:
     try:
         return score_searches(run)
     except FileNotFoundError as error:
-        if error.filename or not all(run.file(f"{name}.outcomes.csv.gz").exists() for name in retrievers):
+        if error.filename:
             raise
     return {name: load_part(run, f"{name}.") for name in retrievers}
 
