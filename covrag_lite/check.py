@@ -72,7 +72,8 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
         if basis is not None:
             if run.table == "claim" or place == shown:
                 bases[place] = basis
-            yield place, find_table(run.table).build(basis, run)
+            if not claim.is_gathered(place):
+                yield place, find_table(run.table).build(basis, run)
     for folder, frames in claim.gather(bases).items():
         yield folder / "claim", claim.build_seeds(frames)
     if (root / EMBEDDED / "figure4.csv").exists():

@@ -131,11 +131,16 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     )
 
 
+def is_gathered(place: Path) -> bool:
+    """Is this the claim of one training, told with all others of its backbone?"""
+    return place.name == "claim" and place.parent.name.startswith("seed-")
+
+
 def gather(bases: Mapping[Path, Sequence[Prediction]]) -> dict[Path, dict[str, pd.DataFrame]]:
     """The frames of <folder>/seed-<n>/claim, by folder and seed."""
     found: dict[Path, dict[str, pd.DataFrame]] = {}
     for place, predictions in bases.items():
-        if place.name == "claim" and place.parent.name.startswith("seed-"):
+        if is_gathered(place):
             found.setdefault(place.parent.parent, {})[place.parent.name.removeprefix("seed-")] = to_frame(predictions)
     return found
 
