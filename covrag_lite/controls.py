@@ -38,21 +38,6 @@ def read_on(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     return cov_rag(questions, replace(mine, sigma=by_revision, max_rounds=2))
 
 
-def expand(questions: Sequence[Question], tools: Tools, form: str) -> list[Prediction]:
-    """Verify nothing: search again for every question, with guessed words behind it in a form of D2′'s revisions."""
-    from covrag_lite.synthesis import Example, propose
-
-    x = [question.question for question in questions]
-    first = tools.read(x, x)
-    guesses, options = (tools.write_alone(task, x) if task in form else [""] * len(x) for task in ("guess", "options"))
-    queries = []
-    for question, one, guess, option in zip(questions, first, guesses, options):
-        made = propose(Example(question, one.passages, one.answer, "expanded"), guess, "", option)
-        queries.append(made.get(form, question.question))
-    both = list(zip(first, tools.read(queries, x)))
-    return [Prediction(question, tools.name, two, kept=tools.keep(two)) for question, two in zip(questions, both)]
-
-
 def swap_references(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Verify by the passages of another question: a judge that reads these holds nothing for true."""
     return verify_only(questions, replace(tools, verify=lambda x, k, y: tools.verify(x, [*k[1:], *k[:1]], y)))

@@ -6,7 +6,6 @@ No system is known here by its name: `systems` has an entry for each.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -77,7 +76,6 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         answer=author.answer,
         verify=verifier.verify,
         write_alone=rewriter.write_alone,
-        recall=partial(author.write_alone, "closed-book"),
         likelihoods=author.likelihoods,
         sigma=choose_sigma(own.chain.sigma, verifier),
         keep=KEEPS[own.chain.keep],

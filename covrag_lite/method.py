@@ -11,7 +11,7 @@ from covrag_lite.records import Passage, Prediction, Question, Round, Search, Ve
 Passages = Sequence[Passage]
 Answer = Callable[[Sequence[str], Sequence[Passages]], list[str]]
 Verify = Callable[[Sequence[str], Sequence[Passages], Sequence[str]], list[Verdict]]
-Write = Callable[[Sequence[str]], list[str]]
+Write = Callable[[str, Sequence[str]], list[str]]
 Likelihoods = Callable[[Sequence[str], Sequence[Passages]], list[float | None]]
 Sigma = Callable[[Round], bool]
 Keep = Callable[[Sequence[Round]], int]
@@ -149,8 +149,7 @@ class Tools:
     answer: Answer  # questions, their passages -> answers
     verify: Verify | None = None  # questions, their passages, their answers -> verdicts
     search_on: Search | None = None  # queries -> the k passages after those
-    write_alone: Callable[[str, Sequence[str]], list[str]] | None = None  # a task, questions -> texts without passages
-    recall: Write | None = None  # questions -> answers without any passage
+    write_alone: Write | None = None  # a task of prompts.ALONE, questions -> what the model writes without any passage
     likelihoods: Likelihoods = know_none  # questions, their passages -> how likely the model held its answers
     sigma: Sigma = by_revision
     keep: Keep = keep_last
@@ -183,5 +182,5 @@ def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction
 
 def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """No retrieval: what the model knows by itself."""
-    answers = tools.recall([question.question for question in questions])
+    answers = tools.write_alone("closed-book", [question.question for question in questions])
     return [Prediction(question, tools.name, (Round("", (), text),)) for question, text in zip(questions, answers)]

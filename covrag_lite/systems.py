@@ -8,9 +8,8 @@ that the whole generator learns from a critic's annotations, and are weighed whi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from covrag_lite.controls import expand, read_on, shuffled, swap_answers, swap_references, verify_only
+from covrag_lite.controls import read_on, shuffled, swap_answers, swap_references, verify_only
 from covrag_lite.method import Tools, closed_book, cov_rag, rag, start_revise
 from covrag_lite.records import Prediction, Question
 
@@ -42,12 +41,7 @@ def two_adapters(rule: str, keep: str, colour: str = "", run: Callable = cov_rag
     return System(name, run, "rag", verifier=verifier, settings={"keep": keep}, colour=colour)
 
 
-def expanded(by: str, form: str) -> System:
-    """The control that expands every query and verifies nothing; the likelier of both answers counts."""
-    name = f"RAG trained, every query expanded by {by}"
-    return System(name, partial(expand, form=form), "rag", settings={"keep": "likelier"})
-
-
+EXPAND, LIKELIER = "covrag_lite.related.expand", {"keep": "likelier"}
 COV_RAG = {"table2": "CoV-RAG Llama2-13b", "table3": "CoV-RAG", "table4": "End-Revise", "table5": "w/ Chain"}
 # In the order of a table's rows. Colours: grey without retrieval, blues for plain retrieval, orange for rewriting
 # first, greens for CoV-RAG, reds and violets for related systems.
@@ -63,7 +57,7 @@ ENTRIES = (
     System("CoV-RAG thresholds", cov_rag, "cov", settings={"sigma": "thresholds"}, colour="#1b5e3b"),
     System("CoV-RAG shuffled", shuffled, "cov", colour="#c0504d"),
     System("CoV-RAG", cov_rag, "cov", colour="#2e8b57", paper=COV_RAG),
-    System("CoV-RAG, likelier answer", cov_rag, "cov", settings={"keep": "likelier"}, colour="#c2b12f"),
+    System("CoV-RAG, likelier answer", cov_rag, "cov", settings=LIKELIER, colour="#c2b12f"),
     two_adapters("", "last", "#3fd0c4"),
     two_adapters(", likelier answer", "likelier", "#6fb1ea"),
     two_adapters(", weighed answer", "weighed", "#0f2747"),
@@ -73,8 +67,8 @@ ENTRIES = (
     two_adapters(", likelier answer", "likelier", verifier="cov-direct"),
     two_adapters(", weighed answer", "weighed", "#7a4b9d", verifier="cov-direct"),
     two_adapters(", the next passages, likelier answer", "likelier", run=read_on, verifier="cov-direct"),
-    expanded("guesses", "guess and options"),
-    expanded("its answer", "answer"),
+    System("RAG trained, every query expanded by guesses", f"{EXPAND}:by_guesses", "rag", settings=LIKELIER),
+    System("RAG trained, every query expanded by its answer", f"{EXPAND}:by_answer", "rag", settings=LIKELIER),
     System("RRR", "covrag_lite.related.tools:recorded_only", "rag", colour="#f2b705"),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#e8308c", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#af86ed", needs=("entailment",)),

@@ -109,6 +109,17 @@ def test_controls_with_two_readers_take_the_heavier_answer():
     assert claim.choose_reader(made, claim.NEXT, "").tolist() == [0, 0, 0, 0]
 
 
+def test_queries_are_expanded_where_the_verifier_doubts_or_as_often_where_answers_are_unlikely():
+    made = frame({"RAG trained": [0, 0, 1, 1], claim.EXPANDED: [1, 1, 0, 0], claim.DIRECT: [0, 0, 1, 1]}, ["nq"] * 4)
+    made.loc[8:, "revised"] = [True, False, True, False]
+    made.loc[:3, "likelihood"] = [-2.0, -3.0, -0.1, -0.2]
+    told = claim.expand_some(made.sample(frac=1, random_state=1))
+    assert told[claim.WHERE_DOUBTED].tolist() == [1, 0, 0, 1]
+    assert told[claim.WHERE_UNLIKELY].tolist() == [1, 1, 1, 1]
+    rows = claim.compare_systems({"1": made})
+    assert rows[(rows["from"] == claim.WHERE_UNLIKELY) & (rows.set == "all")].difference.tolist() == [-50.0]
+
+
 def test_without_a_chain_trust_is_the_chance_that_nothing_is_revised():
     made = frame({"CoV-RAG w/o chain, two adapters": [1, 0, 1, 0]}, ["nq"] * 4)
     made = made.assign(expected_correctness=None, unrevised=[0.9, 0.6, 0.4, 0.1], words_first=False)

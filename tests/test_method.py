@@ -2,11 +2,12 @@
 
 import inspect
 from dataclasses import replace
+from pkgutil import resolve_name
 
 import pytest
 
 from covrag_lite import systems
-from covrag_lite.controls import expand, read_on, shuffled, swap_answers, swap_references, verify_only
+from covrag_lite.controls import read_on, shuffled, swap_answers, swap_references, verify_only
 from covrag_lite.method import (
     Tools,
     by_fitted_thresholds,
@@ -155,16 +156,19 @@ def test_the_control_that_reads_on_takes_the_next_passages_of_the_same_question(
 
 
 def test_the_control_that_expands_queries_searches_again_for_every_question_and_verifies_nothing(questions, script):
+    named = "RAG trained, every query expanded by {}".format
+    by_guesses, by_answer = (resolve_name(systems.find_system(named(way)).run) for way in ("guesses", "its answer"))
     said = {"guess": ["Ada wrote it.", ""], "options": ["Ada, Bea, Cyd", "Oslo"]}
     tools = script.tools(write_alone=lambda task, x: said[task], keep=lambda rounds: 0)
-    told, silent = expand(questions[:2], tools, "guess and options")
+    told, silent = by_guesses(questions[:2], tools)
     assert (
         script.stages() == ["search", "answer"] * 2 and script.log[2][1][1] == BIRTHPLACE
     )  # no guess: as it was typed
     assert told.rounds[1].query == f"{WRITER}? Ada wrote it. Ada, Bea, Cyd" and script.log[3][1] == [WRITER, BIRTHPLACE]
     assert (told.answer, told.kept, silent.rounds[1].query) == (told.rounds[0].answer, 0, BIRTHPLACE)
-    by_answer, _ = expand(questions[:2], replace(tools, write_alone=None), "answer")
-    assert by_answer.rounds[1].query.startswith(f"{WRITER}? answer to who")
+    told, _ = by_answer(questions[:2], replace(tools, write_alone=None, keep=lambda rounds: -1))
+    assert told.answer == told.rounds[1].answer
+    assert told.rounds[1].query.startswith(f"{WRITER}? answer to who")
 
 
 def test_to_verify_only_is_to_search_once(questions, script):
