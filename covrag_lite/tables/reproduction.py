@@ -19,6 +19,8 @@ def reproduction(long: pd.DataFrame, manifest: dict, root: Path = config.ROOT) -
     key = [name for name in KEY if name in new]
     rivals = []  # in what a run's configuration differs, both cells, its name
     for run in find_under(root / "results", root):  # figures/ holds whatever ran last
+        if not run.file("csv").exists():  # one training's claim, told with the others
+            continue
         known = tidy(pd.read_csv(run.file("csv")))
         both = new.merge(known, on=key, suffixes=("", "_recorded")) if set(key) <= set(known) else ()
         if len(both):
