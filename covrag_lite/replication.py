@@ -33,6 +33,7 @@ from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.recorded import find_under, load_or_outcomes, save_run
 from covrag_lite.sources import load_sources
+from covrag_lite.systems import find_system
 from covrag_lite.tables import claim, find_table, pictures, sigma, table4, table5, table6
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
@@ -100,6 +101,8 @@ def answer(plan: Plan, config: Config, table: str) -> list[Prediction]:
     start = time.perf_counter()
     questions, passages = load_questions(config), load_passages(config)
     resources = evaluate.load_resources(config, passages)
+    for adapter in sorted(set().union(*(find_system(system).adapters for system in config.chain.systems))):
+        resources.model.with_adapter(adapter)  # one that was not trained is told now, and not after the other systems
     made = []
     for system in config.chain.systems:
         asked = questions[:: config.chain.free_every] if system in table5.FREE else questions

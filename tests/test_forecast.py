@@ -74,7 +74,7 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_gates_and_searches_and_wr
     out, failed = tell(capsys, *words)
     assert not failed and not (tmp_path / "runs").exists()
     assert out.count(" data to do ") == 1 and out.count(" cov to do ") == 3  # the data are the same for all seeds
-    assert "hours: 6.2 at the rates measured on an NVIDIA H200" in out and "or 4 kWh at its 700 W" in out
+    assert "hours: 7.1 at the rates measured on an NVIDIA H200" in out and "or 5 kWh at its 700 W" in out
     assert "in 12 GB its texts may take 5.8 times as long" in out
     assert "training will need about 6.2 GB, and the card has 12.0 GB" in out
     assert "gated: accept the licence on the hub, then `hf auth login`" in out
@@ -105,7 +105,8 @@ def test_the_rates_of_texts_are_those_of_the_recorded_claim():
     manifest = json.loads((ROOT / "results/real/qwen2.5-coder-1.5b/seed-1/claim.manifest.json").read_text())
     rates = forecast.tomllib.loads(forecast.SETTINGS.read_text())["rates"]
     texts, n = manifest["used"]["requests"], manifest["data"]["questions"]["n"]
-    assert rates["texts"]["claim"] == pytest.approx(texts / n, abs=0.05)
+    later = 1 + 2 * 0.676 + 3  # a verdict, for two thirds an answer and its verdict; two guesses and an answer
+    assert rates["texts"]["claim"] == pytest.approx(texts / n + later, abs=0.1)
     assert rates["measured"][1][2] == round(texts / manifest["wall_seconds"])
     reckoned = 200 * rates["texts"]["table2"] / rates["measured"][2][2]  # of a 7B, Table 2 on 200 questions
     rows = json.loads((ROOT / "results/cards-h200/cards.json").read_text())["rows"]

@@ -140,6 +140,12 @@ def plan(tiny_folder, tmp_path, monkeypatch):
     return replication.load_plans("smollm2-135m-world", given)[0]
 
 
+def test_an_adapter_that_was_not_trained_is_told_before_anything_is_answered(plan, monkeypatch):
+    monkeypatch.setattr(replication.evaluate, "run_system", lambda *words: pytest.fail("answered"))
+    with pytest.raises(FileNotFoundError, match="there is no adapter 'cov'"):
+        replication.run_table(plan, "claim")
+
+
 def test_every_stage_of_the_world_runs_and_what_it_records_can_be_read_again(plan, tmp_path):
     table = replication.replicate([plan], replication.STAGES)
     assert tuple(table.stage) == replication.STAGES
