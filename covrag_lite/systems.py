@@ -65,7 +65,7 @@ ENTRIES = (
     two_adapters(", the next passages", "weighed", run=read_on),
     two_adapters("", "last", verifier="cov-direct"),
     two_adapters(", likelier answer", "likelier", verifier="cov-direct"),
-    two_adapters(", weighed answer", "weighed", "#7a4b9d", verifier="cov-direct"),
+    two_adapters(", weighed answer", "weighed", "#8828e8", verifier="cov-direct"),
     two_adapters(", the next passages, likelier answer", "likelier", run=read_on, verifier="cov-direct"),
     System("RAG trained, every query expanded by guesses", f"{EXPAND}:by_guesses", "rag", settings=LIKELIER),
     System("RAG trained, every query expanded by its answer", f"{EXPAND}:by_answer", "rag", settings=LIKELIER),
