@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 
 import torch
-from accelerate import PartialState
 from peft import LoraConfig, get_peft_model
 from torch.nn.utils.rnn import pad_sequence
 
@@ -72,7 +71,6 @@ def our_steps(
     """Each step's loss and computed tokens, our way: by the very functions that `qlora.train` calls."""
     trainee = training.build(network, settings, settings.execution, unpack)
     learn = trainee.record(qlora.learner(trainee, 1.0, device))
-    workers = PartialState(cpu=device == "cpu")
     rows = [row for step in steps for row in step]
     everything = [one for row in rows for one in row]
     places = iter(range(len(everything)))
@@ -86,7 +84,7 @@ def our_steps(
 
     ready = build(steps[0])
     for following in [*steps[1:], []]:
-        sums = qlora.take_step(learn, ready, trainee, 1e-4, workers)
+        sums = qlora.take_step(learn, ready, trainee, 1e-4)
         computed = sum(row["input_ids"].numel() for row in ready)
         ready = build(following)  # while the GPU still computes
         yield sums[0].sum().item(), computed

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
-from accelerate import PartialState
 
 from covrag_lite.config import Config, Training
 from covrag_lite.engine.interface import Shape
@@ -37,8 +36,6 @@ SAVE_EVERY = 20  # steps between checkpoints, from which a killed run goes on
 
 def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Path) -> pd.DataFrame:
     """Train an adapter for `model` into the folder `out`, going on from a checkpoint there; returns one row a step."""
-    # Before the network is read, because it sets the device; one worker, unless `accelerate launch` started more.
-    workers = PartialState(cpu=model.device == "cpu")
     settings = config.training
     encoded = encode(samples, model)
     steps = plan(encoded, settings)
@@ -49,28 +46,24 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
         rows = trainee.restore(out, samples, model.fingerprint)
 
         def build(number: int) -> list["Row"]:
-            """This worker's rows of a step; none after the last step."""
+            """The rows of a step; none after the last one."""
             packs = steps[number] if number < len(steps) else []
-            mine = packs[workers.process_index :: workers.num_processes]
             padded_to = shape if trainee.one_shape else None
-            return [lay_out([encoded[i] for i in chosen], weights, model.device, padded_to) for chosen in mine]
+            return [lay_out([encoded[i] for i in chosen], weights, model.device, padded_to) for chosen in packs]
 
         numbers = range(len(rows), len(steps))
-        if workers.is_main_process:
-            numbers = track(numbers, "train", "step", len(steps), len(rows), lambda: tell(rows[-1]))
+        numbers = track(numbers, "train", "step", len(steps), len(rows), lambda: tell(rows[-1]))
         ready = build(len(rows))
         for number in numbers:
             start = time.perf_counter()
             lr = settings.learning_rate * schedule(number, len(steps))
-            sums = take_step(learn, ready, trainee, lr, workers)
+            sums = take_step(learn, ready, trainee, lr)
             ready = build(number + 1)  # while the GPU still computes
             tokens = sum(len(encoded[i].ids) for chosen in steps[number] for i in chosen)
             rows.append(describe(number + 1, sums, tokens, start, lr))
-            is_due = len(rows) % SAVE_EVERY == 0 or len(rows) == len(steps)
-            if workers.is_main_process and is_due:
+            if len(rows) % SAVE_EVERY == 0 or len(rows) == len(steps):
                 trainee.save(out, rows)
-        if workers.is_main_process:
-            trainee.save_adapter(out, model.settings.model)
+        trainee.save_adapter(out, model.settings.model)
     return pd.DataFrame(rows)
 
 
@@ -89,17 +82,12 @@ def learner(trainee: "Trainee", verify_weight: float, device: str) -> "OfRow":
     return learn
 
 
-def take_step(
-    learn: "OfRow", rows: Sequence["Row"], trainee: "Trainee", lr: float, workers: PartialState
-) -> torch.Tensor:
+def take_step(learn: "OfRow", rows: Sequence["Row"], trainee: "Trainee", lr: float) -> torch.Tensor:
     """One update from a step's rows; returns each task's loss and the weight behind it, summed: (2, tasks)."""
-    sums = torch.zeros(2, len(TASKS), device=workers.device)
+    sums = 0.0
     for row in rows:
         sums += learn(row)
         trainee.collect()
-    if workers.num_processes > 1:  # gradients are sums over samples, so workers' shares simply add up
-        trainee.add_up_workers()
-        torch.distributed.all_reduce(sums)
     trainee.update(lr, CLIP)
     return sums
 

@@ -151,6 +151,7 @@ def build_network(family, **own):
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
     tokens = {"vocab_size": 500, "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
+    own |= {"Mistral": {"sliding_window": None}, "Starcoder2": {"sliding_window": 4096}}.get(family, {})
     settings = getattr(transformers, f"{family}Config")(**sizes | heads | tokens | own)
     network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
     for name, weight in network.named_parameters():

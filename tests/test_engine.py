@@ -57,7 +57,7 @@ def test_the_fast_engine_writes_what_the_plain_one_does(tiny_folder, tiny_adapte
     assert fast.count_tokens(asked, asked) == slow.count_tokens(asked, asked)
 
 
-@pytest.mark.parametrize("family", [*varlen_prefill.KNOWN, "Mistral", "GPTNeoX"])
+@pytest.mark.parametrize("family", [*varlen_prefill.KNOWN, "Starcoder2", "GPTNeoX"])
 def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(family_folder, family, recwarn):
     fast, plain = (tiny(f"{way}{family_folder}", quantize="none") for way in ("", "plain:"))
     fast.execution = "graph"
@@ -66,7 +66,7 @@ def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(family_
     made = texts(fill(fast, asked))
     assert made == texts(fill(plain, asked)) and all(prompts.parse_verdict(text).parsed for text in made)
     assert fast.loaded.packed == (family in varlen_prefill.KNOWN)
-    told = {"Mistral": ["read with padding", "kernel by kernel"], "GPTNeoX": ["read with padding"]}.get(family, [])
+    told = {"Starcoder2": ["read with padding", "kernel by kernel"], "GPTNeoX": ["read with padding"]}.get(family, [])
     fallbacks = {name: n for name, n in fast.used.items() if name.startswith("fallback: ")}
     said = [str(one.message) for one in recwarn if "longer and gives the same texts" in str(one.message)]
     assert list(fallbacks.values()) == [1] * len(told) and len(said) == len(told)

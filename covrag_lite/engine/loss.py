@@ -8,8 +8,6 @@ import torch
 from torch.autograd.function import FunctionCtx
 from transformers import PreTrainedModel
 
-from covrag_lite.engine.varlen_prefill import is_known
-
 AT_ONCE = 2**25  # logits that are there at a time
 PATIENCE = 500  # finite steps after which the scale of fp16 is doubled
 
@@ -17,12 +15,6 @@ PATIENCE = 500  # finite steps after which the scale of fp16 is doubled
 def rows_at_once(vocabulary: int) -> int:
     """How many target tokens' logits are there at a time."""
     return max(1, AT_ONCE // vocabulary)
-
-
-def is_plain(network: PreTrainedModel) -> bool:
-    """Whether the logits are one product with the last layer's output, and nothing else."""
-    head = network.get_output_embeddings()
-    return is_known(network) and type(head) is torch.nn.Linear and head.bias is None
 
 
 class TokenLosses(torch.autograd.Function):
@@ -87,8 +79,6 @@ def token_losses(network: PreTrainedModel, row: dict) -> torch.Tensor:
     """Each target token's loss over one packed row: (targets)."""
     given = {"input_ids": row["input_ids"], "position_ids": row["position_ids"], "use_cache": False}
     given |= {"cu_seq_lens_q": row["ends"], "max_length_q": row["longest"]}
-    if is_plain(network):
-        hidden = network.get_decoder()(**given).last_hidden_state[0]  # (tokens, width)
-        return TokenLosses.apply(hidden[row["where"]], network.get_output_embeddings().weight, row["labels"])
-    logits = network(**given, logits_to_keep=row["where"]).logits[0]  # (targets, vocabulary)
-    return torch.nn.functional.cross_entropy(logits.float(), row["labels"], reduction="none")
+    mask = row["input_ids"].new_ones(1, 1, 1, 1)  # of this shape it is taken for one that is built already
+    hidden = network.get_decoder()(**given, attention_mask=mask).last_hidden_state[0]  # (tokens, width)
+    return TokenLosses.apply(hidden[row["where"]], network.get_output_embeddings().weight, row["labels"])

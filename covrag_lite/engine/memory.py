@@ -13,9 +13,8 @@ from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 from covrag_lite.config import Training
 from covrag_lite.engine.interface import Shape
 from covrag_lite.engine.layers import ACTIVATIONS, KEEP, OFFLOAD, PART, RECOMPUTE
-from covrag_lite.engine.loss import is_plain, rows_at_once
+from covrag_lite.engine.loss import rows_at_once
 from covrag_lite.engine.prepare import free_memory, unpacked_bytes
-from covrag_lite.engine.varlen_prefill import is_known
 
 UNPACKED = 0.1  # share of the free memory that 4-bit weights may take once they are unpacked, which saves time
 
@@ -82,11 +81,9 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape) -> floa
     # Passes use a weight and a gradient; the optimizer has a gradient, a weight and two moments in fp32.
     in_fp32 = 1 if settings.activations == OFFLOAD else 4
     adapters = settings.lora_rank * sum(map(sum, linear_sizes(network))) * (2 * size + 4 * in_fp32)
-    # At the end of the forward pass: logits, in fp32 too, their softmax, and a gradient or both.
-    logits = shape.targets * config.vocab_size * (2 * size + 3 * 4)
-    if is_plain(network):
-        at_once = min(shape.targets, rows_at_once(config.vocab_size))
-        logits = at_once * config.vocab_size * (2 * size + 2 * 4) + 3 * shape.targets * config.hidden_size * size
+    # At the end of the forward pass: some logits, in fp32 too, their softmax, and all targets' hidden states.
+    at_once = min(shape.targets, rows_at_once(config.vocab_size))
+    logits = at_once * config.vocab_size * (2 * size + 2 * 4) + 3 * shape.targets * config.hidden_size * size
     unpacked = 2 * size * max(map(math.prod, linear_sizes(network)))  # gate and up, for a moment
     return weights + adapters + activation_bytes(network, settings.activations, shape.tokens) + logits + unpacked
 
@@ -94,26 +91,21 @@ def estimate(network: PreTrainedModel, settings: Training, shape: Shape) -> floa
 def activation_bytes(network: PreTrainedModel, activations: str, tokens: int) -> int:
     """What all layers keep for the backward pass, and what the layer needs that is being computed again there."""
     config = network.config
-    known = is_known(network)
-    offloads = activations == OFFLOAD and known
+    offloads = activations == OFFLOAD
     # Going backwards, one layer computed again and its gradients live beside what all the layers keep.
     at_once = min(tokens, PART) if offloads else tokens  # of its MLP
     passing = (5 * at_once * config.intermediate_size + 6 * tokens * config.hidden_size) * network.dtype.itemsize
     n_here = min(config.num_hidden_layers, 4) if offloads else config.num_hidden_layers  # two leave, two come back
-    again = layer_bytes(network, tokens, KEEP) if activations != KEEP and not known else 0
-    return n_here * layer_bytes(network, tokens, activations) + passing + again
+    return n_here * layer_bytes(network, tokens, activations) + passing
 
 
 def layer_bytes(network: PreTrainedModel, tokens: int, activations: str) -> int:
-    """What one layer keeps for its backward pass, on the GPU or on the CPU."""
+    """What one layer keeps for its backward pass, on the GPU or on the CPU, as `layers.Layer` saves it."""
     config = network.config
     size, narrow, wide = network.dtype.itemsize, config.hidden_size, config.intermediate_size
     head_size = getattr(config, "head_dim", None) or narrow // config.num_attention_heads
     queries, keys = config.num_attention_heads * head_size, config.num_key_value_heads * head_size
-    if is_known(network):  # what layers.Layer saves
-        less, more = 2 * narrow + queries, queries + 2 * keys + 2 * wide
-    else:  # as transformers and peft do it: the norms' inputs are kept in fp32
-        less, more = narrow, 4 * narrow + 2 * queries + 2 * keys + 4 * wide + 8 * narrow // size
+    less, more = 2 * narrow + queries, queries + 2 * keys + 2 * wide
     return tokens * size * (less + more if activations == KEEP else less)
 
 

@@ -5,11 +5,8 @@ enough to see that it is right. The fast engine is compared with it.
 """
 
 from collections.abc import Collection, Sequence
-from functools import partial
-from itertools import pairwise
 
 import torch
-from peft import PeftModel
 from transformers import DynamicCache, PreTrainedModel
 
 from covrag_lite.config import Model, Training
@@ -17,9 +14,8 @@ from covrag_lite.engine import weights as stores
 from covrag_lite.engine.decoding import Dice, Pick, Written, greedily
 from covrag_lite.engine.interface import Completion, Schema, Shape
 from covrag_lite.engine.local import LocalEngine
-from covrag_lite.engine.lora import add_adapters
 from covrag_lite.engine.slots import QUOTES, Choices, Filled, probabilities_of, slots_of
-from covrag_lite.engine.training import Row, Trainee
+from covrag_lite.engine.training import Trainee, build_plain
 from covrag_lite.prompts import VERDICT_ROOM
 
 PREFIX = "plain:"
@@ -111,19 +107,4 @@ class PlainEngine(LocalEngine):
         return Completion(text + closing, probabilities_of(slots, filled.chances))
 
     def _adapt(self, network: PreTrainedModel, settings: Training, shape: Shape) -> Trainee:
-        """The network with a fresh adapter, which peft computes in fp32."""
-        adapted = add_adapters(network, settings).train()
-        if settings.activations != "keep":
-            network.gradient_checkpointing_enable({"use_reentrant": False})
-            network.enable_input_require_grads()
-        return Trainee(adapted, partial(token_losses, adapted), settings, torch.float32)
-
-
-def token_losses(adapted: PeftModel, row: Row) -> torch.Tensor:
-    """Each target token's loss, by samples that go through the network one after another: (targets)."""
-    logits = []
-    for start, end in pairwise(row["ends"].tolist()):
-        made = adapted(input_ids=row["input_ids"][:, start:end], use_cache=False)
-        logits.append(made.logits[0])  # (tokens, vocabulary)
-    wanted = torch.cat(logits)[row["where"]].float()
-    return torch.nn.functional.cross_entropy(wanted, row["labels"], reduction="none")
+        return build_plain(network, settings)

@@ -1,6 +1,7 @@
 """A network in training: its adapter, the optimizer of it, and the checkpoints that a killed run goes on from.
 
-`load` gives the fast way: our own layers, packed rows, and passes recorded as CUDA graphs.
+The fast way has our own layers, packed rows, and passes recorded as CUDA graphs. The plain one has transformers' and
+peft's, for any architecture.
 """
 
 import json
@@ -8,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -29,7 +30,6 @@ from covrag_lite.engine.lora import Master, add_adapters
 from covrag_lite.engine.loss import LossScale, token_losses
 from covrag_lite.engine.offload import Offload
 from covrag_lite.engine.prepare import unpack_linears
-from covrag_lite.engine.varlen_attention import ATTENTION
 from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.records import Sample
 from covrag_lite.runs.journal import key_of
@@ -81,10 +81,6 @@ class Trainee:
         """Add the gradients of one row to those of the step."""
         self.master.collect()
 
-    def add_up_workers(self) -> None:
-        """Sum the gradients of all workers."""
-        torch.distributed.all_reduce(self.master.grad)
-
     def update(self, lr: float, clip: float) -> None:
         """Follow the step's gradient, shortened to `clip` if it is longer."""
         if self.scale.shrink(self.master.grad):
@@ -135,33 +131,44 @@ class Trainee:
 
 def load(network: PreTrainedModel, settings: Training, shape: Shape, device: str, used: Counter) -> Trainee:
     """The network with a fresh adapter; what cannot fit is refused."""
-    execution = choose_execution(settings.execution, device)
-    unpack = memory.check(network, settings, shape, device)
-    if not is_known(network):
-        why = f"they are not those of {' or '.join(KNOWN)}"
-        report_fallback(used, "layers are trained by peft", why, "this takes longer and more memory")
-    return build(network, settings, execution, unpack)
-
-
-def build(network: PreTrainedModel, settings: Training, execution: str, unpack: bool) -> Trainee:
-    """The network with a fresh adapter, ready for packed rows, by our layers where they are known, else by peft's."""
     if settings.activations not in layers.ACTIVATIONS:
         known = ", ".join(layers.ACTIVATIONS)
         raise ValueError(f"activations {settings.activations!r} is not known; use one of {known}")
+    execution = choose_execution(settings.execution, device)
+    if not is_known(network):
+        why = f"its layers are not those of {' or '.join(KNOWN)}"
+        report_fallback(used, "the network is trained the plain way", why, "this takes longer and more memory")
+        return build_plain(network, settings)
+    return build(network, settings, execution, memory.check(network, settings, shape, device))
+
+
+def build(network: PreTrainedModel, settings: Training, execution: str, unpack: bool) -> Trainee:
+    """The network with a fresh adapter and our layers, ready for packed rows."""
     if unpack:
         unpack_linears(network)
     adapted = add_adapters(network, settings)
-    network.set_attn_implementation(ATTENTION)
-    # Without dropout there is no random state to bring back, and reading it would break the recording of a graph.
-    network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     network.enable_input_require_grads()
-    compiled, known = "compiled" in execution, is_known(network)
-    functions, offload, numbers = training_functions(compiled), Offload(), count()
+    functions, offload, numbers = training_functions("compiled" in execution), Offload(), count()
     for layer in network.get_decoder().layers:
-        layer.gradient_checkpointing = settings.activations != layers.KEEP and not known
-        if known:
-            block = layers.Block(layer, functions, settings.activations, offload, next(numbers))
-            layer.forward = partial(layers.forward, block)
-        elif compiled:
-            layer.compile(dynamic=False)
+        block = layers.Block(layer, functions, settings.activations, offload, next(numbers))
+        layer.forward = partial(layers.forward, block)
     return Trainee(adapted.train(), partial(token_losses, network), settings, network.dtype, execution)
+
+
+def build_plain(network: PreTrainedModel, settings: Training) -> Trainee:
+    """The network with a fresh adapter, which peft computes in fp32."""
+    adapted = add_adapters(network, settings).train()
+    if settings.activations != layers.KEEP:
+        network.gradient_checkpointing_enable({"use_reentrant": False})
+        network.enable_input_require_grads()
+    return Trainee(adapted, partial(losses_one_by_one, adapted), settings, torch.float32)
+
+
+def losses_one_by_one(adapted: PeftModel, row: Row) -> torch.Tensor:
+    """Each target token's loss, by samples that go through the network one after another: (targets)."""
+    logits = []
+    for start, end in pairwise(row["ends"].tolist()):
+        made = adapted(input_ids=row["input_ids"][:, start:end], use_cache=False)
+        logits.append(made.logits[0])  # (tokens, vocabulary)
+    wanted = torch.cat(logits)[row["where"]].float()
+    return torch.nn.functional.cross_entropy(wanted, row["labels"], reduction="none")

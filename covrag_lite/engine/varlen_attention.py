@@ -5,11 +5,8 @@ the texts' ends as they are; where there is none each text attends by itself. Bo
 """
 
 import torch
-from transformers import AttentionInterface
 
 from covrag_lite.engine import devices
-
-ATTENTION = "packed"  # the name under which transformers knows `attend`
 
 # `ends` holds where the texts end, with a 0 before the first: (texts + 1).
 # Queries, keys and values are (tokens, heads, head size); heads of a group share their keys.
@@ -90,24 +87,3 @@ def attend_packed_back(
         inputs = [x.detach().requires_grad_() for x in (query, key, value)]
         again = attend_each(*inputs, ends, scaling, ends)
         return torch.autograd.grad(again, inputs, grad)
-
-
-def attend(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: None,
-    scaling: float | None = None,
-    cu_seq_lens_q: torch.Tensor | None = None,
-    max_length_q: int | None = None,
-    **_,
-) -> tuple[torch.Tensor, None]:
-    """The attention of a row as transformers calls it: (1, heads, tokens, size) to (1, tokens, heads, size)."""
-    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # each (tokens, heads, size)
-    out, *_ = attend_packed(query, key, value, cu_seq_lens_q, max_length_q, scaling)
-    return out.unsqueeze(0), None
-
-
-# No mask function is registered beside it: transformers then builds no mask at all, which is what a row needs.
-AttentionInterface.register(ATTENTION, attend)

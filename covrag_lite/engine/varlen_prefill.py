@@ -24,7 +24,7 @@ from covrag_lite.engine.prepare import base_of
 from covrag_lite.engine.varlen_attention import attend_packed
 
 NEAR = 0.2  # how far the likeliest tokens' logarithmic probabilities may be from those with padding; rounding is less
-KNOWN = ("Llama", "Qwen2")  # the architectures whose layers are computed as they are written out here
+KNOWN = ("Llama", "Mistral", "Qwen2")  # the architectures whose layers are computed as they are written out here
 MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster, and what is between takes memory
 Ids = Sequence[Sequence[int]]  # tokens of each row
 
@@ -201,9 +201,8 @@ def is_known(network: PreTrainedModel) -> bool:
     """Whether the layers of a network are computed as they are written out here, and in `layers`."""
     layers = network.get_decoder().layers
     names = {type(layer).__name__.removesuffix("DecoderLayer") for layer in layers}
-    if not names <= {*KNOWN} or network.config.hidden_act != "silu":
-        return False
-    return not any(getattr(layer.self_attn, "sliding_window", None) for layer in layers)
+    slides = getattr(network.config, "sliding_window", None) is not None
+    return names <= {*KNOWN} and network.config.hidden_act == "silu" and not slides
 
 
 def norm_of(module: torch.nn.Module) -> tuple[torch.Tensor, float]:
