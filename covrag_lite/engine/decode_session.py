@@ -16,7 +16,6 @@ from covrag_lite.engine.prefill import Roomy
 from covrag_lite.engine.prepare import SPARE, free_memory
 
 WORTH = 6  # steps from which recording one pays
-FEWER = 4  # rows move to a smaller shape when this part of them is left
 KERNEL_BY_KERNEL = "decoding steps run kernel by kernel"
 
 
@@ -61,13 +60,12 @@ class Steps:
                 forbidden = torch.zeros_like(step.forbidden)
             tokens = torch.tensor(tokens, device=seen.device)
             step.load(past, seen.bool(), tokens, seen.sum(1), forbidden)
+            if self.stream is not None and step.replay is None:
+                step.replay = record_step(step, rows, self.stream, self.pool)
         except Exception as error:  # whatever it is, the batch has all it needs to go on without
             self.give_up(error)
             return None
-        self.record(step, rows)
-        if self.is_given_up:
-            return None
-        return DecodeSession(self, adapter, step, rows, used, limit)
+        return DecodeSession(step, rows, limit)
 
     def find(self, adapter: object, rows: int, room: int, past: Sequence[tuple]) -> Step | None:
         """A step with this much room: one that is there, if it is not much too large, or a new one."""
@@ -97,15 +95,6 @@ class Steps:
         self.known[adapter, shape] = step
         return step
 
-    def record(self, step: Step, rows: int) -> None:
-        """Record a loaded step, if it is not yet; one that cannot be recorded stays as it is loaded."""
-        if self.stream is None or step.replay is not None or self.is_given_up:
-            return
-        try:
-            step.replay = record_step(step, rows, self.stream, self.pool)
-        except Exception as error:  # CUDA's, or that of a network of another kind
-            self.give_up(error)
-
     def give_up(self, why: Exception | str) -> None:
         """Take steps one kernel after another from now on, and report it."""
         self.is_given_up = True
@@ -115,65 +104,28 @@ class Steps:
 
 
 class DecodeSession:
-    """The steps of one batch: rows that are done stay in it until few are left, which then move to a smaller shape.
+    """The steps of one batch; rows that are done stay in it to the end.
 
     A recorded step needs nothing of the CPU, so the next one is begun before anybody has looked at the last.
     """
 
-    def __init__(self, steps: Steps, adapter: object, step: Step, rows: int, used: int, limit: int):
-        self.steps = steps
-        self.adapter = adapter
+    def __init__(self, step: Step, rows: int, limit: int):
         self.step = step
         self.places = list(range(rows))  # where the batch's rows stand, in their order
-        self.used = used
         self.left = limit
         self.is_ahead = False  # whether the next step has begun
-        self.known: tuple[list[int], list[float]] | None = None  # its tokens, where rows have moved since
 
     def take(self) -> tuple[list[int], list[float]]:
         """The next token of each row that is still there, and its logarithmic probability."""
-        if self.known is None and not self.is_ahead:
-            self.launch()
-        made, self.known = self.known or self.collect(), None
-        self.left -= 1
-        if self.step.replay is not None and self.left > 0:
-            self.launch()
-        return made
-
-    def launch(self) -> None:
-        """Begin the next step."""
-        self.step.launch()
-        self.used += 1
-        self.is_ahead = True
-
-    def collect(self) -> tuple[list[int], list[float]]:
-        """What the step that has begun makes of the rows that are still there."""
+        if not self.is_ahead:
+            self.step.launch()
         tokens, logs = self.step.collect()
-        self.is_ahead = False
+        self.left -= 1
+        self.is_ahead = self.step.replay is not None and self.left > 0
+        if self.is_ahead:
+            self.step.launch()
         return [int(tokens[place]) for place in self.places], [logs[place] for place in self.places]
 
     def keep(self, kept: Sequence[int]) -> None:
         """Go on with these of the rows alone, counted from 0."""
         self.places = [self.places[one] for one in kept]
-        rows = len(self.places)
-        is_large = self.step.shape.rows >= FEWER * rows
-        if not rows or not is_large or self.left < WORTH or self.steps.is_given_up:
-            return
-        new = self.steps.find(self.adapter, rows, self.step.shape.room, ())
-        if new is not None and new.shape.rows < self.step.shape.rows:
-            if self.is_ahead:
-                self.known = self.collect()
-            self.move(new)
-
-    @torch.inference_mode()
-    def move(self, new: Step) -> None:
-        """Let the rows that are left go on in another step."""
-        old = self.step
-        places = torch.tensor(self.places, device=old.tokens.device)
-        # One layer after another: both steps lie over the same memory.
-        past = ((one.keys[places], one.values[places]) for one in old.cache.layers)
-        seen = old.mask[places, 0, 0, : self.used] == 0
-        new.load(past, seen, old.tokens[places, 0], old.positions[places, 0], old.forbidden)
-        self.steps.record(new, len(places))
-        self.step = new
-        self.places = list(range(len(places)))

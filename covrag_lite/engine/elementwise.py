@@ -5,7 +5,7 @@ The layers that prefill and train are made of them.
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 
 import torch
@@ -18,17 +18,12 @@ def normed(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.
     return (wide * scale).to(hidden.dtype) * weight
 
 
-def normed_at_once(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """The same norm as torch has it: on CUDA a single kernel without compiling."""
-    return torch.nn.functional.rms_norm(hidden, weight.shape, weight, epsilon)
-
-
 def summed(
-    hidden: torch.Tensor, more: torch.Tensor, weight: torch.Tensor, epsilon: float, norm: Callable = normed
+    hidden: torch.Tensor, more: torch.Tensor, weight: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A sum and the norm of it."""
     hidden = hidden + more
-    return hidden, norm(hidden, weight, epsilon)
+    return hidden, normed(hidden, weight, epsilon)
 
 
 def halves_turned(x: torch.Tensor) -> torch.Tensor:
@@ -57,11 +52,8 @@ def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 @cache
 def reading_functions(compiled: bool) -> SimpleNamespace:
     """What a layer that answers needs of these, compiled or not; compiled once in a process."""
-    if compiled:
-        functions = {one.__name__: compile_for_any_number(one) for one in (normed, summed, both_rotated, gated)}
-        return SimpleNamespace(**functions)
-    own_norm = partial(summed, norm=normed_at_once)
-    return SimpleNamespace(normed=normed_at_once, summed=own_norm, both_rotated=both_rotated, gated=gated)
+    functions = (normed, summed, both_rotated, gated)
+    return SimpleNamespace(**{one.__name__: compile_for_any_number(one) if compiled else one for one in functions})
 
 
 def compile_for_any_number(function: Callable) -> Callable:

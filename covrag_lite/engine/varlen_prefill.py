@@ -80,22 +80,10 @@ def attend(
     new = [x[layout.where].transpose(1, 2) for x in (key, value)]  # each (rows, heads, width, size)
     everything = cache.update(*new, attention.layer_idx)
     if layout.seen is not None:
-        key, value = (pick(x, *layout.seen) for x in everything)
+        rows, places = layout.seen
+        key, value = (x.transpose(1, 2)[rows, places] for x in everything)  # each (keys, heads, size)
     lengths = (layout.ends, layout.longest, attention.scaling, layout.key_ends, layout.longest_key)
     return attend_packed(query, key, value, *lengths)[0]
-
-
-def pick(x: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Keys or values at these places of the cache, (rows, heads, tokens, size) to (keys, heads, size).
-
-    The same as indexing, by whole heads as they lie in memory, which a GPU copies at several times the rate.
-    """
-    size = x.shape[3]
-    of_row, of_head, of_token = (x.stride(i) // size for i in range(3))
-    heads = torch.as_strided(x, (1 + sum((x.shape[i] - 1) * x.stride(i) // size for i in range(3)), size), (size, 1))
-    start = rows * of_row + places * of_token
-    wanted = start[:, None] + torch.arange(x.shape[1], device=x.device) * of_head  # (keys, heads)
-    return heads[wanted]
 
 
 def attend_rows(
