@@ -25,10 +25,9 @@ def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
     open_ = list(range(len(x)))  # the questions whose last answer is not verified yet
 
     def verify_open() -> None:  # 4: M predicts (s_k, s_ŷ, n, x′) given (x, k, ŷ)
-        last = [rounds[i][-1] for i in open_]
-        verdicts = tools.verify([x[i] for i in open_], [one.passages for one in last], [one.answer for one in last])
-        for i, one, verdict in zip(open_, last, verdicts):
-            rounds[i][-1] = replace(one, verdict=verdict)
+        verified = tools.check([x[i] for i in open_], [rounds[i][-1] for i in open_])
+        for i, one in zip(open_, verified):
+            rounds[i][-1] = one
 
     for _ in range(tools.max_rounds - 1):  # once in the paper; further rounds are our extension
         verify_open()
@@ -165,6 +164,11 @@ class Tools:
             Round(query, tuple(passages), answer, likelihood=likelihood)
             for query, passages, answer, likelihood in zip(queries, k, y, self.likelihoods(x, k))
         ]
+
+    def check(self, x: Sequence[str], rounds: Sequence[Round]) -> list[Round]:
+        """The same rounds with their verdicts."""
+        verdicts = self.verify(x, [one.passages for one in rounds], [one.answer for one in rounds])
+        return [replace(one, verdict=verdict) for one, verdict in zip(rounds, verdicts)]
 
 
 # The systems that the paper compares CoV-RAG with.

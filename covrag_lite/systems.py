@@ -41,7 +41,8 @@ def two_adapters(rule: str, keep: str, colour: str = "", run: Callable = cov_rag
     return System(name, run, "rag", verifier=verifier, settings={"keep": keep}, colour=colour)
 
 
-EXPAND, LIKELIER = "covrag_lite.related.expand", {"keep": "likelier"}
+EXPAND, EVERY = "covrag_lite.related.expand", "RAG trained, every query expanded by"
+LIKELIER, WEIGHED = {"keep": "likelier"}, {"keep": "weighed"}
 COV_RAG = {"table2": "CoV-RAG Llama2-13b", "table3": "CoV-RAG", "table4": "End-Revise", "table5": "w/ Chain"}
 # In the order of a table's rows. Colours: grey without retrieval, blues for plain retrieval, orange for rewriting
 # first, greens for CoV-RAG, reds and violets for related systems.
@@ -67,8 +68,9 @@ ENTRIES = (
     two_adapters(", likelier answer", "likelier", verifier="cov-direct"),
     two_adapters(", weighed answer", "weighed", "#8828e8", verifier="cov-direct"),
     two_adapters(", the next passages, likelier answer", "likelier", run=read_on, verifier="cov-direct"),
-    System("RAG trained, every query expanded by guesses", f"{EXPAND}:by_guesses", "rag", settings=LIKELIER),
-    System("RAG trained, every query expanded by its answer", f"{EXPAND}:by_answer", "rag", settings=LIKELIER),
+    System(f"{EVERY} guesses", f"{EXPAND}:by_guesses", "rag", settings=LIKELIER),
+    System(f"{EVERY} guesses, weighed answer", f"{EXPAND}:by_guesses", "rag", verifier="cov-direct", settings=WEIGHED),
+    System(f"{EVERY} its answer", f"{EXPAND}:by_answer", "rag", settings=LIKELIER),
     System("RRR", "covrag_lite.related.tools:recorded_only", "rag", colour="#f2b705"),
     System("CRAG", "covrag_lite.related.crag:crag", "rag", colour="#e8308c", needs=("evaluator",)),
     System("A²R", "covrag_lite.related.a2r:a2r", "rag", colour="#af86ed", needs=("entailment",)),

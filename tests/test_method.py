@@ -155,17 +155,18 @@ def test_the_control_that_reads_on_takes_the_next_passages_of_the_same_question(
     assert len(kept.rounds) == 1 and (again.rounds[1].query, again.rounds[1].passages) == (BIRTHPLACE, (one, other))
 
 
-def test_the_control_that_expands_queries_searches_again_for_every_question_and_verifies_nothing(questions, script):
+def test_the_control_that_expands_queries_searches_again_for_every_question_and_verifies_if_asked(questions, script):
     named = "RAG trained, every query expanded by {}".format
     by_guesses, by_answer = (resolve_name(systems.find_system(named(way)).run) for way in ("guesses", "its answer"))
     said = {"guess": ["Ada wrote it.", ""], "options": ["Ada, Bea, Cyd", "Oslo"]}
     tools = script.tools(write_alone=lambda task, x: said[task], keep=lambda rounds: 0)
     told, silent = by_guesses(questions[:2], tools)
-    assert (
-        script.stages() == ["search", "answer"] * 2 and script.log[2][1][1] == BIRTHPLACE
-    )  # no guess: as it was typed
+    assert script.stages() == ["search", "answer"] * 2 and script.log[2][1][1] == BIRTHPLACE  # no guess: as typed
     assert told.rounds[1].query == f"{WRITER}? Ada wrote it. Ada, Bea, Cyd" and script.log[3][1] == [WRITER, BIRTHPLACE]
     assert (told.answer, told.kept, silent.rounds[1].query) == (told.rounds[0].answer, 0, BIRTHPLACE)
+    told, _ = by_guesses(questions[:2], replace(tools, verifies_last=True))
+    assert script.stages()[4:] == ["search", "answer"] * 2 + ["verify"] * 2
+    assert script.log[-1][1:3] == ([WRITER, BIRTHPLACE], [told.rounds[1].answer, silent.rounds[1].answer])
     told, _ = by_answer(questions[:2], replace(tools, write_alone=None, keep=lambda rounds: -1))
     assert told.answer == told.rounds[1].answer
     assert told.rounds[1].query.startswith(f"{WRITER}? answer to who")

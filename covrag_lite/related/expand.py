@@ -1,7 +1,8 @@
 """Query expansion: what CoV-RAG's revised questions come to on real questions, without a verdict.
 
 Every question is searched twice, the second time with guessed words behind it as in query2doc, or with the first answer
-as in iterative retrieval and generation. The reader reads both lists, and a rule chooses between its answers.
+as in iterative retrieval and generation. The reader reads both lists, and a rule chooses between its answers: the
+likelier one, or the one that a verifier's verdict speaks for.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,10 @@ def expand(questions: Sequence[Question], tools: Tools, form: str) -> list[Predi
     for question, one, guess, option in zip(questions, first, guesses, options):
         made = propose(Example(question, one.passages, one.answer, "expanded"), guess, "", option)
         queries.append(made.get(form, question.question))
-    both = list(zip(first, tools.read(queries, x)))
+    rounds = [first, tools.read(queries, x)]
+    if tools.verifies_last:
+        rounds = [tools.check(x, one) for one in rounds]
+    both = zip(*rounds)
     return [Prediction(question, tools.name, two, kept=tools.keep(two)) for question, two in zip(questions, both)]
 
 
