@@ -1,13 +1,8 @@
-"""What makes a network quick to answer without changing an answer: unpacked weights, fused linears, full batches.
-
-A decoding step spends its time on starting kernels. Queries, keys and values read the same input, as do an MLP's gate
-and up, so their weights are laid one behind the other, and so are their adapters.
-"""
+"""What makes a network quick to answer without changing an answer: unpacked weights, lean adapters, full batches."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import MethodType
 
 import psutil
@@ -25,7 +20,6 @@ CPU_TOKENS = 16384
 CUDA_TOKENS = 2**19
 SPARE = 1.25  # of the decoding steps' store over what a first batch takes: later ones are of other shapes
 FULL = re.compile("out of memory|not enough memory|can't allocate memory")  # what CUDA's and CPUs' allocators say
-FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # by their names in an attention or an MLP
 
 
 def quicken(network: PreTrainedModel, device: str) -> None:
@@ -33,7 +27,7 @@ def quicken(network: PreTrainedModel, device: str) -> None:
     # Unpacking takes most of a decoding step on a CPU. Training's own rule says where there is room for the weights.
     if unpacked_bytes(network) < 0.1 * free_memory(device):
         unpack_linears(network, by_columns)
-    fuse_linears(network)
+    lighten_adapters(network)
     if network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(GROUPED)
 
@@ -86,107 +80,26 @@ def free_memory(device: str) -> int:
     return int(min(free, allowed - reserved)) + reserved - torch.cuda.memory_allocated()
 
 
-def fuse_linears(network: torch.nn.Module) -> None:
-    """Let adapters be computed without peft's own forward, and layers with the same input together."""
+def lighten_adapters(network: torch.nn.Module) -> None:
+    """Let adapters be computed without peft's own forward."""
     for layer in network.modules():
         if isinstance(layer, LoraLayer):
             for weights in (*layer.lora_A.values(), *layer.lora_B.values()):
                 weights.to(network.dtype)  # as they were trained; peft keeps them in fp32
             layer.forward = MethodType(adapted, layer)
-    for parent in network.modules():
-        for names in FUSED:
-            layers = [getattr(parent, name, None) for name in names]
-            if can_join(layers):
-                FusedLinear(layers)
 
 
 def adapted(layer: LoraLayer, x: torch.Tensor, *_, **__) -> torch.Tensor:
     """x W' + s (x A') B' without the copies and casts of peft's own forward, which serves adapters of other kinds."""
-    name = active(layer)
-    if name is None:
-        return layer.base_layer(x)
-    if not is_plain(layer, name):
-        return type(layer).forward(layer, x)
-    return plus_adapter(
-        layer.base_layer(x), x, layer.lora_A[name].weight, layer.lora_B[name].weight.t(), layer.scaling[name]
-    )
-
-
-def active(layer: torch.nn.Module) -> str | None:
-    """The name of the adapter that is switched on, if this layer has it."""
-    if not isinstance(layer, LoraLayer) or layer.disable_adapters:
-        return None
     name = layer.active_adapters[0]
-    return name if name in layer.lora_A else None
-
-
-def is_plain(layer: LoraLayer, name: str) -> bool:
-    """Whether an adapter is the product of two matrices, and nothing else."""
-    return name not in layer.lora_variant and layer.lora_B[name].bias is None
-
-
-def plus_adapter(out: torch.Tensor, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float) -> torch.Tensor:
-    """A layer's output, (..., out), and on top of it what A (rank, in) and B (rank, out) make of x, (..., in)."""
-    low = x.reshape(-1, x.shape[-1]) @ a.t()  # (tokens, rank)
-    out.view(-1, out.shape[-1]).addmm_(low, b, alpha=scale)
+    if layer.disable_adapters or name not in layer.lora_A:
+        return layer.base_layer(x)
+    if name in layer.lora_variant or layer.lora_B[name].bias is not None:  # more than the product of two matrices
+        return type(layer).forward(layer, x)
+    out = layer.base_layer(x)
+    low = x.reshape(-1, x.shape[-1]) @ layer.lora_A[name].weight.t()  # (tokens, rank)
+    out.view(-1, out.shape[-1]).addmm_(low, layer.lora_B[name].weight.t(), alpha=layer.scaling[name])
     return out
-
-
-def can_join(layers: Sequence[torch.nn.Module | None]) -> bool:
-    """Whether these layers are matrices of plain numbers with plain adapters alike, and all or none have a bias."""
-    bases = [base_of(layer) for layer in layers]
-    if any(type(base) is not torch.nn.Linear for base in bases):  # those of 4 and 8 bits are kinds of it
-        return False
-    scales = []  # of each layer's adapters, by their names
-    for layer in layers:
-        names = getattr(layer, "lora_A", ())
-        scales.append({name: layer.scaling[name] for name in names if is_plain(layer, name)})
-        if len(scales[-1]) < len(names):
-            return False
-    return all(one == scales[0] for one in scales) and len({base.bias is None for base in bases}) == 1
-
-
-class FusedLinear:
-    """Several linear layers that are called one after another with the same input: the first call computes them all."""
-
-    def __init__(self, layers: Sequence[torch.nn.Module]):
-        self.layers = layers
-        bases = [base_of(layer) for layer in layers]
-        self.sizes = [base.out_features for base in bases]
-        self.weight = by_columns(torch.cat([base.weight.data for base in bases]))  # (outs, in)
-        for base, rows in zip(bases, self.weight.split(self.sizes)):
-            base.weight = torch.nn.Parameter(rows, requires_grad=False)  # no second copy of it
-            base.__dict__.pop("forward", None)  # from when there was no adapter around it
-        self.bias = None if bases[0].bias is None else torch.cat([base.bias.data for base in bases])
-        self.adapters = {}  # by name: A (ranks, in) and B (ranks, outs) of all the layers, and their scale
-        for name in getattr(layers[0], "lora_A", ()):
-            lora_a = [layer.lora_A[name].weight.data for layer in layers]
-            lora_b = [layer.lora_B[name].weight.data.t() for layer in layers]
-            # Outside of its own block B is zero: an adapter adds nothing to the other layers.
-            self.adapters[name] = (torch.cat(lora_a), torch.block_diag(*lora_b), layers[0].scaling[name])
-        self.x = None
-        self.parts = ()
-        for place, layer in enumerate(layers):
-            layer.forward = partial(self.part, place)
-
-    def part(self, place: int, x: torch.Tensor, *_, **__) -> torch.Tensor:
-        """One layer's output for x."""
-        if place == 0 or x is not self.x:
-            self.x = x
-            self.parts = self.compute(x)
-        made = self.parts[place]
-        if place == len(self.layers) - 1:
-            self.x = None
-            self.parts = ()
-        return made
-
-    def compute(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Every layer's output for x: (..., in) to (..., out) each."""
-        out = torch.nn.functional.linear(x, self.weight, self.bias)  # (..., outs)
-        name = active(self.layers[0])
-        if name is not None:
-            out = plus_adapter(out, x, *self.adapters[name])
-        return out.split(self.sizes, -1)
 
 
 def fitting_tokens(network: PreTrainedModel, device: str) -> int:
