@@ -31,6 +31,7 @@ from covrag_lite.evaluate import Resources
 from covrag_lite.plan import Plan, hold_to, load_plans
 from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
+from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import find_under, load_or_outcomes, save_run
 from covrag_lite.sources import load_sources
 from covrag_lite.systems import find_system
@@ -136,10 +137,9 @@ def save(plan: Plan, config: Config, table: str, parts: dict, resources: Resourc
 
 def steps(plan: Plan) -> dict[str, Step]:
     """Every stage by name that this seed runs."""
-    adapters = resolve(plan.training().training.adapters_out)
     made = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
     made |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
-    made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
+    made["sigma"] = (plan.results / "adapters" / "cov" / "sigma.json", fit_sigma)
     made |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
     made["table6"] = (plan.results / "table6.md", run_table6)
     return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
@@ -169,15 +169,12 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
             plan.results.mkdir(parents=True, exist_ok=True)
             run(plan)
         rows.append((plan.seed, name, round(time.perf_counter() - start)))
-    tell_seeds(plans[0].folder)
-    return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
-
-
-def tell_seeds(folder: Path) -> None:
-    """The claim, pooled over the seeds that have been run so far."""
-    runs = [run for run in find_under(folder) if run.table == "claim"]
-    for frames in claim.gather({run.folder / run.table: load_or_outcomes(run) for run in runs}).values():
+    folder = plans[0].folder
+    claims = {run.folder.name.removeprefix("seed-"): run for run in find_under(folder) if run.table == "claim"}
+    if claims:  # pooled over the seeds that have been run so far
+        frames = {seed: to_frame(load_or_outcomes(run)) for seed, run in claims.items()}
         print(claim.build_seeds(frames).save(folder))
+    return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
 
 
 def main(words: Sequence[str] | None = None) -> None:
