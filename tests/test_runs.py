@@ -14,9 +14,9 @@ from covrag_lite.runs.progress import track
 
 
 def test_after_a_run_what_it_used_is_told(scripted):
-    assert tell_spent(scripted, 3.0) == "cost: 3 s, no text: all were journaled"
+    assert tell_spent(scripted, 3.0) == "cost: 3 s, 0 texts, 0 tokens read and 0 written"
     scripted.used.update(requests=2, prompt_tokens=200, completion_tokens=10)
-    assert tell_spent(scripted, 170.0) == "cost: 3 min, 2 texts, 200 tokens read and 10 written"
+    assert tell_spent(scripted, 170.0) == "cost: 170 s, 2 texts, 200 tokens read and 10 written"
 
 
 def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(tiny_folder):

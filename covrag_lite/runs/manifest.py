@@ -81,9 +81,7 @@ def save_manifest(path: Path, content: dict) -> None:
 
 
 def tell_spent(model: Engine, seconds: float) -> str:
-    """What this process has used for a table that took so long."""
-    used, took = model.used, f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-    if not used["requests"]:
-        return f"cost: {took}, no text: all were journaled"
+    """What this process has used for a table that took so long; a text that was journaled costs nothing."""
+    used = model.used
     tokens = f"{used['prompt_tokens']:,} tokens read and {used['completion_tokens']:,} written"
-    return f"cost: {took}, {used['requests']} texts, {tokens}"
+    return f"cost: {seconds:.0f} s, {used['requests']} texts, {tokens}"

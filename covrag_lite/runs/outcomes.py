@@ -24,6 +24,7 @@ from covrag_lite.task_model import schema_of
 
 FOUND = ("gold", "found", "words")  # of an outcome: what was found, before and after
 LETTERS = {True: "t", False: "f", None: "-"}  # of a recorded outcome, one a field
+VALUES = {letter: value for value, letter in LETTERS.items()}
 
 
 @dataclass(frozen=True)
@@ -117,18 +118,16 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     places, others = {identity: i for i, identity in enumerate(questions)}, index_questions(questions.values())
     rows = []
     for p in predictions:
-        rounds = [_to_json(one, p.question, others) | {"outcome": _pack(p, n)} for n, one in enumerate(p.rounds)]
+        rounds = [_to_json(one, p.question, others) for one in p.rounds]
+        for number, one in enumerate(rounds):
+            values = asdict(outcome_of(p, number)).values()
+            one["outcome"] = "".join(LETTERS[value] for value in values)
         row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
         further = {"kept": p.kept if p.kept != -1 else None, "kind": p.question.kind or None}
         rows.append(row | {name: value for name, value in further.items() if value is not None})
     together = sorted(rows, key=lambda row: places[row["id"]])
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (together if by_system(together) == rows else rows)]
     path.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
-
-
-def _pack(prediction: Prediction, number: int) -> str:
-    """The letters of a round's outcome."""
-    return "".join(LETTERS[value] for value in asdict(outcome_of(prediction, number)).values())
 
 
 def by_system(rows: Sequence[dict]) -> list[dict]:
@@ -146,13 +145,9 @@ def _to_json(one: Round, question: Question, others: Index) -> dict:
         "answer": hide(one.answer),
         "verdict": hide(one.verdict.text) if one.verdict else None,
     }
-    if one.note:
-        row["note"] = hide(one.note)
-    if one.verdict and one.verdict.probabilities:
-        row["probabilities"] = one.verdict.probabilities
-    if one.likelihood is not None:
-        row["likelihood"] = one.likelihood
-    return row
+    further = {"note": hide(one.note), "probabilities": one.verdict and one.verdict.probabilities}
+    further["likelihood"] = one.likelihood
+    return row | {name: value for name, value in further.items() if value not in (None, "", {})}
 
 
 def read_packed(path: Path) -> str:
@@ -161,11 +156,6 @@ def read_packed(path: Path) -> str:
         return (lzma if path.suffix == ".xz" else gzip).decompress(path.read_bytes()).decode()
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} is damaged: {error}") from None
-
-
-def read_rows(path: Path) -> list[dict]:
-    """Recorded predictions in the order in which they were made."""
-    return by_system([json.loads(line) for line in read_packed(path).splitlines()])
 
 
 def load_predictions(
@@ -180,7 +170,7 @@ def load_predictions(
     Without questions there are ids, what our models wrote and what came of it, and every other text is empty. A system
     whose adapter is not among these ran on the bare model.
     """
-    rows, made = read_rows(path), []
+    rows, made = by_system([json.loads(line) for line in read_packed(path).splitlines()]), []
     found = {identity for row in rows for one in row["rounds"] for identity in one["passages"]}
     if questions is None:
         if not all("outcome" in one for row in rows for one in row["rounds"]):
@@ -210,8 +200,7 @@ def _from_json(
         verdict = prompts.parse_verdict(show(one["verdict"]), schema, one.get("probabilities"))
     # It counts where the data is not at hand, and where a record leaves out which passages were found.
     if "outcome" in one and not (question.question and one["passages"]):
-        values = {letter: value for value, letter in LETTERS.items()}
-        outcome = Outcome(*(values[letter] for letter in one["outcome"]))
+        outcome = Outcome(*(VALUES[letter] for letter in one["outcome"]))
         if outcome.parsed is False:  # a verdict that its question made unreadable may be readable without it
             verdict = replace(prompts.parse_verdict(""), text=verdict.text)
     note = show(one.get("note", ""))

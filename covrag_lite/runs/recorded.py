@@ -28,6 +28,9 @@ CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Ch
 OTHERWISE_ALIKE = {"n_questions", *(f.name for f in fields(config.Judging))}
 
 
+Parts = Mapping[str, Sequence[Prediction]]  # a run's predictions: one part, called "", or one a retriever
+
+
 @dataclass(frozen=True)
 class Recorded:
     """One recorded run of one table."""
@@ -42,8 +45,8 @@ class Recorded:
         return self.folder / f"{self.table}.{end.replace('/', '_')}"
 
     def predictions(self, part: str = "") -> Path:
-        """The file of its predictions, or of one part's (`bm25.`)."""
-        return self.file(f"{part}predictions.jsonl.xz")
+        """The file of its predictions, or of one part's."""
+        return self.file(f"{part}.predictions.jsonl.xz".lstrip("."))
 
     @cached_property
     def config(self) -> config.Config:
@@ -57,24 +60,15 @@ class Recorded:
 
 
 def save_run(
-    folder: Path,
-    table: str,
-    predictions: Mapping[str, Sequence[Prediction]],
-    asked: config.Config,
-    model: Engine,
-    seconds: float,
-    data: Mapping[str, Sequence],
+    folder: Path, table: str, predictions: Parts, asked: config.Config, model: Engine, seconds: float, data: Mapping
 ) -> Recorded:
-    """Write what a table was made from: `<table>.<part>.predictions.jsonl.xz` of each part, and the run's manifest.
-
-    Prints what the run has cost.
-    """
+    """Write what a table was made from, the predictions of each part and a manifest; prints what the run has cost."""
     folder.mkdir(parents=True, exist_ok=True)
     run = Recorded(folder, table, build_manifest(asked, model, seconds, **data))
     searched = {asked.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
     snapshots = describe_snapshots(asked.retrieval, searched)
     for part, made in predictions.items():
-        save_predictions(run.predictions(f"{part}." if part else ""), made)
+        save_predictions(run.predictions(part), made)
     print(tell_spent(model, seconds))
     if snapshots:
         run.manifest["snapshots"] = snapshots
@@ -118,7 +112,7 @@ def load_or_outcomes(run: Recorded) -> list[Prediction]:
 def load_part(
     run: Recorded, part: str = "", questions: Sequence[Question] | None = None, passages: Sequence[Passage] = ()
 ) -> list[Prediction]:
-    """The predictions of a run, or of one of its parts (`bm25.`), over these data; without any, with their outcomes."""
+    """The predictions of a run, or of one of its parts, over these data; without any, with their outcomes."""
     adapters = run.manifest["adapters"]
     return load_predictions(run.predictions(part), questions, passages, run.config.model.model, adapters)
 

@@ -15,7 +15,7 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Recorded, check_data, load_part, name_data
+from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_part, name_data
 from covrag_lite.tables import Table, accuracy, paper
 from covrag_lite.tables.accuracy import share, with_interval
 
@@ -24,10 +24,9 @@ MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must ho
 REVISIONS = ("CoV-RAG", "clean wording, without a model")  # who put the question anew
 ITERATIONS = ("single iteration", "multi iteration")  # what first and last mean for CoV-RAG
 WORDINGS = ("as asked", "clean wording")  # and without a model
-Searches = Mapping[str, Sequence[Prediction]]  # predictions by their retriever
 
 
-def load(run: Recorded) -> Searches:
+def load(run: Recorded) -> Parts:
     """Predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
 
     Where the data is not at hand, they have what came of them instead of the data's texts.
@@ -38,10 +37,10 @@ def load(run: Recorded) -> Searches:
     except FileNotFoundError as error:
         if error.filename:
             raise
-    return {name: load_part(run, f"{name}.") for name in retrievers}
+    return {name: load_part(run, name) for name in retrievers}
 
 
-def score_searches(run: Recorded) -> Searches:
+def score_searches(run: Recorded) -> Parts:
     """Predictions by their retriever, with the questions and passages put back."""
     asked = run.config
     every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
@@ -50,7 +49,7 @@ def score_searches(run: Recorded) -> Searches:
     made = {}
     for name in retrievers:
         found = find_passages(replace(asked.retrieval, retriever=name), passages)
-        made[name] = load_part(run, f"{name}.", every, found)
+        made[name] = load_part(run, name, every, found)
     return made
 
 
@@ -62,7 +61,7 @@ def choose_questions(config: Config) -> list[Question]:
     return chosen
 
 
-def build(searches: Searches, run: Recorded) -> Table:
+def build(searches: Parts, run: Recorded) -> Table:
     """Table 6 and its picture, with the part that is searched without a model."""
     frame = join_retrievers(searches)
     own, without = (frame[frame.system == system] for system in ("CoV-RAG", "clean wording"))
@@ -113,7 +112,7 @@ def search_twice(questions: Sequence[Question], search: Search) -> list[Predicti
     return made
 
 
-def join_retrievers(searches: Searches) -> pd.DataFrame:
+def join_retrievers(searches: Parts) -> pd.DataFrame:
     """Predictions by their retriever as one frame; of pages of the web none is known to be gold."""
     frames = []
     for name, made in searches.items():
