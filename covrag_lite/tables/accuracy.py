@@ -15,27 +15,14 @@ from covrag_lite.runs.recorded import Recorded, name_data
 from covrag_lite.systems import SYSTEMS, palette
 from covrag_lite.tables import Table, paper, pictures
 
-# How a set is called where people read it.
-NAMES = {
-    "search": "search queries",
-    "entity": "entity questions",
-    "complex": "complex questions",
-    "quiz": "quiz questions",
-    "nq": "NQ",
-    "webq": "WebQ",
-    "mintaka": "Mintaka",
-    "triviaqa": "TriviaQA",
-    "nq_qa": "NQ, DPR's",
-    "triviaqa_qa": "TriviaQA, DPR's",
-    "x_nq": "NQ, further",
-    "x_webq": "WebQ, further",
-    "x_mintaka": "Mintaka, further",
-    "x_triviaqa": "TriviaQA, further",
-    "x_squad": "SQuAD",
-    "y_trec": "TREC",
-    "y_2wiki": "2Wiki",
-    "y_musique": "MuSiQue",
-    "average": "Average",
+PUBLIC = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA"}
+NAMES = {  # how a set is called where people read it
+    **{name: f"{name} questions" for name in ("entity", "complex", "quiz")},
+    **{f"x_{name}": f"{told}, further" for name, told in PUBLIC.items()},
+    **{f"{name}_qa": f"{told}, DPR's" for name, told in PUBLIC.items()},
+    **PUBLIC,
+    **{"x_squad": "SQuAD", "y_trec": "TREC", "y_2wiki": "2Wiki", "y_musique": "MuSiQue"},
+    **{"search": "search queries", "average": "Average"},
 }
 COLUMNS = ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
 # Systems that are compared question by question, the one expected to be worse first.
@@ -88,22 +75,22 @@ def in_order(systems: Sequence[str]) -> list[str]:
 
 
 def wide(long: pd.DataFrame, metric: str | None = "normalised", digits: tuple[int, int] = (1, 0)) -> pd.DataFrame:
-    """The table as a person reads it: a row a system, a column a set; for None a column a metric."""
-    rows = by_set_or_metric(long, metric)
-    rows = rows.assign(cell=[tell_cell(row, *digits) for row in rows.itertuples()], dataset=rows.dataset.map(name_of))
+    """The table as a person reads it: a row a system, a column a set; for None a column a metric.
+
+    A cell is `ours [low–high] (paper)`; the digits are those of a value and of its interval.
+    """
+    rows, cells = by_set_or_metric(long, metric), []
+    value, end = (f"{{:.{one}f}}" for one in digits)
+    for row in rows.itertuples():
+        known = "" if pd.isna(row.paper) else f" ({value})".format(row.paper)
+        cells.append(f"{value} [{end}–{end}]".format(row.value, row.low, row.high) + known)
+    rows = rows.assign(cell=cells, dataset=rows.dataset.map(name_of))
     return rows.set_index(["system", "dataset"]).cell.unstack(sort=False).fillna("–")
 
 
 def by_set_or_metric(long: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     """A metric's rows; for None all rows, with the metrics in the place of the sets."""
     return long[long.metric == metric] if metric else long.assign(dataset=long.metric)
-
-
-def tell_cell(row: tuple, digits: int, interval_digits: int) -> str:
-    """`ours [low–high] (paper)`"""
-    low, high = (f"{end:.{interval_digits}f}" for end in (row.low, row.high))
-    known = "" if pd.isna(row.paper) else f" ({row.paper:.{digits}f})"
-    return f"{row.value:.{digits}f} [{low}–{high}]{known}"
 
 
 def name_of(dataset: str) -> str:

@@ -38,11 +38,8 @@ def off_question(predictions: Sequence[Prediction]) -> int | None:
     pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.question.question]
     if all(query == question for question, query in pairs):
         return None
-    return sum(not _long_words(question) & _long_words(query) for question, query in pairs)
-
-
-def _long_words(text: str) -> set[str]:
-    return {word for word in metrics.normalise(text).split() if len(word) > 3}
+    words = [[set(metrics.normalise(text).split()) for text in pair] for pair in pairs]
+    return sum(not any(len(word) > 3 for word in question & query) for question, query in words)
 
 
 def drift(predictions: Sequence[Prediction]) -> pd.DataFrame:

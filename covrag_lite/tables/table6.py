@@ -15,9 +15,10 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_part, name_data
+from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_part
 from covrag_lite.tables import Table, accuracy, paper
 from covrag_lite.tables.accuracy import share, with_interval
+from covrag_lite.tables.reproduction import tidy
 
 SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds, as far as the data has them
 MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must hold: the frame's columns that tell it
@@ -76,26 +77,21 @@ def build(searches: Parts, run: Recorded) -> Table:
         lines += [f"{retriever}, {line}" for line in accuracy.notes(part)]
     every = revised[(revised.questions == "all") & (revised.measure == "answer")].dropna(subset="n")
     found = ", ".join(f"{row.retriever} {row.first:.0f} → {row.last:.0f} %" for row in every.itertuples())
-    told = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}, n = {every.n.min():.0f}"
-    title = (accuracy.SAMPLE if every.n.min() < accuracy.FEW else f"Found before → after: {found}\n") + told
     forms = {"n": "{n:.0f}", "before": "{first:.1f}", "after": "{last:.1f}", "delta": "{delta:+.1f}"}
     forms |= {"interval": "[{delta_low:+.1f}, {delta_high:+.1f}]"}
     facts = accuracy.tell_rows(revised.dropna(subset="n"), "{retriever} {questions} {measure}", forms)
     rows = pd.concat([revised.assign(revision=REVISIONS[0]), clean.assign(revision=REVISIONS[1])], ignore_index=True)
-    drawn = []
-    for column, system in (("first", "CoV-RAG-S"), ("last", "CoV-RAG")):
-        shares = every.rename(columns={column: "value", f"{column}_low": "low", f"{column}_high": "high"})
-        drawn.append(shares.assign(system=system, metric=every.retriever, paper=None))
-    plot = partial(accuracy.plot_accuracy, pd.concat(drawn), title, metric=None)
+    shares = tidy(every).assign(dataset="all", metric=lambda own: own.retriever, paper=None)
+    drawn = shares.assign(system=shares.share.map({"first": "CoV-RAG-S", "last": "CoV-RAG"})).dropna(subset="system")
+    title = accuracy.title("table6", run.config, drawn.astype({"n": int}), f"Found before → after: {found}\n")
+    plot = partial(accuracy.plot_accuracy, drawn, title, metric=None)
     return Table("table6", rows, parts, lines, facts, {"png": plot}, digits=3)
 
 
 def list_found(question: Question, searches: Mapping[str, Search]) -> pd.DataFrame:
     """The titles and ids that each retriever finds for a question; on the web some find fewer."""
-    found = {}
-    for name, search in searches.items():
-        found[name] = pd.Series([f"{passage.title} ({passage.id})" for passage in search([question.question])[0]])
-    return pd.DataFrame(found)
+    found = {name: search([question.question])[0] for name, search in searches.items()}
+    return pd.DataFrame({name: pd.Series([f"{one.title} ({one.id})" for one in own]) for name, own in found.items()})
 
 
 def search_twice(questions: Sequence[Question], search: Search) -> list[Prediction]:
@@ -147,9 +143,8 @@ def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _paper_rows(dataset: str) -> list[dict]:
     """The paper's search engines on this very set; neither is one of our retrievers, and no n is given."""
-    engines = (
-        paper.load_table("table6").query("dataset == @dataset").rename(columns={"single": "first", "multi": "last"})
-    )
+    engines = paper.load_table("table6").query("dataset == @dataset")
+    engines = engines.rename(columns={"single": "first", "multi": "last"})
     engines = engines.assign(retriever=engines.retriever + "*", delta=engines["last"] - engines["first"])
     return engines[["retriever", "first", "last", "delta"]].to_dict("records")
 

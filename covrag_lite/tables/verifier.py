@@ -91,9 +91,8 @@ def trust_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     rows = rows[rows.gold_first.notna()]
     made = []
     for passages, found in (("a gold passage", True), ("no gold passage", False)):
-        row = {"passages": passages}
-        for answer, right in (("right", True), ("wrong", False)):
-            part = rows[(rows.gold_first.astype(bool) == found) & (rows.right == right)]
+        own, row = rows[rows.gold_first.astype(bool) == found], {"passages": passages}
+        for answer, part in (("right", own[own.right]), ("wrong", own[~own.right])):
             row |= {answer: 100 * (part.judgment == "true").mean(), f"n {answer}": len(part)}
         made.append(row)
     return pd.DataFrame(made)
@@ -114,8 +113,6 @@ def tell_area(scores: pd.Series, right: pd.Series, form: str = "{:.2f}") -> str:
 def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Series:
     """For each row whether a logistic fit on the other folds holds it for right; none where a score is not known.
 
-    There are none either where the other folds may have no right answer, or no wrong one, to learn from.
-
     The verdict's own word was learnt where as many answers are right as wrong; on a set where most are wrong it is too
     trusting. The fit weighs what the verifier expects, how likely the answer was, and how hard its set is.
     """
@@ -125,7 +122,7 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     known = rows[rows[list(names)].notna().all(axis=1)]
     fold = known.id.rank(method="dense").astype(int) % FOLDS
     spread = fold.groupby(known.right).nunique()  # in how many folds there are wrong answers, and right ones
-    if len(spread) < 2 or spread.min() < 2 or len(known) < 2 * FOLDS:
+    if len(spread) < 2 or spread.min() < 2 or len(known) < 2 * FOLDS:  # a fold may have nothing to learn from
         return pd.Series(index=rows.index, dtype=object)
     scores = known[list(names)].astype(float)
     scores = (scores - scores.mean()) / scores.std().clip(lower=1e-9)
