@@ -65,9 +65,20 @@ class Plan:
 
 
 def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] = ()) -> list[Plan]:
-    """A plan for each seed of this backbone, with the given parameters in place of the settings' own."""
+    """A plan for each seed of this backbone, with the given parameters in place of the settings' own.
+
+    The backbone is a name in replication.toml, a hub id or a folder.
+    """
     settings = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
-    name, own = find_backbone(backbone, settings["backbones"])
+    name, known = backbone, settings["backbones"]
+    if backbone in known:
+        own = known[backbone]
+    elif "/" in backbone or resolve(backbone).is_dir():
+        own = next((one for one in known.values() if one["model"] == backbone.partition("@")[0]), {})
+        name, own = Model(backbone).short.lower(), own | {"model": backbone}
+    else:
+        cure = "a hub id, <organisation>/<name>, and a local folder work too"
+        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(known)} in {SETTINGS.name}; {cure}")
     card = own.pop("card", {})
     plan = settings["plan"] | own.pop("plan", {})
     plan = {name: tuple(value) if isinstance(value, list) else value for name, value in plan.items()}
@@ -77,17 +88,6 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     parameters = settings["parameters"] | own | {name: value for name, value in given.items() if name not in plan}
     config = from_notebook((settings["hub"] if parameters["data"] == "hub" else {}) | parameters)
     return [Plan(name, config, plan, seed, card) for seed in seeds or plan["seeds"]]
-
-
-def find_backbone(backbone: str, known: Mapping[str, dict]) -> tuple[str, dict]:
-    """The name of a backbone's folder and its own settings: of a name in replication.toml, a hub id or a folder."""
-    if backbone in known:
-        return backbone, dict(known[backbone])
-    if "/" not in backbone and not resolve(backbone).is_dir():
-        cure = "a hub id, <organisation>/<name>, and a local folder work too"
-        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(known)} in {SETTINGS.name}; {cure}")
-    own = next((one for one in known.values() if one["model"] == backbone.partition("@")[0]), {})
-    return Model(backbone).short.lower(), own | {"model": backbone}
 
 
 def hold_to(plan: Plan) -> None:

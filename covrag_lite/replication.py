@@ -4,13 +4,9 @@
     python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub>
 
 makes the training data, trains the adapters of three seeds, fits σ on validation questions, measures the paper's claim
-over all test questions and makes Tables 2, 4, 5 and 6, all under runs/<backbone>/. `--stages` and `--seeds` choose a
-part; what is done already is not done again, and other parameters than those it was begun with are refused.
-`--dry-run` tells what all this downloads, holds and takes before anything starts, with status 1 where it cannot fit.
-replication.toml holds the settings, those of its [plan] too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded
-world is `smollm2-135m-world`, which needs no data.
-
-Related systems (CRAG, A²R, FaVe) are no stage: notebooks/related.ipynb runs them with the adapters that this makes.
+over all test questions and makes Tables 2, 4, 5 and 6, all under runs/<backbone>/. What is done already is not done
+again, and other parameters than those it was begun with are refused. replication.toml holds the settings, those of its
+[plan] too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded world is `smollm2-135m-world`, which needs no data.
 """
 
 import argparse
@@ -184,8 +180,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
     parser.add_argument("--stages", default=",".join(STAGES), help="some of these, by commas")
     parser.add_argument("--seeds", help="some training seeds, by commas")
-    told = "only tell what would be done, fetched, held and waited for"
-    parser.add_argument("--dry-run", action="store_true", help=told)
+    parser.add_argument("--dry-run", action="store_true", help="only tell what is fetched, held and waited for")
     parser.add_argument("--gpu-gb", type=float, default=0, help="reckon with a card of so many GB, not the one found")
     asked = parser.parse_args(words)
     stages = asked.stages.split(",")

@@ -25,7 +25,13 @@ class Journal:
         self.path = path
         self.texts: dict[str, str] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        for number, line in enumerate(_whole_lines(path), 1):
+        with open(path, "ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # a torn line is torn only if nobody is writing it
+            file.seek(0)
+            *lines, torn = file.read().split(b"\n")
+            if torn:
+                file.truncate(file.tell() - len(torn))
+        for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
                 self.texts.setdefault(record["key"], record["text"])
@@ -49,14 +55,3 @@ class Journal:
                 file.truncate(before)
                 raise OSError(error.errno, f"{error.strerror}: make room and run again", str(self.path)) from error
         self.texts.update(new)
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """The lines of a journal, after cutting off one that is torn."""
-    with open(path, "ab+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # a torn line is torn only if nobody is writing it
-        file.seek(0)
-        *lines, torn = file.read().split(b"\n")
-        if torn:
-            file.truncate(file.tell() - len(torn))
-    return lines

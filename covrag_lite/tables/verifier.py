@@ -62,23 +62,15 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", by_set: bool = Fal
     made = []
     for name, part in (*split_by(rows, "form", FORMS), *(rows.groupby("dataset", sort=False) if by_set else ())):
         wording = sum(max(one.right.sum(), (~one.right).sum()) for _, one in part.groupby("form")) / len(part)
-        made.append(
-            {
-                "questions": name,
-                "n": len(part),
-                "right": f"{100 * part.right.mean():.1f}",
-                "judge": _share(part.judgment == "true", part.right),
-                "majority": f"{100 * max(part.right.mean(), 1 - part.right.mean()):.1f}",
-                "wording": f"{100 * wording:.1f}",
-                **count_doubts(part),
-                "AUROC": tell_area(part.expected_correctness, part.right),
-                "likelihood": tell_area(part.likelihood, part.right),
-                "both": tell_area(part.expected_correctness.rank() + part.likelihood.rank(), part.right),
-                "unrevised": tell_area(part.unrevised, part.right),
-                "fitted": _share(part.fitted, part.right),
-                "unverified": _share(part.unverified, part.right),
-            }
-        )
+        row = {"questions": name, "n": len(part), "right": f"{100 * part.right.mean():.1f}"}
+        row["judge"] = _share(part.judgment == "true", part.right)
+        row["majority"] = f"{100 * max(part.right.mean(), 1 - part.right.mean()):.1f}"
+        row |= {"wording": f"{100 * wording:.1f}", **count_doubts(part)}
+        scores = {"AUROC": part.expected_correctness, "likelihood": part.likelihood}
+        scores["both"] = part.expected_correctness.rank() + part.likelihood.rank()
+        scores["unrevised"] = part.unrevised
+        row |= {score: tell_area(values, part.right) for score, values in scores.items()}
+        made.append(row | {judge: _share(part[judge], part.right) for judge in ("fitted", "unverified")})
     return pd.DataFrame(made)
 
 
@@ -147,19 +139,9 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
         judged = part.assign(right=first)[part.judgment.fillna("") != ""]
         missed = part[part.revised & part.gold_first.eq(False)]
         gain, interval = format_difference(*metrics.paired_bootstrap(first.tolist(), last.tolist()))
-        made.append(
-            {
-                "questions": name,
-                "n": len(part),
-                "first": f"{100 * first.mean():.1f}",
-                **count_doubts(judged),
-                "revised": int(part.revised.sum()),
-                "mended": f"{missed.gold_last.eq(True).sum()} of {len(missed)}",
-                "last": f"{100 * last.mean():.1f}",
-                "gain": gain,
-                "95 % interval": interval,
-            }
-        )
+        row = {"questions": name, "n": len(part), "first": f"{100 * first.mean():.1f}", **count_doubts(judged)}
+        row |= {"revised": int(part.revised.sum()), "mended": f"{missed.gold_last.eq(True).sum()} of {len(missed)}"}
+        made.append(row | {"last": f"{100 * last.mean():.1f}", "gain": gain, "95 % interval": interval})
     return pd.DataFrame(made)
 
 
