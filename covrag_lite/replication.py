@@ -23,19 +23,17 @@ from covrag_lite import evaluate, forecast, recipe, synthesis
 from covrag_lite.config import Config, resolve, typed
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.evaluate import Resources
 from covrag_lite.plan import Plan, hold_to, load_plans
-from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import find_under, load_or_outcomes, save_run
+from covrag_lite.runs.recorded import Parts, find_under, load_or_outcomes, save_run
 from covrag_lite.sources import load_sources
 from covrag_lite.systems import find_system
 from covrag_lite.tables import claim, find_table, pictures, sigma, table4, table5, table6
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
-TABLES = ("claim", "table2", "table4", "table5")  # all but Table 6, which has several retrievers
-STAGES = ("data", *METHODS, "sigma", *TABLES, "table6")
+TABLES = ("claim", "table2", "table4", "table5", "table6")
+STAGES = ("data", *METHODS, "sigma", *TABLES)
 FIRST_SEED = ("rewrite", "table4", "table6")  # stages of the first seed alone
 Step = tuple[Path, Callable[[Plan], None]]  # the file that is there once a stage is done, and what does it
 
@@ -78,7 +76,7 @@ def fit_sigma(plan: Plan) -> None:
     """σ on validation questions, with the rules it is compared with."""
     changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
     config = plan.testing(**changes).change(datasets=plan.choose("train"))
-    print(sigma.fit(config, answer(plan, config, "sigma")).to_string())
+    print(sigma.fit(config, answer(plan, config, "sigma")[""]).to_string())
 
 
 def run_table(plan: Plan, table: str) -> None:
@@ -86,49 +84,38 @@ def run_table(plan: Plan, table: str) -> None:
 
     Of Table 5 the first seed also runs the control, a third round and verdicts that run free.
     """
-    systems = {**plan.settings, "table4": table4.POSITIONS, "table5": table5.CHAINS}[table]
+    systems = plan.settings | {"table4": table4.POSITIONS, "table5": table5.CHAINS, "table6": ("CoV-RAG",)}
+    systems = systems[table]
     config = plan.testing(systems=systems).change(datasets=plan.choose("claim" if table == "claim" else "test"))
     if table == "table5" and plan.first:
         config = config.change(max_rounds=table5.MAX_ROUNDS, systems=(*systems, table5.CONTROL, *table5.FREE))
     answer(plan, config, table)
 
 
-def answer(plan: Plan, config: Config, table: str) -> list[Prediction]:
-    """Run a table's systems, those that write freely on some questions only, and record what came of it."""
-    start = time.perf_counter()
-    questions, passages = load_questions(config), load_passages(config)
+def answer(plan: Plan, config: Config, table: str) -> Parts:
+    """Run a table's systems, those that write freely on some questions only, and record what came of it.
+
+    Table 6 has a part a retriever, in which all questions are searched without a model too.
+    """
+    start, several = time.perf_counter(), table == "table6"
+    passages, every = load_passages(config), load_questions(config.change(n_questions=0) if several else config)
+    questions = table6.choose_questions(config) if several else every
     resources = evaluate.load_resources(config, passages)
     for adapter in sorted(set().union(*(find_system(system).adapters for system in config.chain.systems))):
         resources.model.with_adapter(adapter)  # one that was not trained is told now, and not after the other systems
-    made = []
-    for system in config.chain.systems:
-        asked = questions[:: config.chain.free_every] if system in table5.FREE else questions
-        made += evaluate.run_system(system, config, resources, asked)
-    data = {"questions": questions, "passages": passages}
-    save(plan, config, table, {"": made}, resources, start, data)
-    return made
-
-
-def run_table6(plan: Plan) -> None:
-    """CoV-RAG with every retriever."""
-    start = time.perf_counter()
-    config = plan.testing(systems=("CoV-RAG",))
-    passages, every = load_passages(config), load_questions(config.change(n_questions=0))
-    questions = table6.choose_questions(config)
-    resources = evaluate.load_resources(config, passages)
     parts = {}
-    for name in config.retrieval.retrievers:
-        search = load_retriever(replace(config.retrieval, retriever=name), passages)
-        own = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), questions)
-        parts[name] = own + table6.search_twice(every, search)
-    data = {"questions": questions, "every": every, "passages": passages}
-    save(plan, config, "table6", parts, resources, start, data)
-
-
-def save(plan: Plan, config: Config, table: str, parts: dict, resources: Resources, start: float, data: dict) -> None:
-    """The record of a run, and the table and picture made from it."""
+    for name in config.retrieval.retrievers if several else ("",):
+        search = load_retriever(replace(config.retrieval, retriever=name), passages) if several else resources.search
+        parts[name] = []
+        for system in config.chain.systems:
+            asked = questions[:: config.chain.free_every] if system in table5.FREE else questions
+            parts[name] += evaluate.run_system(system, config, replace(resources, search=search), asked)
+        if several:
+            parts[name] += table6.search_twice(every, search)
+    data = {"questions": questions, **({"every": every} if several else {}), "passages": passages}
     run = save_run(plan.results, table, parts, config, resources.model, time.perf_counter() - start, data)
     print(find_table(table).build(parts.get("", parts), run).save(plan.results))
+    return parts
 
 
 def steps(plan: Plan) -> dict[str, Step]:
@@ -137,7 +124,6 @@ def steps(plan: Plan) -> dict[str, Step]:
     made |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
     made["sigma"] = (plan.results / "adapters" / "cov" / "sigma.json", fit_sigma)
     made |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
-    made["table6"] = (plan.results / "table6.md", run_table6)
     return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
 
 

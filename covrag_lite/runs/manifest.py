@@ -15,9 +15,9 @@ from covrag_lite.data import digest
 from covrag_lite.engine.interface import Engine
 from covrag_lite.systems import find_system
 
-PACKAGES = (  # that numbers depend on; not every run needs every one
-    *("torch", "transformers", "peft", "bitsandbytes"),
-    *("bm25s", "sentence-transformers", "lancedb", "datasets", "numpy", "scipy", "pandas"),
+# What numbers depend on; not every run needs every one.
+PACKAGES = (
+    "torch transformers peft bitsandbytes bm25s sentence-transformers lancedb datasets numpy scipy pandas".split()
 )
 
 

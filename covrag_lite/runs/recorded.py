@@ -6,10 +6,11 @@ tell what came of each round, so that every table can be made without the data.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from covrag_lite import config
 from covrag_lite.data import digest, load_passages, load_questions
@@ -99,22 +100,22 @@ def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
     return load_part(run, "", questions, find_passages(asked.retrieval, passages))
 
 
-def load_or_outcomes(run: Recorded) -> list[Prediction]:
-    """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand."""
-    try:
-        return load(run)
-    except FileNotFoundError as error:
-        if error.filename:
-            raise
-    return load_part(run)
-
-
 def load_part(
     run: Recorded, part: str = "", questions: Sequence[Question] | None = None, passages: Sequence[Passage] = ()
 ) -> list[Prediction]:
     """The predictions of a run, or of one of its parts, over these data; without any, with their outcomes."""
     adapters = run.manifest["adapters"]
     return load_predictions(run.predictions(part), questions, passages, run.config.model.model, adapters)
+
+
+def load_or_outcomes(run: Recorded, load: Callable = load, load_outcomes: Callable = load_part) -> Any:
+    """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand."""
+    try:
+        return load(run)
+    except FileNotFoundError as error:
+        if error.filename:
+            raise
+    return load_outcomes(run)
 
 
 def check_data(run: Recorded, retrievers: Sequence[str] = (), **data: Sequence) -> None:

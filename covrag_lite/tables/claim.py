@@ -40,10 +40,7 @@ CONTROL, READ_ON, BOTH = "two readers, one search", "two readers, the next passa
 READERS = {CONTROL: ("CoV-RAG, two adapters", "first_"), READ_ON: (NEXT, ""), BOTH: (BEST, "")}
 CHAINS = (  # each system is compared with the next, the one expected to be worse first
     ("RAG trained", BEST),
-    ("RAG trained", SHUFFLED, BEST),
-    ("RAG trained", NEXT, BEST),
-    ("RAG trained", CONTROL, BEST),
-    ("RAG trained", READ_ON, BEST),
+    *(("RAG trained", control, BEST) for control in (SHUFFLED, NEXT, CONTROL, READ_ON)),
     ("RAG trained", BOTH),
     (READ_ON, BOTH),
     ("RAG trained", "CoV-RAG, two adapters, likelier answer"),
@@ -255,16 +252,12 @@ def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """Comparisons as people read them."""
-    table = pd.DataFrame({"comparison": rows["from"] + " → " + rows["to"]})
-    if (rows.set != EVERY).any():
-        table["set"] = rows.set.map(name_of)
-    table["seed"], table["n"] = rows.seed, rows.n
-    table["difference"] = [f"{value:+.1f}" for value in rows.difference]
-    table["95 % interval"] = [f"[{low:+.1f}, {high:+.1f}]" for low, high in zip(rows.low, rows.high)]
-    table["gained"], table["lost"] = rows.gained, rows.lost
-    table["p"] = [f"{p:.4f}" if p >= 0.0001 else "< 0.0001" for p in rows.p]
-    table["smallest visible"] = [f"{value:.1f}" for value in rows.smallest_visible]
-    return table.reset_index(drop=True)
+    forms = {"comparison": "{from} → {to}", "set": "{set}", "seed": "{seed}", "n": "{n}"}
+    forms |= {"difference": "{difference:+.1f}", "95 % interval": "[{low:+.1f}, {high:+.1f}]", "gained": "{gained}"}
+    forms |= {"lost": "{lost}", "p": "{p}", "smallest visible": "{smallest_visible:.1f}"}
+    told = rows.assign(p=[f"{p:.4f}" if p >= 0.0001 else "< 0.0001" for p in rows.p], set=rows.set.map(name_of))
+    made = [{name: form.format(**row) for name, form in forms.items()} for row in told.to_dict("records")]
+    return pd.DataFrame(made) if (rows.set != EVERY).any() else pd.DataFrame(made).drop(columns="set")
 
 
 def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:

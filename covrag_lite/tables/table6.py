@@ -15,7 +15,7 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_part
+from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_or_outcomes, load_part
 from covrag_lite.tables import Table, accuracy, paper
 from covrag_lite.tables.accuracy import share, with_interval
 from covrag_lite.tables.reproduction import tidy
@@ -28,17 +28,9 @@ WORDINGS = ("as asked", "clean wording")  # and without a model
 
 
 def load(run: Recorded) -> Parts:
-    """Predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
-
-    Where the data is not at hand, they have what came of them instead of the data's texts.
-    """
-    retrievers = run.config.retrieval.retrievers
-    try:
-        return score_searches(run)
-    except FileNotFoundError as error:
-        if error.filename:
-            raise
-    return {name: load_part(run, name) for name in retrievers}
+    """Predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions."""
+    names = run.config.retrieval.retrievers
+    return load_or_outcomes(run, score_searches, lambda run: {name: load_part(run, name) for name in names})
 
 
 def score_searches(run: Recorded) -> Parts:
