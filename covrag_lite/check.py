@@ -1,11 +1,8 @@
 """Whether everything recorded follows from what it was made from: `make check`.
 
 Every recorded table is built anew, without a model, and compared number by number; so are the numbers in README.md, on
-the pages of results/ and in the notebooks' prose. A served judge's recorded verdicts are ranked again; trainings are
-named.
-
-Each page has one template: <page>.template.md beside it, or the key "template" in a notebook cell's metadata. In it
-`{folder/table | name}` stands for a fact of that run, by its folder under results/.
+the pages of results/ and in the notebooks' prose. Each page has one template: <page>.template.md beside it, or the key
+"template" in a notebook cell's metadata. In it `{folder/table | name}` stands for a fact of that run under results/.
 """
 
 import argparse
@@ -36,8 +33,7 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
 
     To write puts facts and filled pages in place.
     """
-    wrong: list[str] = []
-    notes: list[str] = []
+    wrong, notes = [], []
     tables = dict(build_tables(root, wrong, notes))
     made = set()
     for place, table in tables.items():

@@ -132,14 +132,6 @@ def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, 
     return [(plan, name, *step) for plan in plans for name, step in steps(plan).items() if name in stages]
 
 
-def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> None:
-    """Print every stage, whether it is done, and what will be fetched, held and taken; an error where it cannot fit."""
-    first = {}  # by the file that it makes: all seeds share their data
-    for plan, name, done, _ in walk(plans, stages):
-        first.setdefault(done, (plan.seed, name, done.exists()))
-    forecast.foresee(plans[0], list(first.values()), gpu_gb)
-
-
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
     """Every stage of every seed that is not done yet; a row a stage comes back."""
     rows = []
@@ -180,7 +172,10 @@ def main(words: Sequence[str] | None = None) -> None:
         if "claim" in stages and not any(named.issuperset(pair) for pair in claim.COMPARISONS):
             raise ValueError("-p claim names no two systems that are compared, as RAG trained and CoV-RAG are")
         print(plans[0].config)
-        foresee(plans, stages, asked.gpu_gb)
+        first = {}  # by the file that it makes: all seeds share their data
+        for plan, name, done, _ in walk(plans, stages):
+            first.setdefault(done, (plan.seed, name, done.exists()))
+        forecast.foresee(plans[0], list(first.values()), asked.gpu_gb)
         if not asked.dry_run:
             load_engine(plans[0].config.model)  # a gate or a lost network is told now, and not after the data's hours
             print(replicate(plans, stages).to_string(index=False))

@@ -210,6 +210,5 @@ def _from_json(
 def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:
     """An error where a group of the frame does not hold each of n questions once, or a forced verdict did not parse."""
     sizes = frame.groupby(by).id.agg(["size", "nunique"])
-    assert (sizes["size"] == n).all(), f"a question is missing or counted twice: {sizes['size'].to_dict()}, not {n}"
-    assert (sizes["nunique"] == n).all(), f"a question stands twice: {sizes['nunique'].to_dict()}, not {n}"
+    assert sizes.eq(n).all(axis=None), f"a question is missing or stands twice, not {n} in each: {sizes.to_dict()}"
     assert verdicts == "free" or frame.unparsed.sum() == 0, "a forced verdict did not parse"

@@ -15,8 +15,9 @@ def track(
     tqdm = import_module("tqdm.auto" if watched else "tqdm").tqdm  # "auto" wants widgets
     start, made = time.perf_counter(), 0
     with tqdm(desc=what, unit=unit, total=total, initial=done, disable=not watched or done == total) as bar:
-        for made, item in enumerate(iterable, 1):
+        for item in iterable:
             yield item
+            made += 1
             if state:
                 bar.set_postfix_str(state())
             bar.update()

@@ -1,8 +1,7 @@
 """Recorded runs: save one, find or choose those under results/ and figures/, load what they are made from, compare two.
 
 A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its picture, and what these are made from:
-`<table>.predictions.jsonl.xz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Predictions
-tell what came of each round, so that every table can be made without the data.
+`<table>.predictions.jsonl.xz`, one such file a retriever for Table 6, the judges' verdicts for Table 3.
 """
 
 import json
@@ -151,13 +150,11 @@ def tell(run: Recorded | None) -> str:
     """A sentence on what was recorded, where and when."""
     if run is None:
         return "no recorded run of this model and data is shown; record names one of those under results/"
-    model, hardware, manifest = run.config.model, run.manifest["hardware"], run.manifest
-    backbone = f"{model.short} ({model.quantize}, {model.layout} layout)"
+    model, hardware = run.config.model, run.manifest["hardware"]
+    told = f"{model.short} ({model.quantize}, {model.layout} layout) on {run.n} questions of {name_data(run.config)}"
     machine = hardware["gpu"] or f"{hardware['cores']} {hardware['machine']} cores"
-    return (
-        f"{run.folder.relative_to(run.root)}: {backbone} on {run.n} questions of {name_data(run.config)}, "
-        f"recorded on {machine} at {manifest['commit'][:7]} in {manifest['wall_seconds']:.0f} s"
-    )
+    when = f"at {run.manifest['commit'][:7]} in {run.manifest['wall_seconds']:.0f} s"
+    return f"{run.folder.relative_to(run.root)}: {told}, recorded on {machine} {when}"
 
 
 def name_data(asked: config.Config) -> str:
@@ -173,7 +170,7 @@ def changed(now: dict, recorded: dict) -> list[str]:
     differs += [f"the adapter {name}" for name in both if ours[name] != theirs[name]]
     differs += ["having adapters"] if bool(ours) != bool(theirs) else []
     hashes = {"the weights of the model": "model_sha256", "the weights of the encoder": "encoder_sha256"}
-    hashes["the frozen results of the web"] = "snapshots"
+    hashes |= {"the frozen results of the web": "snapshots"}
     differs += [what for what, name in hashes.items() if now.get(name) != recorded.get(name)]
     return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
 

@@ -1,8 +1,7 @@
 """Seeing what the verifier did: recorded predictions as one page, to be filtered by what came of the verdict.
 
-The page is HTML with its own script and data (browse.js, browse.css). It works as a cell's output in JupyterLab and,
-once the notebook is saved as HTML, in a browser without a kernel. Texts travel as data and are only ever set as text,
-so that nothing in a title or an answer can become markup.
+The page is HTML with its own script and data (browse.js, browse.css) and also works in a notebook saved as HTML.
+Texts travel as data and are only ever set as text: nothing in a title or an answer can become markup.
 """
 
 import hashlib

@@ -68,15 +68,14 @@ def tell_texts(table: pd.DataFrame, manifest: dict, run: Recorded | None) -> str
     """What the live texts show, in a sentence or two, with what else differs from the recorded run than the sample."""
     if run is None or table.empty:
         return "none of the live questions is recorded, so there is nothing to hold the live texts against"
-    sums = table.sum()
-    machines = [one["hardware"]["gpu"] or "a CPU" for one in (manifest, run.manifest)]
+    sums, machines = table.sum(), [one["hardware"]["gpu"] or "a CPU" for one in (manifest, run.manifest)]
     said = (
         f"{sums[SAME]} of {sums['questions']} live predictions are the recorded ones, every text of them; "
         f"{sums[ALIKE]} end alike, right or wrong. Live on {machines[0]}, recorded on {machines[1]}"
     )
     asked = ("n_questions ", "the questions")  # a sample asks fewer
     others = [line for line in changed(manifest, run.manifest) if not line.startswith(asked)]
-    return f"{said}; they also differ in {'; '.join(others)}." if others else f"{said}."
+    return said + (f"; they also differ in {'; '.join(others)}." if others else ".")
 
 
 def save_live(folder: Path, table: pd.DataFrame, texts: pd.DataFrame, said: str) -> str:

@@ -23,10 +23,9 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
     made = {}
     for system in dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")):
         own = [p for p in predictions if p.system == system]
-        made[f"{system} rewritten"] = str(sum(p.rounds[0].query != p.question.question for p in own))
-        lost = off_question(own)
-        if lost is not None:
-            made[f"{system} off the question"] = str(lost)
+        rewritten = sum(p.rounds[0].query != p.question.question for p in own)
+        counts = {"rewritten": rewritten, "off the question": off_question(own)}
+        made |= {f"{system} {name}": str(count) for name, count in counts.items() if count is not None}
     return made
 
 

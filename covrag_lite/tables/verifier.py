@@ -46,8 +46,7 @@ def count_doubts(rows: pd.DataFrame) -> dict[str, str]:
 def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", by_set: bool = False) -> pd.DataFrame:
     """The judge and three that know less, by how the question was put and by set: shares in %, AUROC from 0 to 1.
 
-    right     first answers that are right
-    judge     judgments that are right, with their interval
+    right     first answers that are right; judge: judgments that are, with their interval
     majority  how often the more frequent of the two words would be right
     wording   how often a rule would be right that sees only how the question is put, and knows each form's majority
     caught    wrong answers that are judged "false"; doubted: right ones that are

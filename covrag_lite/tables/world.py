@@ -40,6 +40,6 @@ def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame
             place = next((i for i, p in enumerate(revised, 1) if p.id in question.gold_passages), None)
             titles = "; ".join(passage.title for passage in found[:3])
             rows.append((name, question.question, titles, question.clean_question, place))
-    rows.sort(key=lambda row: FAILURES.index(row[0]))
     columns = ["failure", "question", "found first", "a question that finds it", "at place"]
+    rows.sort(key=lambda row: FAILURES.index(row[0]))
     return pd.DataFrame(rows, columns=columns).set_index("failure")
