@@ -62,10 +62,7 @@ def make_data(plan: Plan) -> None:
 def train(plan: Plan, method: str) -> None:
     """One adapter, and its manifest and losses among the results."""
     config = plan.training()
-    path = plan.folder / f"{method}.samples.jsonl.gz"
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is not there: run the stage data first")
-    samples = recipe.load_samples(path)
+    samples = recipe.load_samples(plan.folder / f"{method}.samples.jsonl.gz")
     losses = recipe.train_adapter(config, method, samples)
     losses.to_csv(plan.results / f"train.{method}.losses.csv", index=False, float_format="%.4g")
     told = resolve(config.training.adapters_out) / method / "manifest.json"
