@@ -65,10 +65,7 @@ class Plan:
 
 
 def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] = ()) -> list[Plan]:
-    """A plan for each seed of this backbone, with the given parameters in place of the settings' own.
-
-    The backbone is a name in replication.toml, a hub id or a folder.
-    """
+    """A plan for each seed of a backbone (a name in replication.toml, a hub id, a folder) with the given parameters."""
     settings = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
     name, known = backbone, settings["backbones"]
     if backbone in known:
@@ -91,13 +88,10 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
 
 
 def hold_to(plan: Plan) -> None:
-    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither.
-
-    A command that failed before anything was made, by a slip of the pen perhaps, has begun nothing.
-    """
+    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither."""
     path = plan.folder / "plan.json"
     made = [file for file in plan.folder.rglob("*") if file.is_file() and file != path]
-    if not path.exists() or not made:
+    if not path.exists() or not made:  # a command that failed before anything was made has begun nothing
         plan.folder.mkdir(parents=True, exist_ok=True)
         save_manifest(path, {"parameters": plan.config.flat(), "plan": plan.settings})
     begun = json.loads(path.read_text())

@@ -62,8 +62,7 @@ def make_data(plan: Plan) -> None:
 def train(plan: Plan, method: str) -> None:
     """One adapter, and its manifest and losses among the results."""
     config = plan.training()
-    samples = recipe.load_samples(plan.folder / f"{method}.samples.jsonl.gz")
-    losses = recipe.train_adapter(config, method, samples)
+    losses = recipe.train_adapter(config, method, recipe.load_samples(plan.folder / f"{method}.samples.jsonl.gz"))
     losses.to_csv(plan.results / f"train.{method}.losses.csv", index=False, float_format="%.4g")
     told = resolve(config.training.adapters_out) / method / "manifest.json"
     (plan.results / f"train.{method}.json").write_bytes(told.read_bytes())
@@ -77,10 +76,7 @@ def fit_sigma(plan: Plan) -> None:
 
 
 def run_table(plan: Plan, table: str) -> None:
-    """A table's systems over its questions: those of the claim are all that the data has.
-
-    Of Table 5 the first seed also runs the control, a third round and verdicts that run free.
-    """
+    """A table's systems over its questions; of Table 5 the first seed also runs what the paper's does not have."""
     systems = plan.settings | {"table4": table4.POSITIONS, "table5": table5.CHAINS, "table6": ("CoV-RAG",)}
     systems = systems[table]
     config = plan.testing(systems=systems).change(datasets=plan.choose("claim" if table == "claim" else "test"))

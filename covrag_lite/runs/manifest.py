@@ -23,6 +23,9 @@ PACKAGES = (
 
 def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
+    torch, unit = sys.modules.get("torch"), 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    peak = torch.cuda.max_memory_allocated() if torch and torch.cuda.is_available() else 0
+    peak = peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     gguf = model.weights if model.weights and model.weights.is_file() else None
     packed = gguf and f"a GGUF file of {gguf.stat().st_size:,} bytes, dequantised; model_sha256 is of that file"
     return {
@@ -37,11 +40,11 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
         "hardware": {
             "machine": platform.machine(),
             "cores": os.cpu_count(),
-            "gpu": sys.modules["torch"].cuda.get_device_name() if model.device == "cuda" else None,
+            "gpu": torch.cuda.get_device_name() if model.device == "cuda" else None,
         },
         "wall_seconds": round(seconds, 1),
         "used": dict(model.used),
-        "peak_memory_gb": round(peak_memory(), 2),
+        "peak_memory_gb": round(peak / 1e9, 2),  # of the GPU where one was used, else of the machine
     }
 
 
@@ -64,15 +67,6 @@ def hash_adapters(config: Config, model: Engine) -> dict[str, str]:
     wanted = {adapter for name in config.chain.systems for adapter in find_system(name).adapters}
     views = {name: model.with_adapter(name) for name in sorted(wanted)}
     return {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter}
-
-
-def peak_memory() -> float:
-    """The most memory this process has held, in GB: of the GPU where one was used, else of the machine."""
-    torch = sys.modules.get("torch")
-    if torch and torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return torch.cuda.max_memory_allocated() / 1e9
-    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, in KiB elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def save_manifest(path: Path, content: dict) -> None:

@@ -40,11 +40,6 @@ class Outcome:
     parsed: bool | None  # the verdict could be read
 
 
-def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
-    """One row a question and system."""
-    return pd.DataFrame([_describe(prediction) for prediction in predictions])
-
-
 def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
     """What came of a round: scored where the data is at hand, else as it was recorded."""
     one, asked = prediction.rounds[number], prediction.question
@@ -59,40 +54,44 @@ def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
     )
 
 
-def _describe(p: Prediction) -> dict:
-    """A prediction's row of the frame."""
-    first, last = p.rounds[0], p.final
-    before = outcome_of(p)
-    after = outcome_of(p, p.kept) if p.revised else before
-    verdicts = [one.verdict for one in p.rounds if one.verdict]
-    judged = verdicts[0] if verdicts and verdicts[0].parsed else None
-    return dict(
-        system=p.system,
-        backbone=p.backbone,
-        dataset=p.question.dataset,
-        id=p.question.id,
-        kind=p.question.kind,
-        form=form_of(p.question.kind),
-        failure=failure_of(p.question.kind),
-        answer=p.answer,
-        **{name: getattr(after, name) for name in metrics.METRICS},
-        first_normalised=before.normalised,
-        first_whole=before.whole,
-        **{f"{name}_first": getattr(before, name) for name in FOUND},
-        **{f"{name}_last": getattr(after, name) for name in FOUND},
-        verdicts=len(verdicts),
-        unparsed=sum(not verdict.parsed for verdict in verdicts),
-        judgment=verdicts[0].judgment if verdicts else None,
-        expected_correctness=expect(judged, "correctness") if judged else None,
-        expected_reference=expect(judged, "reference_correctness") if judged else None,
-        unrevised=(judged.probabilities or {}).get("empty") if judged else None,
-        likelihood=first.likelihood,
-        first_weight=weigh(first),
-        weight=weigh(last),
-        revised=p.revised,
-        searched=bool(last.query or last.passages),
-        query=last.query,
-    )
+def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """One row a question and system."""
+    rows = []
+    for p in predictions:
+        first, last = p.rounds[0], p.final
+        before = outcome_of(p)
+        after = outcome_of(p, p.kept) if p.revised else before
+        verdicts = [one.verdict for one in p.rounds if one.verdict]
+        judged = verdicts[0] if verdicts and verdicts[0].parsed else None
+        row = dict(
+            system=p.system,
+            backbone=p.backbone,
+            dataset=p.question.dataset,
+            id=p.question.id,
+            kind=p.question.kind,
+            form=form_of(p.question.kind),
+            failure=failure_of(p.question.kind),
+            answer=p.answer,
+            **{name: getattr(after, name) for name in metrics.METRICS},
+            first_normalised=before.normalised,
+            first_whole=before.whole,
+            **{f"{name}_first": getattr(before, name) for name in FOUND},
+            **{f"{name}_last": getattr(after, name) for name in FOUND},
+            verdicts=len(verdicts),
+            unparsed=sum(not verdict.parsed for verdict in verdicts),
+            judgment=verdicts[0].judgment if verdicts else None,
+            expected_correctness=expect(judged, "correctness") if judged else None,
+            expected_reference=expect(judged, "reference_correctness") if judged else None,
+            unrevised=(judged.probabilities or {}).get("empty") if judged else None,
+            likelihood=first.likelihood,
+            first_weight=weigh(first),
+            weight=weigh(last),
+            revised=p.revised,
+            searched=bool(last.query or last.passages),
+            query=last.query,
+        )
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def form_of(kind: str) -> str:
@@ -109,10 +108,7 @@ def failure_of(kind: str) -> str:
 
 
 def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Write predictions as JSONL packed by xz, one line a question and system; the same give the same bytes.
-
-    The systems' lines on one question stand together, where their order can be told again: they are much alike.
-    """
+    """Write predictions as JSONL packed by xz, one line a question and system; the same give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     questions = {p.question.id: p.question for p in predictions}
     places, others = {identity: i for i, identity in enumerate(questions)}, index_questions(questions.values())
@@ -125,6 +121,7 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
         row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
         further = {"kept": p.kept if p.kept != -1 else None, "kind": p.question.kind or None}
         rows.append(row | {name: value for name, value in further.items() if value is not None})
+    # Lines on one question, which are much alike, stand together where their order can be told again.
     together = sorted(rows, key=lambda row: places[row["id"]])
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (together if by_system(together) == rows else rows)]
     path.write_bytes(lzma.compress("".join(lines).encode(), preset=9))

@@ -176,13 +176,10 @@ def changed(now: dict, recorded: dict) -> list[str]:
 
 
 def changed_parameters(now: config.Config, recorded: config.Config, but: Collection[str] = ()) -> list[str]:
-    """The parameters that can change a number and differ, each with its two values; `but` names some to pass over.
-
-    "all" sets may be those that the other run names: whether the questions are the same, their hash tells.
-    """
+    """The parameters that can change a number and differ, each with its two values; `but` names some to pass over."""
     a, b, differs = now.flat(), recorded.flat(), []
     for name in [f.name for concern in CONCERNS for f in fields(concern) if f.name not in {*IMMATERIAL, *but}]:
-        same_sets = name == "datasets" and config.ALL in (a[name], b[name])
+        same_sets = name == "datasets" and config.ALL in (a[name], b[name])  # perhaps: the questions' hash tells
         if a[name] != b[name] and not same_sets:
             differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
     return differs

@@ -69,10 +69,7 @@ def in_order(systems: Sequence[str]) -> list[str]:
 
 
 def wide(long: pd.DataFrame, metric: str | None = "normalised", digits: tuple[int, int] = (1, 0)) -> pd.DataFrame:
-    """The table as a person reads it: a row a system, a column a set; for None a column a metric.
-
-    A cell is `ours [low–high] (paper)`; the digits are those of a value and of its interval.
-    """
+    """The table as a person reads it: a row a system, a column a set (for None a metric), `ours [low–high] (paper)`."""
     rows, cells = by_set_or_metric(long, metric), []
     value, end = (f"{{:.{one}f}}" for one in digits)
     for row in rows.itertuples():

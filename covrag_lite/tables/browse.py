@@ -33,10 +33,7 @@ HERE = Path(__file__).parent
 
 
 def load_ways(run: recorded.Recorded | None, asked: Config) -> tuple[list[Prediction], pd.DataFrame]:
-    """A recorded run's predictions and their outcomes, with the texts of the world or of the data that is named.
-
-    Without them there are ids, what our models wrote, and the outcomes that were recorded.
-    """
+    """A recorded run's predictions, with the texts of the data that is asked for where they are known, and outcomes."""
     if run is None:
         raise ValueError("there is no recorded run of this model and data; set record to a folder of results/")
     if asked.data.data == "world":

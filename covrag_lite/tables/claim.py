@@ -200,9 +200,8 @@ def visible(means: np.ndarray) -> float:
     return float(100 * (1.96 + 0.8416) * means.std(ddof=1) / len(means) ** 0.5)
 
 
-def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
+def judge_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
     """How well verdicts on first answers tell right from wrong, beside the answer's likelihood and the majority."""
-    made = []
     for system, name, own in first_answers(frame):
         for dataset in (EVERY, *own.dataset.unique()) if "two" in system else (EVERY,):
             some = own if dataset == EVERY else own[own.dataset == dataset]
@@ -220,13 +219,11 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
             areas["AUROC of both, weighed"] = some.first_weight
             row = {"answers of": name, "set": name_of(dataset), "seed": seed, "n": len(some)}
             row |= {key: tell_area(scores, right, "{:.3f}") for key, scores in areas.items()}
-            made.append(row | {key: f"{100 * share:.1f}" for key, share in told.items()})
-    return made
+            yield row | {key: f"{100 * share:.1f}" for key, share in told.items()}
 
 
-def search_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
+def search_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
     """What the second search finds, what comes of it, and what a perfect choice between both answers would give."""
-    made = []
     for _, name, own in first_answers(frame):
         first, last = own.first_whole.astype(bool), own.whole.astype(bool)
         told = {
@@ -238,8 +235,7 @@ def search_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
             "the better of both": first | last,
         }
         row = {"answers of": name, "set": EVERY, "seed": seed, "n": len(own)}
-        made.append(row | {key: f"{100 * values.astype(float).mean():.1f}" for key, values in told.items()})
-    return made
+        yield row | {key: f"{100 * values.astype(float).mean():.1f}" for key, values in told.items()}
 
 
 def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:

@@ -60,14 +60,14 @@ def load(root: Path = config.ROOT) -> pd.DataFrame:
         manifests = [json.loads(one.read_text()) for one in file.parent.glob("seed-*/claim.manifest.json")]
         asked |= {one["data"]["questions"]["sha256"] for one in manifests}
         comparisons, facts = (json.loads(file.with_suffix(end).read_text()) for end in (".json", ".facts.json"))
-        rows += [(name, sizes[name], *row) for row in (*_levels(comparisons, facts), *_gains(comparisons))]
+        rows += [(name, sizes[name], *row) for row in _values(comparisons, facts)]
     if len(asked) > 1:
         raise ValueError(f"the runs of {', '.join(claims)} asked different questions; Figure 4 needs the same ones")
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _levels(comparisons: list[dict], facts: dict[str, str]) -> Iterator[tuple]:
-    """Accuracies and AUROCs of each training, and their mean over the trainings that have them."""
+def _values(comparisons: list[dict], facts: dict[str, str]) -> Iterator[tuple]:
+    """Accuracies and AUROCs of each training and their mean; differences of each, and pooled with their interval."""
     seeds = sorted({row["seed"] for row in comparisons} - {claim.POOLED})
     for (measure, what), name in FACTS.items():
         texts = {seed: facts.get(name.format(seed)) for seed in seeds}
@@ -76,10 +76,6 @@ def _levels(comparisons: list[dict], facts: dict[str, str]) -> Iterator[tuple]:
             yield measure, what, seed, *(numbers + [None, None])[:3]
         if found:
             yield measure, what, MEAN, sum(one[0] for one in found.values()) / len(found), None, None
-
-
-def _gains(comparisons: list[dict]) -> Iterator[tuple]:
-    """Paired differences of each training, and pooled with their interval."""
     for what, pair in GAINS.items():
         own = [row for row in comparisons if (row["from"], row["to"]) == pair[:2]]
         rows = [(row["seed"], row) for row in own if row["seed"] != claim.POOLED]

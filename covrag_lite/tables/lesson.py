@@ -52,11 +52,8 @@ def read_verdict(verdict: Verdict) -> pd.DataFrame:
 
 
 def move_sigma(frame: pd.DataFrame, thresholds: Sequence[float] = THRESHOLDS) -> pd.DataFrame:
-    """CoV-RAG that searches again only where the expected correctness lies below a threshold: a row a threshold.
-
-    The predictions must be those of σ = "revision": a second answer is known only where there is a revised question.
-    """
-    rows = judged_rows(frame, "CoV-RAG")
+    """CoV-RAG that searches again only where the expected correctness lies below a threshold: a row a threshold."""
+    rows = judged_rows(frame, "CoV-RAG")  # of σ = "revision": a second answer is known wherever there is a revision
     again = rows.revised.to_numpy(bool) & (rows.expected_correctness.to_numpy() < np.array(thresholds)[:, None])
     right = np.where(again, rows.normalised.to_numpy(bool), rows.right.to_numpy(bool))  # (thresholds, questions)
     values = {"accuracy": 100 * right.mean(1), "searches": again.sum(1), "n": len(rows)}

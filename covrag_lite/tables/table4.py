@@ -30,10 +30,7 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
 
 
 def off_question(predictions: Sequence[Prediction]) -> int | None:
-    """How many rewritten questions share no word of over three letters with theirs; None where none is at hand.
-
-    Such a rewrite has failed: a small model repeats the instruction instead.
-    """
+    """How many rewrites have no long word of their question, as those that repeat the instruction; None without any."""
     pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.question.question]
     if all(query == question for question, query in pairs):
         return None

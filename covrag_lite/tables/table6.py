@@ -87,10 +87,7 @@ def list_found(question: Question, searches: Mapping[str, Search]) -> pd.DataFra
 
 
 def search_twice(questions: Sequence[Question], search: Search) -> list[Prediction]:
-    """Each question searched as asked and, in a second round, in its clean wording, without a model.
-
-    The second round does not repeat that wording, because a recorded prediction holds none of the data's own text.
-    """
+    """Each question searched as asked and, in a second round, in its clean wording, which no record may repeat."""
     asked = search([q.question for q in questions])
     clean = search([q.clean_question or q.question for q in questions])
     made = []
@@ -113,6 +110,8 @@ def join_retrievers(searches: Parts) -> pd.DataFrame:
 
 def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The long form: a row a measure, group of questions and retriever, with the share before and after."""
+    engines = paper.load_table("table6").rename(columns={"single": "first", "multi": "last"})
+    engines = engines.assign(retriever=engines.retriever + "*", delta=engines["last"] - engines["first"])
     groups = {name: frame.dataset == name for name in frame.dataset.unique()}
     groups["all"] = frame.form.notna()
     groups |= {name: frame.form == name for name in ("well put", "broken wording", "two-hop")}
@@ -128,17 +127,10 @@ def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
                 for name, values in (("first", share(first)), ("last", share(last)), ("delta", delta)):
                     row |= dict(zip((name, f"{name}_low", f"{name}_high"), values))
                 rows.append(row | dict(zip(("gained", "lost", "p"), metrics.mcnemar(first, last))))
-            if measure == "answer" and "CoV-RAG" in frame.system.values:
-                rows += [about | row for row in _paper_rows(group)]
+            if measure == "answer" and "CoV-RAG" in frame.system.values:  # the paper's engines, on this very set
+                beside = engines[engines.dataset == group][["retriever", "first", "last", "delta"]]
+                rows += [about | row for row in beside.to_dict("records")]
     return pd.DataFrame(rows)
-
-
-def _paper_rows(dataset: str) -> list[dict]:
-    """The paper's search engines on this very set; neither is one of our retrievers, and no n is given."""
-    engines = paper.load_table("table6").query("dataset == @dataset")
-    engines = engines.rename(columns={"single": "first", "multi": "last"})
-    engines = engines.assign(retriever=engines.retriever + "*", delta=engines["last"] - engines["first"])
-    return engines[["retriever", "first", "last", "delta"]].to_dict("records")
 
 
 def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = ITERATIONS) -> pd.DataFrame:
