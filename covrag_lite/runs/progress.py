@@ -29,5 +29,4 @@ def track(
 
 def is_watched() -> bool:
     """Whether a bar can be redrawn in place: in a terminal, or in a notebook that can show widgets."""
-    in_kernel = "ipykernel" in sys.modules
-    return sys.stderr.isatty() or (in_kernel and find_spec("ipywidgets") is not None)
+    return sys.stderr.isatty() or ("ipykernel" in sys.modules and find_spec("ipywidgets") is not None)

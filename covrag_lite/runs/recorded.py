@@ -86,9 +86,8 @@ def find(root: Path = config.ROOT) -> list[Recorded]:
 
 def find_under(folder: Path, root: Path = config.ROOT) -> list[Recorded]:
     """Every recorded run in a folder, or in one under it."""
-    files = sorted(folder.glob("**/*.manifest.json"))
-    names = [file.name.removesuffix(".manifest.json") for file in files]
-    return [Recorded(file.parent, name, json.loads(file.read_text()), root) for file, name in zip(files, names)]
+    files = {file: json.loads(file.read_text()) for file in sorted(folder.glob("**/*.manifest.json"))}
+    return [Recorded(one.parent, one.name.removesuffix(".manifest.json"), told, root) for one, told in files.items()]
 
 
 def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:

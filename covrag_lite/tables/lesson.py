@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,6 @@ from covrag_lite.systems import palette
 from covrag_lite.tables import browse, pictures
 from covrag_lite.tables.accuracy import share
 from covrag_lite.tables.verifier import judged_rows
-
-if TYPE_CHECKING:
-    from ipywidgets import VBox
 
 RECORDS = {  # what "auto" means here: the recorded runs of the shipped adapters on the world
     "table2": "table2-smollm2-135m-h200",
@@ -77,7 +73,7 @@ def draw_sigma(frame: pd.DataFrame, threshold: float) -> "pictures.Figure":
     return axes.figure
 
 
-def slide_sigma(frame: pd.DataFrame, threshold: float = 0.12) -> "VBox":
+def slide_sigma(frame: pd.DataFrame, threshold: float = 0.12) -> object:
     """A slider that draws it anew; not by `interact`, whose output papermill may wait for without end."""
     from ipywidgets import FloatSlider, Image, VBox
 

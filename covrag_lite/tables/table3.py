@@ -29,7 +29,6 @@ MEASURES = {
     "high quality": "high-quality answers in %: ours [95 % interval]",
 }
 LONG = ["judge", "criterion", "system", "measure", "n", "value", "low", "high", "paper"]
-SCORES = ["judge", "dataset", "id", "system", "criterion", "score", "ranked"]
 
 
 def load(run: Recorded) -> tuple[Answers, list[dict]]:
@@ -92,7 +91,8 @@ def to_frame(verdicts: Sequence[dict], answers: Answers) -> pd.DataFrame:
             for system, score in given.items():
                 ranked = criterion != "citation_accuracy" or system in answers.cited_together
                 rows.append((one["judge"], one["dataset"], one["id"], system, criterion, score, ranked))
-    return pd.DataFrame(rows, columns=SCORES).astype({"score": float})
+    columns = ["judge", "dataset", "id", "system", "criterion", "score", "ranked"]
+    return pd.DataFrame(rows, columns=columns).astype({"score": float})
 
 
 def ranked_scores(scores: pd.DataFrame, judge: str, criterion: str) -> pd.DataFrame:

@@ -94,7 +94,7 @@ def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> dict[str, tuple]:
 
 
 def revisions(own: pd.DataFrame) -> pd.DataFrame:
-    """One system's rows that were revised or called for it, answer wrong and no gold passage found; `good` found one."""
+    """One system's rows that were revised or called for it, wrong and without a gold passage; `good` found one."""
     called = ~own.first_normalised.astype(bool) & ~held(own, "first")
     return own.assign(called=called, good=called & own.revised & held(own, "last"))[called | own.revised]
 

@@ -39,11 +39,8 @@ def score_searches(run: Recorded) -> Parts:
     every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
     retrievers = asked.retrieval.retrievers
     check_data(run, retrievers, questions=choose_questions(asked), every=every, passages=passages)
-    made = {}
-    for name in retrievers:
-        found = find_passages(replace(asked.retrieval, retriever=name), passages)
-        made[name] = load_part(run, name, every, found)
-    return made
+    found = {name: find_passages(replace(asked.retrieval, retriever=name), passages) for name in retrievers}
+    return {name: load_part(run, name, every, own) for name, own in found.items()}
 
 
 def choose_questions(config: Config) -> list[Question]:

@@ -17,7 +17,6 @@ FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
 KNOWN = 0.9  # of the answers, whose likelihood must be known to be told: a few may not stand for all
 FOLDS = 5
-DECAY = 1.0  # of the fitted weights, beside a question's weight of 1, on standardised scores
 
 
 def judged_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
@@ -118,7 +117,7 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     scores = known[list(names)].astype(float)
     scores = (scores - scores.mean()) / scores.std().clip(lower=1e-9)
     inputs = np.column_stack([scores, pd.get_dummies(known.dataset).astype(float)])
-    fit = LogisticRegression(C=1 / DECAY, fit_intercept=False, tol=1e-8, max_iter=10_000)
+    fit = LogisticRegression(fit_intercept=False, tol=1e-8, max_iter=10_000)
     judged = cross_val_predict(fit, inputs, known.right, cv=PredefinedSplit(fold))
     return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
 
