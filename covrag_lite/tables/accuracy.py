@@ -138,19 +138,17 @@ def count_changes(rows: pd.DataFrame) -> tuple[int, int, int]:
 def notes(frame: pd.DataFrame) -> list[str]:
     """What must stand under an accuracy table: what did not parse, what cannot be scored, what the revision did."""
     one = frame[frame.system == frame.system.iloc[0]]
-    lines = [
-        f"{int(one.normalised.isna().sum())} of {len(one)} questions have gold answers that normalise to nothing; "
-        f"they count in raw only."
-    ]
+    n = int(one.normalised.isna().sum())
+    lines = [f"{n} of {len(one)} questions have gold answers that normalise to nothing; they count in raw only."]
     for system, rows in frame.groupby("system", sort=False):
         if rows.verdicts.sum():
             judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
             changed, helped, hurt = count_changes(rows)
-            lines += [
-                f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}.",
-                f"{system}: {int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} "
-                f"and left {changed - helped - hurt} as they were.",
-            ]
+            told = f"helped {helped}, hurt {hurt} and left {changed - helped - hurt} as they were"
+            lines.append(
+                f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}."
+            )
+            lines.append(f"{system}: {int(rows.revised.sum())} questions were revised; that {told}.")
         if rows.found_first.notna().any() and rows.searched.any():
             found = f"{100 * rows.found_last.dropna().mean():.0f} % of the questions"
             if rows.gold_last.notna().any():
