@@ -28,6 +28,7 @@ MEASURES = {
     "rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",
     "high quality": "high-quality answers in %: ours [95 % interval]",
 }
+SCORES = ["judge", "dataset", "id", "system", "criterion", "score", "ranked"]
 LONG = ["judge", "criterion", "system", "measure", "n", "value", "low", "high", "paper"]
 
 
@@ -91,8 +92,7 @@ def to_frame(verdicts: Sequence[dict], answers: Answers) -> pd.DataFrame:
             for system, score in given.items():
                 ranked = criterion != "citation_accuracy" or system in answers.cited_together
                 rows.append((one["judge"], one["dataset"], one["id"], system, criterion, score, ranked))
-    columns = ["judge", "dataset", "id", "system", "criterion", "score", "ranked"]
-    return pd.DataFrame(rows, columns=columns).astype({"score": float})
+    return pd.DataFrame(rows, columns=SCORES).astype({"score": float})
 
 
 def ranked_scores(scores: pd.DataFrame, judge: str, criterion: str) -> pd.DataFrame:
