@@ -1,11 +1,8 @@
 """Whether everything recorded follows from what it was made from: `make check`.
 
 Every recorded table is built anew, without a model, and compared number by number; so are the numbers in README.md, on
-the pages of results/ and in the notebooks' prose. A served judge's recorded verdicts are ranked again; trainings are
-named.
-
-Each page has one template: <page>.template.md beside it, or the key "template" in a notebook cell's metadata. In it
-`{folder/table | name}` stands for a fact of that run, by its folder under results/.
+the pages of results/ and in the notebooks' prose. Each page has one template: <page>.template.md beside it, or the key
+"template" in a notebook cell's metadata. In it `{folder/table | name}` stands for a fact of that run under results/.
 """
 
 import argparse
@@ -22,6 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite.config import ROOT
+from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, find
 from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture
 
@@ -35,22 +33,21 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
 
     To write puts facts and filled pages in place.
     """
-    wrong: list[str] = []
-    notes: list[str] = []
+    wrong, notes = [], []
     tables = dict(build_tables(root, wrong, notes))
     made = set()
     for place, table in tables.items():
+        own = {end: root / place.parent / f"{table.name}.{end}" for end in ("csv", *table.files, *table.plots)}
+        made |= set(own.values())
         for end, text in table.files.items():
-            recorded = root / place.parent / f"{table.name}.{end}"
+            name = own[end].relative_to(root)
             if write and end == "facts.json":
-                recorded.write_text(text)
-            if recorded.exists():
-                pairs = compare_lines(squeeze(recorded.read_text()), squeeze(text))
-                told = [f"line {number}: recorded {was}, recomputed {now}" for number, was, now in pairs]
-                wrong += [f"{recorded.relative_to(root)}, {line}" for line in told]
-            else:
-                notes.append(f"{recorded.relative_to(root)}: not recorded")
-        made |= {root / place.parent / f"{table.name}.{end}" for end in ("csv", *table.plots)}
+                own[end].write_text(text)
+            if not own[end].exists():
+                notes.append(f"{name}: not recorded")
+                continue
+            for number, was, now in compare_lines(squeeze(own[end].read_text()), squeeze(text)):
+                wrong.append(f"{name}, line {number}: recorded {was}, recomputed {now}")
     for file in [*sorted(root.glob("results/**/*")), *sorted(root.glob("figures/**/*"))]:
         if file.suffix in (".csv", ".png") and file.parent.name != "custom" and file not in made:
             notes.append(f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded")
@@ -66,23 +63,24 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
 def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tuple[Path, Table]]:
     """Every table and figure that is recorded, by its place under the root."""
     shown = Path("results", lesson.RECORDS["table2"], "table2")  # in the picture of the method
-    bases = {}
+    seeds: dict[Path, dict[str, pd.DataFrame]] = {}
     for run in find(root):
-        basis, place = try_to_load(run, root, wrong, notes), run.folder.relative_to(root) / run.table
-        if basis is not None:
-            if run.table == "claim" or place == shown:
-                bases[place] = basis
-            if not claim.is_gathered(place):
-                yield place, find_table(run.table).build(basis, run)
-    for folder, frames in claim.gather(bases).items():
+        basis, folder = try_to_load(run, root, wrong, notes), run.folder.relative_to(root)
+        if basis is None:
+            continue
+        if run.table == "claim" and folder.name.startswith("seed-"):  # told with all others of its backbone
+            seeds.setdefault(folder.parent, {})[folder.name.removeprefix("seed-")] = to_frame(basis)
+        else:
+            yield folder / run.table, find_table(run.table).build(basis, run)
+        if folder / run.table == shown and (root / EMBEDDED / "method.md").exists():
+            yield EMBEDDED / "method", method_picture.build(basis)
+    for folder, frames in seeds.items():
         yield folder / "claim", claim.build_seeds(frames)
     if (root / EMBEDDED / "figure4.csv").exists():
         try:
             yield EMBEDDED / "figure4", figure4.build(figure4.load(root))
         except ValueError as error:  # the runs do not belong in one figure
             wrong.append(f"{EMBEDDED / 'figure4'}: {error}")
-    if (root / EMBEDDED / "method.md").exists() and shown in bases:
-        yield EMBEDDED / "method", method_picture.build(bases[shown])
     for folder in sorted((root / "results").glob("speed-*")):
         table = import_module("benchmarks.report").build(folder)
         yield folder.relative_to(root) / "speed", replace(table, plots={})
@@ -103,10 +101,8 @@ def try_to_load(run: Recorded, root: Path, wrong: list[str], notes: list[str]) -
             wrong.append(f"{name}: not checked, {Path(error.filename).name} is missing")
         else:  # data that cannot be shipped, in words
             notes.append(f"{name}: not checked, {error}")
-    except KeyError as error:
-        wrong.append(f"{name}: {error} is not in the data")
-    except ValueError as error:
-        wrong.append(f"{name}: {error}")
+    except (KeyError, ValueError) as error:
+        wrong.append(f"{name}: {error!r}")
     return None
 
 

@@ -65,9 +65,17 @@ class Plan:
 
 
 def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] = ()) -> list[Plan]:
-    """A plan for each seed of this backbone, with the given parameters in place of the settings' own."""
+    """A plan for each seed of a backbone (a name in replication.toml, a hub id, a folder) with the given parameters."""
     settings = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
-    name, own = find_backbone(backbone, settings["backbones"])
+    name, known = backbone, settings["backbones"]
+    if backbone in known:
+        own = known[backbone]
+    elif "/" in backbone or resolve(backbone).is_dir():
+        own = next((one for one in known.values() if one["model"] == backbone.partition("@")[0]), {})
+        name, own = Model(backbone).short.lower(), own | {"model": backbone}
+    else:
+        cure = "a hub id, <organisation>/<name>, and a local folder work too"
+        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(known)} in {SETTINGS.name}; {cure}")
     card = own.pop("card", {})
     plan = settings["plan"] | own.pop("plan", {})
     plan = {name: tuple(value) if isinstance(value, list) else value for name, value in plan.items()}
@@ -79,25 +87,11 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     return [Plan(name, config, plan, seed, card) for seed in seeds or plan["seeds"]]
 
 
-def find_backbone(backbone: str, known: Mapping[str, dict]) -> tuple[str, dict]:
-    """The name of a backbone's folder and its own settings: of a name in replication.toml, a hub id or a folder."""
-    if backbone in known:
-        return backbone, dict(known[backbone])
-    if "/" not in backbone and not resolve(backbone).is_dir():
-        cure = "a hub id, <organisation>/<name>, and a local folder work too"
-        raise ValueError(f"backbone {backbone!r} is not one of {', '.join(known)} in {SETTINGS.name}; {cure}")
-    own = next((one for one in known.values() if one["model"] == backbone.partition("@")[0]), {})
-    return Model(backbone).short.lower(), own | {"model": backbone}
-
-
 def hold_to(plan: Plan) -> None:
-    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither.
-
-    A command that failed before anything was made, by a slip of the pen perhaps, has begun nothing.
-    """
+    """Write down what the work was begun with, or refuse what differs from that: half of each would be neither."""
     path = plan.folder / "plan.json"
     made = [file for file in plan.folder.rglob("*") if file.is_file() and file != path]
-    if not path.exists() or not made:
+    if not path.exists() or not made:  # a command that failed before anything was made has begun nothing
         plan.folder.mkdir(parents=True, exist_ok=True)
         save_manifest(path, {"parameters": plan.config.flat(), "plan": plan.settings})
     begun = json.loads(path.read_text())

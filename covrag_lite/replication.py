@@ -4,13 +4,9 @@
     python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub>
 
 makes the training data, trains the adapters of three seeds, fits σ on validation questions, measures the paper's claim
-over all test questions and makes Tables 2, 4, 5 and 6, all under runs/<backbone>/. `--stages` and `--seeds` choose a
-part; what is done already is not done again, and other parameters than those it was begun with are refused.
-`--dry-run` tells what all this downloads, holds and takes before anything starts, with status 1 where it cannot fit.
-replication.toml holds the settings, those of its [plan] too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded
-world is `smollm2-135m-world`, which needs no data.
-
-Related systems (CRAG, A²R, FaVe) are no stage: notebooks/related.ipynb runs them with the adapters that this makes.
+over all test questions and makes Tables 2, 4, 5 and 6, all under runs/<backbone>/. What is done already is not done
+again, and other parameters than those it was begun with are refused. replication.toml holds the settings, those of its
+[plan] too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded world is `smollm2-135m-world`, which needs no data.
 """
 
 import argparse
@@ -27,18 +23,17 @@ from covrag_lite import evaluate, forecast, recipe, synthesis
 from covrag_lite.config import Config, resolve, typed
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import load_engine
-from covrag_lite.evaluate import Resources
 from covrag_lite.plan import Plan, hold_to, load_plans
-from covrag_lite.records import Prediction
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs.recorded import find_under, load_or_outcomes, save_run
+from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.recorded import Parts, find_under, load_or_outcomes, save_run
 from covrag_lite.sources import load_sources
 from covrag_lite.systems import find_system
 from covrag_lite.tables import claim, find_table, pictures, sigma, table4, table5, table6
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
-TABLES = ("claim", "table2", "table4", "table5")  # all but Table 6, which has several retrievers
-STAGES = ("data", *METHODS, "sigma", *TABLES, "table6")
+TABLES = ("claim", "table2", "table4", "table5", "table6")
+STAGES = ("data", *METHODS, "sigma", *TABLES)
 FIRST_SEED = ("rewrite", "table4", "table6")  # stages of the first seed alone
 Step = tuple[Path, Callable[[Plan], None]]  # the file that is there once a stage is done, and what does it
 
@@ -67,11 +62,7 @@ def make_data(plan: Plan) -> None:
 def train(plan: Plan, method: str) -> None:
     """One adapter, and its manifest and losses among the results."""
     config = plan.training()
-    path = plan.folder / f"{method}.samples.jsonl.gz"
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is not there: run the stage data first")
-    samples = recipe.load_samples(path)
-    losses = recipe.train_adapter(config, method, samples)
+    losses = recipe.train_adapter(config, method, recipe.load_samples(plan.folder / f"{method}.samples.jsonl.gz"))
     losses.to_csv(plan.results / f"train.{method}.losses.csv", index=False, float_format="%.4g")
     told = resolve(config.training.adapters_out) / method / "manifest.json"
     (plan.results / f"train.{method}.json").write_bytes(told.read_bytes())
@@ -81,81 +72,57 @@ def fit_sigma(plan: Plan) -> None:
     """σ on validation questions, with the rules it is compared with."""
     changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
     config = plan.testing(**changes).change(datasets=plan.choose("train"))
-    print(sigma.fit(config, answer(plan, config, "sigma")).to_string())
+    print(sigma.fit(config, answer(plan, config, "sigma")[""]).to_string())
 
 
 def run_table(plan: Plan, table: str) -> None:
-    """A table's systems over its questions: those of the claim are all that the data has.
-
-    Of Table 5 the first seed also runs the control, a third round and verdicts that run free.
-    """
-    systems = {**plan.settings, "table4": table4.POSITIONS, "table5": table5.CHAINS}[table]
+    """A table's systems over its questions; of Table 5 the first seed also runs what the paper's does not have."""
+    systems = plan.settings | {"table4": table4.POSITIONS, "table5": table5.CHAINS, "table6": ("CoV-RAG",)}
+    systems = systems[table]
     config = plan.testing(systems=systems).change(datasets=plan.choose("claim" if table == "claim" else "test"))
     if table == "table5" and plan.first:
         config = config.change(max_rounds=table5.MAX_ROUNDS, systems=(*systems, table5.CONTROL, *table5.FREE))
     answer(plan, config, table)
 
 
-def answer(plan: Plan, config: Config, table: str) -> list[Prediction]:
-    """Run a table's systems, those that write freely on some questions only, and record what came of it."""
-    start = time.perf_counter()
-    questions, passages = load_questions(config), load_passages(config)
+def answer(plan: Plan, config: Config, table: str) -> Parts:
+    """Run a table's systems, those that write freely on some questions only, and record what came of it.
+
+    Table 6 has a part a retriever, in which all questions are searched without a model too.
+    """
+    start, several = time.perf_counter(), table == "table6"
+    passages, every = load_passages(config), load_questions(config.change(n_questions=0) if several else config)
+    questions = table6.choose_questions(config) if several else every
     resources = evaluate.load_resources(config, passages)
     for adapter in sorted(set().union(*(find_system(system).adapters for system in config.chain.systems))):
         resources.model.with_adapter(adapter)  # one that was not trained is told now, and not after the other systems
-    made = []
-    for system in config.chain.systems:
-        asked = questions[:: config.chain.free_every] if system in table5.FREE else questions
-        made += evaluate.run_system(system, config, resources, asked)
-    data = {"questions": questions, "passages": passages}
-    save(plan, config, table, {"": made}, resources, start, data)
-    return made
-
-
-def run_table6(plan: Plan) -> None:
-    """CoV-RAG with every retriever."""
-    start = time.perf_counter()
-    config = plan.testing(systems=("CoV-RAG",))
-    passages, every = load_passages(config), load_questions(config.change(n_questions=0))
-    questions = table6.choose_questions(config)
-    resources = evaluate.load_resources(config, passages)
     parts = {}
-    for name in config.retrieval.retrievers:
-        search = load_retriever(replace(config.retrieval, retriever=name), passages)
-        own = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), questions)
-        parts[name] = own + table6.search_twice(every, search)
-    data = {"questions": questions, "every": every, "passages": passages}
-    save(plan, config, "table6", parts, resources, start, data)
-
-
-def save(plan: Plan, config: Config, table: str, parts: dict, resources: Resources, start: float, data: dict) -> None:
-    """The record of a run, and the table and picture made from it."""
+    for name in config.retrieval.retrievers if several else ("",):
+        search = load_retriever(replace(config.retrieval, retriever=name), passages) if several else resources.search
+        parts[name] = []
+        for system in config.chain.systems:
+            asked = questions[:: config.chain.free_every] if system in table5.FREE else questions
+            parts[name] += evaluate.run_system(system, config, replace(resources, search=search), asked)
+        if several:
+            parts[name] += table6.search_twice(every, search)
+    data = {"questions": questions, **({"every": every} if several else {}), "passages": passages}
     run = save_run(plan.results, table, parts, config, resources.model, time.perf_counter() - start, data)
     print(find_table(table).build(parts.get("", parts), run).save(plan.results))
+    return parts
 
 
 def steps(plan: Plan) -> dict[str, Step]:
     """Every stage by name that this seed runs."""
-    adapters = resolve(plan.training().training.adapters_out)
     made = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
     made |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
-    made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
+    made["sigma"] = (plan.results / "adapters" / "cov" / "sigma.json", fit_sigma)
     made |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
-    made["table6"] = (plan.results / "table6.md", run_table6)
     return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
 
 
 def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, *Step]]:
     """Each of these stages of every seed that runs it: its plan and name, the file that ends it, and what does it."""
     return [(plan, name, *step) for plan in plans for name, step in steps(plan).items() if name in stages]
-
-
-def foresee(plans: Sequence[Plan], stages: Sequence[str], gpu_gb: float = 0) -> None:
-    """Print every stage, whether it is done, and what will be fetched, held and taken; an error where it cannot fit."""
-    first = {}  # by the file that it makes: all seeds share their data
-    for plan, name, done, _ in walk(plans, stages):
-        first.setdefault(done, (plan.seed, name, done.exists()))
-    forecast.foresee(plans[0], list(first.values()), gpu_gb)
 
 
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
@@ -169,15 +136,12 @@ def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
             plan.results.mkdir(parents=True, exist_ok=True)
             run(plan)
         rows.append((plan.seed, name, round(time.perf_counter() - start)))
-    tell_seeds(plans[0].folder)
-    return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
-
-
-def tell_seeds(folder: Path) -> None:
-    """The claim, pooled over the seeds that have been run so far."""
-    runs = [run for run in find_under(folder) if run.table == "claim"]
-    for frames in claim.gather({run.folder / run.table: load_or_outcomes(run) for run in runs}).values():
+    folder = plans[0].folder
+    claims = {run.folder.name.removeprefix("seed-"): run for run in find_under(folder) if run.table == "claim"}
+    if claims:  # pooled over the seeds that have been run so far
+        frames = {seed: to_frame(load_or_outcomes(run)) for seed, run in claims.items()}
         print(claim.build_seeds(frames).save(folder))
+    return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -187,8 +151,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
     parser.add_argument("--stages", default=",".join(STAGES), help="some of these, by commas")
     parser.add_argument("--seeds", help="some training seeds, by commas")
-    told = "only tell what would be done, fetched, held and waited for"
-    parser.add_argument("--dry-run", action="store_true", help=told)
+    parser.add_argument("--dry-run", action="store_true", help="only tell what is fetched, held and waited for")
     parser.add_argument("--gpu-gb", type=float, default=0, help="reckon with a card of so many GB, not the one found")
     asked = parser.parse_args(words)
     stages = asked.stages.split(",")
@@ -202,7 +165,10 @@ def main(words: Sequence[str] | None = None) -> None:
         if "claim" in stages and not any(named.issuperset(pair) for pair in claim.COMPARISONS):
             raise ValueError("-p claim names no two systems that are compared, as RAG trained and CoV-RAG are")
         print(plans[0].config)
-        foresee(plans, stages, asked.gpu_gb)
+        first = {}  # by the file that it makes: all seeds share their data
+        for plan, name, done, _ in walk(plans, stages):
+            first.setdefault(done, (plan.seed, name, done.exists()))
+        forecast.foresee(plans[0], list(first.values()), asked.gpu_gb)
         if not asked.dry_run:
             load_engine(plans[0].config.model)  # a gate or a lost network is told now, and not after the data's hours
             print(replicate(plans, stages).to_string(index=False))

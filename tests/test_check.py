@@ -16,7 +16,7 @@ from covrag_lite.check import check, check_pages, try_to_load
 from covrag_lite.data import load_questions
 from covrag_lite.runs.outcomes import read_packed
 from covrag_lite.runs.recorded import load_or_outcomes
-from covrag_lite.tables import TABLES, Table, find_table
+from covrag_lite.tables import TABLES, Table
 
 
 @pytest.fixture
@@ -156,5 +156,3 @@ def test_a_table_is_one_file_and_one_entry(alone, monkeypatch):
     said = "results/toy/counted.csv, line 2: recorded predictions,25, recomputed predictions,24"
     assert check(alone, write=True)[0] == [said]
     assert (alone / "results" / "README.md").read_text() == "24 predictions\n"
-    with pytest.raises(ValueError, match="table 'table9' is not known; use one of table2, table3"):
-        find_table("table9")

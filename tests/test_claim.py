@@ -123,7 +123,7 @@ def test_queries_are_expanded_where_the_verifier_doubts_or_as_often_where_answer
 def test_without_a_chain_trust_is_the_chance_that_nothing_is_revised():
     made = frame({"CoV-RAG w/o chain, two adapters": [1, 0, 1, 0]}, ["nq"] * 4)
     made = made.assign(expected_correctness=None, unrevised=[0.9, 0.6, 0.4, 0.1], words_first=False)
-    row = claim.judge_rows(made, "4")[0]
+    row = next(claim.judge_rows(made, "4"))
     assert row["answers of"] == "RAG trained, w/o chain" and row["AUROC"].startswith("0.750")
 
 

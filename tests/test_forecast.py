@@ -133,7 +133,7 @@ ANSWERS = {
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_what_the_hub_refuses_of_a_model_or_a_corpus_is_one_sentence_with_its_cure(kind, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=refuse(kind)))
-    monkeypatch.setattr(replication, "foresee", lambda *_: None)
+    monkeypatch.setattr(forecast, "foresee", lambda *_: None)
     monkeypatch.setattr(replication, "replicate", lambda *_: pytest.fail("a stage began"))
     said = tell(capsys, "meta-llama/Llama-2-7b-hf@gone")[1]
     assert ANSWERS[kind] in said and "\n" not in said

@@ -8,7 +8,7 @@ from toy import BORN, PASSAGES, QUESTIONS, SYSTEMS
 
 from covrag_lite.prompts import DIRECT, parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
-from covrag_lite.runs.outcomes import load_predictions, outcome_of, read_packed, read_rows, save_predictions, to_frame
+from covrag_lite.runs.outcomes import load_predictions, outcome_of, read_packed, save_predictions, to_frame
 from covrag_lite.tables import sigma, table5
 
 Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # where the prediction of a question stands that was revised
@@ -38,8 +38,9 @@ def test_what_is_saved_holds_no_question_and_comes_back_to_the_last_number(predi
     save_predictions(tmp_path / "p.xz", loaded)
     assert (tmp_path / "p.xz").read_bytes() == before
     # Its first query is the question itself.
-    assert [one["query"] for one in read_rows(tmp_path / "p.xz")[Q2]["rounds"]] == [None, BORN]
     texts = read_packed(tmp_path / "p.xz")
+    (row,) = [row for row in map(json.loads, texts.splitlines()) if (row["system"], row["id"]) == ("CoV-RAG", "q2")]
+    assert [one["query"] for one in row["rounds"]] == [None, BORN]
     assert not any(question.question in texts for question in QUESTIONS)
     # Without the data every table that needs none of its texts is the same.
     assert not any(p.question.question or p.question.answers for p in told)

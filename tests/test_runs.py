@@ -8,15 +8,15 @@ from conftest import load_tiny
 
 from covrag_lite.prompts import SCHEMA, parse_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.runs.display import as_html, show
+from covrag_lite.runs.display import show
 from covrag_lite.runs.manifest import tell_spent
 from covrag_lite.runs.progress import track
 
 
 def test_after_a_run_what_it_used_is_told(scripted):
-    assert tell_spent(scripted, 3.0) == "cost: 3 s, no text: all were journaled"
+    assert tell_spent(scripted, 3.0) == "cost: 3 s, 0 texts, 0 tokens read and 0 written"
     scripted.used.update(requests=2, prompt_tokens=200, completion_tokens=10)
-    assert tell_spent(scripted, 170.0) == "cost: 3 min, 2 texts, 200 tokens read and 10 written"
+    assert tell_spent(scripted, 170.0) == "cost: 170 s, 2 texts, 200 tokens read and 10 written"
 
 
 def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(tiny_folder):
@@ -57,6 +57,6 @@ def test_whatever_text_a_prediction_holds_is_escaped(cov):
     text = "<img src='x' onerror=alert(1)> & co"
     said = replace(cov[1].rounds[0].verdict, judgment=text, revised_question=text)
     rounds = (Round(text, (Passage("p", text, text),), text, said, note=text), Round("", (), "", parse_verdict(text)))
-    shown = as_html(Prediction(Question(text, "nq", text, (text,)), text, rounds))
+    shown = show(Prediction(Question(text, "nq", text, (text,)), text, rounds)).data
     # The question, its id, its gold answer; the system; query, title, passage, answer, note; three of the verdicts.
     assert "<img" not in shown and shown.count("&lt;img src=&#39;x&#39; onerror=alert(1)&gt; &amp; co") == 12

@@ -12,12 +12,7 @@ from covrag_lite.records import CITATION, SCORES, Passage, Prediction, Question
 
 
 def show(one: Prediction | Question | Sequence[Passage]) -> HTML:
-    """A prediction's whole way, a question's card or passages' cards, for a notebook's cell."""
-    return HTML(as_html(one))
-
-
-def as_html(one: Prediction | Question | Sequence[Passage]) -> str:
-    """The template with what is shown; every text in it is escaped."""
+    """A prediction's whole way, a question's card or passages' cards, for a notebook's cell; every text is escaped."""
     if isinstance(one, Prediction):
         shown = {"prediction": one}
     elif isinstance(one, Question):
@@ -27,7 +22,7 @@ def as_html(one: Prediction | Question | Sequence[Passage]) -> str:
     else:
         shown = {"cards": [(passage.title, passage.text) for passage in one]}
     template = Environment(autoescape=True).from_string(Path(__file__).with_suffix(".html").read_text(encoding="utf-8"))
-    return template.render(scores=SCORES, cited=CITATION.findall, split=CITATION.split, **shown)
+    return HTML(template.render(scores=SCORES, cited=CITATION.findall, split=CITATION.split, **shown))
 
 
 def ask_box(answer: Callable[[str], Prediction]) -> widgets.VBox:
@@ -38,7 +33,7 @@ def ask_box(answer: Callable[[str], Prediction]) -> widgets.VBox:
     def ask(_: object) -> None:
         shown.value = "…"
         try:
-            shown.value = as_html(answer(box.value)) if box.value.strip() else ""
+            shown.value = show(answer(box.value)).data if box.value.strip() else ""
         except (ValueError, OSError, MemoryError) as error:  # a sentence, and not forty lines
             shown.value = html.escape(str(error))
 

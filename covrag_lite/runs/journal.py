@@ -25,47 +25,33 @@ class Journal:
         self.path = path
         self.texts: dict[str, str] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        for number, line in enumerate(_whole_lines(path), 1):
+        with open(path, "ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # a torn line is torn only if nobody is writing it
+            file.seek(0)
+            *lines, torn = file.read().split(b"\n")
+            if torn:
+                file.truncate(file.tell() - len(torn))
+        for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
                 self.texts.setdefault(record["key"], record["text"])
             except (ValueError, KeyError, TypeError):
-                raise ValueError(
-                    f"{path}, line {number}: not a journal line; delete that line and its work is done again"
-                ) from None
+                told = "not a journal line; delete that line and its work is done again"
+                raise ValueError(f"{path}, line {number}: {told}") from None
 
     def add(self, stage: str, texts: Mapping[str, str]) -> None:
         """Append what is new in one write; when the disk refuses it, the file is as it was before."""
         new = {key: text for key, text in texts.items() if key not in self.texts}
-        lines = ""
-        for key, text in new.items():
-            record = {"key": key, "stage": stage, "text": text}
-            lines += json.dumps(record, ensure_ascii=False) + "\n"
-        data = lines.encode()
+        records = [{"key": key, "stage": stage, "text": text} for key, text in new.items()]
+        data = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
         with open(self.path, "ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             before = os.fstat(file.fileno()).st_size
             try:
                 while data:  # a nearly full disk takes a part first and refuses the rest
-                    written = file.write(data)
-                    data = data[written:]
+                    data = data[file.write(data) :]
                 os.fsync(file.fileno())
             except OSError as error:
                 file.truncate(before)
-                raise OSError(
-                    error.errno,
-                    f"{self.path} could not be written ({error.strerror}); "
-                    f"the {len(self.texts)} texts in it are whole: make room and run again to go on",
-                ) from error
+                raise OSError(error.errno, f"{error.strerror}: make room and run again", str(self.path)) from error
         self.texts.update(new)
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """The lines of a journal, after cutting off one that is torn."""
-    with open(path, "ab+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # a torn line is torn only if nobody is writing it
-        file.seek(0)
-        *lines, torn = file.read().split(b"\n")
-        if torn:
-            file.truncate(file.tell() - len(torn))
-    return lines

@@ -15,14 +15,17 @@ from covrag_lite.data import digest
 from covrag_lite.engine.interface import Engine
 from covrag_lite.systems import find_system
 
-PACKAGES = (  # that numbers depend on; not every run needs every one
-    *("torch", "transformers", "peft", "bitsandbytes"),
-    *("bm25s", "sentence-transformers", "lancedb", "datasets", "numpy", "scipy", "pandas"),
+# What numbers depend on; not every run needs every one.
+PACKAGES = (
+    "torch transformers peft bitsandbytes bm25s sentence-transformers lancedb datasets numpy scipy pandas".split()
 )
 
 
 def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequence) -> dict:
     """The manifest of a run that took so long, with the size and hash of each part of its data."""
+    torch, unit = sys.modules.get("torch"), 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    peak = torch.cuda.max_memory_allocated() if torch and torch.cuda.is_available() else 0
+    peak = peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     gguf = model.weights if model.weights and model.weights.is_file() else None
     packed = gguf and f"a GGUF file of {gguf.stat().st_size:,} bytes, dequantised; model_sha256 is of that file"
     return {
@@ -37,11 +40,11 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
         "hardware": {
             "machine": platform.machine(),
             "cores": os.cpu_count(),
-            "gpu": sys.modules["torch"].cuda.get_device_name() if model.device == "cuda" else None,
+            "gpu": torch.cuda.get_device_name() if model.device == "cuda" else None,
         },
         "wall_seconds": round(seconds, 1),
         "used": dict(model.used),
-        "peak_memory_gb": round(peak_memory(), 2),
+        "peak_memory_gb": round(peak / 1e9, 2),  # of the GPU where one was used, else of the machine
     }
 
 
@@ -66,24 +69,13 @@ def hash_adapters(config: Config, model: Engine) -> dict[str, str]:
     return {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter}
 
 
-def peak_memory() -> float:
-    """The most memory this process has held, in GB: of the GPU where one was used, else of the machine."""
-    torch = sys.modules.get("torch")
-    if torch and torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return torch.cuda.max_memory_allocated() / 1e9
-    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, in KiB elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
-
-
 def save_manifest(path: Path, content: dict) -> None:
     """Write a manifest, or other settings, as JSON."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def tell_spent(model: Engine, seconds: float) -> str:
-    """What this process has used for a table that took so long."""
-    used, took = model.used, f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-    if not used["requests"]:
-        return f"cost: {took}, no text: all were journaled"
+    """What this process has used for a table that took so long; a text that was journaled costs nothing."""
+    used = model.used
     tokens = f"{used['prompt_tokens']:,} tokens read and {used['completion_tokens']:,} written"
-    return f"cost: {took}, {used['requests']} texts, {tokens}"
+    return f"cost: {seconds:.0f} s, {used['requests']} texts, {tokens}"

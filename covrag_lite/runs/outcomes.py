@@ -24,6 +24,7 @@ from covrag_lite.task_model import schema_of
 
 FOUND = ("gold", "found", "words")  # of an outcome: what was found, before and after
 LETTERS = {True: "t", False: "f", None: "-"}  # of a recorded outcome, one a field
+VALUES = {letter: value for value, letter in LETTERS.items()}
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,6 @@ class Outcome:
     found: bool | None  # a passage holds an answer
     words: bool | None  # a passage holds an answer in whole words
     parsed: bool | None  # the verdict could be read
-
-
-def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
-    """One row a question and system."""
-    return pd.DataFrame([_describe(prediction) for prediction in predictions])
 
 
 def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
@@ -58,40 +54,44 @@ def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
     )
 
 
-def _describe(p: Prediction) -> dict:
-    """A prediction's row of the frame."""
-    first, last = p.rounds[0], p.final
-    before = outcome_of(p)
-    after = outcome_of(p, p.kept) if p.revised else before
-    verdicts = [one.verdict for one in p.rounds if one.verdict]
-    judged = verdicts[0] if verdicts and verdicts[0].parsed else None
-    return dict(
-        system=p.system,
-        backbone=p.backbone,
-        dataset=p.question.dataset,
-        id=p.question.id,
-        kind=p.question.kind,
-        form=form_of(p.question.kind),
-        failure=failure_of(p.question.kind),
-        answer=p.answer,
-        **{name: getattr(after, name) for name in metrics.METRICS},
-        first_normalised=before.normalised,
-        first_whole=before.whole,
-        **{f"{name}_first": getattr(before, name) for name in FOUND},
-        **{f"{name}_last": getattr(after, name) for name in FOUND},
-        verdicts=len(verdicts),
-        unparsed=sum(not verdict.parsed for verdict in verdicts),
-        judgment=verdicts[0].judgment if verdicts else None,
-        expected_correctness=expect(judged, "correctness") if judged else None,
-        expected_reference=expect(judged, "reference_correctness") if judged else None,
-        unrevised=(judged.probabilities or {}).get("empty") if judged else None,
-        likelihood=first.likelihood,
-        first_weight=weigh(first),
-        weight=weigh(last),
-        revised=p.revised,
-        searched=bool(last.query or last.passages),
-        query=last.query,
-    )
+def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    """One row a question and system."""
+    rows = []
+    for p in predictions:
+        first, last = p.rounds[0], p.final
+        before = outcome_of(p)
+        after = outcome_of(p, p.kept) if p.revised else before
+        verdicts = [one.verdict for one in p.rounds if one.verdict]
+        judged = verdicts[0] if verdicts and verdicts[0].parsed else None
+        row = dict(
+            system=p.system,
+            backbone=p.backbone,
+            dataset=p.question.dataset,
+            id=p.question.id,
+            kind=p.question.kind,
+            form=form_of(p.question.kind),
+            failure=failure_of(p.question.kind),
+            answer=p.answer,
+            **{name: getattr(after, name) for name in metrics.METRICS},
+            first_normalised=before.normalised,
+            first_whole=before.whole,
+            **{f"{name}_first": getattr(before, name) for name in FOUND},
+            **{f"{name}_last": getattr(after, name) for name in FOUND},
+            verdicts=len(verdicts),
+            unparsed=sum(not verdict.parsed for verdict in verdicts),
+            judgment=verdicts[0].judgment if verdicts else None,
+            expected_correctness=expect(judged, "correctness") if judged else None,
+            expected_reference=expect(judged, "reference_correctness") if judged else None,
+            unrevised=(judged.probabilities or {}).get("empty") if judged else None,
+            likelihood=first.likelihood,
+            first_weight=weigh(first),
+            weight=weigh(last),
+            revised=p.revised,
+            searched=bool(last.query or last.passages),
+            query=last.query,
+        )
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def form_of(kind: str) -> str:
@@ -108,27 +108,23 @@ def failure_of(kind: str) -> str:
 
 
 def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Write predictions as JSONL packed by xz, one line a question and system; the same give the same bytes.
-
-    The systems' lines on one question stand together, where their order can be told again: they are much alike.
-    """
+    """Write predictions as JSONL packed by xz, one line a question and system; the same give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     questions = {p.question.id: p.question for p in predictions}
     places, others = {identity: i for i, identity in enumerate(questions)}, index_questions(questions.values())
     rows = []
     for p in predictions:
-        rounds = [_to_json(one, p.question, others) | {"outcome": _pack(p, n)} for n, one in enumerate(p.rounds)]
+        rounds = [_to_json(one, p.question, others) for one in p.rounds]
+        for number, one in enumerate(rounds):
+            values = asdict(outcome_of(p, number)).values()
+            one["outcome"] = "".join(LETTERS[value] for value in values)
         row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
         further = {"kept": p.kept if p.kept != -1 else None, "kind": p.question.kind or None}
         rows.append(row | {name: value for name, value in further.items() if value is not None})
+    # Lines on one question, which are much alike, stand together where their order can be told again.
     together = sorted(rows, key=lambda row: places[row["id"]])
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (together if by_system(together) == rows else rows)]
     path.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
-
-
-def _pack(prediction: Prediction, number: int) -> str:
-    """The letters of a round's outcome."""
-    return "".join(LETTERS[value] for value in asdict(outcome_of(prediction, number)).values())
 
 
 def by_system(rows: Sequence[dict]) -> list[dict]:
@@ -146,13 +142,9 @@ def _to_json(one: Round, question: Question, others: Index) -> dict:
         "answer": hide(one.answer),
         "verdict": hide(one.verdict.text) if one.verdict else None,
     }
-    if one.note:
-        row["note"] = hide(one.note)
-    if one.verdict and one.verdict.probabilities:
-        row["probabilities"] = one.verdict.probabilities
-    if one.likelihood is not None:
-        row["likelihood"] = one.likelihood
-    return row
+    further = {"note": hide(one.note), "probabilities": one.verdict and one.verdict.probabilities}
+    further["likelihood"] = one.likelihood
+    return row | {name: value for name, value in further.items() if value not in (None, "", {})}
 
 
 def read_packed(path: Path) -> str:
@@ -161,11 +153,6 @@ def read_packed(path: Path) -> str:
         return (lzma if path.suffix == ".xz" else gzip).decompress(path.read_bytes()).decode()
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} is damaged: {error}") from None
-
-
-def read_rows(path: Path) -> list[dict]:
-    """Recorded predictions in the order in which they were made."""
-    return by_system([json.loads(line) for line in read_packed(path).splitlines()])
 
 
 def load_predictions(
@@ -180,7 +167,7 @@ def load_predictions(
     Without questions there are ids, what our models wrote and what came of it, and every other text is empty. A system
     whose adapter is not among these ran on the bare model.
     """
-    rows, made = read_rows(path), []
+    rows, made = by_system([json.loads(line) for line in read_packed(path).splitlines()]), []
     found = {identity for row in rows for one in row["rounds"] for identity in one["passages"]}
     if questions is None:
         if not all("outcome" in one for row in rows for one in row["rounds"]):
@@ -210,8 +197,7 @@ def _from_json(
         verdict = prompts.parse_verdict(show(one["verdict"]), schema, one.get("probabilities"))
     # It counts where the data is not at hand, and where a record leaves out which passages were found.
     if "outcome" in one and not (question.question and one["passages"]):
-        values = {letter: value for value, letter in LETTERS.items()}
-        outcome = Outcome(*(values[letter] for letter in one["outcome"]))
+        outcome = Outcome(*(VALUES[letter] for letter in one["outcome"]))
         if outcome.parsed is False:  # a verdict that its question made unreadable may be readable without it
             verdict = replace(prompts.parse_verdict(""), text=verdict.text)
     note = show(one.get("note", ""))
@@ -221,6 +207,5 @@ def _from_json(
 def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:
     """An error where a group of the frame does not hold each of n questions once, or a forced verdict did not parse."""
     sizes = frame.groupby(by).id.agg(["size", "nunique"])
-    assert (sizes["size"] == n).all(), f"a question is missing or counted twice: {sizes['size'].to_dict()}, not {n}"
-    assert (sizes["nunique"] == n).all(), f"a question stands twice: {sizes['nunique'].to_dict()}, not {n}"
+    assert sizes.eq(n).all(axis=None), f"a question is missing or stands twice, not {n} in each: {sizes.to_dict()}"
     assert verdicts == "free" or frame.unparsed.sum() == 0, "a forced verdict did not parse"

@@ -13,8 +13,7 @@ def track(
     """Yield every item; `done` of the `total` steps were made earlier, and `state` says where things stand."""
     watched = is_watched()
     tqdm = import_module("tqdm.auto" if watched else "tqdm").tqdm  # "auto" wants widgets
-    start = time.perf_counter()
-    made = 0
+    start, made = time.perf_counter(), 0
     with tqdm(desc=what, unit=unit, total=total, initial=done, disable=not watched or done == total) as bar:
         for item in iterable:
             yield item
@@ -24,13 +23,10 @@ def track(
             bar.update()
     # An error or an interruption never comes this far, so the line is only written for a loop that ended.
     if made and not watched:
-        seconds = time.perf_counter() - start
-        plural = "" if made == 1 else "es" if unit.endswith("ch") else "s"
         ending = f", {state()}" if state else ""
-        print(f"{what}: {made} {unit}{plural} in {seconds:.0f} s{ending}", file=sys.stderr)
+        print(f"{what}: {made} × {unit} in {time.perf_counter() - start:.0f} s{ending}", file=sys.stderr)
 
 
 def is_watched() -> bool:
     """Whether a bar can be redrawn in place: in a terminal, or in a notebook that can show widgets."""
-    in_kernel = "ipykernel" in sys.modules
-    return sys.stderr.isatty() or (in_kernel and find_spec("ipywidgets") is not None)
+    return sys.stderr.isatty() or ("ipykernel" in sys.modules and find_spec("ipywidgets") is not None)

@@ -1,15 +1,15 @@
 """Recorded runs: save one, find or choose those under results/ and figures/, load what they are made from, compare two.
 
 A recorded run is a `<table>.manifest.json` with the table's .csv and .md, its picture, and what these are made from:
-`<table>.predictions.jsonl.xz`, one such file a retriever for Table 6, the judges' verdicts for Table 3. Predictions
-tell what came of each round, so that every table can be made without the data.
+`<table>.predictions.jsonl.xz`, one such file a retriever for Table 6, the judges' verdicts for Table 3.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from covrag_lite import config
 from covrag_lite.data import digest, load_passages, load_questions
@@ -28,6 +28,9 @@ CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Ch
 OTHERWISE_ALIKE = {"n_questions", *(f.name for f in fields(config.Judging))}
 
 
+Parts = Mapping[str, Sequence[Prediction]]  # a run's predictions: one part, called "", or one a retriever
+
+
 @dataclass(frozen=True)
 class Recorded:
     """One recorded run of one table."""
@@ -42,8 +45,8 @@ class Recorded:
         return self.folder / f"{self.table}.{end.replace('/', '_')}"
 
     def predictions(self, part: str = "") -> Path:
-        """The file of its predictions, or of one part's (`bm25.`)."""
-        return self.file(f"{part}predictions.jsonl.xz")
+        """The file of its predictions, or of one part's."""
+        return self.file(f"{part}.predictions.jsonl.xz".lstrip("."))
 
     @cached_property
     def config(self) -> config.Config:
@@ -57,24 +60,15 @@ class Recorded:
 
 
 def save_run(
-    folder: Path,
-    table: str,
-    predictions: Mapping[str, Sequence[Prediction]],
-    asked: config.Config,
-    model: Engine,
-    seconds: float,
-    data: Mapping[str, Sequence],
+    folder: Path, table: str, predictions: Parts, asked: config.Config, model: Engine, seconds: float, data: Mapping
 ) -> Recorded:
-    """Write what a table was made from: `<table>.<part>.predictions.jsonl.xz` of each part, and the run's manifest.
-
-    Prints what the run has cost.
-    """
+    """Write what a table was made from, the predictions of each part and a manifest; prints what the run has cost."""
     folder.mkdir(parents=True, exist_ok=True)
     run = Recorded(folder, table, build_manifest(asked, model, seconds, **data))
     searched = {asked.retrieval.retriever, *predictions} - {""}  # Table 6 has one part a retriever
     snapshots = describe_snapshots(asked.retrieval, searched)
     for part, made in predictions.items():
-        save_predictions(run.predictions(f"{part}." if part else ""), made)
+        save_predictions(run.predictions(part), made)
     print(tell_spent(model, seconds))
     if snapshots:
         run.manifest["snapshots"] = snapshots
@@ -92,9 +86,8 @@ def find(root: Path = config.ROOT) -> list[Recorded]:
 
 def find_under(folder: Path, root: Path = config.ROOT) -> list[Recorded]:
     """Every recorded run in a folder, or in one under it."""
-    files = sorted(folder.glob("**/*.manifest.json"))
-    names = [file.name.removesuffix(".manifest.json") for file in files]
-    return [Recorded(file.parent, name, json.loads(file.read_text()), root) for file, name in zip(files, names)]
+    files = {file: json.loads(file.read_text()) for file in sorted(folder.glob("**/*.manifest.json"))}
+    return [Recorded(one.parent, one.name.removesuffix(".manifest.json"), told, root) for one, told in files.items()]
 
 
 def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
@@ -105,22 +98,22 @@ def load(run: Recorded, asked: config.Config | None = None) -> list[Prediction]:
     return load_part(run, "", questions, find_passages(asked.retrieval, passages))
 
 
-def load_or_outcomes(run: Recorded) -> list[Prediction]:
+def load_part(
+    run: Recorded, part: str = "", questions: Sequence[Question] | None = None, passages: Sequence[Passage] = ()
+) -> list[Prediction]:
+    """The predictions of a run, or of one of its parts, over these data; without any, with their outcomes."""
+    adapters = run.manifest["adapters"]
+    return load_predictions(run.predictions(part), questions, passages, run.config.model.model, adapters)
+
+
+def load_or_outcomes(run: Recorded, load: Callable = load, load_outcomes: Callable = load_part) -> Any:
     """The run's predictions; without the data's texts, but with what came of them, where the data is not at hand."""
     try:
         return load(run)
     except FileNotFoundError as error:
         if error.filename:
             raise
-    return load_part(run)
-
-
-def load_part(
-    run: Recorded, part: str = "", questions: Sequence[Question] | None = None, passages: Sequence[Passage] = ()
-) -> list[Prediction]:
-    """The predictions of a run, or of one of its parts (`bm25.`), over these data; without any, with their outcomes."""
-    adapters = run.manifest["adapters"]
-    return load_predictions(run.predictions(part), questions, passages, run.config.model.model, adapters)
+    return load_outcomes(run)
 
 
 def check_data(run: Recorded, retrievers: Sequence[str] = (), **data: Sequence) -> None:
@@ -156,13 +149,11 @@ def tell(run: Recorded | None) -> str:
     """A sentence on what was recorded, where and when."""
     if run is None:
         return "no recorded run of this model and data is shown; record names one of those under results/"
-    model, hardware, manifest = run.config.model, run.manifest["hardware"], run.manifest
-    backbone = f"{model.short} ({model.quantize}, {model.layout} layout)"
+    model, hardware = run.config.model, run.manifest["hardware"]
+    told = f"{model.short} ({model.quantize}, {model.layout} layout) on {run.n} questions of {name_data(run.config)}"
     machine = hardware["gpu"] or f"{hardware['cores']} {hardware['machine']} cores"
-    return (
-        f"{run.folder.relative_to(run.root)}: {backbone} on {run.n} questions of {name_data(run.config)}, "
-        f"recorded on {machine} at {manifest['commit'][:7]} in {manifest['wall_seconds']:.0f} s"
-    )
+    when = f"at {run.manifest['commit'][:7]} in {run.manifest['wall_seconds']:.0f} s"
+    return f"{run.folder.relative_to(run.root)}: {told}, recorded on {machine} {when}"
 
 
 def name_data(asked: config.Config) -> str:
@@ -178,19 +169,16 @@ def changed(now: dict, recorded: dict) -> list[str]:
     differs += [f"the adapter {name}" for name in both if ours[name] != theirs[name]]
     differs += ["having adapters"] if bool(ours) != bool(theirs) else []
     hashes = {"the weights of the model": "model_sha256", "the weights of the encoder": "encoder_sha256"}
-    hashes["the frozen results of the web"] = "snapshots"
+    hashes |= {"the frozen results of the web": "snapshots"}
     differs += [what for what, name in hashes.items() if now.get(name) != recorded.get(name)]
     return differs or [f"the {name}" for name in now["data"] if now["data"][name] != recorded["data"].get(name)]
 
 
 def changed_parameters(now: config.Config, recorded: config.Config, but: Collection[str] = ()) -> list[str]:
-    """The parameters that can change a number and differ, each with its two values; `but` names some to pass over.
-
-    "all" sets may be those that the other run names: whether the questions are the same, their hash tells.
-    """
+    """The parameters that can change a number and differ, each with its two values; `but` names some to pass over."""
     a, b, differs = now.flat(), recorded.flat(), []
     for name in [f.name for concern in CONCERNS for f in fields(concern) if f.name not in {*IMMATERIAL, *but}]:
-        same_sets = name == "datasets" and config.ALL in (a[name], b[name])
+        same_sets = name == "datasets" and config.ALL in (a[name], b[name])  # perhaps: the questions' hash tells
         if a[name] != b[name] and not same_sets:
             differs.append(f"{name} ({a[name]!r}, recorded {b[name]!r})")
     return differs

@@ -3,6 +3,7 @@
 import os.path
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from covrag_lite.records import Question
 
@@ -78,26 +79,25 @@ def _mark(found: str, question: str, identity: str) -> str | None:
     """
     name = f" {identity}" if identity else ""
     capitals = sum(1 << i for i, letter in enumerate(found) if letter.isupper())
-    if _spell(capitals, question[: len(found)]) == found:
+    if _spell(capitals, question, len(found)) == found:
         return f"⟨question {capitals:x}{f'/{len(found)}' if len(found) < len(question) else ''}{name}⟩"
     sign = next((one for one in SIGNS if one not in found), "")
     capitals = sum(1 << i for i, letter in enumerate("".join(WORD.findall(found))) if letter.isupper())
     between = "".join(sign + part for part in WORD.split(found)[1:-1])
-    if not sign or "⟩" in found or _spell_words(capitals, question, between) != found:
+    if not sign or "⟩" in found or _spell(capitals, question, None, between) != found:
         return None
     return f"⟨question {capitals:x}{name}={between}⟩"
 
 
-def _spell_words(capitals: int, question: str, between: str) -> str:
-    parts = between.split(between[:1])[1:] if between else []
-    words = WORD.findall(question)[: len(parts) + 1]
-    letters = iter(_spell(capitals, "".join(words)))
-    spelt = ["".join(next(letters) for _ in word) for word in words]
+def _spell(capitals: int, question: str, length: int | None = None, between: str | None = None) -> str:
+    """The question with these capitals, as far as this length, or with this between its words."""
+    words, parts = [question[:length]], []
+    if between is not None:
+        parts = between.split(between[:1])[1:] if between else []
+        words = WORD.findall(question)[: len(parts) + 1]
+    letters = (letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate("".join(words)))
+    spelt = ["".join(islice(letters, len(word))) for word in words]
     return "".join(word + part for word, part in zip(spelt, [*parts, ""]))
-
-
-def _spell(capitals: int, question: str) -> str:
-    return "".join(letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate(question))
 
 
 def restore(text: str, asked: str, others: Mapping[str, Question] | None = None) -> str:
@@ -106,8 +106,7 @@ def restore(text: str, asked: str, others: Mapping[str, Question] | None = None)
     def spell(match: re.Match) -> str:
         other = (others or {}).get(match[3])
         question = core(other.question) if other else "" if match[3] else asked
-        if question and match[4] is not None:
-            return _spell_words(int(match[1], 16), question, match[4])
-        return _spell(int(match[1], 16), question[: int(match[2] or len(question))]) if question else match[0]
+        length = int(match[2]) if match[2] else None
+        return _spell(int(match[1], 16), question, length, match[4]) if question else match[0]
 
     return MARK.sub(spell, text)

@@ -15,27 +15,14 @@ from covrag_lite.runs.recorded import Recorded, name_data
 from covrag_lite.systems import SYSTEMS, palette
 from covrag_lite.tables import Table, paper, pictures
 
-# How a set is called where people read it.
-NAMES = {
-    "search": "search queries",
-    "entity": "entity questions",
-    "complex": "complex questions",
-    "quiz": "quiz questions",
-    "nq": "NQ",
-    "webq": "WebQ",
-    "mintaka": "Mintaka",
-    "triviaqa": "TriviaQA",
-    "nq_qa": "NQ, DPR's",
-    "triviaqa_qa": "TriviaQA, DPR's",
-    "x_nq": "NQ, further",
-    "x_webq": "WebQ, further",
-    "x_mintaka": "Mintaka, further",
-    "x_triviaqa": "TriviaQA, further",
-    "x_squad": "SQuAD",
-    "y_trec": "TREC",
-    "y_2wiki": "2Wiki",
-    "y_musique": "MuSiQue",
-    "average": "Average",
+PUBLIC = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA"}
+NAMES = {  # how a set is called where people read it
+    **{name: f"{name} questions" for name in ("entity", "complex", "quiz")},
+    **{f"x_{name}": f"{told}, further" for name, told in PUBLIC.items()},
+    **{f"{name}_qa": f"{told}, DPR's" for name, told in PUBLIC.items()},
+    **PUBLIC,
+    **{"x_squad": "SQuAD", "y_trec": "TREC", "y_2wiki": "2Wiki", "y_musique": "MuSiQue"},
+    **{"search": "search queries", "average": "Average"},
 }
 COLUMNS = ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
 # Systems that are compared question by question, the one expected to be worse first.
@@ -54,13 +41,7 @@ PAIRS = (
     ("CoV-RAG shuffled", "CoV-RAG"),
 )
 
-FINDINGS = {  # what the title of a picture says, of the mean over sets of these systems
-    "table2": ("CoV-RAG answers {:.1f} % rightly, RAG trained {:.1f} %", ("CoV-RAG", "RAG trained")),
-    "table4": (
-        "Revised at the end {:.1f} % are right, first {:.1f} %, never {:.1f} %",
-        ("CoV-RAG", "Start-Revise trained", "CoV-RAG-S"),
-    ),
-}
+FOUND = ("CoV-RAG", "RAG trained", "Start-Revise trained", "CoV-RAG-S")  # a picture's title tells the means of three
 FEW, SAMPLE = 30, "A sample: too few questions to tell systems apart\n"  # over a picture of fewer a set
 
 
@@ -88,22 +69,19 @@ def in_order(systems: Sequence[str]) -> list[str]:
 
 
 def wide(long: pd.DataFrame, metric: str | None = "normalised", digits: tuple[int, int] = (1, 0)) -> pd.DataFrame:
-    """The table as a person reads it: a row a system, a column a set; for None a column a metric."""
-    rows = by_set_or_metric(long, metric)
-    rows = rows.assign(cell=[tell_cell(row, *digits) for row in rows.itertuples()], dataset=rows.dataset.map(name_of))
+    """The table as a person reads it: a row a system, a column a set (for None a metric), `ours [low–high] (paper)`."""
+    rows, cells = by_set_or_metric(long, metric), []
+    value, end = (f"{{:.{one}f}}" for one in digits)
+    for row in rows.itertuples():
+        known = "" if pd.isna(row.paper) else f" ({value})".format(row.paper)
+        cells.append(f"{value} [{end}–{end}]".format(row.value, row.low, row.high) + known)
+    rows = rows.assign(cell=cells, dataset=rows.dataset.map(name_of))
     return rows.set_index(["system", "dataset"]).cell.unstack(sort=False).fillna("–")
 
 
 def by_set_or_metric(long: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     """A metric's rows; for None all rows, with the metrics in the place of the sets."""
     return long[long.metric == metric] if metric else long.assign(dataset=long.metric)
-
-
-def tell_cell(row: tuple, digits: int, interval_digits: int) -> str:
-    """`ours [low–high] (paper)`"""
-    low, high = (f"{end:.{interval_digits}f}" for end in (row.low, row.high))
-    known = "" if pd.isna(row.paper) else f" ({row.paper:.{digits}f})"
-    return f"{row.value:.{digits}f} [{low}–{high}]{known}"
 
 
 def name_of(dataset: str) -> str:
@@ -160,19 +138,17 @@ def count_changes(rows: pd.DataFrame) -> tuple[int, int, int]:
 def notes(frame: pd.DataFrame) -> list[str]:
     """What must stand under an accuracy table: what did not parse, what cannot be scored, what the revision did."""
     one = frame[frame.system == frame.system.iloc[0]]
-    lines = [
-        f"{int(one.normalised.isna().sum())} of {len(one)} questions have gold answers that normalise to nothing; "
-        f"they count in raw only."
-    ]
+    n = int(one.normalised.isna().sum())
+    lines = [f"{n} of {len(one)} questions have gold answers that normalise to nothing; they count in raw only."]
     for system, rows in frame.groupby("system", sort=False):
         if rows.verdicts.sum():
             judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
             changed, helped, hurt = count_changes(rows)
-            lines += [
-                f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}.",
-                f"{system}: {int(rows.revised.sum())} questions were revised; that helped {helped}, hurt {hurt} "
-                f"and left {changed - helped - hurt} as they were.",
-            ]
+            told = f"helped {helped}, hurt {hurt} and left {changed - helped - hurt} as they were"
+            lines.append(
+                f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judged {judged}."
+            )
+            lines.append(f"{system}: {int(rows.revised.sum())} questions were revised; that {told}.")
         if rows.found_first.notna().any() and rows.searched.any():
             found = f"{100 * rows.found_last.dropna().mean():.0f} % of the questions"
             if rows.gold_last.notna().any():
@@ -184,9 +160,9 @@ def notes(frame: pd.DataFrame) -> list[str]:
 def title(table: str, config: Config, long: pd.DataFrame, found: str = "") -> str:
     """What stands over the picture of an accuracy table: what it shows, and of what."""
     mean = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system").value
-    form, names = FINDINGS.get(table, FINDINGS["table2"])
-    if set(names) <= set(mean.index):
-        found = form.format(*mean[list(names)]) + "\n"
+    means = [f"{name} {mean[name]:.1f} %" for name in FOUND if name in mean]
+    if means:
+        found = f"{', '.join(means[:3])} are right\n"
     sizes = long[long.dataset != "average"].n
     if sizes.min() < FEW:
         found = SAMPLE

@@ -1,8 +1,7 @@
 """Seeing what the verifier did: recorded predictions as one page, to be filtered by what came of the verdict.
 
-The page is HTML with its own script and data (browse.js, browse.css). It works as a cell's output in JupyterLab and,
-once the notebook is saved as HTML, in a browser without a kernel. Texts travel as data and are only ever set as text,
-so that nothing in a title or an answer can become markup.
+The page is HTML with its own script and data (browse.js, browse.css) and also works in a notebook saved as HTML.
+Texts travel as data and are only ever set as text: nothing in a title or an answer can become markup.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
-from covrag_lite.records import SCORES, Prediction, Round, Verdict
+from covrag_lite.records import SCORES, Prediction, Round
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.redaction import MARK
@@ -34,11 +33,7 @@ HERE = Path(__file__).parent
 
 
 def load_ways(run: recorded.Recorded | None, asked: Config) -> tuple[list[Prediction], pd.DataFrame]:
-    """A recorded run's predictions and their outcomes, with the data's texts where these are at hand.
-
-    The parameter `data` says where; the embedded world always is. Without them there are ids, what our models wrote,
-    and the outcomes that were recorded.
-    """
+    """A recorded run's predictions, with the texts of the data that is asked for where they are known, and outcomes."""
     if run is None:
         raise ValueError("there is no recorded run of this model and data; set record to a folder of results/")
     if asked.data.data == "world":
@@ -51,15 +46,15 @@ def load_ways(run: recorded.Recorded | None, asked: Config) -> tuple[list[Predic
 def mark_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with a column for each of OUTCOMES: is the question of that kind?"""
     known = frame.normalised.notna() & frame.first_normalised.notna()
-    before = known & frame.first_normalised.eq(True)
-    after = known & frame.normalised.eq(True)
-    kinds = {
-        "helped": frame.revised & known & ~before & after,
-        "hurt": frame.revised & known & before & ~after,
-        "wrongly doubted": before & frame.judgment.eq("false"),
-        "wrongly trusted": known & ~before & frame.judgment.eq("true"),
-    }
-    return frame.assign(**{name: kinds[name].astype(bool) for name in OUTCOMES})
+    before, after = (known & frame[name].eq(True) for name in ("first_normalised", "normalised"))
+    return frame.assign(
+        **{
+            "helped": frame.revised & known & ~before & after,
+            "hurt": frame.revised & before & ~after,
+            "wrongly doubted": before & frame.judgment.eq("false"),
+            "wrongly trusted": known & ~before & frame.judgment.eq("true"),
+        }
+    )
 
 
 def count_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
@@ -73,6 +68,7 @@ def count_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
 def page(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str) -> str:
     """The page, with everything that it shows inside it."""
     data = json.dumps(describe(predictions, frame, title), ensure_ascii=False, separators=(",", ":"))
+    data = MARK.sub("⟨the question⟩", data)  # where a question is not at hand
     data = data.replace("<", "\\u003c")  # so that no text can end the script element that holds the data
     style, script = ((HERE / f"browse.{end}").read_text() for end in ("css", "js"))
     name = "ways-" + hashlib.sha256(data.encode()).hexdigest()[:12]  # several pages may stand in one notebook
@@ -104,8 +100,9 @@ def describe(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str)
 
 
 def _way(p: Prediction, row: dict) -> dict:
-    """One prediction: what came of it, and its rounds."""
-    right = [_word(row["first_normalised"]), *[None] * (len(p.rounds) - 2), _word(row["normalised"])]
+    """One prediction: what came of it, and its rounds, the first and the last right or wrong where that is known."""
+    words = {True: "right", False: "wrong"}
+    right = [words.get(row["first_normalised"]), *[None] * (len(p.rounds) - 2), words.get(row["normalised"])]
     return {
         "system": p.system,
         "id": p.question.id,
@@ -114,30 +111,17 @@ def _way(p: Prediction, row: dict) -> dict:
     }
 
 
-def _word(value: object) -> str | None:
-    """Right or wrong; None where the gold answers cannot be scored."""
-    return None if pd.isna(value) else "right" if value else "wrong"
-
-
 def _round(one: Round, asked: Sequence[str], right: str | None) -> dict:
     """One round, with the gold answers that were `asked` for."""
+    said = one.verdict and asdict(one.verdict)
+    if said and said["parsed"]:
+        said["text"] = ""  # what the model wrote is shown only where it could not be read
     return {
-        "query": _shown(one.query),
+        "query": one.query,
         "passages": [passage.id for passage in one.passages],
         # Which passages hold an answer; it cannot be told where the texts are not at hand.
         "holds": [i for i, k in enumerate(one.passages) if asked and metrics.holds_answer([k], asked)],
-        "answer": _shown(one.answer),
+        "answer": one.answer,
         "right": right,
-        "verdict": _verdict(one.verdict) if one.verdict else None,
+        "verdict": said,
     }
-
-
-def _verdict(verdict: Verdict) -> dict:
-    """A verdict's fields; what the model wrote, only where it could not be read."""
-    fields = asdict(verdict) | {"text": "" if verdict.parsed else verdict.text}
-    return {name: _shown(value) if isinstance(value, str) else value for name, value in fields.items()}
-
-
-def _shown(text: str) -> str:
-    """The text, with words in the place of a question that is not at hand."""
-    return MARK.sub("⟨the question⟩", text)

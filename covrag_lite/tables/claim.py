@@ -8,6 +8,7 @@ its mean: seeds repeat the training, not the question.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,50 +33,36 @@ DIRECT_LIKELIER = "CoV-RAG w/o chain, two adapters, likelier answer"
 DIRECT_NEXT = "CoV-RAG w/o chain, two adapters, the next passages, likelier answer"  # their control
 # Controls that verify nothing, and one of these taken only where a verifier, or as often the likelihood, asks for it.
 EXPANDED, ITERATED = "RAG trained, every query expanded by guesses", "RAG trained, every query expanded by its answer"
-WHERE_DOUBTED, WHERE_UNLIKELY = (
-    "queries expanded where the verifier doubts",
-    "queries expanded where answers are unlikely",
-)
+WHERE_DOUBTED = "queries expanded where the verifier doubts"
+WHERE_UNLIKELY = "queries expanded where answers are unlikely"
 # Two readers: of a system's answer, the first one or the one it keeps, and CoV-RAG's first one that which weighs more.
 CONTROL, READ_ON, BOTH = "two readers, one search", "two readers, the next passages", "two readers, two searches"
 READERS = {CONTROL: ("CoV-RAG, two adapters", "first_"), READ_ON: (NEXT, ""), BOTH: (BEST, "")}
-COMPARISONS = (  # the system expected to be worse first
+CHAINS = (  # each system is compared with the next, the one expected to be worse first
     ("RAG trained", BEST),
-    ("RAG trained", SHUFFLED),
-    (SHUFFLED, BEST),
-    ("RAG trained", NEXT),
-    (NEXT, BEST),
-    ("RAG trained", CONTROL),
-    (CONTROL, BEST),
-    ("RAG trained", READ_ON),
-    (READ_ON, BEST),
+    *(("RAG trained", control, BEST) for control in (SHUFFLED, NEXT, CONTROL, READ_ON)),
     ("RAG trained", BOTH),
     (READ_ON, BOTH),
     ("RAG trained", "CoV-RAG, two adapters, likelier answer"),
     ("RAG trained", "CoV-RAG, two adapters"),
     ("RAG trained", "CoV-RAG"),
-    ("RAG trained", "CoV-RAG-S"),
-    ("CoV-RAG-S", "CoV-RAG"),
+    ("RAG trained", "CoV-RAG-S", "CoV-RAG"),
     ("CoV-RAG-S", "CoV-RAG, likelier answer"),
     ("RAG trained", DIRECT),
     (BEST, DIRECT),
-    ("RAG trained", DIRECT_NEXT),
-    (DIRECT_NEXT, DIRECT_LIKELIER),
+    ("RAG trained", DIRECT_NEXT, DIRECT_LIKELIER),
     ("RAG trained", DIRECT_LIKELIER),
-    ("RAG trained", EXPANDED),
-    (EXPANDED, DIRECT_LIKELIER),
+    ("RAG trained", EXPANDED, DIRECT_LIKELIER),
     (EXPANDED, DIRECT),
     (EXPANDED, BEST),
-    ("RAG trained", WHERE_DOUBTED),
-    (WHERE_DOUBTED, DIRECT),
-    ("RAG trained", WHERE_UNLIKELY),
-    (WHERE_UNLIKELY, WHERE_DOUBTED),
-    ("RAG trained", ITERATED),
-    (ITERATED, DIRECT),
+    ("RAG trained", WHERE_DOUBTED, DIRECT),
+    ("RAG trained", WHERE_UNLIKELY, WHERE_DOUBTED),
+    ("RAG trained", ITERATED, DIRECT),
     ("RAG trained", "CoV-RAG w/o chain, two adapters"),
     ("CoV-RAG, two adapters, likelier answer", DIRECT_LIKELIER),
     ("CoV-RAG, two adapters", "CoV-RAG w/o chain, two adapters"),
 )
+COMPARISONS = [pair for chain in CHAINS for pair in pairwise(chain)]
 FOREST = {  # what the picture shows, over all questions and by set
     ("RAG trained", BEST): "two adapters: one reads, one verifies",
     ("RAG trained", DIRECT): "the same, verdicts without scores",
@@ -106,8 +93,10 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     rows = compare_systems(frames)
     last = rows.groupby(["from", "to"]).seed.transform("last")  # pooled where a comparison has several seeds
     whole, by_set = rows[rows.set == EVERY], rows[(rows.set != EVERY) & (rows.seed == last)]
-    judged = pd.DataFrame([row for seed, frame in frames.items() for row in judge_rows(frame, seed)])
-    searched = pd.DataFrame([row for seed, frame in frames.items() for row in search_rows(frame, seed)])
+    judged, searched = (
+        pd.DataFrame([row for seed, frame in frames.items() for row in tell(frame, seed)])
+        for tell in (judge_rows, search_rows)
+    )
     parts = {
         "Paired differences over all questions, in points": shown(whole),
         "The same by set": shown(by_set),
@@ -119,30 +108,9 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     facts |= facts_of_rows("", shown(by_set)[["comparison", "set", "seed", *told[:2]]])
     facts |= facts_of_rows("judge of", judged) | facts_of_rows("search of", searched)
     listed = whole.drop(columns="set").astype(object).where(whole.notna(), None).to_dict("records")  # JSON has no NaN
-    return Table(
-        "claim",
-        rows,
-        parts,
-        [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."],
-        facts,
-        {"png": partial(plot, rows)},
-        other_files={"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"},
-        digits=4,
-    )
-
-
-def is_gathered(place: Path) -> bool:
-    """Is this the claim of one training, told with all others of its backbone?"""
-    return place.name == "claim" and place.parent.name.startswith("seed-")
-
-
-def gather(bases: Mapping[Path, Sequence[Prediction]]) -> dict[Path, dict[str, pd.DataFrame]]:
-    """The frames of <folder>/seed-<n>/claim, by folder and seed."""
-    found: dict[Path, dict[str, pd.DataFrame]] = {}
-    for place, predictions in bases.items():
-        if is_gathered(place):
-            found.setdefault(place.parent.parent, {})[place.parent.name.removeprefix("seed-")] = to_frame(predictions)
-    return found
+    files = {"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
+    notes = [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."]
+    return Table("claim", rows, parts, notes, facts, {"png": partial(plot, rows)}, files, digits=4)
 
 
 def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -209,7 +177,9 @@ def sign_flip(differences: np.ndarray) -> float:
 
     With one training it is McNemar's exact test; with several a question's difference is its mean over them.
     """
-    steps = _whole_steps(differences)
+    # As whole numbers of the smallest step, a half or a third as a mean of seeds has them.
+    multiples = (differences * step for step in range(1, 13))
+    steps = next(one.round().astype(int) for one in multiples if np.allclose(one, one.round(), atol=1e-7))
     observed = abs(steps.sum())
     sizes, counts = np.unique(np.abs(steps[steps != 0]), return_counts=True)
     if not len(sizes):
@@ -223,14 +193,6 @@ def sign_flip(differences: np.ndarray) -> float:
     return float(min(1.0, max(1 - inside, 1e-12)))  # what is smaller is lost in rounding
 
 
-def _whole_steps(differences: np.ndarray) -> np.ndarray:
-    """The differences as whole numbers of the smallest step, a half or a third as a mean of seeds has them."""
-    for step in range(1, 13):
-        if np.allclose(differences * step, (differences * step).round(), atol=1e-7):
-            return (differences * step).round().astype(int)
-    raise ValueError("these differences are no means of a few right and wrong answers")
-
-
 def visible(means: np.ndarray) -> float:
     """The smallest difference, in points, that these questions show with 80 % power at p < 0.05."""
     if set(np.unique(means)) <= {-1.0, 0.0, 1.0}:
@@ -238,9 +200,8 @@ def visible(means: np.ndarray) -> float:
     return float(100 * (1.96 + 0.8416) * means.std(ddof=1) / len(means) ** 0.5)
 
 
-def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
+def judge_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
     """How well verdicts on first answers tell right from wrong, beside the answer's likelihood and the majority."""
-    made = []
     for system, name, own in first_answers(frame):
         for dataset in (EVERY, *own.dataset.unique()) if "two" in system else (EVERY,):
             some = own if dataset == EVERY else own[own.dataset == dataset]
@@ -255,16 +216,14 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
                 "wrong ones beside an answer trusted": (beside_gold.judgment == "true").mean(),
             }
             areas = {"AUROC": trust_in(some), "AUROC of the likelihood": some.likelihood}
-            areas |= {"AUROC of both, weighed": some.first_weight.astype(float)}
+            areas["AUROC of both, weighed"] = some.first_weight
             row = {"answers of": name, "set": name_of(dataset), "seed": seed, "n": len(some)}
             row |= {key: tell_area(scores, right, "{:.3f}") for key, scores in areas.items()}
-            made.append(row | {key: f"{100 * share:.1f}" for key, share in told.items()})
-    return made
+            yield row | {key: f"{100 * share:.1f}" for key, share in told.items()}
 
 
-def search_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
+def search_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
     """What the second search finds, what comes of it, and what a perfect choice between both answers would give."""
-    made = []
     for _, name, own in first_answers(frame):
         first, last = own.first_whole.astype(bool), own.whole.astype(bool)
         told = {
@@ -276,8 +235,7 @@ def search_rows(frame: pd.DataFrame, seed: str) -> list[dict]:
             "the better of both": first | last,
         }
         row = {"answers of": name, "set": EVERY, "seed": seed, "n": len(own)}
-        made.append(row | {key: f"{100 * values.astype(float).mean():.1f}" for key, values in told.items()})
-    return made
+        yield row | {key: f"{100 * values.astype(float).mean():.1f}" for key, values in told.items()}
 
 
 def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -290,16 +248,12 @@ def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """Comparisons as people read them."""
-    table = pd.DataFrame({"comparison": rows["from"] + " → " + rows["to"]})
-    if (rows.set != EVERY).any():
-        table["set"] = rows.set.map(name_of)
-    table["seed"], table["n"] = rows.seed, rows.n
-    table["difference"] = [f"{value:+.1f}" for value in rows.difference]
-    table["95 % interval"] = [f"[{low:+.1f}, {high:+.1f}]" for low, high in zip(rows.low, rows.high)]
-    table["gained"], table["lost"] = rows.gained, rows.lost
-    table["p"] = [f"{p:.4f}" if p >= 0.0001 else "< 0.0001" for p in rows.p]
-    table["smallest visible"] = [f"{value:.1f}" for value in rows.smallest_visible]
-    return table.reset_index(drop=True)
+    forms = {"comparison": "{from} → {to}", "set": "{set}", "seed": "{seed}", "n": "{n}"}
+    forms |= {"difference": "{difference:+.1f}", "95 % interval": "[{low:+.1f}, {high:+.1f}]", "gained": "{gained}"}
+    forms |= {"lost": "{lost}", "p": "{p}", "smallest visible": "{smallest_visible:.1f}"}
+    told = rows.assign(p=[f"{p:.4f}" if p >= 0.0001 else "< 0.0001" for p in rows.p], set=rows.set.map(name_of))
+    made = [{name: form.format(**row) for name, form in forms.items()} for row in told.to_dict("records")]
+    return pd.DataFrame(made) if (rows.set != EVERY).any() else pd.DataFrame(made).drop(columns="set")
 
 
 def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
@@ -314,37 +268,34 @@ def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
 def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
     """A forest plot: each comparison over all questions, trainings and their mean, and the first one by set."""
     plt, _ = pictures.style(0.85)
-    own = {pair: rows[(rows["from"] == pair[0]) & (rows.to == pair[1])] for pair in FOREST}
-    own = {pair: part for pair, part in own.items() if len(part)}
-    figure, panels = plt.subplots(1, 2, figsize=(12.4, 5.4), layout="constrained", width_ratios=(3, 2))
-    labels = []
-    for place, (pair, part) in enumerate(own.items()):
-        whole = part[part.set == EVERY]
-        seeds, mean = whole[whole.seed != POOLED], whole.iloc[-1]  # the only training is its own mean
-        draw_row(panels[0], -place, mean, "#8a5a2b" if "control" in FOREST[pair] else "#1b3a5c", "D")
-        if len(seeds) > 1:
-            panels[0].plot(seeds.difference, [-place - 0.3] * len(seeds), "o", color="#5b8fd0", ms=5)
-        labels.append(f"{FOREST[pair]} ({len(seeds)})")
-    panels[0].set_yticks([-place for place in range(len(labels))], labels)
-    part = next(iter(own.values()))
-    by_set = list(part[(part.set != EVERY) & (part.seed == part.seed.iloc[-1])].itertuples())
-    for place, row in enumerate(by_set):
-        draw_row(panels[1], -place, row, "#5a5a5a", "o")
-    panels[1].set_yticks(
-        [-place for place in range(len(by_set))], [f"{name_of(row.set)} ({row.n:,})" for row in by_set]
-    )
-    for axis, title in zip(panels, ("all questions (number of trainings)", "the first row, by set")):
-        axis.axvline(0, color=pictures.DARK, lw=1)
-        axis.set_title(title, size=14)
+    own = {told: rows[(rows["from"] == a) & (rows.to == b)] for (a, b), told in FOREST.items()}
+    own = {told: part[part.set == EVERY] for told, part in own.items() if len(part)}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12.4, 5.4), layout="constrained", width_ratios=(3, 2))
+    seeds = {told: whole[whole.seed != POOLED].difference for told, whole in own.items()}
+    means = pd.DataFrame([whole.iloc[-1] for whole in own.values()])  # the only training is its own mean
+    colours = ["#8a5a2b" if "control" in told else "#1b3a5c" for told in own]
+    draw_rows(left, means, [f"{told} ({len(one)})" for told, one in seeds.items()], colours, "D")
+    for place, one in enumerate(seeds.values()):
+        if len(one) > 1:
+            left.plot(one, [-place - 0.3] * len(one), "o", color="#5b8fd0", ms=5)
+    first = means.iloc[0]
+    by_set = rows[(rows["from"] == first["from"]) & (rows.to == first.to) & (rows.set != EVERY)]
+    by_set = by_set[by_set.seed == first.seed]
+    draw_rows(right, by_set, [f"{name_of(row.set)} ({row.n:,})" for row in by_set.itertuples()], "#5a5a5a", "o")
+    left.set_title("all questions (number of trainings)", size=14)
+    right.set_title("the first row, by set", size=14)
     figure.supxlabel("points of accuracy above RAG trained, with 95 % intervals; dots: single trainings", size=14)
-    over_rag = rows[(rows["from"] == "RAG trained") & (rows.set == EVERY)].groupby("to").difference.last()
+    over_rag = means[means["from"] == "RAG trained"].set_index("to").difference
     says = {BEST: "{} points with a verifier", EXPANDED: "{} with none and every query expanded"}
     told = [text.format(minus(f"{over_rag[name]:+.1f}")) for name, text in says.items() if name in over_rag]
     figure.suptitle(": ".join(["What the second round is worth", *([", ".join(told)] if told else [])]), size=14)
     return pictures.save_picture(figure, path)
 
 
-def draw_row(axis: "pictures.Axes", height: float, row: pd.Series, colour: str, mark: str) -> None:
-    """A difference with its interval."""
-    axis.plot([row.low, row.high], [height, height], color=colour, lw=3)
-    axis.plot(row.difference, height, mark, color=colour, ms=9)
+def draw_rows(axes: "pictures.Axes", rows: pd.DataFrame, labels: list[str], colours: object, mark: str) -> None:
+    """Differences with their intervals, one below the other."""
+    places = -np.arange(len(rows))
+    axes.hlines(places, rows.low, rows.high, colours, lw=3)
+    axes.scatter(rows.difference, places, c=colours, marker=mark, s=81, zorder=3)
+    axes.set_yticks(places, labels)
+    axes.axvline(0, color=pictures.DARK, lw=1)

@@ -60,33 +60,28 @@ def load(root: Path = config.ROOT) -> pd.DataFrame:
         manifests = [json.loads(one.read_text()) for one in file.parent.glob("seed-*/claim.manifest.json")]
         asked |= {one["data"]["questions"]["sha256"] for one in manifests}
         comparisons, facts = (json.loads(file.with_suffix(end).read_text()) for end in (".json", ".facts.json"))
-        rows += [(name, sizes[name], *row) for row in (*_levels(comparisons, facts), *_gains(comparisons))]
+        rows += [(name, sizes[name], *row) for row in _values(comparisons, facts)]
     if len(asked) > 1:
         raise ValueError(f"the runs of {', '.join(claims)} asked different questions; Figure 4 needs the same ones")
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _levels(comparisons: list[dict], facts: dict[str, str]) -> Iterator[tuple]:
-    """Accuracies and AUROCs of each training, and their mean over the trainings that have them."""
+def _values(comparisons: list[dict], facts: dict[str, str]) -> Iterator[tuple]:
+    """Accuracies and AUROCs of each training and their mean; differences of each, and pooled with their interval."""
     seeds = sorted({row["seed"] for row in comparisons} - {claim.POOLED})
     for (measure, what), name in FACTS.items():
-        texts = {seed: facts.get(name.format(seed), "") for seed in seeds}
+        texts = {seed: facts.get(name.format(seed)) for seed in seeds}
         found = {seed: [float(one) for one in NUMBER.findall(text)] for seed, text in texts.items() if text}
         for seed, numbers in found.items():
             yield measure, what, seed, *(numbers + [None, None])[:3]
         if found:
             yield measure, what, MEAN, sum(one[0] for one in found.values()) / len(found), None, None
-
-
-def _gains(comparisons: list[dict]) -> Iterator[tuple]:
-    """Paired differences of each training, and pooled with their interval."""
-    for what, (a, b, _) in GAINS.items():
-        own = [row for row in comparisons if (row["from"], row["to"]) == (a, b)]
-        for row in own:
-            if row["seed"] != claim.POOLED:
-                yield "gain", what, row["seed"], row["difference"], row["low"], row["high"]
-        if own:  # pooled, or the only training
-            yield "gain", what, MEAN, own[-1]["difference"], own[-1]["low"], own[-1]["high"]
+    for what, pair in GAINS.items():
+        own = [row for row in comparisons if (row["from"], row["to"]) == pair[:2]]
+        rows = [(row["seed"], row) for row in own if row["seed"] != claim.POOLED]
+        rows += [(MEAN, row) for row in own[-1:]]  # pooled, or the only training
+        for seed, row in rows:
+            yield "gain", what, seed, row["difference"], row["low"], row["high"]
 
 
 def build(long: pd.DataFrame) -> Table:
@@ -102,8 +97,7 @@ def build(long: pd.DataFrame) -> Table:
 def means(long: pd.DataFrame) -> pd.DataFrame:
     """The rows of the mean over seeds; `cell` is the value as a person reads it."""
     rows = long[long.seed == MEAN]
-    cells = [with_interval(PANELS[row.measure][2], row.value, row.low, row.high) for row in rows.itertuples()]
-    return rows.assign(cell=cells)
+    return rows.assign(cell=[with_interval(PANELS[row.measure][2], *row[-3:]) for row in rows.itertuples()])
 
 
 def wide(long: pd.DataFrame) -> pd.DataFrame:
@@ -115,13 +109,15 @@ def plot(long: pd.DataFrame, path: Path) -> "pictures.Figure":
     """A panel a measure: means against the number of parameters, single trainings as rings."""
     plt, _ = pictures.style(0.8)
     figure, panels = plt.subplots(1, len(PANELS), figsize=(18, 6.6), layout="constrained")
+    sizes = long.groupby("backbone", sort=False).parameters.first()
     for axes, (measure, (title, label, _)) in zip(panels, PANELS.items()):
-        rows = long[long.measure == measure]
-        names = list(dict.fromkeys(rows.what))
-        for number, what in enumerate(names):
-            _draw_series(axes, rows[rows.what == what], 1.11 ** (number - (len(names) - 1) / 2))
-        _label_sizes(axes, long)
-        axes.set(title=title, ylabel=label)
+        groups = dict(list(long[long.measure == measure].groupby("what", sort=False)))
+        for number, (what, rows) in enumerate(groups.items()):
+            _draw_series(axes, what, rows, 1.11 ** (number - (len(groups) - 1) / 2))
+        axes.set(title=title, ylabel=label, xscale="log", xlim=(sizes.min() / 1.6, sizes.max() * 1.6))
+        axes.set_xticks(sizes, [load_backbones()[backbone]["label"] for backbone in sizes.index])
+        axes.minorticks_off()
+        axes.grid(axis="x", visible=False)
         columns = 1 if measure == "gain" else 3
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncol=columns, frameon=False)
     panels[0].set(ylim=(0, None))
@@ -132,24 +128,13 @@ def plot(long: pd.DataFrame, path: Path) -> "pictures.Figure":
     return pictures.save_picture(figure, path)
 
 
-def _draw_series(axes: "pictures.Axes", rows: pd.DataFrame, shift: float) -> None:
+def _draw_series(axes: "pictures.Axes", what: str, rows: pd.DataFrame, shift: float) -> None:
     """One system, judge or gain: a line through the means, and the seeds where there are several."""
-    what = rows.what.iloc[0]
-    judges = {"judge": palette()["CoV-RAG"], "both": pictures.DARK}
-    colour = palette().get(GAINS[what][2] if what in GAINS else what) or judges.get(what, pictures.OTHER)
+    colours = palette() | {"judge": palette()["CoV-RAG"], "both": pictures.DARK}
+    colour = colours.get(GAINS[what][2] if what in GAINS else what, pictures.OTHER)
     middle, single = rows[rows.seed == MEAN], rows[rows.seed != MEAN]
     span = [(middle.value - middle.low).fillna(0), (middle.high - middle.value).fillna(0)]
     style = dict(marker="o", ms=9, lw=1.5, elinewidth=2, capsize=4, color=colour, label=what)
     axes.errorbar(middle.parameters * shift, middle.value, span, **style)
     several = single[single.groupby("backbone").seed.transform("nunique") > 1]
     axes.plot(several.parameters * shift * 1.04, several.value, "o", ms=5, mfc="white", mec=colour, zorder=4)
-
-
-def _label_sizes(axes: "pictures.Axes", long: pd.DataFrame) -> None:
-    """Backbones along a logarithmic axis."""
-    sizes = long.groupby("backbone", sort=False).parameters.first()
-    axes.set_xscale("log")
-    axes.set_xticks(sizes, [load_backbones()[backbone]["label"] for backbone in sizes.index])
-    axes.minorticks_off()
-    axes.set_xlim(sizes.min() / 1.6, sizes.max() * 1.6)
-    axes.grid(axis="x", visible=False)

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,6 @@ from covrag_lite.systems import palette
 from covrag_lite.tables import browse, pictures
 from covrag_lite.tables.accuracy import share
 from covrag_lite.tables.verifier import judged_rows
-
-if TYPE_CHECKING:
-    from ipywidgets import VBox
 
 RECORDS = {  # what "auto" means here: the recorded runs of the shipped adapters on the world
     "table2": "table2-smollm2-135m-h200",
@@ -32,9 +28,7 @@ ASKED = {  # what each score answers (the paper's Table 1), in our words
     "bias": "how far from the judge's own answer? (0 is best)",
     "conciseness": "does it come to the point?",
 }
-THRESHOLDS = tuple(np.linspace(0, 1, 101).round(2).tolist())
-BINS = np.linspace(0, 1, 6)  # of the expected correctness
-MIDDLES = (10, 30, 50, 70, 90)  # of these, in %
+THRESHOLDS = np.arange(101) / 100
 
 
 def load(config: Config, table: str = "table2") -> tuple[list[Prediction], pd.DataFrame]:
@@ -47,18 +41,15 @@ def load(config: Config, table: str = "table2") -> tuple[list[Prediction], pd.Da
 def read_verdict(verdict: Verdict) -> pd.DataFrame:
     """A verdict field by field: what is asked, what the model wrote, and what it expected by its own probabilities."""
     rows = [(name, ASKED[name], getattr(verdict, name), round(expect(verdict, name), 2)) for name in SCORES]
-    revised = ("revised question", "what to search for instead?", verdict.revised_question or "(none)", "")
-    rows += [("judgment", "is the answer right?", verdict.judgment, ""), revised]
+    rows.append(("judgment", "is the answer right?", verdict.judgment, ""))
+    rows.append(("revised question", "what to search for instead?", verdict.revised_question or "(none)", ""))
     table = pd.DataFrame(rows, columns=["field", "asks", "written", "expected"])
     return table.set_index(table.pop("field").str.replace("_", " "))
 
 
 def move_sigma(frame: pd.DataFrame, thresholds: Sequence[float] = THRESHOLDS) -> pd.DataFrame:
-    """CoV-RAG that searches again only where the expected correctness lies below a threshold: a row a threshold.
-
-    The predictions must be those of σ = "revision": a second answer is known only where there is a revised question.
-    """
-    rows = judged_rows(frame, "CoV-RAG")
+    """CoV-RAG that searches again only where the expected correctness lies below a threshold: a row a threshold."""
+    rows = judged_rows(frame, "CoV-RAG")  # of σ = "revision": a second answer is known wherever there is a revision
     again = rows.revised.to_numpy(bool) & (rows.expected_correctness.to_numpy() < np.array(thresholds)[:, None])
     right = np.where(again, rows.normalised.to_numpy(bool), rows.right.to_numpy(bool))  # (thresholds, questions)
     values = {"accuracy": 100 * right.mean(1), "searches": again.sum(1), "n": len(rows)}
@@ -77,13 +68,12 @@ def draw_sigma(frame: pd.DataFrame, threshold: float) -> "pictures.Figure":
         axes.set(xlabel="search again below this expected correctness", ylabel=label, ylim=(0, None))
     panels[0].axhline(plain, color=palette()["RAG trained"], ls="--", lw=1.5, label="RAG trained")
     panels[0].legend(loc="lower right")
-    axes.figure.suptitle(
-        f"below {threshold:.2f}: {here.accuracy:.1f} % right, {here.searches} of {here.n} searched again"
-    )
+    told = f"{here.accuracy:.1f} % right, {here.searches} of {here.n} searched again"
+    axes.figure.suptitle(f"below {threshold:.2f}: {told}")
     return axes.figure
 
 
-def slide_sigma(frame: pd.DataFrame, threshold: float = 0.12) -> "VBox":
+def slide_sigma(frame: pd.DataFrame, threshold: float = 0.12) -> object:
     """A slider that draws it anew; not by `interact`, whose output papermill may wait for without end."""
     from ipywidgets import FloatSlider, Image, VBox
 
@@ -101,7 +91,8 @@ def slide_sigma(frame: pd.DataFrame, threshold: float = 0.12) -> "VBox":
 def reliability(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     """How often first answers are right, by the correctness that the verifier expects of them: a row a bin, in %."""
     rows, made = judged_rows(frame, system), []
-    for name, part in rows.groupby(pd.cut(rows.expected_correctness, BINS, include_lowest=True), observed=True):
+    bins = pd.cut(rows.expected_correctness, np.linspace(0, 1, 6), include_lowest=True)
+    for name, part in rows.groupby(bins, observed=True):
         told = f"{max(name.left, 0):.1f} to {name.right:.1f}"
         made.append((told, len(part), 100 * part.expected_correctness.mean(), *share(part.right)))
     return pd.DataFrame(made, columns=["bin", "n", "expected", "value", "low", "high"]).round(1)
@@ -115,7 +106,8 @@ def draw_reliability(curve: pd.DataFrame, guesses: Sequence[float] = ()) -> "pic
     axes.plot(curve.expected, curve.value, "o-", color=palette()["CoV-RAG"], label="the recorded judge")
     pictures.draw_intervals(axes, curve.expected.tolist(), curve)
     axes.set_xticks(curve.expected, [f"{row.expected:.0f}\nn = {row.n}" for row in curve.itertuples()])
-    axes.plot(MIDDLES[: len(guesses)], guesses, "s", color=palette()["Start-Revise"], label="the class's guess")
+    middles = range(10, 100, 20)  # of the bins
+    axes.plot(middles[: len(guesses)], guesses, "s", color=palette()["Start-Revise"], label="the class's guess")
     axes.set(xlabel="expected correctness (%)", ylabel="answers that are right (%)", xlim=(0, 101), ylim=(0, 101))
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.22), frameon=False)
     return axes.figure

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from covrag_lite.systems import palette
-
 if TYPE_CHECKING:  # other modules name these types by this one
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -65,12 +63,7 @@ def plot_composition(composition: pd.DataFrame, path: Path) -> "Figure":
     rows = composition.assign(verdict=composition.judgment + ", " + composition.revision)
     table = rows.pivot_table(index="kind", columns="verdict", values="n", aggfunc="sum", fill_value=0)
     figure, axes = plt.subplots(figsize=(11, 4.5), layout="constrained")
-    colours = {
-        "true, not revised": palette()["CoV-RAG"],
-        "false, revised": palette()["Start-Revise"],
-        "false, not revised": palette()["closed-book"],
-    }
-    table.plot.barh(stacked=True, ax=axes, color=[colours.get(name, OTHER) for name in table.columns], width=0.7)
+    table.plot.barh(stacked=True, ax=axes, width=0.7)
     axes.set(xlabel="examples", ylabel="", title="D2′ by origin and verdict")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return save_picture(figure, path)

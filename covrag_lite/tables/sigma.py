@@ -1,8 +1,7 @@
 """σ fitted on validation data: when to search again, by the scores the model expects and by its answer's likelihood.
 
 The paper cross-validates thresholds on the written scores (its footnote 1). Ours are on expectations, which rank
-answers where written scores hardly differ, and on how likely the model held its answer. Each family of rules is chosen
-on other questions than it is scored on, and stands beside "never" and "revised question present".
+answers where written scores hardly differ. Each family of rules is chosen on other questions than it is scored on.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,6 @@ A GPU in bf16 and a CPU in fp32 round otherwise, so a text may part from the rec
 """
 
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,13 +11,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.records import Prediction
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, changed, choose, tell
 from covrag_lite.tables import Table, accuracy, table4, verifier
+from covrag_lite.tables.table5 import is_right
 
 LIVE, RECORDED = "live", "recorded"
 SAME, ALIKE = "every text the same", "same outcome"
@@ -54,36 +53,29 @@ def beside(known: pd.DataFrame, new: pd.DataFrame | None = None) -> pd.DataFrame
         return pd.DataFrame()
     table = pd.concat(parts, names=["answered"]).swaplevel()
     systems = accuracy.in_order(table.index.unique("system"))
-    order = [(system, word) for system in systems for word in parts if (system, word) in table.index]
-    return table.loc[order].rename_axis(columns=None)
+    return table.loc[sorted(table.index, key=lambda row: systems.index(row[0]))].rename_axis(columns=None)
 
 
 def compare_texts(new: Sequence[Prediction], known: Sequence[Prediction]) -> pd.DataFrame:
     """Of each live system: how many predictions are the recorded ones to the last text, and how many end alike."""
     answered = {(p.system, p.question.id): p for p in known}
-    rows: dict[str, Counter] = {}
-    for p in new:
-        theirs = answered.get((p.system, p.question.id))
-        if theirs is not None:
-            right = [metrics.score(one.answer, one.question.answers, "normalised") for one in (p, theirs)]
-            same = p.rounds == theirs.rounds
-            rows.setdefault(p.system, Counter()).update({"questions": 1, SAME: same, ALIKE: right[0] == right[1]})
-    return pd.DataFrame(rows.values(), pd.Index(rows, name="system"), ["questions", SAME, ALIKE])
+    both = [(p, answered[p.system, p.question.id]) for p in new if (p.system, p.question.id) in answered]
+    rows = [(p.system, 1, p.rounds == q.rounds, is_right(p, p.kept) == is_right(q, q.kept)) for p, q in both]
+    return pd.DataFrame(rows, columns=["system", "questions", SAME, ALIKE]).groupby("system", sort=False).sum()
 
 
 def tell_texts(table: pd.DataFrame, manifest: dict, run: Recorded | None) -> str:
     """What the live texts show, in a sentence or two, with what else differs from the recorded run than the sample."""
     if run is None or table.empty:
         return "none of the live questions is recorded, so there is nothing to hold the live texts against"
-    sums = table.sum()
-    machines = [one["hardware"]["gpu"] or "a CPU" for one in (manifest, run.manifest)]
+    sums, machines = table.sum(), [one["hardware"]["gpu"] or "a CPU" for one in (manifest, run.manifest)]
     said = (
         f"{sums[SAME]} of {sums['questions']} live predictions are the recorded ones, every text of them; "
         f"{sums[ALIKE]} end alike, right or wrong. Live on {machines[0]}, recorded on {machines[1]}"
     )
     asked = ("n_questions ", "the questions")  # a sample asks fewer
     others = [line for line in changed(manifest, run.manifest) if not line.startswith(asked)]
-    return f"{said}; they also differ in {'; '.join(others)}." if others else f"{said}."
+    return said + (f"; they also differ in {'; '.join(others)}." if others else ".")
 
 
 def save_live(folder: Path, table: pd.DataFrame, texts: pd.DataFrame, said: str) -> str:

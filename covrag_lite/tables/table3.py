@@ -1,8 +1,6 @@
-"""Table 3: ranks of answers by five criteria, and systems two by two.
+"""Table 3: ranks of answers by five criteria, where the paper had GPT-4 score them, and systems two by two.
 
-The paper had GPT-4 score the answers of several systems to one question and ranked the scores, criterion by criterion.
-A question enters a criterion's ranks only if the judge scored every ranked answer to it; what is missing is counted in
-the notes.
+A question enters a criterion's ranks only if the judge scored every ranked answer to it; the notes count the others.
 """
 
 import json
@@ -30,8 +28,8 @@ MEASURES = {
     "rank": "mean rank, tied answers share the best place: ours [95 % interval] (the paper, by GPT-4)",
     "high quality": "high-quality answers in %: ours [95 % interval]",
 }
-LONG = ["judge", "criterion", "system", "measure", "n", "value", "low", "high", "paper"]
 SCORES = ["judge", "dataset", "id", "system", "criterion", "score", "ranked"]
+LONG = ["judge", "criterion", "system", "measure", "n", "value", "low", "high", "paper"]
 
 
 def load(run: Recorded) -> tuple[Answers, list[dict]]:
@@ -56,8 +54,8 @@ def build(basis: tuple[Answers, list[dict]], run: Recorded) -> Table:
     quality = quality.assign(metric=quality.criterion.str.replace("_", " "))
     title = f"Table 3: high-quality answers by {quality.judge.iloc[0]}, n = {len(answers.questions)} questions"
     plot = partial(accuracy.plot_accuracy, quality, title, metric=None)
-    rows, lines = long.assign(table="table3")[["table", *LONG]], [f"{json.dumps(verdict)}\n" for verdict in verdicts]
-    files = {"verdicts.jsonl": "".join(lines)}
+    rows = long.assign(table="table3")[["table", *LONG]]
+    files = {"verdicts.jsonl": "".join(f"{json.dumps(verdict)}\n" for verdict in verdicts)}
     return Table("table3", rows, parts, notes(scores), plots={"png": plot}, other_files=files, digits=3)
 
 
@@ -129,16 +127,16 @@ def wide_ranks(long: pd.DataFrame, judge: str, measure: str) -> pd.DataFrame:
 
 def compare_ranked(scores: pd.DataFrame) -> pd.DataFrame:
     """Systems two by two: how often the second one's answer is better, as good or worse, and the exact sign test."""
-    columns = ["judge", "comparison", "criterion", "n", "better", "tied", "worse", "sign test p"]
     compared = []
     for judge, criterion in scores[["judge", "criterion"]].drop_duplicates().itertuples(index=False):
         table = ranked_scores(scores, judge, criterion)
-        n = len(table)
+        about = {"judge": judge, "comparison": "", "criterion": criterion, "n": len(table)}
         for a, b in PAIRS:
             if a in table and b in table:
                 won, lost, p = metrics.mcnemar(table[b] < table[a], table[b] > table[a])
-                compared.append((judge, f"{a} → {b}", criterion, n, won, n - won - lost, lost, f"{p:.3f}"))
-    return pd.DataFrame(compared, columns=columns)
+                told = {"better": won, "tied": len(table) - won - lost, "worse": lost, "sign test p": f"{p:.3f}"}
+                compared.append(about | {"comparison": f"{a} → {b}"} | told)
+    return pd.DataFrame(compared)
 
 
 def notes(scores: pd.DataFrame) -> list[str]:
@@ -149,8 +147,7 @@ def notes(scores: pd.DataFrame) -> list[str]:
             f"{judge}: {rows.score.isna().sum()} of {len(rows)} scores are missing (a reply that could not be read, "
             f"or gold that cannot be compared); such a question is left out of that criterion."
         )
-        for system in dict.fromkeys(rows[~rows.ranked].system):
-            lines.append(
-                f"{judge}: the citations of {system} are not ranked, because its references are not always the others'."
-            )
+        why = "because its references are not always the others'"
+        unranked = dict.fromkeys(rows[~rows.ranked].system)
+        lines += [f"{judge}: the citations of {system} are not ranked, {why}." for system in unranked]
     return lines

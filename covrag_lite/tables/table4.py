@@ -23,26 +23,19 @@ def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
     made = {}
     for system in dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")):
         own = [p for p in predictions if p.system == system]
-        made[f"{system} rewritten"] = str(sum(p.rounds[0].query != p.question.question for p in own))
-        lost = off_question(own)
-        if lost is not None:
-            made[f"{system} off the question"] = str(lost)
+        rewritten = sum(p.rounds[0].query != p.question.question for p in own)
+        counts = {"rewritten": rewritten, "off the question": off_question(own)}
+        made |= {f"{system} {name}": str(count) for name, count in counts.items() if count is not None}
     return made
 
 
 def off_question(predictions: Sequence[Prediction]) -> int | None:
-    """How many rewritten questions share no word of over three letters with theirs; None where none is at hand.
-
-    Such a rewrite has failed: a small model repeats the instruction instead.
-    """
+    """How many rewrites have no long word of their question, as those that repeat the instruction; None without any."""
     pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.question.question]
     if all(query == question for question, query in pairs):
         return None
-    return sum(not _long_words(question) & _long_words(query) for question, query in pairs)
-
-
-def _long_words(text: str) -> set[str]:
-    return {word for word in metrics.normalise(text).split() if len(word) > 3}
+    words = [[set(metrics.normalise(text).split()) for text in pair] for pair in pairs]
+    return sum(not any(len(word) > 3 for word in question & query) for question, query in words)
 
 
 def drift(predictions: Sequence[Prediction]) -> pd.DataFrame:

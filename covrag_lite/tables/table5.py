@@ -94,10 +94,7 @@ def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> dict[str, tuple]:
 
 
 def revisions(own: pd.DataFrame) -> pd.DataFrame:
-    """One system's rows that were revised or called for it: the first answer wrong, no gold passage found for it.
-
-    `good` are those that called for a revision, had one, and found a gold passage with it.
-    """
+    """One system's rows that were revised or called for it, wrong and without a gold passage; `good` found one."""
     called = ~own.first_normalised.astype(bool) & ~held(own, "first")
     return own.assign(called=called, good=called & own.revised & held(own, "last"))[called | own.revised]
 

@@ -15,43 +15,32 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
 from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import Recorded, check_data, load_part, name_data
+from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_or_outcomes, load_part
 from covrag_lite.tables import Table, accuracy, paper
 from covrag_lite.tables.accuracy import share, with_interval
+from covrag_lite.tables.reproduction import tidy
 
 SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds, as far as the data has them
 MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must hold: the frame's columns that tell it
 REVISIONS = ("CoV-RAG", "clean wording, without a model")  # who put the question anew
 ITERATIONS = ("single iteration", "multi iteration")  # what first and last mean for CoV-RAG
 WORDINGS = ("as asked", "clean wording")  # and without a model
-Searches = Mapping[str, Sequence[Prediction]]  # predictions by their retriever
 
 
-def load(run: Recorded) -> Searches:
-    """Predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions.
-
-    Where the data is not at hand, they have what came of them instead of the data's texts.
-    """
-    retrievers = run.config.retrieval.retrievers
-    try:
-        return score_searches(run)
-    except FileNotFoundError as error:
-        if error.filename:
-            raise
-    return {name: load_part(run, f"{name}.") for name in retrievers}
+def load(run: Recorded) -> Parts:
+    """Predictions by their retriever: CoV-RAG's, and those searched without a model, over more questions."""
+    names = run.config.retrieval.retrievers
+    return load_or_outcomes(run, score_searches, lambda run: {name: load_part(run, name) for name in names})
 
 
-def score_searches(run: Recorded) -> Searches:
+def score_searches(run: Recorded) -> Parts:
     """Predictions by their retriever, with the questions and passages put back."""
     asked = run.config
     every, passages = load_questions(asked.change(n_questions=0)), load_passages(asked)
     retrievers = asked.retrieval.retrievers
     check_data(run, retrievers, questions=choose_questions(asked), every=every, passages=passages)
-    made = {}
-    for name in retrievers:
-        found = find_passages(replace(asked.retrieval, retriever=name), passages)
-        made[name] = load_part(run, f"{name}.", every, found)
-    return made
+    found = {name: find_passages(replace(asked.retrieval, retriever=name), passages) for name in retrievers}
+    return {name: load_part(run, name, every, own) for name, own in found.items()}
 
 
 def choose_questions(config: Config) -> list[Question]:
@@ -62,7 +51,7 @@ def choose_questions(config: Config) -> list[Question]:
     return chosen
 
 
-def build(searches: Searches, run: Recorded) -> Table:
+def build(searches: Parts, run: Recorded) -> Table:
     """Table 6 and its picture, with the part that is searched without a model."""
     frame = join_retrievers(searches)
     own, without = (frame[frame.system == system] for system in ("CoV-RAG", "clean wording"))
@@ -77,33 +66,25 @@ def build(searches: Searches, run: Recorded) -> Table:
         lines += [f"{retriever}, {line}" for line in accuracy.notes(part)]
     every = revised[(revised.questions == "all") & (revised.measure == "answer")].dropna(subset="n")
     found = ", ".join(f"{row.retriever} {row.first:.0f} → {row.last:.0f} %" for row in every.itertuples())
-    told = f"Table 6: CoV-RAG, {run.config.model.short}, on {name_data(run.config)}, n = {every.n.min():.0f}"
-    title = (accuracy.SAMPLE if every.n.min() < accuracy.FEW else f"Found before → after: {found}\n") + told
     forms = {"n": "{n:.0f}", "before": "{first:.1f}", "after": "{last:.1f}", "delta": "{delta:+.1f}"}
     forms |= {"interval": "[{delta_low:+.1f}, {delta_high:+.1f}]"}
     facts = accuracy.tell_rows(revised.dropna(subset="n"), "{retriever} {questions} {measure}", forms)
     rows = pd.concat([revised.assign(revision=REVISIONS[0]), clean.assign(revision=REVISIONS[1])], ignore_index=True)
-    drawn = []
-    for column, system in (("first", "CoV-RAG-S"), ("last", "CoV-RAG")):
-        shares = every.rename(columns={column: "value", f"{column}_low": "low", f"{column}_high": "high"})
-        drawn.append(shares.assign(system=system, metric=every.retriever, paper=None))
-    plot = partial(accuracy.plot_accuracy, pd.concat(drawn), title, metric=None)
+    shares = tidy(every).assign(dataset="all", metric=lambda own: own.retriever, paper=None)
+    drawn = shares.assign(system=shares.share.map({"first": "CoV-RAG-S", "last": "CoV-RAG"})).dropna(subset="system")
+    title = accuracy.title("table6", run.config, drawn.astype({"n": int}), f"Found before → after: {found}\n")
+    plot = partial(accuracy.plot_accuracy, drawn, title, metric=None)
     return Table("table6", rows, parts, lines, facts, {"png": plot}, digits=3)
 
 
 def list_found(question: Question, searches: Mapping[str, Search]) -> pd.DataFrame:
     """The titles and ids that each retriever finds for a question; on the web some find fewer."""
-    found = {}
-    for name, search in searches.items():
-        found[name] = pd.Series([f"{passage.title} ({passage.id})" for passage in search([question.question])[0]])
-    return pd.DataFrame(found)
+    found = {name: search([question.question])[0] for name, search in searches.items()}
+    return pd.DataFrame({name: pd.Series([f"{one.title} ({one.id})" for one in own]) for name, own in found.items()})
 
 
 def search_twice(questions: Sequence[Question], search: Search) -> list[Prediction]:
-    """Each question searched as asked and, in a second round, in its clean wording, without a model.
-
-    The second round does not repeat that wording, because a recorded prediction holds none of the data's own text.
-    """
+    """Each question searched as asked and, in a second round, in its clean wording, which no record may repeat."""
     asked = search([q.question for q in questions])
     clean = search([q.clean_question or q.question for q in questions])
     made = []
@@ -113,7 +94,7 @@ def search_twice(questions: Sequence[Question], search: Search) -> list[Predicti
     return made
 
 
-def join_retrievers(searches: Searches) -> pd.DataFrame:
+def join_retrievers(searches: Parts) -> pd.DataFrame:
     """Predictions by their retriever as one frame; of pages of the web none is known to be gold."""
     frames = []
     for name, made in searches.items():
@@ -126,6 +107,8 @@ def join_retrievers(searches: Searches) -> pd.DataFrame:
 
 def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The long form: a row a measure, group of questions and retriever, with the share before and after."""
+    engines = paper.load_table("table6").rename(columns={"single": "first", "multi": "last"})
+    engines = engines.assign(retriever=engines.retriever + "*", delta=engines["last"] - engines["first"])
     groups = {name: frame.dataset == name for name in frame.dataset.unique()}
     groups["all"] = frame.form.notna()
     groups |= {name: frame.form == name for name in ("well put", "broken wording", "two-hop")}
@@ -141,18 +124,10 @@ def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
                 for name, values in (("first", share(first)), ("last", share(last)), ("delta", delta)):
                     row |= dict(zip((name, f"{name}_low", f"{name}_high"), values))
                 rows.append(row | dict(zip(("gained", "lost", "p"), metrics.mcnemar(first, last))))
-            if measure == "answer" and "CoV-RAG" in frame.system.values:
-                rows += [about | row for row in _paper_rows(group)]
+            if measure == "answer" and "CoV-RAG" in frame.system.values:  # the paper's engines, on this very set
+                beside = engines[engines.dataset == group][["retriever", "first", "last", "delta"]]
+                rows += [about | row for row in beside.to_dict("records")]
     return pd.DataFrame(rows)
-
-
-def _paper_rows(dataset: str) -> list[dict]:
-    """The paper's search engines on this very set; neither is one of our retrievers, and no n is given."""
-    engines = (
-        paper.load_table("table6").query("dataset == @dataset").rename(columns={"single": "first", "multi": "last"})
-    )
-    engines = engines.assign(retriever=engines.retriever + "*", delta=engines["last"] - engines["first"])
-    return engines[["retriever", "first", "last", "delta"]].to_dict("records")
 
 
 def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = ITERATIONS) -> pd.DataFrame:

@@ -17,7 +17,6 @@ FORMS = ("all", "well put", "broken wording", "two-hop")
 SCORES = ("expected_correctness", "likelihood")  # what a fitted judge weighs
 KNOWN = 0.9  # of the answers, whose likelihood must be known to be told: a few may not stand for all
 FOLDS = 5
-DECAY = 1.0  # of the fitted weights, beside a question's weight of 1, on standardised scores
 
 
 def judged_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
@@ -46,8 +45,7 @@ def count_doubts(rows: pd.DataFrame) -> dict[str, str]:
 def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", by_set: bool = False) -> pd.DataFrame:
     """The judge and three that know less, by how the question was put and by set: shares in %, AUROC from 0 to 1.
 
-    right     first answers that are right
-    judge     judgments that are right, with their interval
+    right     first answers that are right; judge: judgments that are, with their interval
     majority  how often the more frequent of the two words would be right
     wording   how often a rule would be right that sees only how the question is put, and knows each form's majority
     caught    wrong answers that are judged "false"; doubted: right ones that are
@@ -62,23 +60,15 @@ def judge_table(frame: pd.DataFrame, system: str = "CoV-RAG", by_set: bool = Fal
     made = []
     for name, part in (*split_by(rows, "form", FORMS), *(rows.groupby("dataset", sort=False) if by_set else ())):
         wording = sum(max(one.right.sum(), (~one.right).sum()) for _, one in part.groupby("form")) / len(part)
-        made.append(
-            {
-                "questions": name,
-                "n": len(part),
-                "right": f"{100 * part.right.mean():.1f}",
-                "judge": _share(part.judgment == "true", part.right),
-                "majority": f"{100 * max(part.right.mean(), 1 - part.right.mean()):.1f}",
-                "wording": f"{100 * wording:.1f}",
-                **count_doubts(part),
-                "AUROC": tell_area(part.expected_correctness, part.right),
-                "likelihood": tell_area(part.likelihood, part.right),
-                "both": tell_area(part.expected_correctness.rank() + part.likelihood.rank(), part.right),
-                "unrevised": tell_area(part.unrevised, part.right),
-                "fitted": _share(part.fitted, part.right),
-                "unverified": _share(part.unverified, part.right),
-            }
-        )
+        row = {"questions": name, "n": len(part), "right": f"{100 * part.right.mean():.1f}"}
+        row["judge"] = _share(part.judgment == "true", part.right)
+        row["majority"] = f"{100 * max(part.right.mean(), 1 - part.right.mean()):.1f}"
+        row |= {"wording": f"{100 * wording:.1f}", **count_doubts(part)}
+        scores = {"AUROC": part.expected_correctness, "likelihood": part.likelihood}
+        scores["both"] = part.expected_correctness.rank() + part.likelihood.rank()
+        scores["unrevised"] = part.unrevised
+        row |= {score: tell_area(values, part.right) for score, values in scores.items()}
+        made.append(row | {judge: _share(part[judge], part.right) for judge in ("fitted", "unverified")})
     return pd.DataFrame(made)
 
 
@@ -91,9 +81,8 @@ def trust_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
     rows = rows[rows.gold_first.notna()]
     made = []
     for passages, found in (("a gold passage", True), ("no gold passage", False)):
-        row = {"passages": passages}
-        for answer, right in (("right", True), ("wrong", False)):
-            part = rows[(rows.gold_first.astype(bool) == found) & (rows.right == right)]
+        own, row = rows[rows.gold_first.astype(bool) == found], {"passages": passages}
+        for answer, part in (("right", own[own.right]), ("wrong", own[~own.right])):
             row |= {answer: 100 * (part.judgment == "true").mean(), f"n {answer}": len(part)}
         made.append(row)
     return pd.DataFrame(made)
@@ -114,8 +103,6 @@ def tell_area(scores: pd.Series, right: pd.Series, form: str = "{:.2f}") -> str:
 def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Series:
     """For each row whether a logistic fit on the other folds holds it for right; none where a score is not known.
 
-    There are none either where the other folds may have no right answer, or no wrong one, to learn from.
-
     The verdict's own word was learnt where as many answers are right as wrong; on a set where most are wrong it is too
     trusting. The fit weighs what the verifier expects, how likely the answer was, and how hard its set is.
     """
@@ -125,12 +112,12 @@ def fitted_judgments(rows: pd.DataFrame, names: Sequence[str] = SCORES) -> pd.Se
     known = rows[rows[list(names)].notna().all(axis=1)]
     fold = known.id.rank(method="dense").astype(int) % FOLDS
     spread = fold.groupby(known.right).nunique()  # in how many folds there are wrong answers, and right ones
-    if len(spread) < 2 or spread.min() < 2 or len(known) < 2 * FOLDS:
+    if len(spread) < 2 or spread.min() < 2 or len(known) < 2 * FOLDS:  # a fold may have nothing to learn from
         return pd.Series(index=rows.index, dtype=object)
     scores = known[list(names)].astype(float)
     scores = (scores - scores.mean()) / scores.std().clip(lower=1e-9)
     inputs = np.column_stack([scores, pd.get_dummies(known.dataset).astype(float)])
-    fit = LogisticRegression(C=1 / DECAY, fit_intercept=False, tol=1e-8, max_iter=10_000)
+    fit = LogisticRegression(fit_intercept=False, tol=1e-8, max_iter=10_000)
     judged = cross_val_predict(fit, inputs, known.right, cv=PredefinedSplit(fold))
     return pd.Series(judged, index=known.index, dtype=object).reindex(rows.index)
 
@@ -150,19 +137,9 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
         judged = part.assign(right=first)[part.judgment.fillna("") != ""]
         missed = part[part.revised & part.gold_first.eq(False)]
         gain, interval = format_difference(*metrics.paired_bootstrap(first.tolist(), last.tolist()))
-        made.append(
-            {
-                "questions": name,
-                "n": len(part),
-                "first": f"{100 * first.mean():.1f}",
-                **count_doubts(judged),
-                "revised": int(part.revised.sum()),
-                "mended": f"{missed.gold_last.eq(True).sum()} of {len(missed)}",
-                "last": f"{100 * last.mean():.1f}",
-                "gain": gain,
-                "95 % interval": interval,
-            }
-        )
+        row = {"questions": name, "n": len(part), "first": f"{100 * first.mean():.1f}", **count_doubts(judged)}
+        row |= {"revised": int(part.revised.sum()), "mended": f"{missed.gold_last.eq(True).sum()} of {len(missed)}"}
+        made.append(row | {"last": f"{100 * last.mean():.1f}", "gain": gain, "95 % interval": interval})
     return pd.DataFrame(made)
 
 

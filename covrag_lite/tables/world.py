@@ -14,15 +14,10 @@ def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame
     """How often a gold passage is found, and found first, by what makes a question fail: as asked, and as revised."""
     asked = search([q.question for q in questions])
     revised = search([q.clean_question or q.question for q in questions])
-    frame = pd.DataFrame(
-        {
-            "failure": [failure_of(q.kind) for q in questions],
-            "found": gold_found(questions, asked),
-            "first": gold_found(questions, [found[:1] for found in asked]),
-            "found, revised": gold_found(questions, revised),
-            "first, revised": gold_found(questions, [found[:1] for found in revised]),
-        }
-    )
+    frame = pd.DataFrame({"failure": [failure_of(q.kind) for q in questions]})
+    for end, found in (("", asked), (", revised", revised)):
+        frame[f"found{end}"] = gold_found(questions, found)
+        frame[f"first{end}"] = gold_found(questions, [passages[:1] for passages in found])
     rows = {}
     for name, part in split_by(frame, "failure", FAILURES):
         rows[name] = {"n": len(part), **(100 * part.drop(columns="failure").mean()).round(1)}
@@ -45,6 +40,6 @@ def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame
             place = next((i for i, p in enumerate(revised, 1) if p.id in question.gold_passages), None)
             titles = "; ".join(passage.title for passage in found[:3])
             rows.append((name, question.question, titles, question.clean_question, place))
-    rows.sort(key=lambda row: FAILURES.index(row[0]))
     columns = ["failure", "question", "found first", "a question that finds it", "at place"]
+    rows.sort(key=lambda row: FAILURES.index(row[0]))
     return pd.DataFrame(rows, columns=columns).set_index("failure")
