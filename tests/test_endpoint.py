@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import jsonschema
+import openai
 import pytest
 from toy_web import reply, serve
 
@@ -73,10 +74,7 @@ def server(monkeypatch):
         written = say(message(server.write(body["messages"][0]["content"])))
         if way == "no_schema" and "response_format" in body:
             written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")
-        connection.sendall(WAYS.get(way, written)[: -20 if way == "drip" else None])
-        for _ in range(20 if way == "drip" else 0):  # a byte now and then
-            site.wait(0.1)
-            connection.sendall(b" ")
+        connection.sendall(WAYS.get(way, written))
 
     with serve({"/v1/chat/completions": answer}) as site:
         server.site, server.port = site, site.port
@@ -171,16 +169,13 @@ def test_what_may_pass_is_tried_again(server, script, requests):
         ("strange", "no chat completion", 1),
         ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1),
         ("dropped", "broke off", 3),
-        ("slow", "no whole answer within 0.3 s", 3),
-        ("drip", "no whole answer within 0.3 s", 3),
-        ("good", "it answered with more than 10 bytes", 3),
+        ("slow", "no answer within 0.3 s", 3),
     ],
 )
-def test_retries_end_in_an_error_that_says_what_happened(server, monkeypatch, way, said, requests):
+def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requests):
     server.script = [way]
-    monkeypatch.setattr("covrag_lite.engine.endpoint.LARGEST", 10 if way == "good" else 10**6)
     with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.port}/v1: .*{said}"):
-        ask(connect(timeout=0.3 if way in ("slow", "drip") else 5.0), "who?")
+        ask(connect(timeout=0.3 if way == "slow" else 5.0), "who?")
     assert len(server.asked) == requests
 
 
@@ -266,13 +261,11 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret_and_what_is_missin
     assert second.fingerprint == first.fingerprint and second.server == f"{address}/v1"
     assert Endpoint(replace(first.settings, model="endpoint:other")).fingerprint != first.fingerprint
     monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
-    with pytest.raises(ValueError, match="OPENAI_BASE_URL is not the address"):
-        connect()
+    with pytest.raises(EndpointError, match="OPENAI_BASE_URL has its address, http://"):
+        ask(connect(retries=0), "who?")
     monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(ValueError, match="needs a key in the environment variable OPENAI_API_KEY"):
+    with pytest.raises(openai.OpenAIError, match="OPENAI_API_KEY"):
         load_engine(first.settings)
-    with pytest.raises(ValueError, match="names no model"):
-        load_engine(config.Model(model="endpoint:"))
 
 
 def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
