@@ -179,7 +179,7 @@ class Synthesis:
 
 @dataclass(frozen=True)
 class Judging:
-    """Who judges whose answers (judging/judges.py)."""
+    """Who judges whose answers (judging.py)."""
 
     predictions: str = "table2-smollm2-135m-h200"  # a folder of results/ whose Table 2 is judged
     judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
