@@ -100,7 +100,7 @@ def choose_sigma(rule: str, verifier: TaskModel) -> Sigma:
             return method.by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
         except (ValueError, TypeError):
             raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
-    return method.by_thresholds()
+    return method.by_thresholds
 
 
 def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:

@@ -49,7 +49,6 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
         small = times and size >= 5e9 and device == "cuda"
         slower = f"; in {room / 1e9:.0f} GB its texts may take {times} times as long" if small else ""
         told.insert(0, f"hours: {total:.1f} at the rates measured {where}; other cards have others{slower}")
-    told += foresee_web(plan, left)
     told += foresee_downloads(plan, size) if left else []
     refused = [one for one in told if one.startswith(REFUSED)]
     print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)
@@ -103,21 +102,6 @@ def count_questions(plan: Plan, stage: str, learns: bool) -> int:
             size = len(kind_of(config).questions(config, split, name))
         total += min(size, limit or size)
     return total
-
-
-def foresee_web(plan: Plan, left: set[str]) -> Iterator[str]:
-    """What a run over the web asks of it: two searches a question, whichever tables share them."""
-    settings = plan.config.retrieval
-    asked = [count_questions(plan, stage, False) for stage in left & {"claim", "table2", "table4", "table5"}]
-    if settings.has_corpus or not asked:
-        return
-    n = 2 * max(asked)
-    many = "; the stage data searches a dozen times a question: make it over a corpus" if "data" in left else ""
-    yield (
-        f"the web: at most {n:,} searches by {settings.retriever}, one a second, and the pages that they find, so "
-        f"{n / 3600:.1f} hours or more, and {n:,} times the provider's price of a search; all are frozen in "
-        f"{settings.snapshot}, and the next run asks for none of them{many}"
-    )
 
 
 def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:

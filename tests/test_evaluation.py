@@ -53,7 +53,7 @@ def test_unknown_names_are_named(config, resources, questions):
 def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):
     verdict = scripted.fill(["wher was edit marow born"], (), 9)[0].text
     one = Round("", (), "", prompts.parse_verdict(verdict))
-    assert by_thresholds()(one)
+    assert by_thresholds(one)
     scripted.adapter = tmp_path / "cov"
     scripted.adapter.mkdir()
     own = {"reference": 0.05, "correctness": 0.9, "likelihood": 0.01}

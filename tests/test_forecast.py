@@ -69,7 +69,7 @@ def test_memory_foreseen_without_weights_is_within_a_tenth_of_what_was_measured(
             assert foreseen == pytest.approx(row[f"{way}_peak_gb"], rel=0.1), row
 
 
-def test_a_dry_run_tells_stages_hours_memory_downloads_gates_and_searches_and_writes_nothing(capsys, tmp_path):
+def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_nothing(capsys, tmp_path):
     words = ("meta-llama/Llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", "-p", "runs", str(tmp_path / "runs"))
     out, failed = tell(capsys, *words)
     assert not failed and not (tmp_path / "runs").exists()
@@ -83,9 +83,7 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_gates_and_searches_and_wr
     done.parent.mkdir(parents=True)
     done.write_text("")
     out, _ = tell(capsys, *words)
-    assert "1        rag  done   0.00" in out and "the web:" not in out
-    out, _ = tell(capsys, *words, "-p", "retriever", "web-serper", "--stages", "table2,table4")
-    assert "at most 3,200 searches by web-serper" in out  # 400 questions of four sets, two each
+    assert "1        rag  done   0.00" in out
 
 
 def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(capsys, tmp_path, monkeypatch):
