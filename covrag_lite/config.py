@@ -235,11 +235,10 @@ class Config:
 
     def __str__(self) -> str:
         default = Config().flat()
-        changed = [(name, value) for name, value in self.flat().items() if value != default[name]]
-        lines = [f"{name} = {value!r}   (default {default[name]!r})" for name, value in changed]
-        rest = len(default) - len(changed)
-        lines.append(f"{rest} parameters have the defaults of covrag_lite/config.py; the manifest lists all")
-        return "\n".join(lines)
+        changed = {name: value for name, value in self.flat().items() if value != default[name]}
+        lines = [f"{name} = {value!r}   (default {default[name]!r})\n" for name, value in changed.items()]
+        rest = f"{len(default) - len(changed)} parameters have the defaults of covrag_lite/config.py"
+        return f"{''.join(lines)}{rest}; the manifest lists all"
 
 
 def from_notebook(names: Mapping[str, object]) -> Config:

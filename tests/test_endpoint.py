@@ -12,7 +12,7 @@ import openai
 import pytest
 from toy_web import reply, serve
 
-from covrag_lite import config, evaluate, prompts, synthesis, teacher
+from covrag_lite import config, evaluate, prompts, recipe, synthesis
 from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.retrieval import load_retriever
@@ -276,7 +276,7 @@ def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
     for way in ("broken", "locked", "slow", "dropped", "no_schema"):
         server.script = [way]
         try:
-            teacher.annotate_with_teacher(examples, asked, search)
+            recipe.annotate_with_teacher(examples, asked, search)
         except EndpointError as error:
             told.append(spoken(error))
     journaled = (tmp_path / "journal.jsonl").read_text()
@@ -287,13 +287,13 @@ def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
 
 def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, capsys):
     server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
-    settings = config.Config().change(model="endpoint:toy", annotator="endpoint:toy")
-    annotate = teacher.load_annotator(settings, Journal(tmp_path / "journal.jsonl"))
+    settings = config.Config().change(annotator="endpoint:toy", runs=str(tmp_path))
+    annotate = recipe.load_annotator(settings)
     made = annotate(examples, {}, search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples" in capsys.readouterr().out
     for _, body in server.asked:
-        assert teacher.STRICT in body["messages"][0]["content"] and "response_format" in body
+        assert recipe.STRICT in body["messages"][0]["content"] and "response_format" in body
 
 
 def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions, passages):
@@ -305,7 +305,7 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
         (questions[1], passages[5], needless),
     ]
     judged = [synthesis.Example(a, (b,), "x", "seed answer", prompts.parse_verdict(text)) for a, b, text in cases]
-    made = teacher.try_revisions(judged, load_retriever(config.Retrieval(k=1), passages))
+    made = recipe.try_revisions(judged, load_retriever(config.Retrieval(k=1), passages))
     assert [one.verdict.revised_question for one in made] == ["Where was Edith Marrow born?", "", "", ""]
     assert made[0] == judged[0] and made[1].verdict.text == judged[1].verdict.text
     assert made[3].verdict.judgment == "true"
