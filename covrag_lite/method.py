@@ -90,11 +90,6 @@ def expect(verdict: Verdict, score: str) -> float | None:
     return (verdict.probabilities or {}).get(score, getattr(verdict, score))
 
 
-def never(one: Round) -> bool:
-    """σ that verifies and leaves it at that."""
-    return False
-
-
 # Which round's answer counts.
 def keep_last(rounds: Sequence[Round]) -> int:
     """The last answer, as in the paper (line 9 of Algorithm 1)."""

@@ -3,9 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from itertools import islice
 
 from covrag_lite import config, prompts
 from covrag_lite.engine.interface import Completion, Engine, Schema
@@ -126,20 +125,12 @@ def each(
     if at_once == 1:
         yield from map(write, batches)
         return
-    waiting = iter(batches)
-    failures = []
-    with ThreadPoolExecutor(at_once) as pool:
-        running = {pool.submit(write, batch) for batch in islice(waiting, at_once)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            failures += [one.exception() for one in done if one.exception()]
-            for one in done:
-                if not one.exception():
-                    yield one.result()
-            n_next = 0 if failures else len(done)
-            running |= {pool.submit(write, batch) for batch in islice(waiting, n_next)}
-    if failures:
-        raise failures[0]
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for one in as_completed([pool.submit(write, batch) for batch in batches]):
+            yield one.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def probabilities_of(journal: Journal, key: str) -> dict[str, float] | None:

@@ -17,7 +17,6 @@ from covrag_lite.method import (
     expect,
     keep_likelier,
     keep_weighed,
-    never,
     rag,
 )
 from covrag_lite.prompts import parse_verdict, render_verdict
@@ -78,7 +77,7 @@ def test_algorithm_1_line_by_line(questions, script):
 
 
 def test_sigma_decides_which_questions_are_searched_again(questions, script):
-    assert not any(prediction.revised for prediction in cov_rag(questions[:2], script.tools(sigma=never)))
+    assert not any(prediction.revised for prediction in cov_rag(questions[:2], script.tools(sigma=lambda one: False)))
     assert script.stages() == ["search", "answer", "verify", "search", "answer"]
     assert script.log[3:] == [("search", []), ("answer", [], [])]
 
