@@ -110,9 +110,9 @@ class Endpoint:
         made = [self._ask(prompt, **options) for prompt in prompts]
         return [Completion(text, expected_scores(tokens) or None) for text, tokens in made]
 
-    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[None, None]]:
+    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[float, float]]:
         """Unknown text by text: the server counts its own."""
-        return [(None, None)] * len(texts)
+        return [(math.nan, math.nan)] * len(texts)
 
     def _ask(self, prompt: str, **options) -> tuple[str, list[ChatCompletionTokenLogprob]]:
         """One prompt's text, a refusal included, and its tokens where the server tells their probabilities."""
