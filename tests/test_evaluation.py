@@ -31,7 +31,8 @@ def test_systems_that_share_their_first_round_compute_it_once(config, resources,
 def test_what_is_searched_on_begins_where_the_search_ended(config, resources, passages, scripted):
     four = evaluate.load_resources(config.change(k=4), passages, scripted)
     query = ["Where was Edith Marrow born?"]
-    both = [*resources.search(query)[0], *resources.search_on(query)[0]]
+    tools = evaluate.bind(SYSTEMS["RAG"], config, resources)
+    both = [*tools.search(query)[0], *tools.search_on(query)[0]]
     assert both == four.search(query)[0] and len(both) == 4
 
 

@@ -1,7 +1,7 @@
 """What a related system gets beside `Tools`: an author, a wider search and two scores; and the meter of its costs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from covrag_lite.related.heads import Score, find_head
 from covrag_lite.systems import System
 from covrag_lite.task_model import TaskModel
 
+WIDER = 3  # times as many passages of the same corpus are CRAG's search elsewhere
 COSTS = ("searches", "passages", "texts", "tokens read", "tokens written")
 
 
@@ -31,11 +32,11 @@ class RelatedTools:
     thresholds: Sequence[float]  # of scores: all below the first, Incorrect; one above the second, Correct
 
 
-def bind(system: System, config: Config, wider: Search, author: TaskModel) -> RelatedTools:
+def bind(system: System, config: Config, deeper: Callable[[int], Search], author: TaskModel) -> RelatedTools:
     """A system's further tools; an error that names the command where something it needs is missing."""
     evaluator, entailment = (find_head(config, name) if name in system.needs else {} for name in heads.PAIRS)
     scores = (partial(heads.score, head) for head in (evaluator, entailment))
-    return RelatedTools(author, wider, *scores, evaluator.get("thresholds", ()))
+    return RelatedTools(author, deeper(WIDER), *scores, evaluator.get("thresholds", ()))
 
 
 def recorded_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
