@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -19,12 +18,10 @@ from accelerate import PartialState
 from covrag_lite.config import Config, Training
 from covrag_lite.engine.interface import Shape
 from covrag_lite.engine.local import LocalEngine
+from covrag_lite.engine.training import OfRow, Row, Trainee
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 from covrag_lite.runs.progress import track
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.training import OfRow, Row, Trainee
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
 # Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.
@@ -48,7 +45,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
         learn = trainee.record(learner(trainee, settings.verify_weight, model.device))
         rows = trainee.restore(out, samples, model.fingerprint)
 
-        def build(number: int) -> list["Row"]:
+        def build(number: int) -> list[Row]:
             """This worker's rows of a step; none after the last step."""
             packs = steps[number] if number < len(steps) else []
             mine = packs[workers.process_index :: workers.num_processes]
@@ -74,11 +71,11 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
     return pd.DataFrame(rows)
 
 
-def learner(trainee: "Trainee", verify_weight: float, device: str) -> "OfRow":
+def learner(trainee: Trainee, verify_weight: float, device: str) -> OfRow:
     """The function that learns from one row; it returns each task's loss and the weight behind it: (2, tasks)."""
     every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
 
-    def learn(row: "Row") -> torch.Tensor:
+    def learn(row: Row) -> torch.Tensor:
         weights = row["weights"] * (row["tasks"] == every_task)  # (tasks, targets)
         losses = (weights * trainee.token_losses(row)).sum(1)  # (tasks): the row's share of each task's mean
         l_rag, l_cov = losses
@@ -89,9 +86,7 @@ def learner(trainee: "Trainee", verify_weight: float, device: str) -> "OfRow":
     return learn
 
 
-def take_step(
-    learn: "OfRow", rows: Sequence["Row"], trainee: "Trainee", lr: float, workers: PartialState
-) -> torch.Tensor:
+def take_step(learn: OfRow, rows: Sequence[Row], trainee: Trainee, lr: float, workers: PartialState) -> torch.Tensor:
     """One update from a step's rows; returns each task's loss and the weight behind it, summed: (2, tasks)."""
     sums = torch.zeros(2, len(TASKS), device=workers.device)
     for row in rows:
@@ -147,8 +142,6 @@ def encode(samples: Sequence[Sample], model: LocalEngine) -> list[Encoded]:
     loaded = model.loaded
     encoded = []
     for sample in samples:
-        if sample.task not in TASKS:
-            raise ValueError(f"sample {sample.id!r} has task {sample.task!r}; use one of {', '.join(TASKS)}")
         (prompt,) = loaded.tokenise([sample.prompt])
         target = []
         shares = []
@@ -244,7 +237,7 @@ def round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device: str, shape: Shape | None = None) -> "Row":
+def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device: str, shape: Shape | None = None) -> Row:
     """Samples as one row of tensors; `weights` are those of a target token of each task."""
     ids, positions, ends = [], [], [0]  # of all tokens
     where, labels, tasks, token_weights = [], [], [], []  # of the target tokens

@@ -131,8 +131,5 @@ def save_samples(path: Path, samples: Sequence[Sample]) -> None:
 
 def load_samples(path: Path) -> list[Sample]:
     """Read the samples that `save_samples` wrote."""
-    try:
-        rows = [json.loads(line) for line in read_packed(path).splitlines()]
-    except ValueError as error:
-        raise ValueError(f"{error}: remove {path}, and run the stage data again") from None
+    rows = [json.loads(line) for line in read_packed(path).splitlines()]
     return [Sample(**row | {"target": tuple(row["target"])}) for row in rows]

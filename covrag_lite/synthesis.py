@@ -364,8 +364,7 @@ def verify_samples(examples: Sequence[Example], with_chain: bool = True, layout:
         # Without the chain an empty revised question would call the answer true, so one is begun for every false one.
         unfinished = one.lacks_revision or not with_chain and one.verdict.judgment != "true"
         unfinished = unfinished and not one.verdict.revised_question
-        parts = prompts.open_parts if unfinished else prompts.verdict_parts
-        target = parts(one.verdict, with_chain)
+        target = prompts.verdict_parts(one.verdict, with_chain, unfinished)
         made.append(Sample(f"{one.question.id}-{number}", "verify", prompt, target, unfinished))
     return made
 
