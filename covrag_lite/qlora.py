@@ -54,7 +54,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
 
         numbers = range(len(rows), len(steps))
         if workers.is_main_process:
-            numbers = track(numbers, "train", "step", len(steps), len(rows), lambda: tell(rows[-1]))
+            numbers = track(numbers, "train", "step", len(steps), len(rows), lambda: f"loss {rows[-1]['loss']:.3f}")
         ready = build(len(rows))
         for number in numbers:
             start = time.perf_counter()
@@ -117,11 +117,6 @@ def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float
         means[f"loss_{task}"] = total / weight if weight else math.nan
     loss = sum(mean for mean in means.values() if not math.isnan(mean))
     return {"step": step, "loss": loss, **means, "tokens": tokens, "seconds": time.perf_counter() - start, "lr": lr}
-
-
-def tell(row: dict) -> str:
-    """How a run fares, by the row of its last step."""
-    return f"loss {row['loss']:.3f}, {row['tokens'] / row['seconds']:,.0f} tokens/s"
 
 
 # Packing: samples become tokens, rows and steps.

@@ -45,7 +45,7 @@ def test_the_shape_of_a_known_backbone_has_as_many_weights_as_are_published(name
     (plan, *_) = load_plans(name, {})
     network = forecast.sketch(plan, "cuda")
     assert sum(p.numel() for p in network.parameters()) == PARAMETERS[name]
-    assert forecast.foresee_memory(plan, network, True, "cuda", 12e9).startswith("memory: training will need")
+    assert forecast.foresee_memory(plan, network, "cuda", 12e9).startswith("memory: training will need")
 
 
 def test_a_backbone_is_found_by_its_name_or_its_id_and_any_other_id_takes_the_defaults():

@@ -51,11 +51,10 @@ def long_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracies by set, then each quality over all questions, as rows of the same long table."""
     accuracy = tables.accuracy_table(frame, "related")
     rows = []
-    there = {column: metric for column, metric in QUALITY.items() if column in frame}
     for system in tables.in_order(frame.system.unique()):
         own = frame[frame.system == system]
-        for column, metric in there.items():
-            known = own[column].dropna().astype(float)
+        for column, metric in QUALITY.items():
+            known = own[column].dropna().astype(float) if column in own else ()
             if len(known):
                 shares = [100 * value for value in metrics.mean_bootstrap(known.tolist())]
                 rows.append(("related", "average", system, own.backbone.iloc[0], metric, len(known), *shares, None))

@@ -76,11 +76,6 @@ class Meter:
             self.counts["tokens read"] += read
             self.counts["tokens written"] += written
 
-    def row(self, system: str, n: int) -> dict[str, object]:
-        """The costs of a question on average."""
-        told = {name: float(f"{self.counts[name] / n:.4g}") for name in COSTS}  # as they are recorded
-        return {"system": system, "n": n, "steps": self.counts["steps"], **told}
-
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> tuple[list[Prediction], pd.DataFrame]:
     """Every configured system over the questions, and what each cost: a row a system, means a question."""
@@ -92,5 +87,6 @@ def run(config: Config, resources: Resources, questions: Sequence[Question]) -> 
     for name in config.chain.systems:
         meter = Meter()
         made += evaluate.run_system(name, config, replace(resources, meter=meter), questions)
-        costs.append(meter.row(name, len(questions)))
+        own = {cost: float(f"{meter.counts[cost] / len(questions):.4g}") for cost in COSTS}  # a question on average
+        costs.append({"system": name, "n": len(questions), "steps": meter.counts["steps"], **own})
     return made, pd.DataFrame(costs)
