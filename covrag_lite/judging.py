@@ -35,7 +35,7 @@ CRITERIA = {
     "bias": "how far is it from the answer that you would give yourself, knowing the gold answer? 0 is not at all.",
     "conciseness": "does it come to the point without needless words?",
 }
-PROXY = "rubric (proxy)"  # its name wherever its numbers are shown
+PROXY = "rubric (proxy)"  # the rubric's name wherever its numbers are shown
 LIST_MARK = re.compile(r"^\s*\d+[.:)]\s", re.MULTILINE)  # a list's number claims nothing
 MARKED = re.compile(r"([^\[\]]*)((?:\[\d+\]\s*)+)")  # a text and the reference marks behind it
 SENTENCE_END = re.compile(r"(?<=[.!?])\s")

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
 
 from covrag_lite import config, prompts
 from covrag_lite.engine.interface import Completion, Engine, Schema
@@ -50,30 +51,29 @@ class TaskModel:
         the same batches as an unbroken one and ends with the same bytes.
         """
         keys, known, model = self.keys(stage, texts, limit, sample), self.journal.texts, self.model
+
+        def write(batch: Sequence[str]) -> dict[str, str]:
+            """What the journal gets of one batch; probabilities first: a torn line costs no text these."""
+            if stage == "verify":
+                made = model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
+            else:
+                made = model.complete(batch, limit, sample)
+            written = {}
+            for text, one in zip(batch, made):
+                if one.probabilities and stage in PROBABLE:
+                    written[beside(keys[text])] = json.dumps(one.probabilities)
+            return written | {keys[text]: one.text for text, one in zip(batch, made, strict=True)}
+
         if not all(key in known for key in keys.values()):  # planning batches would load the weights
             batches = model.batches(list(keys), limit + VERDICT_ROOM if stage == "verify" else limit)
             left = [batch for batch in batches if not all(keys[text] in known for text in batch)]
-            every = each(lambda batch: self._journal_batch(stage, batch, limit, sample, keys), left, model.at_once)
-            for written in track(every, stage, "batch" if model.at_once == 1 else "prompt", total=len(left)):
+            unit = "batch" if model.at_once == 1 else "prompt"
+            for written in track(each(write, left, model.at_once), stage, unit, total=len(left)):
                 self.journal.add(stage, written)
         made = [Completion(known[keys[text]], probabilities_of(self.journal, keys[text])) for text in texts]
         if self.count and texts:
             self.count(model.count_tokens(texts, [one.text for one in made]), sample)
         return made
-
-    def _journal_batch(
-        self, stage: str, batch: Sequence[str], limit: int, sample: int | None, keys: dict[str, str]
-    ) -> dict[str, str]:
-        """What the journal gets of one batch; probabilities first: a torn line costs no text these."""
-        if stage == "verify":
-            made = self.model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
-        else:
-            made = self.model.complete(batch, limit, sample)
-        written = {}
-        for text, one in zip(batch, made):
-            if one.probabilities and stage in PROBABLE:
-                written[beside(keys[text])] = json.dumps(one.probabilities)
-        return written | {keys[text]: one.text for text, one in zip(batch, made, strict=True)}
 
     def write(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[str]:
         """The texts of `complete` alone."""
@@ -118,12 +118,20 @@ def each(
     if at_once == 1:
         yield from map(write, batches)
         return
-    pool = ThreadPoolExecutor(at_once)
-    try:
-        for one in as_completed([pool.submit(write, batch) for batch in batches]):
-            yield one.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    waiting = iter(batches)
+    failures = []
+    with ThreadPoolExecutor(at_once) as pool:
+        running = {pool.submit(write, batch) for batch in islice(waiting, at_once)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            failures += [one.exception() for one in done if one.exception()]
+            for one in done:
+                if not one.exception():
+                    yield one.result()
+            n_next = 0 if failures else len(done)
+            running |= {pool.submit(write, batch) for batch in islice(waiting, n_next)}
+    if failures:
+        raise failures[0]
 
 
 def probabilities_of(journal: Journal, key: str) -> dict[str, float] | None:
