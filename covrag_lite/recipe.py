@@ -74,6 +74,8 @@ def load_annotator(config: Config) -> Annotate:
     annotator = config.synthesis.annotator
     if annotator == "oracle":
         return synthesis.annotate
+    if not annotator.startswith("endpoint:"):
+        raise ValueError(f"annotator {annotator!r} is not known; use 'oracle' or 'endpoint:<model>'")
     settings = replace(config.model, model=annotator, verdicts="forced")
     teacher = TaskModel(settings, load_engine(settings), Journal(config.journal()))
     return lambda examples, revisions, search: annotate_with_teacher(examples, teacher, search)
