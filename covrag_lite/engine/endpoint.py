@@ -37,7 +37,7 @@ REFUSABLE = {
     "logprobs": ("probabilities are not told", "likelihoods and expected scores are not known"),
     "response_format": ("verdicts are not forced", "those that do not parse are counted"),
 }
-DROPPED = ((), ("logprobs",), ("response_format",), tuple(REFUSABLE))  # what is left out, one way after the other
+DROPPED = ((), ("logprobs",), ("response_format",), tuple(REFUSABLE))  # what is left out, in this order
 SCORE = re.compile(r'"(\w+)":\s*([01])\.(\d)(\d?)')
 
 
