@@ -8,6 +8,7 @@ import builtins
 import difflib
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from covrag_lite.config import ROOT
@@ -16,6 +17,7 @@ USAGE = """usage: covrag <notebook> [-p <parameter> <value> ...]   run it; the e
        covrag replicate <backbone> [...]              everything on one backbone (--help tells more)
        covrag check [--write]                         whether every recorded number follows from what was recorded
 notebooks: """
+MODULES = {"replicate": "covrag_lite.replication", "check": "covrag_lite.check"}
 CAUSED = (ValueError, OSError, MemoryError)  # errors that a user can cause, told in a sentence
 OURS = ("ParameterError", "SearchError", "EndpointError")  # so are these
 
@@ -26,18 +28,12 @@ def covrag() -> None:
     word, words = next(iter(sys.argv[1:]), "--help"), sys.argv[2:]
     if word in notebooks:
         papermill([str(notebooks[word]), *words])
-    elif word == "replicate":
-        from covrag_lite.replication import main
-
-        main(words)
-    elif word == "check":
-        from covrag_lite.check import main
-
-        main(words)
+    elif word in MODULES:
+        import_module(MODULES[word]).main(words)
     elif word in ("-h", "--help"):
         print(USAGE + (", ".join(notebooks) or "none here; install from a clone with pip install --editable ."))
     else:
-        near = difflib.get_close_matches(word, ["replicate", "check", *notebooks], n=1, cutoff=0) or ["--help"]
+        near = difflib.get_close_matches(word, [*MODULES, *notebooks], n=1, cutoff=0) or ["--help"]
         print(f"covrag: {word!r} is not known; did you mean {near[0]!r}? (covrag --help tells all)", file=sys.stderr)
         sys.exit(2)
 

@@ -179,7 +179,7 @@ class Synthesis:
 
 @dataclass(frozen=True)
 class Judging:
-    """Who judges whose answers (judging/judges.py)."""
+    """Who judges whose answers (judging.py)."""
 
     predictions: str = "table2-smollm2-135m-h200"  # a folder of results/ whose Table 2 is judged
     judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
@@ -235,11 +235,10 @@ class Config:
 
     def __str__(self) -> str:
         default = Config().flat()
-        changed = [(name, value) for name, value in self.flat().items() if value != default[name]]
-        lines = [f"{name} = {value!r}   (default {default[name]!r})" for name, value in changed]
-        rest = len(default) - len(changed)
-        lines.append(f"{rest} parameters have the defaults of covrag_lite/config.py; the manifest lists all")
-        return "\n".join(lines)
+        changed = {name: value for name, value in self.flat().items() if value != default[name]}
+        lines = [f"{name} = {value!r}   (default {default[name]!r})\n" for name, value in changed.items()]
+        rest = f"{len(default) - len(changed)} parameters have the defaults of covrag_lite/config.py"
+        return f"{''.join(lines)}{rest}; the manifest lists all"
 
 
 def from_notebook(names: Mapping[str, object]) -> Config:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from covrag_lite.method import Passages, Tools, by_revision, cov_rag, know_none, never
+from covrag_lite.method import Passages, Tools, by_revision, cov_rag, know_none
 from covrag_lite.records import Prediction, Question, Verdict
 
 
 def verify_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Answer and verify, but search nothing again: how often verdicts parse when they are written freely."""
-    return cov_rag(questions, replace(tools, sigma=never, max_rounds=2))
+    return cov_rag(questions, replace(tools, sigma=lambda one: False, max_rounds=2))
 
 
 def shuffled(questions: Sequence[Question], tools: Tools) -> list[Prediction]:

@@ -4,8 +4,9 @@ No system is known here by its name: `systems` has an entry for each.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -20,7 +21,6 @@ from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
 
 BARE_LAYOUT = "paper"  # in which a model answers that was trained for no other
-WIDER = 3  # times as many passages of the same corpus are CRAG's search elsewhere
 # Which answer counts.
 KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier, "weighed": method.keep_weighed}
 
@@ -32,23 +32,16 @@ class Resources:
     search: Search
     model: Engine  # the bare model; a system takes a view of it with its adapter
     journal: Journal
-    search_on: Search | None = None  # what comes after the first k passages, for a control
-    wider: Search | None = None  # the search elsewhere, for related systems
+    deeper: Callable[[int], Search] | None = None  # the same search with so many times as many passages
     meter: Any = None  # a related.tools.Meter, where somebody wants to know what one system costs
 
 
 def load_resources(config: Config, passages: Sequence[Passage], model: Engine | None = None) -> Resources:
     """Retriever, model and journal of a run; a test hands in a scripted model."""
     search = load_retriever(config.retrieval, passages)
-    needed = any(find_system(name).needs for name in config.chain.systems)
-    wider = load_deeper(config.retrieval, passages, WIDER) if needed else None
     model = model or load_engine(config.model, config.training.execution)
-
-    def search_on(queries: Sequence[str]) -> list[list[Passage]]:
-        deep = load_deeper(config.retrieval, passages, 2)
-        return [found[config.retrieval.k :] for found in deep(queries)]
-
-    return Resources(search, model, Journal(config.journal()), search_on, wider)
+    deeper = cache(partial(load_deeper, config.retrieval, passages))
+    return Resources(search, model, Journal(config.journal()), deeper)
 
 
 def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskModel:
@@ -72,7 +65,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
     tools = Tools(
         name=system.name,
         search=resources.search,
-        search_on=resources.search_on,
+        search_on=lambda queries: [found[own.retrieval.k :] for found in resources.deeper(2)(queries)],
         answer=author.answer,
         verify=verifier.verify,
         write_alone=rewriter.write_alone,
@@ -83,7 +76,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         verifies_last=own.chain.keep == "weighed",
     )
     if system.needs:
-        further = resolve_name("covrag_lite.related.tools:bind")(system, own, resources.wider, rewriter)
+        further = resolve_name("covrag_lite.related.tools:bind")(system, own, resources.deeper, rewriter)
         tools = replace(tools, related=further)
     return resources.meter.watch(tools) if resources.meter else tools
 
@@ -100,7 +93,7 @@ def choose_sigma(rule: str, verifier: TaskModel) -> Sigma:
             return method.by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
         except (ValueError, TypeError):
             raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
-    return method.by_thresholds()
+    return method.by_thresholds
 
 
 def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:

@@ -38,7 +38,7 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
     if network is not None:
         size = sum(p.numel() for p in network.parameters())
         hours = {stage: foresee_hours(plan, stage, size, rates) for stage in left & {*rates["tokens"], *rates["texts"]}}
-        told.append(foresee_memory(plan, network, bool(left & set(rates["tokens"])), device, room))
+        told += [foresee_memory(plan, network, device, room)] if left & set(rates["tokens"]) else []
     rows = [(*state[:2], "done" if state[2] else "to do", 0.0 if state[2] else hours.get(state[1])) for state in states]
     frame = pd.DataFrame(rows, columns=["seed", "stage", "state", "hours"]).round(2)
     if hours:
@@ -49,7 +49,6 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
         small = times and size >= 5e9 and device == "cuda"
         slower = f"; in {room / 1e9:.0f} GB its texts may take {times} times as long" if small else ""
         told.insert(0, f"hours: {total:.1f} at the rates measured {where}; other cards have others{slower}")
-    told += foresee_web(plan, left)
     told += foresee_downloads(plan, size) if left else []
     refused = [one for one in told if one.startswith(REFUSED)]
     print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)
@@ -65,20 +64,17 @@ def sketch(plan: Plan, device: str) -> PreTrainedModel | None:
     return memory.sketch(plan.card.get("shape") or weights.find_shape(name), quantize, device)
 
 
-def foresee_memory(plan: Plan, network: PreTrainedModel, trains: bool, device: str, room: float) -> str:
-    """What training holds, or the weights alone where nothing is trained: batches of answers shrink until they fit."""
+def foresee_memory(plan: Plan, network: PreTrainedModel, device: str, room: float) -> str:
+    """What training holds; answering holds less, and its batches shrink until they fit."""
     settings = plan.config.training
     tokens = settings.pack_tokens
     shape = Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
     place = "the card" if device == "cuda" else "this machine without a card (--gpu-gb 24 reckons with one)"
-    what = "training" if trains else "the weights"
     try:
-        needed = memory.refuse(network, settings, shape, room, device) if trains else memory.base_bytes(network)
+        needed = memory.refuse(network, settings, shape, room, device)
     except MemoryError as error:
         return f"{REFUSED}{error}"
-    if needed > room:
-        return f"{REFUSED}the weights need {needed / 1e9:.1f} GB, not {room / 1e9:.1f} GB: choose a smaller model"
-    return f"memory: {what} will need about {needed / 1e9:.1f} GB, and {place} has {room / 1e9:.1f} GB"
+    return f"memory: training will need about {needed / 1e9:.1f} GB, and {place} has {room / 1e9:.1f} GB"
 
 
 def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
@@ -103,21 +99,6 @@ def count_questions(plan: Plan, stage: str, learns: bool) -> int:
             size = len(kind_of(config).questions(config, split, name))
         total += min(size, limit or size)
     return total
-
-
-def foresee_web(plan: Plan, left: set[str]) -> Iterator[str]:
-    """What a run over the web asks of it: two searches a question, whichever tables share them."""
-    settings = plan.config.retrieval
-    asked = [count_questions(plan, stage, False) for stage in left & {"claim", "table2", "table4", "table5"}]
-    if settings.has_corpus or not asked:
-        return
-    n = 2 * max(asked)
-    many = "; the stage data searches a dozen times a question: make it over a corpus" if "data" in left else ""
-    yield (
-        f"the web: at most {n:,} searches by {settings.retriever}, one a second, and the pages that they find, so "
-        f"{n / 3600:.1f} hours or more, and {n:,} times the provider's price of a search; all are frozen in "
-        f"{settings.snapshot}, and the next run asks for none of them{many}"
-    )
 
 
 def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:

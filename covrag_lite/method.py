@@ -49,27 +49,21 @@ def by_revision(one: Round) -> bool:
     return bool(one.verdict.revised_question)
 
 
-def by_thresholds(
-    reference: float = 0.27, correctness: float = 0.26, bias: float = 0.7, truthfulness: float = 0.92
-) -> Sigma:
+def by_thresholds(one: Round) -> bool:
     """σ by the paper's cross-validated thresholds (its footnote 1), which spare searches: all must be crossed.
 
     The footnote does not say "all" or "any"; the worked example of the paper's Table 15 crosses all of them.
     """
-
-    def sigma(one: Round) -> bool:
-        verdict = one.verdict
-        return (
-            verdict.parsed
-            and verdict.judgment == "false"
-            and bool(verdict.revised_question)
-            and verdict.reference_correctness < reference
-            and verdict.correctness < correctness
-            and verdict.bias > bias
-            and verdict.truthfulness < truthfulness
-        )
-
-    return sigma
+    verdict = one.verdict
+    return (
+        verdict.parsed
+        and verdict.judgment == "false"
+        and bool(verdict.revised_question)
+        and verdict.reference_correctness < 0.27
+        and verdict.correctness < 0.26
+        and verdict.bias > 0.7
+        and verdict.truthfulness < 0.92
+    )
 
 
 def by_fitted_thresholds(reference: float = 1.01, correctness: float = 1.01, likelihood: float = 0.01) -> Sigma:
@@ -93,11 +87,6 @@ def by_fitted_thresholds(reference: float = 1.01, correctness: float = 1.01, lik
 def expect(verdict: Verdict, score: str) -> float | None:
     """The expectation of a score where the model told its probabilities, else the score as it was written."""
     return (verdict.probabilities or {}).get(score, getattr(verdict, score))
-
-
-def never(one: Round) -> bool:
-    """σ that verifies and leaves it at that."""
-    return False
 
 
 # Which round's answer counts.

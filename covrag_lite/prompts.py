@@ -7,7 +7,6 @@ layout "shared": criteria, steps and format first, then references, question and
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from covrag_lite.records import SCORES, Passage, Verdict
 
@@ -114,18 +113,16 @@ def render_verdict(scores: Sequence[float], judgment: str, revised_question: str
 EXAMPLE = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")  # of the format, for both layouts
 
 
-def verdict_parts(verdict: Verdict, with_chain: bool = True) -> tuple[str, ...]:
-    """A verdict as a training target, in the parts in which it is decoded."""
-    scores = [getattr(verdict, name) for name in SCORES]
-    return fill(SCHEMA if with_chain else DIRECT, scores, verdict.judgment, verdict.revised_question)
+def verdict_parts(verdict: Verdict, with_chain: bool = True, unfinished: bool = False) -> tuple[str, ...]:
+    """A verdict as a training target, in the parts in which it is decoded.
 
-
-def open_parts(verdict: Verdict, with_chain: bool = True) -> tuple[str, ...]:
-    """The same of a wrong answer for which no better question is known: it ends where that would begin.
-
-    Without the chain it ends behind the opening quotation mark, because an empty question would call the answer true.
+    An unfinished one, of a wrong answer for which no better question is known, ends where that would begin. Without the
+    chain it ends behind the opening quotation mark, because an empty question would call the answer true.
     """
-    parts = verdict_parts(replace(verdict, revised_question="?"), with_chain)
+    scores, revised = [getattr(verdict, name) for name in SCORES], "?" if unfinished else verdict.revised_question
+    parts = fill(SCHEMA if with_chain else DIRECT, scores, verdict.judgment, revised)
+    if not unfinished:
+        return parts
     known = parts.index(' "')
     return parts[: known - 1] if with_chain else parts[: known + 1]
 

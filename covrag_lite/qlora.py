@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -18,12 +17,10 @@ import torch
 from covrag_lite.config import Config, Training
 from covrag_lite.engine.interface import Shape
 from covrag_lite.engine.local import LocalEngine
+from covrag_lite.engine.training import OfRow, Row, Trainee
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 from covrag_lite.runs.progress import track
-
-if TYPE_CHECKING:
-    from covrag_lite.engine.training import OfRow, Row, Trainee
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
 # Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.
@@ -45,14 +42,14 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
         learn = trainee.record(learner(trainee, settings.verify_weight, model.device))
         rows = trainee.restore(out, samples, model.fingerprint)
 
-        def build(number: int) -> list["Row"]:
+        def build(number: int) -> list[Row]:
             """The rows of a step; none after the last one."""
             packs = steps[number] if number < len(steps) else []
             padded_to = shape if trainee.one_shape else None
             return [lay_out([encoded[i] for i in chosen], weights, model.device, padded_to) for chosen in packs]
 
         numbers = range(len(rows), len(steps))
-        numbers = track(numbers, "train", "step", len(steps), len(rows), lambda: tell(rows[-1]))
+        numbers = track(numbers, "train", "step", len(steps), len(rows), lambda: f"loss {rows[-1]['loss']:.3f}")
         ready = build(len(rows))
         for number in numbers:
             start = time.perf_counter()
@@ -67,11 +64,11 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
     return pd.DataFrame(rows)
 
 
-def learner(trainee: "Trainee", verify_weight: float, device: str) -> "OfRow":
+def learner(trainee: Trainee, verify_weight: float, device: str) -> OfRow:
     """The function that learns from one row; it returns each task's loss and the weight behind it: (2, tasks)."""
     every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
 
-    def learn(row: "Row") -> torch.Tensor:
+    def learn(row: Row) -> torch.Tensor:
         weights = row["weights"] * (row["tasks"] == every_task)  # (tasks, targets)
         losses = (weights * trainee.token_losses(row)).sum(1)  # (tasks): the row's share of each task's mean
         l_rag, l_cov = losses
@@ -82,7 +79,7 @@ def learner(trainee: "Trainee", verify_weight: float, device: str) -> "OfRow":
     return learn
 
 
-def take_step(learn: "OfRow", rows: Sequence["Row"], trainee: "Trainee", lr: float) -> torch.Tensor:
+def take_step(learn: OfRow, rows: Sequence[Row], trainee: Trainee, lr: float) -> torch.Tensor:
     """One update from a step's rows; returns each task's loss and the weight behind it, summed: (2, tasks)."""
     sums = 0.0
     for row in rows:
@@ -112,11 +109,6 @@ def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float
     return {"step": step, "loss": loss, **means, "tokens": tokens, "seconds": time.perf_counter() - start, "lr": lr}
 
 
-def tell(row: dict) -> str:
-    """How a run fares, by the row of its last step."""
-    return f"loss {row['loss']:.3f}, {row['tokens'] / row['seconds']:,.0f} tokens/s"
-
-
 # Packing: samples become tokens, rows and steps.
 
 
@@ -135,8 +127,6 @@ def encode(samples: Sequence[Sample], model: LocalEngine) -> list[Encoded]:
     loaded = model.loaded
     encoded = []
     for sample in samples:
-        if sample.task not in TASKS:
-            raise ValueError(f"sample {sample.id!r} has task {sample.task!r}; use one of {', '.join(TASKS)}")
         (prompt,) = loaded.tokenise([sample.prompt])
         target = []
         shares = []
@@ -232,7 +222,7 @@ def round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device: str, shape: Shape | None = None) -> "Row":
+def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device: str, shape: Shape | None = None) -> Row:
     """Samples as one row of tensors; `weights` are those of a target token of each task."""
     ids, positions, ends = [], [], [0]  # of all tokens
     where, labels, tasks, token_weights = [], [], [], []  # of the target tokens

@@ -27,6 +27,7 @@ UNSUPPORTED = 0.25  # share of D's answers for which no passage was found: from 
 BROKEN = 0.2  # share of D's questions that are also asked with broken wording
 CORRUPTED = 0.1  # share of D's right answers that are also corrupted by hand: repetitions, wrong citations
 
+THRICE = re.compile(r"(?<!\S)(\S+(?: \S+)*?) \1 \1(?!\S)")  # a run of whole words three times in a row
 LONGEST = 40  # words of a revised question
 TITLES = 3  # passages whose titles are tried
 CLEAN = "the question well put"  # a form that goes before all others
@@ -242,13 +243,7 @@ def is_grounded(answer: str, passages: Sequence[Passage]) -> bool:
 
 def is_repetitive(answer: str) -> bool:
     """Does a word, or a run of words, come three times in a row?"""
-    words = metrics.normalise(answer).split()
-    for size in range(1, len(words) // 3 + 1):
-        for start in range(len(words) - 3 * size + 1):
-            first, second, third = (words[start + n * size : start + (n + 1) * size] for n in range(3))
-            if first == second == third:
-                return True
-    return False
+    return bool(THRICE.search(metrics.normalise(answer)))
 
 
 # Revised questions that the retriever rewards. The paper's annotator writes the revised question. Ours may be anything
@@ -369,8 +364,7 @@ def verify_samples(examples: Sequence[Example], with_chain: bool = True, layout:
         # Without the chain an empty revised question would call the answer true, so one is begun for every false one.
         unfinished = one.lacks_revision or not with_chain and one.verdict.judgment != "true"
         unfinished = unfinished and not one.verdict.revised_question
-        parts = prompts.open_parts if unfinished else prompts.verdict_parts
-        target = parts(one.verdict, with_chain)
+        target = prompts.verdict_parts(one.verdict, with_chain, unfinished)
         made.append(Sample(f"{one.question.id}-{number}", "verify", prompt, target, unfinished))
     return made
 

@@ -1,9 +1,6 @@
 """Every system of the tables, one entry each: its function, the adapters it wants, its colour, the paper's row.
 
 A further system is one function over `method.Tools` and one entry here.
-Related systems (CRAG, A²R, FaVe) stand at the end. Self-RAG is not among them: its reflection tokens are new words
-that the whole generator learns from a critic's annotations, and are weighed while it decodes; our base stays frozen in
-4 bits, and our verdict asks the same things in words.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,6 @@
 """One model behind the journal: it writes the text of every task, batch by batch, and writes none twice."""
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ from covrag_lite.runs.progress import track
 
 GUESS_TOKENS = 40  # of a guessed sentence, terms and options
 PROBABLE = ("answer", "verify")  # the stages whose probabilities are journaled beside their texts
-# Where the journal keeps what belongs to the text of a key: beside it, so that older journals stay good.
-beside, cost_key = "{} probabilities".format, "{} cost".format
+beside = "{} probabilities".format  # where the journal keeps those of a key's text, so that older journals stay good
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,8 @@ class TaskModel:
     model: Engine
     journal: Journal
     schema: Schema = SCHEMA
-    # Counts texts by what the journal knows of each, seconds and tokens read and written, where somebody wants to know.
-    count: Callable[[Sequence[dict], int | None], None] | None = None
+    # Counts texts by the tokens read and written for each, where somebody wants to know.
+    count: Callable[[Sequence[tuple[float, float]], int | None], None] | None = None
 
     def keys(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> dict[str, str]:
         """Each prompt's key in the journal: everything its completion depends on, of a sample also its number."""
@@ -53,35 +51,29 @@ class TaskModel:
         the same batches as an unbroken one and ends with the same bytes.
         """
         keys, known, model = self.keys(stage, texts, limit, sample), self.journal.texts, self.model
+
+        def write(batch: Sequence[str]) -> dict[str, str]:
+            """What the journal gets of one batch; probabilities first: a torn line costs no text these."""
+            if stage == "verify":
+                made = model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
+            else:
+                made = model.complete(batch, limit, sample)
+            written = {}
+            for text, one in zip(batch, made):
+                if one.probabilities and stage in PROBABLE:
+                    written[beside(keys[text])] = json.dumps(one.probabilities)
+            return written | {keys[text]: one.text for text, one in zip(batch, made, strict=True)}
+
         if not all(key in known for key in keys.values()):  # planning batches would load the weights
             batches = model.batches(list(keys), limit + VERDICT_ROOM if stage == "verify" else limit)
             left = [batch for batch in batches if not all(keys[text] in known for text in batch)]
-            made = each(lambda batch: self._journal_batch(stage, batch, limit, sample, keys), left, model.at_once)
-            for written in track(made, stage, "batch" if model.at_once == 1 else "prompt", total=len(left)):
+            unit = "batch" if model.at_once == 1 else "prompt"
+            for written in track(each(write, left, model.at_once), stage, unit, total=len(left)):
                 self.journal.add(stage, written)
-        if self.count is not None:
-            self.count([json.loads(known.get(cost_key(keys[text]), "{}")) for text in texts], sample)
-        return [Completion(known[keys[text]], probabilities_of(self.journal, keys[text])) for text in texts]
-
-    def _journal_batch(
-        self, stage: str, batch: Sequence[str], limit: int, sample: int | None, keys: dict[str, str]
-    ) -> dict[str, str]:
-        """What the journal gets of one batch; costs and probabilities first: a torn line costs no text these."""
-        start = time.perf_counter()
-        if stage == "verify":
-            made = self.model.fill(batch, None if self.settings.verdicts == "free" else self.schema, limit)
-        else:
-            made = self.model.complete(batch, limit, sample)
-        seconds = (time.perf_counter() - start) / len(batch)
-        written = {}
-        if self.count is not None:
-            counts = self.model.count_tokens(batch, [one.text for one in made])
-            for text, (read, wrote) in zip(batch, counts):
-                written[cost_key(keys[text])] = json.dumps({"seconds": seconds, "read": read, "written": wrote})
-        for text, one in zip(batch, made):
-            if one.probabilities and stage in PROBABLE:
-                written[beside(keys[text])] = json.dumps(one.probabilities)
-        return written | {keys[text]: one.text for text, one in zip(batch, made, strict=True)}
+        made = [Completion(known[keys[text]], probabilities_of(self.journal, keys[text])) for text in texts]
+        if self.count and texts:
+            self.count(model.count_tokens(texts, [one.text for one in made]), sample)
+        return made
 
     def write(self, stage: str, texts: Sequence[str], limit: int, sample: int | None = None) -> list[str]:
         """The texts of `complete` alone."""

@@ -8,10 +8,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import jsonschema
+import openai
 import pytest
 from toy_web import reply, serve
 
-from covrag_lite import config, evaluate, prompts, synthesis, teacher
+from covrag_lite import config, evaluate, prompts, recipe, synthesis
 from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.retrieval import load_retriever
@@ -73,10 +74,7 @@ def server(monkeypatch):
         written = say(message(server.write(body["messages"][0]["content"])))
         if way == "no_schema" and "response_format" in body:
             written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")
-        connection.sendall(WAYS.get(way, written)[: -20 if way == "drip" else None])
-        for _ in range(20 if way == "drip" else 0):  # a byte now and then
-            site.wait(0.1)
-            connection.sendall(b" ")
+        connection.sendall(WAYS.get(way, written))
 
     with serve({"/v1/chat/completions": answer}) as site:
         server.site, server.port = site, site.port
@@ -171,16 +169,13 @@ def test_what_may_pass_is_tried_again(server, script, requests):
         ("strange", "no chat completion", 1),
         ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1),
         ("dropped", "broke off", 3),
-        ("slow", "no whole answer within 0.3 s", 3),
-        ("drip", "no whole answer within 0.3 s", 3),
-        ("good", "it answered with more than 10 bytes", 3),
+        ("slow", "no answer within 0.3 s", 3),
     ],
 )
-def test_retries_end_in_an_error_that_says_what_happened(server, monkeypatch, way, said, requests):
+def test_retries_end_in_an_error_that_says_what_happened(server, way, said, requests):
     server.script = [way]
-    monkeypatch.setattr("covrag_lite.engine.endpoint.LARGEST", 10 if way == "good" else 10**6)
     with pytest.raises(EndpointError, match=f"'toy' at 127.0.0.1:{server.port}/v1: .*{said}"):
-        ask(connect(timeout=0.3 if way in ("slow", "drip") else 5.0), "who?")
+        ask(connect(timeout=0.3 if way == "slow" else 5.0), "who?")
     assert len(server.asked) == requests
 
 
@@ -266,13 +261,11 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret_and_what_is_missin
     assert second.fingerprint == first.fingerprint and second.server == f"{address}/v1"
     assert Endpoint(replace(first.settings, model="endpoint:other")).fingerprint != first.fingerprint
     monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
-    with pytest.raises(ValueError, match="OPENAI_BASE_URL is not the address"):
-        connect()
+    with pytest.raises(EndpointError, match="OPENAI_BASE_URL has its address, http://"):
+        ask(connect(retries=0), "who?")
     monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(ValueError, match="needs a key in the environment variable OPENAI_API_KEY"):
+    with pytest.raises(openai.OpenAIError, match="OPENAI_API_KEY"):
         load_engine(first.settings)
-    with pytest.raises(ValueError, match="names no model"):
-        load_engine(config.Model(model="endpoint:"))
 
 
 def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
@@ -283,7 +276,7 @@ def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
     for way in ("broken", "locked", "slow", "dropped", "no_schema"):
         server.script = [way]
         try:
-            teacher.annotate_with_teacher(examples, asked, search)
+            recipe.annotate_with_teacher(examples, asked, search)
         except EndpointError as error:
             told.append(spoken(error))
     journaled = (tmp_path / "journal.jsonl").read_text()
@@ -294,13 +287,13 @@ def test_nothing_shows_the_key(server, examples, search, tmp_path, capsys):
 
 def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, capsys):
     server.write = lambda prompt: "I would rather not." if '"answer": Edith Marrow[1]' in prompt else FALSE
-    settings = config.Config().change(model="endpoint:toy", annotator="endpoint:toy")
-    annotate = teacher.load_annotator(settings, Journal(tmp_path / "journal.jsonl"))
+    settings = config.Config().change(annotator="endpoint:toy", runs=str(tmp_path))
+    annotate = recipe.load_annotator(settings)
     made = annotate(examples, {}, search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
     assert "labelled 2 of 3 examples" in capsys.readouterr().out
     for _, body in server.asked:
-        assert teacher.STRICT in body["messages"][0]["content"] and "response_format" in body
+        assert recipe.STRICT in body["messages"][0]["content"] and "response_format" in body
 
 
 def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions, passages):
@@ -312,7 +305,7 @@ def test_a_revised_question_stays_only_where_it_finds_what_was_missing(questions
         (questions[1], passages[5], needless),
     ]
     judged = [synthesis.Example(a, (b,), "x", "seed answer", prompts.parse_verdict(text)) for a, b, text in cases]
-    made = teacher.try_revisions(judged, load_retriever(config.Retrieval(k=1), passages))
+    made = recipe.try_revisions(judged, load_retriever(config.Retrieval(k=1), passages))
     assert [one.verdict.revised_question for one in made] == ["Where was Edith Marrow born?", "", "", ""]
     assert made[0] == judged[0] and made[1].verdict.text == judged[1].verdict.text
     assert made[3].verdict.judgment == "true"

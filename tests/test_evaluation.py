@@ -31,7 +31,8 @@ def test_systems_that_share_their_first_round_compute_it_once(config, resources,
 def test_what_is_searched_on_begins_where_the_search_ended(config, resources, passages, scripted):
     four = evaluate.load_resources(config.change(k=4), passages, scripted)
     query = ["Where was Edith Marrow born?"]
-    both = [*resources.search(query)[0], *resources.search_on(query)[0]]
+    tools = evaluate.bind(SYSTEMS["RAG"], config, resources)
+    both = [*tools.search(query)[0], *tools.search_on(query)[0]]
     assert both == four.search(query)[0] and len(both) == 4
 
 
@@ -53,7 +54,7 @@ def test_unknown_names_are_named(config, resources, questions):
 def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, resources, scripted, tmp_path):
     verdict = scripted.fill(["wher was edit marow born"], (), 9)[0].text
     one = Round("", (), "", prompts.parse_verdict(verdict))
-    assert by_thresholds()(one)
+    assert by_thresholds(one)
     scripted.adapter = tmp_path / "cov"
     scripted.adapter.mkdir()
     own = {"reference": 0.05, "correctness": 0.9, "likelihood": 0.01}

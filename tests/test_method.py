@@ -17,7 +17,6 @@ from covrag_lite.method import (
     expect,
     keep_likelier,
     keep_weighed,
-    never,
     rag,
 )
 from covrag_lite.prompts import parse_verdict, render_verdict
@@ -78,7 +77,7 @@ def test_algorithm_1_line_by_line(questions, script):
 
 
 def test_sigma_decides_which_questions_are_searched_again(questions, script):
-    assert not any(prediction.revised for prediction in cov_rag(questions[:2], script.tools(sigma=never)))
+    assert not any(prediction.revised for prediction in cov_rag(questions[:2], script.tools(sigma=lambda one: False)))
     assert script.stages() == ["search", "answer", "verify", "search", "answer"]
     assert script.log[3:] == [("search", []), ("answer", [], [])]
 
@@ -92,11 +91,10 @@ def verified(verdict, likelihood=None):
 
 
 def test_sigma_by_thresholds_stops_at_each_of_its_bounds():
-    sigma = by_thresholds()
-    assert sigma(verified(DOUBTED))
+    assert by_thresholds(verified(DOUBTED))
     bounds = {"reference_correctness": 0.27, "correctness": 0.26, "bias": 0.7, "truthfulness": 0.92}
     for name, value in bounds.items() | {("judgment", "unclear"), ("revised_question", "")}:
-        assert not sigma(verified(replace(DOUBTED, **{name: value}))), name
+        assert not by_thresholds(verified(replace(DOUBTED, **{name: value}))), name
 
 
 def test_sigma_by_fitted_thresholds_reads_expectations_not_what_was_written():
@@ -112,7 +110,7 @@ def test_sigma_by_fitted_thresholds_reads_expectations_not_what_was_written():
     assert keep_likelier([rounds[0], replace(one, likelihood=None)]) == -1
 
 
-@pytest.mark.parametrize("sigma", [by_revision, by_thresholds(), by_fitted_thresholds()])
+@pytest.mark.parametrize("sigma", [by_revision, by_thresholds, by_fitted_thresholds()])
 def test_an_unparsed_verdict_revises_nothing(sigma):
     assert not sigma(verified(parse_verdict("I think the answer is fine.")))
 

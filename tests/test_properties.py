@@ -74,7 +74,7 @@ def test_what_is_rendered_is_parsed_and_its_parts_are_its_text():
         direct = "".join(prompts.verdict_parts(verdict, with_chain=False))
         read = parse_verdict(direct, prompts.DIRECT)
         assert read.revised_question == revised and read.judgment == ("false" if revised else "true")
-        begun = "".join(prompts.open_parts(verdict))
+        begun = "".join(prompts.verdict_parts(verdict, unfinished=True))
         assert text.startswith(begun) and begun.endswith(f'"3": "{judgment}')
 
 

@@ -1,7 +1,6 @@
 """The rubric's rules on answers made by hand."""
 
-from covrag_lite.judging.judges import CRITERIA
-from covrag_lite.judging.rubric import claim, rubric, supports
+from covrag_lite.judging import CRITERIA, claim, rubric, supports
 from covrag_lite.records import Prediction, Round
 
 

@@ -277,12 +277,12 @@ def test_each_seed_model_learns_one_half(monkeypatch):
     assert recipe.train_seeds(Config(), [source_of(questions)]) == {"seed-1": one, "seed-2": two}
 
 
-def test_samples_come_back_as_they_were_saved_and_damaged_ones_say_what_to_do(tmp_path):
+def test_samples_come_back_as_they_were_saved_and_damaged_ones_are_named(tmp_path):
     samples = [Sample("a", "answer", "p", ("xy",)), Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True)]
     recipe.save_samples(tmp_path / "s.gz", samples)
     assert recipe.load_samples(tmp_path / "s.gz") == samples
     (tmp_path / "s.gz").write_bytes((tmp_path / "s.gz").read_bytes()[:-10])
-    with pytest.raises(ValueError, match="run the stage data again"):
+    with pytest.raises(ValueError, match="s.gz is damaged"):
         recipe.load_samples(tmp_path / "s.gz")
 
 

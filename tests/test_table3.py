@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 from test_endpoint import KEY, connect, server  # noqa: F401  the server that fails in every way a server can
 
+from covrag_lite import judging
 from covrag_lite.config import Config, from_notebook
-from covrag_lite.judging import judges
-from covrag_lite.judging.judges import Answers
-from covrag_lite.judging.rubric import PROXY
+from covrag_lite.judging import PROXY, Answers
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.journal import Journal
 from covrag_lite.tables import table3
@@ -78,7 +77,7 @@ def written(prompt, score):
 
 
 def ask(answers, path, **settings):
-    return table3.to_frame(judges.by_endpoint(connect(**settings), answers, Journal(path)), answers)
+    return table3.to_frame(judging.by_endpoint(connect(**settings), answers, Journal(path)), answers)
 
 
 def test_a_served_judge_is_followed_in_one_request_a_question(server, answers, tmp_path):  # noqa: F811
@@ -99,11 +98,11 @@ def test_a_served_judge_is_followed_in_one_request_a_question(server, answers, t
     ["I would rather not.", "{", '{"correctness": 1}', '[{"answer1": 1}]', "", {"answer1": 2}, {"answer1": True}, {}],
 )
 def test_a_reply_that_is_none_gives_no_score(given):
-    text = given if isinstance(given, str) else json.dumps(dict.fromkeys(judges.CRITERIA, given))
-    assert judges.parse_scores(text, 1) is None
-    good = dict.fromkeys(judges.CRITERIA, {"answer1": 1})
-    assert judges.parse_scores(f"so: {json.dumps(good)}", 1) == dict.fromkeys(judges.CRITERIA, [1])
-    assert judges.parse_scores(json.dumps(good), 2) is None
+    text = given if isinstance(given, str) else json.dumps(dict.fromkeys(judging.CRITERIA, given))
+    assert judging.parse_scores(text, 1) is None
+    good = dict.fromkeys(judging.CRITERIA, {"answer1": 1})
+    assert judging.parse_scores(f"so: {json.dumps(good)}", 1) == dict.fromkeys(judging.CRITERIA, [1])
+    assert judging.parse_scores(json.dumps(good), 2) is None
 
 
 def test_rubbish_is_counted_and_never_scored(server, answers, tmp_path):  # noqa: F811

@@ -11,7 +11,7 @@ from covrag_lite.check import check
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import Completion
-from covrag_lite.judging.judges import CRITERIA, build_verdict, load_answers
+from covrag_lite.judging import CRITERIA, build_verdict, load_answers
 from covrag_lite.runs import recorded
 from covrag_lite.tables import Table, find_table
 from covrag_lite.tables.table6 import search_twice

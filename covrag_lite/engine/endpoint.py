@@ -8,17 +8,12 @@ own names, as vLLM does with `--enable-lora --lora-modules rag=<folder> cov=<fol
 import copy
 import json
 import math
-import os
 import re
 import threading
-import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, combinations
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-import httpx2
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 
@@ -32,9 +27,7 @@ from covrag_lite.runs.journal import key_of
 PREFIX = "endpoint:"
 REQUESTS = 12  # under way at once
 RETRIES = 6  # the client waits 0.5 s, twice as long each time up to 8 s, or what Retry-After says: half a minute in all
-# Seconds until a reply begins, and then ends: two verdicts at once took 76 on two cores; giving up writes them twice.
-TIMEOUT = 180.0
-LARGEST = 20_000_000  # bytes of a reply; one with all probabilities has some hundred thousand
+TIMEOUT = 180.0  # seconds until a reply begins: two verdicts at once took 76 on two cores; giving up writes them twice
 VERDICT_TOKENS = 200  # a verdict without its revised question takes about 100; some servers indent their JSON
 SERVED = "served"  # the value of `adapters`
 TOP = 20  # tokens at each place whose probabilities are asked for, the most that servers tell
@@ -44,8 +37,8 @@ REFUSABLE = {
     "logprobs": ("probabilities are not told", "likelihoods and expected scores are not known"),
     "response_format": ("verdicts are not forced", "those that do not parse are counted"),
 }
+DROPPED = ((), ("logprobs",), ("response_format",), tuple(REFUSABLE))  # what is left out, in this order
 SCORE = re.compile(r'"(\w+)":\s*([01])\.(\d)(\d?)')
-REFUSED_KEY = (openai.AuthenticationError, openai.PermissionDeniedError)
 
 
 class EndpointError(RuntimeError):
@@ -55,28 +48,6 @@ class EndpointError(RuntimeError):
 def load(settings: Model, execution: str) -> "Endpoint":
     """The engine of a served model; how passes run is the server's affair."""
     return Endpoint(settings)
-
-
-class Ending(httpx2.SyncByteStream):
-    """The bytes of a reply, which has to end: a server that drips or floods would hold a run for ever."""
-
-    def __init__(self, stream: httpx2.SyncByteStream, seconds: float):
-        self.stream, self.seconds, self.close = stream, seconds, stream.close
-
-    def __iter__(self) -> Iterator[bytes]:
-        end, size = time.monotonic() + self.seconds, 0
-        for part in self.stream:
-            size += len(part)
-            if size > LARGEST:
-                raise httpx2.ReadError(f"more than {LARGEST:,} bytes")
-            if time.monotonic() > end:
-                raise httpx2.ReadTimeout("it does not end")
-            yield part
-
-
-def let_end(reply: httpx2.Response) -> None:
-    """Have a reply end within the time that was allowed for its first byte."""
-    reply.stream = Ending(reply.stream, reply.request.extensions["timeout"]["read"])
 
 
 class Endpoint:
@@ -90,23 +61,8 @@ class Endpoint:
     def __init__(self, settings: Model, retries: int = RETRIES, timeout: float = TIMEOUT):
         self.settings = settings
         self.name = settings.model.removeprefix(PREFIX)
-        if not self.name:
-            raise ValueError(
-                f"model {settings.model!r} names no model; write '{PREFIX}' and the name the server knows it by"
-            )
-        if not os.environ.get("OPENAI_API_KEY"):
-            raise ValueError(
-                f"model {settings.model!r} needs a key in the environment variable OPENAI_API_KEY (a server of your "
-                f"own that asks for none takes any word), and the server's address in OPENAI_BASE_URL"
-            )
-        client = openai.DefaultHttpxClient(event_hooks={"response": [let_end]})
-        self.client = openai.OpenAI(max_retries=retries, timeout=timeout, http_client=client)
+        self.client = openai.OpenAI(max_retries=retries, timeout=timeout)  # reads the environment
         url = self.client.base_url
-        if url.scheme not in ("http", "https"):
-            raise ValueError(
-                "OPENAI_BASE_URL is not the address of a server; "
-                "it starts with http:// or https:// and mostly ends with /v1"
-            )
         # Without user, password and query, because a key may stand there.
         self.server = f"{url.netloc.decode()}{url.path}".rstrip("/")
         self.used = Counter()
@@ -154,9 +110,9 @@ class Endpoint:
         made = [self._ask(prompt, **options) for prompt in prompts]
         return [Completion(text, expected_scores(tokens) or None) for text, tokens in made]
 
-    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[None, None]]:
+    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[float, float]]:
         """Unknown text by text: the server counts its own."""
-        return [(None, None)] * len(texts)
+        return [(math.nan, math.nan)] * len(texts)
 
     def _ask(self, prompt: str, **options) -> tuple[str, list[ChatCompletionTokenLogprob]]:
         """One prompt's text, a refusal included, and its tokens where the server tells their probabilities."""
@@ -177,20 +133,15 @@ class Endpoint:
         Where a field may be to blame for a refusal, the request is repeated without it, and without all of them.
         """
         # `max_tokens` rather than its successor: vLLM, llama.cpp and `transformers serve` all know it.
-        create = partial(
-            self.client.chat.completions.create,
-            model=str(self.adapter or self.name),
-            temperature=0,
-            messages=[{"role": "user", "content": prompt}],
-        )
-        options = without(options, self.refused)
-        given = [name for name in REFUSABLE if name in options]
-        for dropped in chain.from_iterable(combinations(given, size) for size in range(len(given) + 1)):
+        asked = {"model": str(self.adapter or self.name), "messages": [{"role": "user", "content": prompt}]}
+        asked |= {"temperature": 0} | without(options, self.refused)
+        ways = [names for names in DROPPED if asked.keys() >= set(names)]
+        for dropped in ways:
             try:
-                reply = create(**without(options, dropped))
+                reply = self.client.chat.completions.create(**without(asked, dropped))
                 break
             except MAY_MEAN_A_FIELD:
-                if len(dropped) == len(given):
+                if dropped == ways[-1]:
                     raise
         usage = getattr(reply, "usage", None)
         with self.counting:
@@ -205,16 +156,14 @@ class Endpoint:
 
     def _describe(self, error: openai.APIError) -> str:
         """What happened, in words without the key: a server may quote it back, whole or in part."""
-        if isinstance(error, REFUSED_KEY):
+        if isinstance(error, (openai.AuthenticationError, openai.PermissionDeniedError)):
             return f"it refused the key in OPENAI_API_KEY (status {error.status_code})"
         if isinstance(error, openai.APIStatusError):
             said = " ".join(error.response.text.split()).replace(self.client.api_key, "…")[:200]
             return f"status {error.status_code}" + (said and f", {said}")
         if isinstance(error, openai.APITimeoutError):
-            return f"no whole answer within {self.client.timeout} s"
-        if isinstance(error.__cause__, httpx2.ReadError) and "bytes" in str(error.__cause__):
-            return f"it answered with {error.__cause__}"
-        return "the connection failed or broke off"
+            return f"no answer within {self.client.timeout} s"
+        return "the connection failed or broke off; OPENAI_BASE_URL has its address, http://… or https://…"
 
 
 def without(options: Mapping[str, object], names: Collection[str]) -> dict[str, object]:

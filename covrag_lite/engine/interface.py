@@ -72,8 +72,8 @@ class Engine(Protocol):
         A revised question has at most `max_tokens`.
         """
 
-    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int | None, int | None]]:
-        """Tokens read and written for each text; None where a server counts its own."""
+    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[float, float]]:
+        """Tokens read and written for each text; NaN where a server counts its own."""
 
 
 def report_fallback(

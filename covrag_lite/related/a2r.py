@@ -31,40 +31,38 @@ ASPECTS = {
     "citation precision": "leave out marks of references that do not support the statement before them",
 }
 Quality = dict[str, float | None]  # the shares by aspect; no precision where nothing is cited
+REFINE = f"Write the answer anew, in a few words, by this feedback.{SEPARATOR}Refined answer:"
 LOW = 0.5  # below it an aspect wants feedback
 STATEMENT_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|(?<=\])\s+(?=[A-Z])")
 
 
 def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Answer, assess by support and citations, turn the scores into feedback, refine, at most K times."""
-    author, entail = tools.related.author, tools.related.entail
+    author = tools.related.author
     x = [question.question for question in questions]  # Require: x, evidence e, K
     rounds = [[first] for first in tools.read(x, x)]  # 1: Y0 = M(p_init, x, e)
-    e = [one.passages for (one,) in rounds]
     open_ = list(range(len(x)))
     for _ in range(REFINEMENTS):  # 2: for t = 0 to K - 1
-        y = [rounds[i][-1].answer for i in open_]
-        qualities = assess([x[i] for i in open_], [e[i] for i in open_], y, entail)  # 3: S_t
-        # who cites nothing cites nothing rightly
-        scores = {i: {name: share or 0.0 for name, share in one.items()} for i, one in zip(open_, qualities)}
-        for i, own in scores.items():
-            note = ", ".join(f"{name} {100 * share:.0f}" for name, share in own.items())
+        last = [rounds[i][-1] for i in open_]
+        e, y = [one.passages for one in last], [one.answer for one in last]
+        scores = {}
+        for i, quality in zip(open_, assess([x[i] for i in open_], e, y, tools.related.entail)):  # 3: S_t
+            scores[i] = {
+                name: share or 0.0 for name, share in quality.items()
+            }  # who cites nothing cites nothing rightly
+            note = ", ".join(f"{name} {100 * share:.0f}" for name, share in scores[i].items())
             rounds[i][-1] = replace(rounds[i][-1], note=note)
-        open_ = [i for i in open_ if not is_enough(scores[i])]  # 6, 7
-        asked = [ask_feedback(x[i], e[i], rounds[i][-1].answer, scores[i]) for i in open_]
+        # 6, 7: the stopping condition, on the average over the aspects
+        open_ = [i for i in open_ if sum(scores[i].values()) / len(ASPECTS) < ENOUGH]
+        asked = [build_prompt(rounds[i][-1], ask_feedback(scores[i])) for i in open_]
         f = author.write("feedback", asked, FEEDBACK_TOKENS)  # 4: F_t = M(p_fb, S_t, x, e, Y_t)
-        asked = [ask_refinement(x[i], e[i], rounds[i][-1].answer, said) for i, said in zip(open_, f)]
+        asked = [build_prompt(rounds[i][-1], f"Feedback: {said}{SEPARATOR}{REFINE}") for i, said in zip(open_, f)]
         y = author.write("refine", asked, author.settings.max_answer_tokens)  # 5: Y_t+1 = M(p_refine, x, e, Y_t, F_t)
         for i, said, answer in zip(open_, f, y):
-            last = rounds[i][-1]
-            rounds[i][-1] = replace(last, note=f"{last.note}; feedback: {said}")
-            rounds[i].append(Round(x[i], e[i], answer))
+            one = rounds[i][-1]
+            rounds[i][-1] = replace(one, note=f"{one.note}; feedback: {said}")
+            rounds[i].append(Round(x[i], one.passages, answer))
     return [Prediction(one, tools.name, tuple(r)) for one, r in zip(questions, rounds)]  # 9: the refined output
-
-
-def is_enough(scores: Mapping[str, float]) -> bool:
-    """The stopping condition: the average over the aspects."""
-    return sum(scores.values()) / len(scores) >= ENOUGH
 
 
 def assess(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], entail: Score) -> list[Quality]:
@@ -92,22 +90,15 @@ def read_statements(answer: str, n: int) -> list[tuple[str, list[int]]]:
     return made
 
 
-def ask_feedback(question: str, passages: Sequence[Passage], answer: str, scores: Mapping[str, float]) -> str:
-    """The prompt for feedback in words: by its score, what to advise on each aspect or that it is well."""
+def ask_feedback(scores: Mapping[str, float]) -> str:
+    """The task of feedback in words: by its score, what to advise on each aspect or that it is well."""
     advice = []
     for name, wanted in ASPECTS.items():
         what = f"advise to {wanted}" if scores[name] < LOW else "say that it is satisfactory"
         advice.append(f"\n- {name}, score {100 * scores[name]:.0f}: {what}")
-    task = f"Give short feedback on the answer, by these scores from 0 to 100:{''.join(advice)}\nFeedback:"
-    return build_prompt(question, passages, answer, task)
+    return f"Give short feedback on the answer, by these scores from 0 to 100:{''.join(advice)}\nFeedback:"
 
 
-def ask_refinement(question: str, passages: Sequence[Passage], answer: str, feedback: str) -> str:
-    """The prompt for an answer written anew by its feedback."""
-    task = f"Write the answer anew, in a few words, by this feedback.{SEPARATOR}Refined answer:"
-    return build_prompt(question, passages, answer, f"Feedback: {feedback}{SEPARATOR}{task}")
-
-
-def build_prompt(question: str, passages: Sequence[Passage], answer: str, task: str) -> str:
-    """What both prompts begin with, and the task."""
-    return SEPARATOR.join([build_references(passages), f"Question: {question}", f"Answer: {answer}", task])
+def build_prompt(one: Round, task: str) -> str:
+    """References, question and answer, and the task."""
+    return SEPARATOR.join([build_references(one.passages), f"Question: {one.query}", f"Answer: {one.answer}", task])

@@ -26,7 +26,7 @@ QUALITY = {  # what citation qualities are called where people read it
     "citation_precision": "citation precision",
     "claim_recall": "claim recall",  # of a recorded run alone
 }
-COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")
+COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")  # recorded runs have seconds
 
 
 def rate(predictions: Sequence[Prediction], entailment: Mapping, evaluator: Mapping) -> pd.DataFrame:
@@ -51,11 +51,10 @@ def long_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracies by set, then each quality over all questions, as rows of the same long table."""
     accuracy = tables.accuracy_table(frame, "related")
     rows = []
-    there = {column: metric for column, metric in QUALITY.items() if column in frame}
     for system in tables.in_order(frame.system.unique()):
         own = frame[frame.system == system]
-        for column, metric in there.items():
-            known = own[column].dropna().astype(float)
+        for column, metric in QUALITY.items():
+            known = own[column].dropna().astype(float) if column in own else ()
             if len(known):
                 shares = [100 * value for value in metrics.mean_bootstrap(known.tolist())]
                 rows.append(("related", "average", system, own.backbone.iloc[0], metric, len(known), *shares, None))
@@ -69,7 +68,7 @@ def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     by_system = frame.groupby("system")
     made["cites"] = by_system.citations.agg(lambda own: f"{100 * (own > 0).mean():.0f} %")
     made["words"] = by_system.words.agg(lambda own: f"{own.mean():.1f}")
-    for name in COSTS:
+    for name in (name for name in COSTS if f"cost: {name}" in frame):
         form = "{:.0f}" if "tokens" in name else "{:.3g}"
         costs = by_system[f"cost: {name}"].first()
         made[name] = [form.format(cost) if pd.notna(cost) else "–" for cost in costs.reindex(made.index)]
@@ -134,7 +133,6 @@ def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame
         *tables.notes(to_frame(predictions)),
         "Citations are the marks that an answer writes; entailment is told by a proxy of our own on the encoder "
         f"{encoder}, which is right for {right} (AUROC {own['AUROC']:.2f}).",
-        "Seconds are a text's share of its batch when it was written, and searching and scoring.",
     ]
     run.manifest["adapters"] |= {name: head["sha256"] for name, head in used.items()}
     save_manifest(run.file("manifest.json"), run.manifest)

@@ -12,11 +12,10 @@ from itertools import product
 import pandas as pd
 from scipy.stats import rankdata
 
-from covrag_lite import metrics
+from covrag_lite import judging, metrics
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
-from covrag_lite.judging import judges
-from covrag_lite.judging.judges import Answers
+from covrag_lite.judging import Answers
 from covrag_lite.records import Question
 from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.recorded import Recorded, check_data
@@ -35,7 +34,7 @@ LONG = ["judge", "criterion", "system", "measure", "n", "value", "low", "high", 
 def load(run: Recorded) -> tuple[Answers, list[dict]]:
     """The judged answers, and the recorded verdicts."""
     # Of its parameters those of judging alone: the others were without effect, and their defaults may have changed.
-    answers = judges.load_answers(Config(judging=run.config.judging), run.root)
+    answers = judging.load_answers(Config(judging=run.config.judging), run.root)
     check_data(run, questions=answers.questions, passages=answers.passages)
     return answers, [json.loads(line) for line in run.file("verdicts.jsonl").read_text().splitlines()]
 
@@ -64,14 +63,14 @@ def judge(config: Config, answers: Answers, known: Sequence[dict] | None = None)
     made = []
     for name in dict.fromkeys(config.judging.judges):
         if name == "rubric":
-            made += judges.by_rubric(answers)
+            made += judging.by_rubric(answers)
         elif not name.startswith(PREFIX):
             raise ValueError(f"judge {name!r} is not known; use 'rubric' or '{PREFIX}<model>'")
         elif known is not None:
             made += [verdict for verdict in known if verdict["judge"] == name]
         else:
             endpoint = Endpoint(replace(config.model, model=name))
-            made += judges.by_endpoint(endpoint, answers, Journal(config.journal()))
+            made += judging.by_endpoint(endpoint, answers, Journal(config.journal()))
     return made
 
 

@@ -136,7 +136,7 @@ def policies(predictions: Sequence[Prediction]) -> pd.DataFrame:
     if all(one.likelihood is not None for p in own for one in p.rounds):
         likelier = [range(n + 1)[keep_likelier(p.rounds[:2])] for p, n in zip(own, last[2])]
         rows.append(_policy("keep the likelier of 2", own, likelier, last[2]))
-    crossed = [int(p.revised and by_thresholds()(p.rounds[0])) for p in own]
+    crossed = [int(p.revised and by_thresholds(p.rounds[0])) for p in own]
     rows.append(_policy("replace where the paper's thresholds are crossed", own, crossed, crossed))
     right = [max(range(n + 1), key=partial(is_right, p)) for p, n in zip(own, last[2])]
     rows.append(_policy("oracle: the better of 2", own, right, last[2]))

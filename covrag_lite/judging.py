@@ -1,4 +1,4 @@
-"""Who judges which answers (Table 3): a recorded run's answers, scored by the rubric or by a served model.
+"""Judges of answers (Table 3, Section 4.2 of the paper): a recorded run's answers, scored by rules or a served model.
 
 A judge gives one verdict a question, as it is recorded: ids, and each system's score by each criterion, or none where a
 reply could not be read; nothing of the data's own text.
@@ -6,6 +6,7 @@ reply could not be read; nothing of the data's own text.
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,14 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 
-from covrag_lite import prompts
+from bm25s.stopwords import STOPWORDS_EN
+
+from covrag_lite import metrics, prompts
 from covrag_lite.config import ROOT, Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.endpoint import Endpoint
-from covrag_lite.judging.rubric import PROXY, rubric
-from covrag_lite.records import Passage, Prediction, Question
+from covrag_lite.records import CITATION, Passage, Prediction, Question
 from covrag_lite.runs import recorded
 from covrag_lite.runs.journal import Journal
+from covrag_lite.synthesis import is_repetitive
 from covrag_lite.task_model import TaskModel
 
 RANKED = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # the systems of the paper's Table 3
@@ -32,6 +35,10 @@ CRITERIA = {
     "bias": "how far is it from the answer that you would give yourself, knowing the gold answer? 0 is not at all.",
     "conciseness": "does it come to the point without needless words?",
 }
+PROXY = "rubric (proxy)"  # the rubric's name wherever its numbers are shown
+LIST_MARK = re.compile(r"^\s*\d+[.:)]\s", re.MULTILINE)  # a list's number claims nothing
+MARKED = re.compile(r"([^\[\]]*)((?:\[\d+\]\s*)+)")  # a text and the reference marks behind it
+SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 REPLY_TOKENS = 500  # five criteria and four answers take about 190 as JSON; some models indent it
 
 
@@ -160,3 +167,68 @@ def parse_scores(text: str, n: int) -> dict[str, list[float]] | None:
     every = [score for given in scores.values() for score in given]
     # isinstance would let true and false pass
     return scores if all(type(score) in (int, float) and 0 <= score <= 1 for score in every) else None
+
+
+# The rubric: rules in the place of a judge, so that Table 3 can be made without a model. They look for words and
+# understand none: a proxy, and called so wherever their numbers are shown.
+def words(text: str) -> set[str]:
+    """The content words of a text; all of its words where it has no others."""
+    said = set(metrics.normalise(LIST_MARK.sub(" ", text)).split())
+    return said - set(STOPWORDS_EN) or said
+
+
+def claim(text: str, question: str) -> set[str]:
+    """The content words that a text adds to its question; all of its own where it adds none.
+
+    It adds none where the question gives two names to choose from and the text is one of them.
+    """
+    said = words(text)
+    return said - words(question) or said
+
+
+def supports(answer: str, question: str, references: Sequence[Passage]) -> list[bool]:
+    """For every reference mark whether its passage exists and holds every word that its sentence claims."""
+    held = []
+    for text, marks in MARKED.findall(answer):
+        sentence = SENTENCE_END.split(text.strip(" .,;:\n"))[-1]
+        said = claim(sentence, question)
+        for place in map(int, CITATION.findall(marks)):
+            exists = 1 <= place <= len(references)
+            held.append(exists and bool(said) and said <= words(_text_of(references[place - 1 : place])))
+    return held
+
+
+def _text_of(passages: Sequence[Passage]) -> str:
+    return " ".join(f"{passage.title} {passage.text}" for passage in passages)
+
+
+def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, float | None]:
+    """Each criterion's score; `gold` are the question's gold passages.
+
+    The claim is what the answer's content words add to the question; an empty answer has the worst of every score.
+    citation_accuracy: the share of the reference marks that exist and whose passage holds the whole claim of their
+        sentence; 0 without marks.
+    correctness: 1 where a gold answer stands in the answer, normalised, else 0; none where no gold answer survives
+        normalising.
+    truthfulness: the share of the claim that stands in the references the answer was written from.
+    bias: the share of the claim that stands neither in the gold answers nor in the gold passages.
+    conciseness: words of the longest gold answer against words of the answer, at most 1; 0 where a run of words comes
+        three times in a row.
+    """
+    question = prediction.question
+    answer = prediction.answer
+    references = prediction.final.passages
+    marks = supports(answer, question.question, references)
+    right = metrics.score(answer, question.answers, "normalised")
+    said = claim(answer, question.question)
+    shown = len(said & words(_text_of(references)))
+    strange = len(said - words(" ".join([*question.answers, _text_of(gold)])))
+    length = len(metrics.normalise(answer).split())
+    allowed = max(len(metrics.normalise(one).split()) for one in question.answers)
+    return {
+        "citation_accuracy": sum(marks) / len(marks) if marks else 0.0,
+        "correctness": None if right is None else float(right),
+        "truthfulness": shown / len(said) if said else 0.0,
+        "bias": strange / len(said) if said else 1.0,
+        "conciseness": min(1.0, allowed / length) if length and not is_repetitive(answer) else 0.0,
+    }
