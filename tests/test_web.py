@@ -12,14 +12,14 @@ from unittest.mock import Mock
 import httpx2
 import numpy as np
 import pytest
-from toy_web import QUICK, open_loopback, page, reply, searxng, serve
+from toy_web import open_loopback, page, reply, searxng, serve
 
 from covrag_lite import evaluate
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine import weights
 from covrag_lite.retrieval import dense, load_retriever, web
-from covrag_lite.retrieval.web import fetch, pages, providers, snapshot
+from covrag_lite.retrieval.web import pages, providers, snapshot
 from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError
 from covrag_lite.runs import recorded
 from covrag_lite.tables.reproduction import changed
@@ -34,7 +34,7 @@ KEY = "sk-very-secret-0123456789"
 
 def extract(replies):
     """Title and paragraphs by a regular expression: what extracts them in earnest takes a process of its own."""
-    htmls = [reply.body.decode() for reply in replies]
+    htmls = [reply.text for reply in replies]
     return [
         (re.findall("<title>(.*?)</title>", html + "<title></title>")[0], "\n".join(re.findall("<p>(.*?)</p>", html)))
         for html in htmls
@@ -118,7 +118,7 @@ def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_w
     assert first["sha256"] == snapshot.hash_text(FACTS["/novel"])
     assert [page["failed"] for page in failed] == [
         "its robots.txt does not allow it",
-        "it answered with something that is no proper HTTP, or less than it said",
+        "it could not be fetched (RemoteProtocolError)",
         "it answered with status 404",
     ]
 
@@ -220,7 +220,7 @@ def answer_with(body, provider, code="200 OK"):
     """Let a provider's server answer with this."""
     answer = reply(body if isinstance(body, str) else json.dumps(body), "application/json", code)
     with pytest.MonkeyPatch.context() as patch, serve({"/": answer, "/search": answer}) as site:
-        patch.setattr(fetch, "LIMITS", QUICK)
+        patch.setattr(providers, "PAUSES", ())
         patch.setattr(providers, "SERPER", site.url("/"))
         patch.setenv("SEARXNG_URL", site.url("").replace("http://", f"http://user:{KEY}@"))
         patch.setenv("SERPER_API_KEY", KEY)
@@ -250,9 +250,10 @@ def test_a_providers_answer_becomes_hits_each_page_once(provider):
         assert providers.find(provider, "x", 5) == {}
 
 
+ASKED = httpx2.Request("POST", "http://a.org/")
 UNKNOWN = "in a form that is not known here"
 TROUBLE = {
-    "refused": (f'{{"error": "bad key {KEY}"}}', "401 Unauthorized", "status 401; check .*_"),
+    "refused": (f'{{"error": "bad key {KEY}"}}', "401 Unauthorized", "status 401; check its key"),
     "busy": (f"slow down {KEY}", "429 Too Many", "status 429"),
     "html": ("<html>we have moved</html>", "200 OK", UNKNOWN),
     "other": ('{"items": []}', "200 OK", UNKNOWN),
@@ -276,21 +277,20 @@ def test_a_busy_provider_is_asked_again_and_other_trouble_stops_at_once(monkeypa
     slept = Mock()
     monkeypatch.setattr(providers.time, "sleep", slept)
     with answer_with(FORMS["serper"][0], "serper"):
-        monkeypatch.setattr(fetch, "LIMITS", replace(QUICK, tries=3))
+        monkeypatch.setattr(providers, "PAUSES", (5.0, 20.0))
         for code, pauses in (("429 Too Many", 2), ("503 Unavailable", 2), ("401 Unauthorized", 0)):
-            reply_of = Mock(side_effect=[httpx2.Response(int(code[:3]))] * 3)
+            reply_of = Mock(side_effect=[httpx2.Response(int(code[:3]), request=ASKED)] * 3)
             with monkeypatch.context() as patch, pytest.raises(SearchError, match=code[:3]):
                 patch.setattr(providers.httpx2, "post", reply_of)
                 providers.find("serper", "x", 5)
             assert slept.call_count == pauses == reply_of.call_count - 1
             slept.reset_mock()
-        good = httpx2.Response(200, json=FORMS["serper"][0])
-        monkeypatch.setattr(providers.httpx2, "post", Mock(side_effect=[httpx2.Response(429), good]))
+        good = httpx2.Response(200, json=FORMS["serper"][0], request=ASKED)
+        monkeypatch.setattr(providers.httpx2, "post", Mock(side_effect=[httpx2.Response(429, request=ASKED), good]))
         assert providers.find("serper", "x", 1) == {"http://a.org/": "A"}
 
 
 def test_a_provider_without_key_address_server_or_engines_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(fetch, "LIMITS", QUICK)
     for provider, variable in (("serper", "SERPER_API_KEY"), ("searxng", "SEARXNG_URL")):
         monkeypatch.delenv(variable, raising=False)
         with pytest.raises(SearchError, match=f"{provider}: .*{variable}"):
@@ -310,7 +310,7 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
     from ddgs.ddgs import DDGS
     from ddgs.exceptions import DDGSException, RatelimitException
 
-    monkeypatch.setattr(fetch, "LIMITS", QUICK)
+    monkeypatch.setattr(providers, "PAUSES", ())
     text = Mock(return_value=[{"title": "A", "href": "http://a.org", "body": "b"}])
     monkeypatch.setattr(DDGS, "text", text)
     assert providers.find("ddgs", "x", 3) == {"http://a.org": "A"}

@@ -3,12 +3,12 @@
 import unicodedata
 
 import pytest
+from httpx2 import Response
 from toy_web import page
 
 from covrag_lite import prompts
 from covrag_lite.records import Passage
 from covrag_lite.retrieval.web import pages
-from covrag_lite.retrieval.web.fetch import Reply
 from covrag_lite.retrieval.web.pages import clean, read_pages
 from covrag_lite.retrieval.web.snapshot import LONGEST, MOST, SHORTEST, Page, Result
 
@@ -70,7 +70,7 @@ def split(url, title, text):
 
 
 def reply(body, kind="text/html; charset=utf-8"):
-    return Reply(200, {"content-type": kind}, body)
+    return Response(200, headers={"content-type": kind}, content=body)
 
 
 def spread(text):

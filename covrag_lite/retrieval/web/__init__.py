@@ -28,8 +28,6 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     if snapshot.provider not in providers.PROVIDERS:
         names = ", ".join(f"web-{provider}" for provider in providers.PROVIDERS)
         raise ValueError(f"retriever {settings.retriever!r} is not known; use web or one of {names}")
-    if settings.live not in ("yes", "no"):
-        raise ValueError(f"live is {settings.live!r}; use 'yes' or 'no'")
     weights.find_encoder(settings.encoder)  # now, not after a thousand pages
     known: dict[str, list[Passage]] = {}
 
@@ -52,7 +50,7 @@ def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list
     """Load the queries' frozen results; search for the others where that is allowed."""
     missing = [query for query in queries if not snapshot.file(query).exists()]
     if missing and not live:
-        lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {fetch.show(missing[0])}"
+        lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {missing[0]!a:.100}"
         raise SearchError(f"{lacking} is not in {snapshot.folder}; live search is off: allow it with -p live yes")
     if missing:
         search_live(missing, snapshot)
@@ -76,7 +74,7 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> None:
     """
     crawler, waiting = fetch.Crawler(), []
     for number, query in enumerate(track(queries, f"web search ({snapshot.provider})", "search", len(queries))):
-        time.sleep(fetch.LIMITS.pause)
+        time.sleep(fetch.PAUSE)
         try:
             titles = providers.find(snapshot.provider, query, N_PAGES)
             pages = read_pages(titles, crawler.fetch(titles))
