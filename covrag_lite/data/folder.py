@@ -28,23 +28,20 @@ HELD_OUT = 10  # one in ten training questions is for validation, where no file 
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
-    """The sets that have a file for this split, by name."""
-    found = find_files(config)
-    if split == "test":
-        return tuple(sorted(name for name in found if not name.startswith(("train_", "validation_", "corpus"))))
-    learnt, own = (
-        {name.removeprefix(start) for name in found if name.startswith(start)} for start in ("train_", "validation_")
-    )
-    return tuple(sorted(learnt if split == "train" else own | {one for one in learnt if not is_cited(config, one)}))
+    """The sets that have a file for this split, or from whose training file some questions are held out, by name."""
+    found = set(find_files(config, split))
+    if split == "validation":
+        found |= {name for name in find_files(config, "train") if not read_cited(config, name)}
+    return tuple(sorted(found))
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
     """The questions of one set and split. What validates is never trained on, whatever files there are."""
-    if split == "test" or f"validation_{dataset}" in find_files(config):
-        return read_questions(need_file(config, f"{PREFIX[split]}{dataset}"), dataset)
-    if split == "validation" and is_cited(config, dataset):
+    if split == "test" or dataset in find_files(config, "validation"):
+        return read_questions(config, split, dataset)
+    if split == "validation" and read_cited(config, dataset):
         return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
-    return hold_out(read_questions(need_file(config, f"train_{dataset}"), dataset), split)
+    return hold_out(read_questions(config, "train", dataset), split)
 
 
 def hold_out(every: Sequence[Question], split: str) -> list[Question]:
@@ -64,8 +61,11 @@ def hash_text(text: str) -> str:
 
 def passages(config: Config) -> list[Passage]:
     """The whole corpus."""
-    path = find_files(config).get("corpus")
-    return read_passages(path) if path else documents.read_passages(resolve(config.data.data))
+    folder = resolve(config.data.data)
+    for path in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
+        if path.exists():
+            return read_passages(path)
+    return documents.read_passages(folder)
 
 
 def read_passages(path: Path) -> list[Passage]:
@@ -74,37 +74,31 @@ def read_passages(path: Path) -> list[Passage]:
     return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in rows]
 
 
-def is_cited(config: Config, dataset: str) -> bool:
-    """Does the training file of this set have WebGLM-QA's shape?"""
-    path = find_files(config).get(f"train_{dataset}")
-    return path is not None and "references" in next(read_rows(path, ("question",)))[1]
-
-
 def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | None:
     """The numbered rows of a set, where its training file has WebGLM-QA's shape."""
-    rows = read_rows(need_file(config, f"train_{dataset}"), ("question", "answer", "references"))
-    return rows if is_cited(config, dataset) else None
+    path = find_files(config, "train").get(dataset)
+    is_cited = path and "references" in next(read_rows(path, ("question",)))[1]
+    return read_rows(path, ("question", "answer", "references")) if is_cited else None
 
 
-def find_files(config: Config) -> dict[str, Path]:
-    """The files of questions and passages by their names; of one that stands twice the plain one."""
+def find_files(config: Config, split: str) -> dict[str, Path]:
+    """The files of a split by their sets' names; of one that stands twice the plain one."""
     data, folder = config.data.data, resolve(config.data.data)
     if not folder.is_dir():
         raise FileNotFoundError(f"data {data!r} is neither 'world' nor 'hub' nor a folder: there is no {folder}")
-    return {file.name.partition(".")[0]: file for end in reversed(ENDS) for file in folder.glob(f"*{end}")}
+    files = [file for end in reversed(ENDS) for file in sorted(folder.glob(f"{PREFIX[split]}*{end}"))]
+    if split == "test":
+        files = [file for file in files if not file.name.startswith(("train_", "validation_", "corpus"))]
+    return {file.name.partition(".")[0].removeprefix(PREFIX[split]): file for file in files}
 
 
-def need_file(config: Config, name: str) -> Path:
-    """The file of a set, or an error that names the sets there are."""
-    found = find_files(config)
-    if name not in found:
-        there = ", ".join(sorted(one for one in found if not one.startswith("corpus"))) or "none"
-        raise FileNotFoundError(f"dataset {name!r} is not known: no {name}.jsonl in {config.data.data}, only {there}")
-    return found[name]
-
-
-def read_questions(path: Path, dataset: str) -> list[Question]:
+def read_questions(config: Config, split: str, dataset: str) -> list[Question]:
     """A file's questions."""
+    found = find_files(config, split)
+    if dataset not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise FileNotFoundError(f"no {split} file of dataset {dataset!r} in {config.data.data}, only of {there}")
+    path = found[dataset]
     rows = read_rows(path, ("id", "question", "answers"))
     return to_questions(((f"{path}, line {number}", row) for number, row in rows), dataset)
 
