@@ -19,9 +19,10 @@ from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine import weights
 from covrag_lite.retrieval import dense, load_retriever, web
-from covrag_lite.retrieval.web import pages, providers, snapshot
+from covrag_lite.retrieval.web import pages, providers
 from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError
 from covrag_lite.runs import recorded
+from covrag_lite.runs.journal import key_of
 from covrag_lite.tables.reproduction import changed
 
 FACTS = {
@@ -109,14 +110,13 @@ def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_w
         assert load_retriever(replace(settings, live=mode), [])(queries) == found
         assert "2 queries from the snapshot" in capsys.readouterr().out
     assert len(site.asked) == asked and tree(store.folder) == before
-    body = json.loads(store.file(queries[0]).read_text())
-    assert (body["query"], body["provider"], body["asked"]) == (queries[0], "searxng", 10)
-    assert datetime.now(UTC) - datetime.fromisoformat(body["date"]) < timedelta(minutes=5)
-    first, second, *failed = body["pages"]
-    assert (first["url"], second["url"]) == (site.url("/novel"), site.url("/marrow"))
-    assert (first["text"], first["failed"]) == (FACTS["/novel"], "")
-    assert first["sha256"] == snapshot.hash_text(FACTS["/novel"])
-    assert [page["failed"] for page in failed] == [
+    body = store.read(key_of(query=queries[0]))
+    assert body.query == queries[0]
+    assert datetime.now(UTC) - datetime.fromisoformat(body.date) < timedelta(minutes=5)
+    first, second, *failed = body.pages
+    assert (first.url, second.url) == (site.url("/novel"), site.url("/marrow"))
+    assert (first.text, first.failed) == (FACTS["/novel"], "")
+    assert [page.failed for page in failed] == [
         "its robots.txt does not allow it",
         "it could not be fetched (RemoteProtocolError)",
         "it answered with status 404",
@@ -164,24 +164,21 @@ def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(
         recorded.load(run)
 
 
-def test_a_half_written_altered_or_moved_result_is_noticed_and_a_whole_one_never_replaced(settings, site):
-    query, store = "who wrote the copper lanterns", web.open_snapshot(settings)
-    load_retriever(replace(settings, live="yes"), [])([query])
-    file = store.file(query)
+def test_a_half_written_result_is_searched_for_again_and_a_whole_one_never_replaced(settings, site):
+    query = "who wrote the copper lanterns"
+    found = load_retriever(replace(settings, live="yes"), [])([query])
+    store = web.open_snapshot(settings)
+    file = store.journal.path
     text = file.read_text()
-    altered = {"Marrow": "Morrow", '"asked": 10': '"asked": 20', '"format": 1': '"format": 9', '256": "': '256": "0'}
-    spoilt = [text.replace(old, new, 1) for old, new in altered.items()]
-    for one in (text[: len(text) // 2], "", "[]", text + " ", *spoilt):
-        file.write_text(one)
-        for mode in ("no", "yes"):
-            with pytest.raises(SearchError, match="half-written, altered.* delete it and search again with -p live"):
-                load_retriever(replace(settings, live=mode), [])([query])
-    store.file("another").write_text(text)
-    with pytest.raises(SearchError, match="another query's or provider's"):
-        load_retriever(settings, [])(["another"])
-    file.write_text(text)
-    store.save(Result(query, "searxng", "2026-01-02", 1, (Page("http://a.b"),)))
-    assert file.read_text() == text and sorted(file.parent.iterdir()) == sorted([file, store.file("another")])
+    store.save(Result(query, "2026-01-02", (Page("http://a.b"),)))
+    assert file.read_text() == text and text.isascii()
+    with file.open("a") as journal:  # another run froze it meanwhile
+        journal.write(text.replace("Marrow", "Morrow"))
+    assert load_retriever(settings, [])([query]) == found
+    file.write_text(text[: len(text) // 2])
+    with pytest.raises(SearchError, match="1 of 1 queries lack a frozen result"):
+        load_retriever(settings, [])([query])
+    assert load_retriever(replace(settings, live="yes"), [])([query]) == found
 
 
 def test_an_empty_result_is_an_answer_five_in_a_row_are_not_and_what_was_found_before_a_failure_is_kept(
@@ -209,7 +206,7 @@ def test_titles_and_addresses_of_a_provider_are_tamed_too(settings, site, monkey
     site.pages["/untitled"] = reply(f"<p>{FACTS['/river']}</p><p>{FACTS['/novel']}</p>")
     monkeypatch.setattr(providers, "find", lambda provider, query, n: found)
     assert load_retriever(replace(settings, live="yes"), [])(["x"])[0][0].title == "[31m‹script>(')/"
-    assert web.open_snapshot(settings).file("x").read_text().isascii()
+    assert web.open_snapshot(settings).journal.path.read_text().isascii()
 
 
 # Providers
@@ -328,8 +325,9 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
 # How it goes with the rest
 
 
-def test_the_web_needs_no_corpus_and_has_no_gold_passages():
-    assert web.open_snapshot(Retrieval(retriever="web")) == web.open_snapshot(Retrieval(retriever="web-ddgs"))
+def test_the_web_needs_no_corpus_and_has_no_gold_passages(tmp_path):
+    plain, named = (web.open_snapshot(Retrieval(retriever=one, snapshot=str(tmp_path))) for one in ("web", "web-ddgs"))
+    assert plain.journal.path == named.journal.path
     config = Config().change(retriever="web", data="hub")
     assert load_passages(config) == []
     small = {"n_passages": 1000, "n_world": (4, 1200, 200), "n_questions": 2}

@@ -66,7 +66,7 @@ def build_prompts(passages):
 
 def split(url, title, text):
     """A page's passages."""
-    return Result("who?", "toy", "2026-01-02", 1, (Page(url, title, text),)).passages()
+    return Result("who?", "2026-01-02", (Page(url, title, text),)).passages()
 
 
 def reply(body, kind="text/html; charset=utf-8"):

@@ -15,6 +15,7 @@ from covrag_lite.retrieval import dense
 from covrag_lite.retrieval.web import fetch, providers
 from covrag_lite.retrieval.web.pages import read_pages
 from covrag_lite.retrieval.web.snapshot import Result, SearchError, Snapshot
+from covrag_lite.runs.journal import key_of
 from covrag_lite.runs.progress import track
 
 DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
@@ -24,16 +25,13 @@ EMPTY = 5  # queries in a row without a single passage: then it is not the queri
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Load the search over frozen results and, if allowed, the web; where pages hold little, it finds fewer than k."""
-    snapshot = open_snapshot(settings)
-    if snapshot.provider not in providers.PROVIDERS:
-        names = ", ".join(f"web-{provider}" for provider in providers.PROVIDERS)
-        raise ValueError(f"retriever {settings.retriever!r} is not known; use web or one of {names}")
+    open_snapshot(settings)
     weights.find_encoder(settings.encoder)  # now, not after a thousand pages
     known: dict[str, list[Passage]] = {}
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         new = [query for query in dict.fromkeys(queries) if query not in known]
-        for result in load_results(new, snapshot, settings.live == "yes"):
+        for result in load_results(new, settings):
             found = result.passages()
             known[result.query] = dense.load(found, settings)([result.query])[0] if found else []
         return [known[query] for query in queries]
@@ -43,25 +41,28 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
 
 def open_snapshot(settings: config.Retrieval) -> Snapshot:
     """Open the frozen results of the retriever's provider."""
-    return Snapshot(config.resolve(settings.snapshot), settings.retriever.partition("-")[2] or DEFAULT)
+    provider = settings.retriever.partition("-")[2] or DEFAULT
+    if provider not in providers.PROVIDERS:
+        names = ", ".join(f"web-{name}" for name in providers.PROVIDERS)
+        raise ValueError(f"retriever {settings.retriever!r} is not known; use web or one of {names}")
+    return Snapshot(config.resolve(settings.snapshot), provider)
 
 
-def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list[Result]:
+def load_results(queries: Sequence[str], settings: config.Retrieval) -> list[Result]:
     """Load the queries' frozen results; search for the others where that is allowed."""
-    missing = [query for query in queries if not snapshot.file(query).exists()]
-    if missing and not live:
+    snapshot = open_snapshot(settings)  # anew: other searches add to it
+    missing = [query for query in queries if query not in snapshot]
+    if missing and settings.live != "yes":
         lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {missing[0]!a:.100}"
         raise SearchError(f"{lacking} is not in {snapshot.folder}; live search is off: allow it with -p live yes")
-    if missing:
-        search_live(missing, snapshot)
-    made = [snapshot.read(snapshot.file(query)) for query in queries]
+    search_live(missing, snapshot)
+    made = [snapshot.read(key_of(query=query)) for query in queries]
+    failed = [bool(page.failed) for result in made for page in result.pages]
     if made:
-        dates = sorted(result.date[:10] for result in made)
-        failed = [bool(page.failed) for result in made for page in result.pages]
         print(
             f"web search ({snapshot.provider}): {len(made) - len(missing)} queries from the snapshot {snapshot.folder}"
-            f", {len(missing)} searched for live and frozen there, dated {dates[0]} to {dates[-1]}; {sum(failed)} of "
-            f"{len(failed)} pages could not be had, {sum(not one.passages() for one in made)} queries found no passage"
+            f", {len(missing)} searched for live and frozen there; {sum(failed)} of {len(failed)} pages could not be "
+            f"had, {sum(not one.passages() for one in made)} queries found no passage"
         )
     return made
 
@@ -84,7 +85,7 @@ def search_live(queries: Sequence[str], snapshot: Snapshot) -> None:
             kept = f"{number - len(waiting)} of {len(queries)} new queries are frozen in {snapshot.folder}"
             raise SearchError(f"{error}; {kept}, and the next run with -p live yes goes on from there") from None
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        waiting.append(Result(query, snapshot.provider, date, N_PAGES, tuple(pages)))
+        waiting.append(Result(query, date, tuple(pages)))
         if any(page.text for page in pages) or query == queries[-1]:
             while waiting:
                 snapshot.save(waiting.pop(0))

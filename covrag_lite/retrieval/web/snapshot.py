@@ -1,21 +1,19 @@
-"""Frozen search results: one file a query, written whole as it arrives and never changed.
+"""Frozen search results: a journal a provider, one line a query, added as it arrives and never changed.
 
-<snapshot>/<provider>/<hash of the query>.json holds the query, the provider, the date, how many pages were asked for,
-and each page's address, title and text, or why there is none; each text and the whole with its hash. The folder can be
-handed on: a run over it needs no network and repeats to the byte. Passages have WebGLM's size, paragraphs of 50 to
-1,200 characters; where WebGLM cuts off a longer paragraph, the rest is a further passage.
+<snapshot>/<provider>.jsonl holds the queries, each with its date and every page's address, title and text, or why there
+is none. The folder can be handed on: a run over it needs no network and repeats to the byte. Passages have WebGLM's
+size, paragraphs of 50 to 1,200 characters; where WebGLM cuts off a longer paragraph, the rest is a further passage.
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from covrag_lite.data.documents import split
 from covrag_lite.data.folder import hash_text
 from covrag_lite.records import Passage
+from covrag_lite.runs.journal import Journal, key_of
 
-FORMAT = 1
 SHORTEST, LONGEST = 50, 1200  # characters of a passage
 MOST = 200  # passages of a page
 
@@ -39,9 +37,7 @@ class Result:
     """What a provider found for a query, and what its pages held that day."""
 
     query: str
-    provider: str
     date: str  # ISO, UTC
-    asked: int  # pages asked for; fewer may have been found
     pages: tuple[Page, ...]
 
     def passages(self) -> list[Passage]:
@@ -56,62 +52,32 @@ class Result:
         return list(found.values())
 
 
-@dataclass(frozen=True)
 class Snapshot:
     """The frozen results of one provider."""
 
-    folder: Path
-    provider: str
+    def __init__(self, folder: Path, provider: str):
+        self.folder, self.provider = folder, provider
+        self.journal = Journal(folder / f"{provider}.jsonl")
 
-    def file(self, query: str) -> Path:
-        """The file of a query's result."""
-        return self.folder / self.provider / f"{hash_text(query)[:24]}.json"
+    def __contains__(self, query: str) -> bool:
+        return key_of(query=query) in self.journal.texts
 
-    def read(self, file: Path) -> Result:
-        """Read a result from its file; stop where the file is not what was written there."""
-        try:
-            text = file.read_text(encoding="ascii")
-            body = json.loads(text)
-            pages = tuple(Page(one["url"], one["title"], one["text"], one["failed"]) for one in body["pages"])
-            result = Result(body["query"], body["provider"], body["date"], body["asked"], pages)
-            is_whole = render(result) == text and (self.file(result.query), self.provider) == (file, result.provider)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            is_whole = False
-        if not is_whole:
-            told = "half-written, altered, another query's or provider's, or of another version of the snapshot"
-            raise SearchError(f"{file} is {told}; delete it and search again with -p live yes")
-        return result
+    def read(self, key: str) -> Result:
+        """Read a result by its query's key."""
+        told = json.loads(self.journal.texts[key])
+        return Result(told["query"], told["date"], tuple(Page(**page) for page in told["pages"]))
 
     def save(self, result: Result) -> None:
-        """Write a result, whole or not at all; one that another run froze meanwhile is never replaced."""
-        file = self.file(result.query)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = file.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(render(result), encoding="ascii")
-        if file.exists():
-            unfinished.unlink()
-        else:
-            unfinished.rename(file)
-
-    def results(self) -> list[Result]:
-        """Load every result."""
-        return [self.read(file) for file in sorted((self.folder / self.provider).glob("*.json"))]
+        """Freeze a result; one that is there already is never replaced."""
+        self.journal.add(self.provider, {key_of(query=result.query): json.dumps(asdict(result))})
 
     def passages(self) -> list[Passage]:
         """The passages of every result, each once."""
-        found = {one.id: one for result in self.results() for one in result.passages()}
+        found = {one.id: one for key in sorted(self.journal.texts) for one in self.read(key).passages()}
         return list(found.values())
 
     def describe(self) -> dict[str, object]:
         """Describe it for a manifest: how many queries, from when to when, and one hash of all."""
-        results = self.results()
-        dates = sorted(result.date for result in results) or [""]
-        every = hash_text("".join(render(result) for result in results))[:16]
-        return {"queries": len(results), "from": dates[0], "to": dates[-1], "sha256": every}
-
-
-def render(result: Result) -> str:
-    """Render a result as its file's text: plain ASCII, safe to look at."""
-    body = {"format": FORMAT, **asdict(result)}
-    body["pages"] = [asdict(page) | {"sha256": hash_text(page.text)} for page in result.pages]
-    return json.dumps(body | {"sha256": hash_text(json.dumps(body))}, indent=1) + "\n"
+        texts = sorted(self.journal.texts.items())
+        dates = sorted(self.read(key).date for key, _ in texts) or [""]
+        return {"queries": len(texts), "from": dates[0], "to": dates[-1], "sha256": hash_text(repr(texts))[:16]}
