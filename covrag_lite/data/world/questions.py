@@ -189,7 +189,13 @@ def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
     if defect == "cut-off":
         patterns = [pattern for pattern in patterns if re.search(r"\{name\}\??$", pattern)]
     pattern = rng.choice(patterns)
-    names = _subjects(ask, defect, rng)
+    names = {slot: ask.slots[slot] for slot in ask.subjects}
+    if defect == "vague":
+        names["name"] = rng.choice(KINDS[ask.kind]["vague"]).format_map(_half_remembered(ask))
+    elif defect == "cut-off":
+        names["name"] = _cut_off(names["name"], KINDS[ask.kind].get("long_first", False), rng)
+    elif defect == "misspelt":
+        names = {slot: _misspell(name, rng) for slot, name in names.items()}
     epithet = rng.choice(ask.epithets)
     if epithet and defect != "vague":
         names["name"] = f"the {epithet} {names['name']}"
@@ -204,17 +210,6 @@ def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
         text = text[0].lower() + text[1:]
     kind = ask.label + (f"/{ask.failure}" if ask.failure else "") + (f"+{defect}" if defect else "")
     return Question(id, dataset, text, ask.answers, ask.gold, ask.clean, kind)
-
-
-def _subjects(ask: Ask, defect: str, rng: Random) -> dict[str, str]:
-    """The names as typed."""
-    if defect == "vague":
-        return {"name": rng.choice(KINDS[ask.kind]["vague"]).format_map(_half_remembered(ask))}
-    if defect == "cut-off":
-        return {"name": _cut_off(ask.slots["name"], KINDS[ask.kind].get("long_first", False), rng)}
-    if defect == "misspelt":
-        return {slot: _misspell(ask.slots[slot], rng) for slot in ask.subjects}
-    return {slot: ask.slots[slot] for slot in ask.subjects}
 
 
 def _half_remembered(ask: Ask) -> dict[str, str]:
