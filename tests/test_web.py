@@ -20,7 +20,7 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine import weights
 from covrag_lite.retrieval import dense, load_retriever, web
 from covrag_lite.retrieval.web import pages, providers
-from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError
+from covrag_lite.retrieval.web.providers import SearchError
 from covrag_lite.runs import recorded
 from covrag_lite.runs.journal import key_of
 from covrag_lite.tables.reproduction import changed
@@ -105,18 +105,18 @@ def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_w
     assert "0 queries from the snapshot" in said and "2 searched for live and frozen" in said
     assert "3 of 7 pages could not be had" in said
     store, asked = web.open_snapshot(settings), len(site.asked)
-    before = tree(store.folder)
+    before = store.path.read_bytes()
     for mode in ("no", "yes"):
         assert load_retriever(replace(settings, live=mode), [])(queries) == found
         assert "2 queries from the snapshot" in capsys.readouterr().out
-    assert len(site.asked) == asked and tree(store.folder) == before
-    body = store.read(key_of(query=queries[0]))
-    assert body.query == queries[0]
-    assert datetime.now(UTC) - datetime.fromisoformat(body.date) < timedelta(minutes=5)
-    first, second, *failed = body.pages
-    assert (first.url, second.url) == (site.url("/novel"), site.url("/marrow"))
-    assert (first.text, first.failed) == (FACTS["/novel"], "")
-    assert [page.failed for page in failed] == [
+    assert len(site.asked) == asked and store.path.read_bytes() == before
+    body = json.loads(store.texts[key_of(query=queries[0])])
+    assert body["query"] == queries[0]
+    assert datetime.now(UTC) - datetime.fromisoformat(body["date"]) < timedelta(minutes=5)
+    first, second, *failed = body["pages"]
+    assert (first["url"], second["url"]) == (site.url("/novel"), site.url("/marrow"))
+    assert (first["text"], first["failed"]) == (FACTS["/novel"], "")
+    assert [page["failed"] for page in failed] == [
         "its robots.txt does not allow it",
         "it could not be fetched (RemoteProtocolError)",
         "it answered with status 404",
@@ -159,7 +159,7 @@ def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(
     load_retriever(replace(settings, live="yes"), [])(["something else", "how long is the River Stell?"])
     with pytest.raises(ValueError, match="web-searxng: this configuration has other data than the run"):
         recorded.load(run)
-    shutil.rmtree(web.open_snapshot(settings).folder)
+    shutil.rmtree(web.open_snapshot(settings).path.parent)
     with pytest.raises(FileNotFoundError, match="is not at hand"):
         recorded.load(run)
 
@@ -168,14 +168,13 @@ def test_a_half_written_result_is_searched_for_again_and_a_whole_one_never_repla
     query = "who wrote the copper lanterns"
     found = load_retriever(replace(settings, live="yes"), [])([query])
     store = web.open_snapshot(settings)
-    file = store.journal.path
-    text = file.read_text()
-    store.save(Result(query, "2026-01-02", (Page("http://a.b"),)))
-    assert file.read_text() == text and text.isascii()
-    with file.open("a") as journal:  # another run froze it meanwhile
+    text = store.path.read_text()
+    store.add("searxng", {key_of(query=query): "another"})
+    assert store.path.read_text() == text and text.isascii()
+    with store.path.open("a") as journal:  # another run froze it meanwhile
         journal.write(text.replace("Marrow", "Morrow"))
     assert load_retriever(settings, [])([query]) == found
-    file.write_text(text[: len(text) // 2])
+    store.path.write_text(text[: len(text) // 2])
     with pytest.raises(SearchError, match="1 of 1 queries lack a frozen result"):
         load_retriever(settings, [])([query])
     assert load_retriever(replace(settings, live="yes"), [])([query]) == found
@@ -206,7 +205,7 @@ def test_titles_and_addresses_of_a_provider_are_tamed_too(settings, site, monkey
     site.pages["/untitled"] = reply(f"<p>{FACTS['/river']}</p><p>{FACTS['/novel']}</p>")
     monkeypatch.setattr(providers, "find", lambda provider, query, n: found)
     assert load_retriever(replace(settings, live="yes"), [])(["x"])[0][0].title == "[31m‹script>(')/"
-    assert web.open_snapshot(settings).journal.path.read_text().isascii()
+    assert web.open_snapshot(settings).path.read_text().isascii()
 
 
 # Providers
@@ -327,7 +326,7 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
 
 def test_the_web_needs_no_corpus_and_has_no_gold_passages(tmp_path):
     plain, named = (web.open_snapshot(Retrieval(retriever=one, snapshot=str(tmp_path))) for one in ("web", "web-ddgs"))
-    assert plain.journal.path == named.journal.path
+    assert plain.path == named.path
     config = Config().change(retriever="web", data="hub")
     assert load_passages(config) == []
     small = {"n_passages": 1000, "n_world": (4, 1200, 200), "n_questions": 2}

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from covrag_lite.retrieval.web import fetch
 
 # No pauses; time enough for an honest server on a machine that has much else to do.
-QUICK = {"CONNECT": 20.0, "TOTAL": 60.0, "SIZE": 20_000, "PAUSE": 0.0}
+QUICK = {"SILENCE": 20.0, "TOTAL": 60.0, "SIZE": 20_000, "PAUSE": 0.0}
 
 
 def open_loopback(monkeypatch):

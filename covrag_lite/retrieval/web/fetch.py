@@ -25,7 +25,7 @@ HEADERS = {"User-Agent": AGENT, "Accept": ", ".join(TYPES), "Accept-Encoding": "
 ROBOTS_WORK = 1_000_000  # user agents times lines of a robots.txt, the parser's worst case
 UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out to hosts of the internet
 # What a page may cost; in seconds, but for its size.
-CONNECT = 5.0
+SILENCE = 10.0  # before an answer begins, or goes on
 TOTAL = 60.0  # with its robots.txt, redirects and pauses, however slowly they drip
 PAUSE = 1.0  # between two requests to a host, unless its robots.txt asks for more
 SIZE = 5_000_000  # bytes of a page; large pages of Wikipedia have three million
@@ -91,10 +91,9 @@ class Crawler:
         """Fetch pages of text together; return the error in the place of one that cannot be had."""
 
         async def fetch_all() -> list[Response | PageError]:
-            locks, once = defaultdict(asyncio.Lock), httpx2.Limits(max_keepalive_connections=0)
-            # No connection is used twice: one address may stand for many names.
-            guarded, timeout = Guarded(retries=2, limits=once), httpx2.Timeout(TOTAL, connect=CONNECT)
-            async with AsyncClient(transport=guarded, headers=HEADERS, timeout=timeout) as client:
+            once = httpx2.Limits(max_keepalive_connections=0)  # one address may stand for many names
+            guarded, locks = Guarded(retries=2, limits=once), defaultdict(asyncio.Lock)
+            async with AsyncClient(transport=guarded, headers=HEADERS, timeout=SILENCE) as client:
                 return await asyncio.gather(*(self.fetch_page(client, url, locks) for url in urls))
 
         with ThreadPoolExecutor(1) as own_thread:  # a notebook's has an event loop already

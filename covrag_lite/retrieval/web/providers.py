@@ -9,13 +9,15 @@ import time
 
 import httpx2
 
-from covrag_lite.retrieval.web.snapshot import SearchError
-
 SERPER = "https://google.serper.dev/search"
 BACKEND = "duckduckgo"  # of ddgs, which would otherwise mix several engines at random
 TIMEOUT = 30  # seconds
 PAUSES = (5.0, 20.0)  # seconds, before a busy provider is asked again
 BUSY = (429, 500, 502, 503, 504)
+
+
+class SearchError(RuntimeError):
+    """A provider cannot be asked, or a result is not in the snapshot; what was frozen before is kept."""
 
 
 class Busy(SearchError):
