@@ -6,8 +6,7 @@ The least is a folder of documents (.txt, .md, .pdf) and `questions.csv` with th
 `<set>.jsonl` holds the test questions of a set, `train_<set>.jsonl` the questions to learn from, and, if you want to
 choose them yourself, `validation_<set>.jsonl` those to validate on; without that file a tenth of the training questions
 is held out. Rows have `id, question, answers` and optionally `gold_passage` (or `gold_passages`), `clean_question` and
-`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. A training file may also have WebGLM-QA's shape:
-rows of `question, answer, references`, each with its own references and a cited answer. Any set may be a .csv file.
+`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. Any set may be a .csv file.
 """
 
 import csv
@@ -29,18 +28,14 @@ HELD_OUT = 10  # one in ten training questions is for validation, where no file 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
     """The sets that have a file for this split, or from whose training file some questions are held out, by name."""
-    found = set(find_files(config, split))
-    if split == "validation":
-        found |= {name for name in find_files(config, "train") if not read_cited(config, name)}
-    return tuple(sorted(found))
+    also = find_files(config, "train") if split == "validation" else {}
+    return tuple(sorted(find_files(config, split) | also))
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
     """The questions of one set and split. What validates is never trained on, whatever files there are."""
     if split == "test" or dataset in find_files(config, "validation"):
         return read_questions(config, split, dataset)
-    if split == "validation" and read_cited(config, dataset):
-        return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
     return hold_out(read_questions(config, "train", dataset), split)
 
 
@@ -72,13 +67,6 @@ def read_passages(path: Path) -> list[Passage]:
     """A file's passages; the title may be missing."""
     rows = read_rows(path, ("id", "text"))
     return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in rows]
-
-
-def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | None:
-    """The numbered rows of a set, where its training file has WebGLM-QA's shape."""
-    path = find_files(config, "train").get(dataset)
-    is_cited = path and "references" in next(read_rows(path, ("question",)))[1]
-    return read_rows(path, ("question", "answer", "references")) if is_cited else None
 
 
 def find_files(config: Config, split: str) -> dict[str, Path]:
