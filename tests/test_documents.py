@@ -72,5 +72,5 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(folder, name, data, t
 
 def test_a_page_without_text_is_told(folder):
     write_pdf(folder / "scan.pdf", ["One page.", ""])
-    with pytest.warns(UserWarning, match="scan.pdf: no text on page 2; scanned pages need"):
+    with pytest.warns(UserWarning, match="scan.pdf, page 2: no text; scanned pages need"):
         load_passages(own(folder))

@@ -37,26 +37,21 @@ def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
 
 
 def read_parts(path: Path) -> list[tuple[str, str]]:
-    """The texts of a document: the whole, or page by page with the page's number."""
-    if path.suffix.lower() == ".pdf":
-        return [(f", page {number}", text) for number, text in enumerate(read_pages(path), 1)]
-    try:
-        return [("", path.read_bytes().decode("utf-8-sig"))]
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from None
-
-
-def read_pages(path: Path) -> list[str]:
-    """The text of every page of a PDF file; pages without any are told."""
+    """The texts of a document: the whole, or page by page with the page's number; PDF pages without any are told."""
+    if path.suffix.lower() != ".pdf":
+        try:
+            return [("", path.read_bytes().decode("utf-8-sig"))]
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise ValueError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from None
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
 
     try:
-        pages = [page.extract_text() for page in PdfReader(path).pages]
+        pages = [(f", page {number}", page.extract_text()) for number, page in enumerate(PdfReader(path).pages, 1)]
     except (PyPdfError, ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as PDF: {' '.join(str(error).split())}") from None
-    empty = ", ".join(str(number) for number, text in enumerate(pages, 1) if not text.strip())
+    empty = "".join(where for where, text in pages if not text.strip())
     if empty:
-        warnings.warn(f"{path}: no text on page {empty}; scanned pages need text recognition (OCR) first", stacklevel=2)
+        warnings.warn(f"{path}{empty}: no text; scanned pages need text recognition (OCR) first", stacklevel=2)
     return pages
