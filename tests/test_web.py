@@ -185,7 +185,7 @@ def test_an_empty_result_is_an_answer_five_in_a_row_are_not_and_what_was_found_b
 ):
     frozen, search = load_retriever(settings, []), load_retriever(replace(settings, live="yes"), [])
     assert search(["nobody knows this", "how long is the River Stell?"])[0] == []
-    assert "1 queries found no passage" in capsys.readouterr().out
+    assert "0 of 2 pages could not be had" in capsys.readouterr().out
     assert frozen(["nobody knows this"]) == [[]]
     many = [f"nobody knows {i}" for i in range(web.EMPTY)]
     with pytest.raises(SearchError, match="nothing was found for 5 queries in a row; 0 of 5 new queries"):

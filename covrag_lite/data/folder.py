@@ -1,7 +1,9 @@
 """Questions and passages from a folder: your own data.
 
 The least is a folder of documents (.txt, .md, .pdf) and `questions.csv` with the columns `question` and `answer`, where
-"|" stands between several answers. Or JSONL files, plain or gzipped, for more:
+"|" stands between several answers. A document is split into pieces of at most about a hundred words, which end at
+paragraphs and sentences where they can; a piece's title is its file, and its page where it has pages. Or JSONL files,
+plain or gzipped, for more:
 
 `<set>.jsonl` holds the test questions of a set, `train_<set>.jsonl` the questions to learn from, and, if you want to
 choose them yourself, `validation_<set>.jsonl` those to validate on; without that file a tenth of the training questions
@@ -13,16 +15,18 @@ import csv
 import gzip
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from covrag_lite.config import Config, resolve
-from covrag_lite.data import documents
 from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question
 
 ENDS = (".jsonl", ".jsonl.gz", ".csv")
 PREFIX = {"test": "", "train": "train_", "validation": "validation_"}
+DOCUMENTS = (".txt", ".md", ".pdf")
+LONGEST = 700  # characters of a document's piece: some hundred words
 HELD_OUT = 10  # one in ten training questions is for validation, where no file names them
 
 
@@ -60,7 +64,7 @@ def passages(config: Config) -> list[Passage]:
     for path in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
         if path.exists():
             return read_passages(path)
-    return documents.read_passages(folder)
+    return read_documents(folder)
 
 
 def read_passages(path: Path) -> list[Passage]:
@@ -142,3 +146,47 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
             answers = [part.strip() for part in (row["answer"] or "").split("|") if part.strip()]
             name, question = row.get("id") or f"{path.stem}-{rows.line_num}", (row["question"] or "").strip()
             yield rows.line_num, {"id": name, "question": question or None, "answers": answers or None}
+
+
+def read_documents(folder: Path) -> list[Passage]:
+    """Every document of the folder and its subfolders in pieces, but for a README that tells of the folder itself."""
+    made = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() not in DOCUMENTS or path.stem.lower() == "readme" or not path.is_file():
+            continue
+        name = path.relative_to(folder).as_posix()
+        pieces = [(where, piece) for where, text in read_parts(path) for piece in split(text, suffix=path.suffix)]
+        made += [Passage(f"{name}#{n}", f"{name}{where}", piece) for n, (where, piece) in enumerate(pieces, 1)]
+    if not made:
+        ends = ", ".join(DOCUMENTS)
+        raise FileNotFoundError(f"{folder} has neither corpus.jsonl nor documents ({ends}) with text; name a corpus")
+    return made
+
+
+def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
+    """A text in pieces of at most so many characters, on one line each."""
+    from semantic_text_splitter import MarkdownSplitter, TextSplitter
+
+    splitter = (MarkdownSplitter if suffix.lower() == ".md" else TextSplitter)(longest)
+    return [" ".join(piece.split()) for piece in splitter.chunks(text) if piece.strip()]
+
+
+def read_parts(path: Path) -> list[tuple[str, str]]:
+    """The texts of a document: the whole, or page by page with the page's number; PDF pages without any are told."""
+    if path.suffix.lower() != ".pdf":
+        try:
+            return [("", path.read_bytes().decode("utf-8-sig"))]
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise ValueError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from None
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    try:
+        pages = [(f", page {number}", page.extract_text()) for number, page in enumerate(PdfReader(path).pages, 1)]
+    except (PyPdfError, ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as PDF: {' '.join(str(error).split())}") from None
+    empty = "".join(where for where, text in pages if not text.strip())
+    if empty:
+        warnings.warn(f"{path}{empty}: no text; scanned pages need text recognition (OCR) first", stacklevel=2)
+    return pages

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from covrag_lite import config
-from covrag_lite.data.documents import split
-from covrag_lite.data.folder import hash_text
+from covrag_lite.data.folder import hash_text, split
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
@@ -100,8 +99,7 @@ def load_results(queries: Sequence[str], settings: config.Retrieval) -> list[lis
     if made:
         print(
             f"web search: {len(made) - len(missing)} queries from the snapshot {snapshot.path}, {len(missing)} searched"
-            f" for live and frozen there; {sum(failed)} of {len(failed)} pages could not be had, "
-            f"{sum(not split_pages(pages) for pages in made)} queries found no passage"
+            f" for live and frozen there; {sum(failed)} of {len(failed)} pages could not be had"
         )
     return made
 
