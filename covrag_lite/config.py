@@ -70,7 +70,7 @@ class Data:
     datasets: tuple[str, ...] = ALL  # "all", or some sets by name; the world's are search, entity, complex and quiz
     split: str = "test"  # "test", "validation" or "train"
     n_questions: int = 2  # of each set, the first ones; 0 means all
-    # Passages for "hub", or in place of a folder's corpus: a name of data/corpora.toml, or JSONL files by commas.
+    # Passages for "hub", or in place of a folder's corpus: a name of data/corpora.toml, or a JSONL file.
     corpus: str = ""
     sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
     question: str = "complex 1"  # of notebooks/explore.ipynb: a set and a number, counted from 0; or your own question

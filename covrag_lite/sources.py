@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from covrag_lite.config import Config
 from covrag_lite.data import check_disjoint, choose_sets, kind_of, load_passages, load_questions, reserved
@@ -25,12 +26,12 @@ class Source:
 def load_sources(config: Config) -> list[Source]:
     """The training splits of several worlds, or of a folder's sets; never a question that is validated or tested on."""
     learning = config.change(split="train", n_questions=0)
-    sources = _worlds(learning) if config.data.data == "world" else _sets(learning)
+    sources = (_worlds if config.data.data == "world" else _sets)(learning, config.synthesis.n_train_questions or None)
     print(check_disjoint([question for source in sources for question in source.questions], config))
     return sources
 
 
-def _worlds(config: Config) -> list[Source]:
+def _worlds(config: Config, limit: int | None) -> list[Source]:
     """The test world's own training split, and those of the worlds of the next seeds.
 
     No two splits ask about the same entity, but a few questions that are cut off sound alike: these are left out.
@@ -41,26 +42,23 @@ def _worlds(config: Config) -> list[Source]:
         one = config.change(seed=config.world.seed + number)
         passages = load_passages(one)
         questions = [question for question in load_questions(one) if normalise(question.question) not in asked]
-        limit = config.synthesis.n_train_questions or None
         made.append(Source(questions[:limit], passages, *load_searches(config, passages)))
     return made
 
 
-def _sets(config: Config) -> list[Source]:
+def _sets(config: Config, limit: int | None) -> list[Source]:
     """One source a set; all but those with references of their own share the corpus."""
-    limit = config.synthesis.n_train_questions or None
-    made, passages, searches = [], [], None
     read_cited = getattr(kind_of(config), "read_cited", lambda config, dataset: None)
+    made, corpus = [], None
     for dataset in choose_sets(config):
         cited = read_cited(config, dataset)
         if cited is not None:
-            made.append(_cited(config, dataset, cited))
+            made.append(_cited(config, dataset, islice(cited, limit)))
             continue
-        if searches is None:
+        if corpus is None:
             passages = load_passages(config)
-            searches = load_searches(config, passages)
-        questions = load_questions(config.change(datasets=(dataset,)))
-        made.append(Source(questions[:limit], passages, *searches))
+            corpus = (passages, *load_searches(config, passages))
+        made.append(Source(load_questions(config.change(datasets=(dataset,)))[:limit], *corpus))
     return made
 
 
@@ -72,7 +70,6 @@ def _cited(config: Config, dataset: str, rows: Iterable[tuple[int, dict]]) -> So
         gold = tuple(passage.id for passage in found)
         questions.append(Question(f"{dataset}-{number}", dataset, row["question"], (row["answer"],), gold))
         own[row["question"]] = found
-    questions = questions[: config.synthesis.n_train_questions or None]
     passages = [passage for question in questions for passage in own[question.question]]
     find, deep = load_searches(config, passages)
 

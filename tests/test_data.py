@@ -74,7 +74,7 @@ def test_what_a_folder_lacks_is_named(tmp_path):
     config = folder(tmp_path, [ROW])
     with pytest.raises(FileNotFoundError, match="neither corpus.jsonl nor documents"):
         load_passages(config)
-    with pytest.raises(FileNotFoundError, match="'squad' is not known: no squad.jsonl in .*, only nq"):
+    with pytest.raises(FileNotFoundError, match="no test file of dataset 'squad' in .*, only of nq"):
         load_questions(config.change(datasets=("squad",)))
 
 

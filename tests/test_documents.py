@@ -6,7 +6,8 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
 from covrag_lite.config import Config
-from covrag_lite.data import describe, documents, load_passages, load_questions
+from covrag_lite.data import describe, load_passages, load_questions
+from covrag_lite.data.folder import LONGEST
 from covrag_lite.retrieval import load_retriever
 
 
@@ -43,7 +44,7 @@ def test_documents_become_passages_that_name_their_file_and_page(folder):
     assert not any("README" in title for title in titles) and len({one.id for one in made}) == len(made)
     long = [one for one in made if one.title == "long.txt"]
     assert len(long) == 4 and all(one.text.startswith("Paragraph") for one in long)  # pieces end with paragraphs
-    assert all(len(one.text) <= documents.LONGEST for one in made)
+    assert all(len(one.text) <= LONGEST for one in made)
     assert load_retriever(own(folder).retrieval, made)(["keeper of the harbour"])[0][0].title == "harbour.pdf, page 2"
 
 
@@ -72,5 +73,5 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(folder, name, data, t
 
 def test_a_page_without_text_is_told(folder):
     write_pdf(folder / "scan.pdf", ["One page.", ""])
-    with pytest.warns(UserWarning, match="scan.pdf: no text on page 2; scanned pages need"):
+    with pytest.warns(UserWarning, match="scan.pdf, page 2: no text; scanned pages need"):
         load_passages(own(folder))

@@ -60,7 +60,7 @@ def test_a_build_that_a_full_disk_or_a_kill_ended_goes_on_and_ends_as_an_unbroke
     monkeypatch.setattr(lance, "BATCH", 10)
     with monkeypatch.context() as patch:
         patch.setattr(lancedb.table.LanceTable, "add", fill_up)
-        with pytest.raises(OSError, match="disk is full after 30 of 60 passages: make room, or .*engine:<folder>"):
+        with pytest.raises(RuntimeError, match="No space left"):
             load_retriever(here, OTTERS)
     with monkeypatch.context() as patch:
         patch.setattr(lance.bm25, "tokenise", tokenised)

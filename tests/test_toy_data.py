@@ -107,10 +107,7 @@ def test_validation_questions_are_held_out_of_training(tmp_path):
         for split in ("train", "validation")
     )
     assert (len(train), len(held), len(train & held)) == (36, 4, 0)
-    cited = [{"question": f"who {i}?", "answer": "Ada [1].", "references": ["Ada wrote it.", "No."]} for i in range(5)]
-    write_jsonl(tmp_path / "train_two.jsonl", cited)
-    source, own = load_sources(config.change(n_train_questions=5))
-    assert [p.text for p in own.search(["who 3?"])[0]] == cited[3]["references"]  # a cited answer has its own
+    (source,) = load_sources(config.change(n_train_questions=5))
     assert len(source.questions) == 5 and {one.question for one in source.questions} < train
     assert [len(found) for found in source.deep(["bridge"])] == [4] and len(source.search(["bridge"])[0]) == 1
 

@@ -12,16 +12,17 @@ from unittest.mock import Mock
 import httpx2
 import numpy as np
 import pytest
-from toy_web import QUICK, open_loopback, page, reply, searxng, serve
+from toy_web import open_loopback, page, reply, searxng, serve
 
 from covrag_lite import evaluate
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine import weights
 from covrag_lite.retrieval import dense, load_retriever, web
-from covrag_lite.retrieval.web import fetch, pages, providers, snapshot
-from covrag_lite.retrieval.web.snapshot import Page, Result, SearchError
+from covrag_lite.retrieval.web import pages, providers
+from covrag_lite.retrieval.web.providers import SearchError
 from covrag_lite.runs import recorded
+from covrag_lite.runs.journal import key_of
 from covrag_lite.tables.reproduction import changed
 
 FACTS = {
@@ -34,7 +35,7 @@ KEY = "sk-very-secret-0123456789"
 
 def extract(replies):
     """Title and paragraphs by a regular expression: what extracts them in earnest takes a process of its own."""
-    htmls = [reply.body.decode() for reply in replies]
+    htmls = [reply.text for reply in replies]
     return [
         (re.findall("<title>(.*?)</title>", html + "<title></title>")[0], "\n".join(re.findall("<p>(.*?)</p>", html)))
         for html in htmls
@@ -104,21 +105,20 @@ def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_w
     assert "0 queries from the snapshot" in said and "2 searched for live and frozen" in said
     assert "3 of 7 pages could not be had" in said
     store, asked = web.open_snapshot(settings), len(site.asked)
-    before = tree(store.folder)
+    before = store.path.read_bytes()
     for mode in ("no", "yes"):
         assert load_retriever(replace(settings, live=mode), [])(queries) == found
         assert "2 queries from the snapshot" in capsys.readouterr().out
-    assert len(site.asked) == asked and tree(store.folder) == before
-    body = json.loads(store.file(queries[0]).read_text())
-    assert (body["query"], body["provider"], body["asked"]) == (queries[0], "searxng", 10)
+    assert len(site.asked) == asked and store.path.read_bytes() == before
+    body = json.loads(store.texts[key_of(query=queries[0])])
+    assert body["query"] == queries[0]
     assert datetime.now(UTC) - datetime.fromisoformat(body["date"]) < timedelta(minutes=5)
     first, second, *failed = body["pages"]
     assert (first["url"], second["url"]) == (site.url("/novel"), site.url("/marrow"))
     assert (first["text"], first["failed"]) == (FACTS["/novel"], "")
-    assert first["sha256"] == snapshot.hash_text(FACTS["/novel"])
     assert [page["failed"] for page in failed] == [
         "its robots.txt does not allow it",
-        "it answered with something that is no proper HTTP, or less than it said",
+        "it could not be fetched (RemoteProtocolError)",
         "it answered with status 404",
     ]
 
@@ -159,29 +159,25 @@ def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(
     load_retriever(replace(settings, live="yes"), [])(["something else", "how long is the River Stell?"])
     with pytest.raises(ValueError, match="web-searxng: this configuration has other data than the run"):
         recorded.load(run)
-    shutil.rmtree(web.open_snapshot(settings).folder)
+    shutil.rmtree(web.open_snapshot(settings).path.parent)
     with pytest.raises(FileNotFoundError, match="is not at hand"):
         recorded.load(run)
 
 
-def test_a_half_written_altered_or_moved_result_is_noticed_and_a_whole_one_never_replaced(settings, site):
-    query, store = "who wrote the copper lanterns", web.open_snapshot(settings)
-    load_retriever(replace(settings, live="yes"), [])([query])
-    file = store.file(query)
-    text = file.read_text()
-    altered = {"Marrow": "Morrow", '"asked": 10': '"asked": 20', '"format": 1': '"format": 9', '256": "': '256": "0'}
-    spoilt = [text.replace(old, new, 1) for old, new in altered.items()]
-    for one in (text[: len(text) // 2], "", "[]", text + " ", *spoilt):
-        file.write_text(one)
-        for mode in ("no", "yes"):
-            with pytest.raises(SearchError, match="half-written, altered.* delete it and search again with -p live"):
-                load_retriever(replace(settings, live=mode), [])([query])
-    store.file("another").write_text(text)
-    with pytest.raises(SearchError, match="another query's or provider's"):
-        load_retriever(settings, [])(["another"])
-    file.write_text(text)
-    store.save(Result(query, "searxng", "2026-01-02", 1, (Page("http://a.b"),)))
-    assert file.read_text() == text and sorted(file.parent.iterdir()) == sorted([file, store.file("another")])
+def test_a_half_written_result_is_searched_for_again_and_a_whole_one_never_replaced(settings, site):
+    query = "who wrote the copper lanterns"
+    found = load_retriever(replace(settings, live="yes"), [])([query])
+    store = web.open_snapshot(settings)
+    text = store.path.read_text()
+    store.add("searxng", {key_of(query=query): "another"})
+    assert store.path.read_text() == text and text.isascii()
+    with store.path.open("a") as journal:  # another run froze it meanwhile
+        journal.write(text.replace("Marrow", "Morrow"))
+    assert load_retriever(settings, [])([query]) == found
+    store.path.write_text(text[: len(text) // 2])
+    with pytest.raises(SearchError, match="1 of 1 queries lack a frozen result"):
+        load_retriever(settings, [])([query])
+    assert load_retriever(replace(settings, live="yes"), [])([query]) == found
 
 
 def test_an_empty_result_is_an_answer_five_in_a_row_are_not_and_what_was_found_before_a_failure_is_kept(
@@ -189,7 +185,7 @@ def test_an_empty_result_is_an_answer_five_in_a_row_are_not_and_what_was_found_b
 ):
     frozen, search = load_retriever(settings, []), load_retriever(replace(settings, live="yes"), [])
     assert search(["nobody knows this", "how long is the River Stell?"])[0] == []
-    assert "1 queries found no passage" in capsys.readouterr().out
+    assert "0 of 2 pages could not be had" in capsys.readouterr().out
     assert frozen(["nobody knows this"]) == [[]]
     many = [f"nobody knows {i}" for i in range(web.EMPTY)]
     with pytest.raises(SearchError, match="nothing was found for 5 queries in a row; 0 of 5 new queries"):
@@ -209,7 +205,7 @@ def test_titles_and_addresses_of_a_provider_are_tamed_too(settings, site, monkey
     site.pages["/untitled"] = reply(f"<p>{FACTS['/river']}</p><p>{FACTS['/novel']}</p>")
     monkeypatch.setattr(providers, "find", lambda provider, query, n: found)
     assert load_retriever(replace(settings, live="yes"), [])(["x"])[0][0].title == "[31m‹script>(')/"
-    assert web.open_snapshot(settings).file("x").read_text().isascii()
+    assert web.open_snapshot(settings).path.read_text().isascii()
 
 
 # Providers
@@ -220,7 +216,7 @@ def answer_with(body, provider, code="200 OK"):
     """Let a provider's server answer with this."""
     answer = reply(body if isinstance(body, str) else json.dumps(body), "application/json", code)
     with pytest.MonkeyPatch.context() as patch, serve({"/": answer, "/search": answer}) as site:
-        patch.setattr(fetch, "LIMITS", QUICK)
+        patch.setattr(providers, "PAUSES", ())
         patch.setattr(providers, "SERPER", site.url("/"))
         patch.setenv("SEARXNG_URL", site.url("").replace("http://", f"http://user:{KEY}@"))
         patch.setenv("SERPER_API_KEY", KEY)
@@ -250,9 +246,10 @@ def test_a_providers_answer_becomes_hits_each_page_once(provider):
         assert providers.find(provider, "x", 5) == {}
 
 
+ASKED = httpx2.Request("POST", "http://a.org/")
 UNKNOWN = "in a form that is not known here"
 TROUBLE = {
-    "refused": (f'{{"error": "bad key {KEY}"}}', "401 Unauthorized", "status 401; check .*_"),
+    "refused": (f'{{"error": "bad key {KEY}"}}', "401 Unauthorized", "status 401; check its key"),
     "busy": (f"slow down {KEY}", "429 Too Many", "status 429"),
     "html": ("<html>we have moved</html>", "200 OK", UNKNOWN),
     "other": ('{"items": []}', "200 OK", UNKNOWN),
@@ -276,21 +273,20 @@ def test_a_busy_provider_is_asked_again_and_other_trouble_stops_at_once(monkeypa
     slept = Mock()
     monkeypatch.setattr(providers.time, "sleep", slept)
     with answer_with(FORMS["serper"][0], "serper"):
-        monkeypatch.setattr(fetch, "LIMITS", replace(QUICK, tries=3))
+        monkeypatch.setattr(providers, "PAUSES", (5.0, 20.0))
         for code, pauses in (("429 Too Many", 2), ("503 Unavailable", 2), ("401 Unauthorized", 0)):
-            reply_of = Mock(side_effect=[httpx2.Response(int(code[:3]))] * 3)
+            reply_of = Mock(side_effect=[httpx2.Response(int(code[:3]), request=ASKED)] * 3)
             with monkeypatch.context() as patch, pytest.raises(SearchError, match=code[:3]):
                 patch.setattr(providers.httpx2, "post", reply_of)
                 providers.find("serper", "x", 5)
             assert slept.call_count == pauses == reply_of.call_count - 1
             slept.reset_mock()
-        good = httpx2.Response(200, json=FORMS["serper"][0])
-        monkeypatch.setattr(providers.httpx2, "post", Mock(side_effect=[httpx2.Response(429), good]))
+        good = httpx2.Response(200, json=FORMS["serper"][0], request=ASKED)
+        monkeypatch.setattr(providers.httpx2, "post", Mock(side_effect=[httpx2.Response(429, request=ASKED), good]))
         assert providers.find("serper", "x", 1) == {"http://a.org/": "A"}
 
 
 def test_a_provider_without_key_address_server_or_engines_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(fetch, "LIMITS", QUICK)
     for provider, variable in (("serper", "SERPER_API_KEY"), ("searxng", "SEARXNG_URL")):
         monkeypatch.delenv(variable, raising=False)
         with pytest.raises(SearchError, match=f"{provider}: .*{variable}"):
@@ -310,7 +306,7 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
     from ddgs.ddgs import DDGS
     from ddgs.exceptions import DDGSException, RatelimitException
 
-    monkeypatch.setattr(fetch, "LIMITS", QUICK)
+    monkeypatch.setattr(providers, "PAUSES", ())
     text = Mock(return_value=[{"title": "A", "href": "http://a.org", "body": "b"}])
     monkeypatch.setattr(DDGS, "text", text)
     assert providers.find("ddgs", "x", 3) == {"http://a.org": "A"}
@@ -328,8 +324,9 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
 # How it goes with the rest
 
 
-def test_the_web_needs_no_corpus_and_has_no_gold_passages():
-    assert web.open_snapshot(Retrieval(retriever="web")) == web.open_snapshot(Retrieval(retriever="web-ddgs"))
+def test_the_web_needs_no_corpus_and_has_no_gold_passages(tmp_path):
+    plain, named = (web.open_snapshot(Retrieval(retriever=one, snapshot=str(tmp_path))) for one in ("web", "web-ddgs"))
+    assert plain.path == named.path
     config = Config().change(retriever="web", data="hub")
     assert load_passages(config) == []
     small = {"n_passages": 1000, "n_world": (4, 1200, 200), "n_questions": 2}

@@ -3,12 +3,11 @@
 import gzip
 import socket
 import time
-from dataclasses import replace
 from unittest.mock import Mock
 
 import httpx2
 import pytest
-from toy_web import IMPATIENT, QUICK, open_loopback, page, redirect, reply, serve, status
+from toy_web import open_loopback, page, redirect, reply, serve, status
 
 from covrag_lite.retrieval.web import fetch
 from covrag_lite.retrieval.web.fetch import AGENT, Crawler, PageError
@@ -33,9 +32,10 @@ def get(url, crawler=None):
 def refusal(pages, path="/", **changes):
     """The sentence that stands in a page's place."""
     with pytest.MonkeyPatch.context() as patch, serve(pages) as site:
-        patch.setattr(fetch, "LIMITS", replace(QUICK, **changes))
+        for name, value in changes.items():
+            patch.setattr(fetch, name, value)
         sentence = str(*Crawler().fetch([site.url(path)]))
-    assert sentence.isascii() and sentence.isprintable() and not sentence.startswith("Reply")
+    assert sentence.isascii() and sentence.isprintable() and not sentence.startswith("<")
     return sentence
 
 
@@ -49,18 +49,14 @@ def test_no_private_loopback_link_local_multicast_reserved_or_mapped_address_is_
     assert all(map(IS_PUBLIC, ("8.8.8.8", "1.1.1.1", "2606:4700::1111", "2a00:1450::1")))  # hosts of the internet
 
 
-def test_only_http_and_https_to_a_named_host_are_addresses_and_they_are_sent_in_plain_ascii():
+def test_only_http_and_https_to_a_named_host_are_asked():
     none = (
         "file:///etc/passwd ftp://a.org/ javascript:alert(1) data:text/html,x gopher://a.org/ //a.org/ a.org http:// "
-        "http:///x http://user:word@a.org/ http://[::1 http://a.org:99999/ https://\ud800.org/ http://a.org/\udc00"
+        "http:///x http://[::1 http://a.org:99999/ https://\ud800.org/ http://a.org/\udc00"
     )
-    for url in [*none.split(), "", "http://a.org/" + "x" * 3000, "http://a.org/x\r\nHost: b.org"]:
-        with pytest.raises(PageError) as caught:
-            fetch.parse(url)
-        assert str(caught.value).isascii(), url
-    url = fetch.parse(" HTTP://Exämple.org:8080/a b/ü?q=ö&x=%20#part ")
-    assert (url.netloc, url.raw_path) == (b"xn--exmple-cua.org:8080", b"/a%20b/%C3%BC?q=%C3%B6&x=%20")
-    assert fetch.parse("https://[2606:4700::1111]").host == "2606:4700::1111"
+    urls = [*none.split(), "", "http://a.org/" + "x" * 100_000, "http://a.org/x\r\nHost: b.org"]
+    for url, found in zip(urls, Crawler().fetch(urls)):
+        assert isinstance(found, PageError) and str(found).isascii(), url
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1"])
@@ -73,7 +69,7 @@ def test_a_server_on_loopback_is_not_even_asked(host, monkeypatch):
 
 
 PRIVATE = "http://127.0.0.2:{port}/secret http://[::1]:{port}/ http://10.0.0.1/ http://169.254.169.254/".split()
-NO_PAGE = "file:///x javascript:alert(1) http://user:word@127.0.0.1/ http://[broken/".split()
+NO_PAGE = "file:///x javascript:alert(1) http://[broken/".split()
 
 
 @pytest.mark.parametrize("target", PRIVATE + NO_PAGE)
@@ -81,7 +77,7 @@ def test_a_redirect_to_a_private_address_or_to_no_page_is_refused(target, monkey
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")  # for once the outer world
     with serve({"/secret": reply(GOOD)}) as site:
         site.pages["/"] = redirect(target.format(port=site.port))
-        told = "which is no public address" if target in PRIVATE else "no address"
+        told = "which is no public address" if target in PRIVATE else "could not be fetched|its host has no address"
         with pytest.raises(PageError, match=told):
             get(site.url())
         assert "/secret" not in site.paths
@@ -99,13 +95,13 @@ def test_all_addresses_of_a_name_are_checked_and_the_connection_goes_to_one_of_t
         return httpx2.Response(200, stream=httpx2.ByteStream(b"x"), headers={"Content-Type": "text/html"})
 
     monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", connect)
-    assert get("https://a.org/").body == b"x"  # robots.txt first
+    assert get("https://a.org/").content == b"x"  # robots.txt first
     assert asked == [("8.8.8.8", "a.org", "a.org")] * 2
-    with pytest.raises(PageError, match="'a.org' is 192.168.0.1"):
+    with pytest.raises(PageError, match="its host is 192.168.0.1"):
         get("http://a.org/")
     assert len(asked) == 2
     look_up.side_effect = socket.gaierror
-    with pytest.raises(PageError, match="'a.org' has no address"):
+    with pytest.raises(PageError, match="its host has no address"):
         get("http://a.org/")
 
 
@@ -130,7 +126,7 @@ def silent(connection, path):
 
 @pytest.mark.parametrize("slow", [silent, send(HEAD + b"X: ", b"x", 0.05), send(HEAD + b"\r\n", b"x", 0.05)])
 def test_a_server_that_takes_its_time_is_left(slow):
-    assert "did not answer in time" in refusal({"/": slow}, **IMPATIENT)
+    assert "(TimeoutError)" in refusal({"/": slow}, TOTAL=0.4)
 
 
 @pytest.mark.parametrize(
@@ -153,16 +149,27 @@ def test_a_server_that_takes_its_time_is_left(slow):
 )
 def test_a_broken_large_or_other_answer_is_a_sentence(broken):
     told = refusal({"/": broken})
-    known = ("no proper HTTP", "broke off", "packed", "larger than 20,000 bytes", "not a page of text", "but it is not")
+    known = (
+        "(RemoteProtocolError)",
+        "(ReadError)",
+        "packed, or not a page of text",
+        "larger than 20,000",
+        "but it is not",
+    )
     assert any(part in told for part in known)
 
 
 def test_redirects_are_followed_but_not_for_ever_to_an_unpacked_page_by_our_name():
     known = {"/": redirect("/a"), "/a": redirect("b/c"), "/b/c": reply(GOOD)}
     with serve(known) as site:
-        assert get(site.url()).body == GOOD.encode()
+        assert get(site.url()).content == GOOD.encode()
         _, path, headers, _ = site.asked[-1]
     assert (path, headers["user-agent"], headers["accept-encoding"]) == ("/b/c", AGENT.lower(), "identity")
+    endless = send(
+        b"HTTP/1.1 302 Found\r\nLocation: /a\r\n\r\n", b"more and more " * 1000
+    )  # what redirects is not read
+    with serve({"/": endless, "/a": reply(GOOD)}) as site:
+        assert get(site.url()).content == GOOD.encode()
     assert refusal({"/": redirect("")}) == "it redirects more than 5 times"
 
 
@@ -175,7 +182,7 @@ def test_robots_txt_is_asked_once_and_obeyed_also_behind_a_redirect():
     with serve(known | {"/private/open": reply(GOOD), "/way": redirect("/private/x")}) as site:
         one = Crawler()
         for path in ("/", "/private/open"):
-            assert get(site.url(path), one).status == 200
+            assert get(site.url(path), one).status_code == 200
         for path in ("/private/x", "/do.cgi", "/way"):
             with pytest.raises(PageError, match="robots.txt does not allow it"):
                 get(site.url(path), one)
@@ -186,14 +193,15 @@ def test_robots_txt_is_asked_once_and_obeyed_also_behind_a_redirect():
 
 def test_without_robots_txt_all_is_allowed_and_with_a_broken_one_nothing():
     with serve(robots() | {"/robots.txt": status(403)}) as site:
-        assert get(site.url()).status == 200
+        assert get(site.url()).status_code == 200
     assert "status 503" in refusal(robots() | {"/robots.txt": status(503)})
-    assert "in time" in refusal(robots() | {"/robots.txt": silent}, **IMPATIENT)
+    assert "(TimeoutError)" in refusal(robots() | {"/robots.txt": silent}, TOTAL=0.4)
     many = [*(f"User-agent: a{i}" for i in range(5000)), *["Disallow: /x"] * 5000]
-    assert "too long" in refusal(robots(*many), size=1_000_000)
+    assert "too long" in refusal(robots(*many), SIZE=1_000_000)
 
 
-def test_the_pause_that_a_host_asks_for_is_kept_unless_it_is_too_long_and_a_busy_one_is_asked_again(monkeypatch):
+def test_the_pause_that_a_host_asks_for_is_kept_unless_it_is_too_long(monkeypatch):
+    assert "(TimeoutError)" in refusal(robots("User-agent: *", "Crawl-delay: 60"), TOTAL=0.4)
     slept = []
 
     async def sleep(seconds):
@@ -203,17 +211,6 @@ def test_the_pause_that_a_host_asks_for_is_kept_unless_it_is_too_long_and_a_busy
     with serve(robots("User-agent: *", "Crawl-delay: 3")) as site:
         get(site.url())
     assert 2 < slept[-1] <= 3
-    told = refusal(robots("User-agent: *", "Crawl-delay: 60"))
-    assert told == "its robots.txt asks for 60 s between two pages"
-    monkeypatch.setattr(fetch, "LIMITS", replace(QUICK, tries=3, pause=0.25))
-    answers = iter([status(429, Retry_After="2"), status(503), reply(GOOD)])
-    with serve({"/": lambda connection, path: connection.sendall(next(answers))}) as site:
-        assert get(site.url()).status == 200 and site.paths.count("/") == 3
-    assert 2.0 in slept and 0.5 in slept
-    for asked, left in ((3, status(503)), (1, status(429, Retry_After="3600")), (1, status(404))):
-        with serve({"/": left}) as site:
-            assert "it answered with status" in str(*Crawler().fetch([site.url()]))
-            assert site.paths.count("/") == asked
 
 
 def test_one_host_is_asked_by_one_connection_at_a_time():
@@ -224,5 +221,5 @@ def test_one_host_is_asked_by_one_connection_at_a_time():
     paths = [f"/{i}" for i in range(6)]
     with serve(dict.fromkeys(paths, slow)) as site:
         *found, broken = Crawler().fetch([*map(site.url, paths), "http://[broken"])
-    assert [one.status for one in found] == [200] * 6 and isinstance(broken, PageError)
+    assert [one.status_code for one in found] == [200] * 6 and isinstance(broken, PageError)
     assert site.most_at_once == 1

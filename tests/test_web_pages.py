@@ -3,14 +3,13 @@
 import unicodedata
 
 import pytest
+from httpx2 import Response
 from toy_web import page
 
 from covrag_lite import prompts
 from covrag_lite.records import Passage
-from covrag_lite.retrieval.web import pages
-from covrag_lite.retrieval.web.fetch import Reply
+from covrag_lite.retrieval.web import LONGEST, MOST, SHORTEST, pages, split_pages
 from covrag_lite.retrieval.web.pages import clean, read_pages
-from covrag_lite.retrieval.web.snapshot import LONGEST, MOST, SHORTEST, Page, Result
 
 FACT = "The Stell rises in the Harrow Hills and is 71 kilometres long, as everybody in Aldermere knows."
 HOSTILE = (
@@ -66,11 +65,11 @@ def build_prompts(passages):
 
 def split(url, title, text):
     """A page's passages."""
-    return Result("who?", "toy", "2026-01-02", 1, (Page(url, title, text),)).passages()
+    return split_pages([{"url": url, "title": title, "text": text}])
 
 
 def reply(body, kind="text/html; charset=utf-8"):
-    return Reply(200, {"content-type": kind}, body)
+    return Response(200, headers={"content-type": kind}, content=body)
 
 
 def spread(text):
@@ -86,13 +85,13 @@ def test_hostile_pages_become_clean_text_and_pages_without_text_a_sentence():
     empty = [b"", b"<html><body></body></html>", b"<script>write('x')</script>"]
     replies += map(reply, empty)
     found = read_pages({f"http://a.org/{i}": "\x1b[31m<script>" for i in range(len(replies))}, replies)
-    texts = [one for one in found if not one.failed]
+    texts = [one for one in found if not one["failed"]]
     assert len(texts) > 35  # of 40; of some markup nothing is left
     for one in texts:
-        assert is_harmless(one.title) and all(is_harmless(line) for line in one.text.split("\n"))
-        for passage in split(one.url, one.title, one.text):
+        assert is_harmless(one["title"]) and all(is_harmless(line) for line in one["text"].split("\n"))
+        for passage in split_pages([one]):
             assert SHORTEST <= len(passage.text) <= LONGEST
-    assert [one.failed for one in found[-3:]] == ["it has no main text"] * 3
+    assert [one["failed"] for one in found[-3:]] == ["it has no main text"] * 3
 
 
 def test_no_text_of_a_page_changes_the_parts_of_a_prompt():

@@ -8,16 +8,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from covrag_lite.retrieval.web import fetch
-from covrag_lite.retrieval.web.fetch import Limits
 
-# No pauses; time enough for an honest server on a machine that has much else to do, little for one that is slow.
-QUICK = Limits(connect=20.0, total=60.0, size=20_000, tries=1, pause=0.0, longest_pause=5.0)
-IMPATIENT = {"total": 0.4}
+# No pauses; time enough for an honest server on a machine that has much else to do.
+QUICK = {"SILENCE": 20.0, "TOTAL": 60.0, "SIZE": 20_000, "PAUSE": 0.0}
 
 
 def open_loopback(monkeypatch):
     """Let the guard pass loopback, and leave out the pauses between requests."""
-    monkeypatch.setattr(fetch, "LIMITS", QUICK)
+    for name, value in QUICK.items():
+        monkeypatch.setattr(fetch, name, value)
     monkeypatch.setattr(fetch, "is_public", lambda address: True)
 
 

@@ -1,50 +1,46 @@
 """Questions and passages from a folder: your own data.
 
 The least is a folder of documents (.txt, .md, .pdf) and `questions.csv` with the columns `question` and `answer`, where
-"|" stands between several answers. Or JSONL files, plain or gzipped, for more:
+"|" stands between several answers. A document is split into pieces of at most about a hundred words, which end at
+paragraphs and sentences where they can; a piece's title is its file, and its page where it has pages. Or JSONL files,
+plain or gzipped, for more:
 
 `<set>.jsonl` holds the test questions of a set, `train_<set>.jsonl` the questions to learn from, and, if you want to
 choose them yourself, `validation_<set>.jsonl` those to validate on; without that file a tenth of the training questions
 is held out. Rows have `id, question, answers` and optionally `gold_passage` (or `gold_passages`), `clean_question` and
-`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. A training file may also have WebGLM-QA's shape:
-rows of `question, answer, references`, each with its own references and a cited answer. Any set may be a .csv file.
+`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. Any set may be a .csv file.
 """
 
 import csv
 import gzip
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from covrag_lite.config import Config, resolve
-from covrag_lite.data import documents
 from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question
 
 ENDS = (".jsonl", ".jsonl.gz", ".csv")
 PREFIX = {"test": "", "train": "train_", "validation": "validation_"}
+DOCUMENTS = (".txt", ".md", ".pdf")
+LONGEST = 700  # characters of a document's piece: some hundred words
 HELD_OUT = 10  # one in ten training questions is for validation, where no file names them
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
-    """The sets that have a file for this split, by name."""
-    found = find_files(config)
-    if split == "test":
-        return tuple(sorted(name for name in found if not name.startswith(("train_", "validation_", "corpus"))))
-    learnt, own = (
-        {name.removeprefix(start) for name in found if name.startswith(start)} for start in ("train_", "validation_")
-    )
-    return tuple(sorted(learnt if split == "train" else own | {one for one in learnt if not is_cited(config, one)}))
+    """The sets that have a file for this split, or from whose training file some questions are held out, by name."""
+    also = find_files(config, "train") if split == "validation" else {}
+    return tuple(sorted(find_files(config, split) | also))
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
     """The questions of one set and split. What validates is never trained on, whatever files there are."""
-    if split == "test" or f"validation_{dataset}" in find_files(config):
-        return read_questions(need_file(config, f"{PREFIX[split]}{dataset}"), dataset)
-    if split == "validation" and is_cited(config, dataset):
-        return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
-    return hold_out(read_questions(need_file(config, f"train_{dataset}"), dataset), split)
+    if split == "test" or dataset in find_files(config, "validation"):
+        return read_questions(config, split, dataset)
+    return hold_out(read_questions(config, "train", dataset), split)
 
 
 def hold_out(every: Sequence[Question], split: str) -> list[Question]:
@@ -64,8 +60,11 @@ def hash_text(text: str) -> str:
 
 def passages(config: Config) -> list[Passage]:
     """The whole corpus."""
-    path = find_files(config).get("corpus")
-    return read_passages(path) if path else documents.read_passages(resolve(config.data.data))
+    folder = resolve(config.data.data)
+    for path in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
+        if path.exists():
+            return read_passages(path)
+    return read_documents(folder)
 
 
 def read_passages(path: Path) -> list[Passage]:
@@ -74,37 +73,24 @@ def read_passages(path: Path) -> list[Passage]:
     return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in rows]
 
 
-def is_cited(config: Config, dataset: str) -> bool:
-    """Does the training file of this set have WebGLM-QA's shape?"""
-    path = find_files(config).get(f"train_{dataset}")
-    return path is not None and "references" in next(read_rows(path, ("question",)))[1]
-
-
-def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | None:
-    """The numbered rows of a set, where its training file has WebGLM-QA's shape."""
-    rows = read_rows(need_file(config, f"train_{dataset}"), ("question", "answer", "references"))
-    return rows if is_cited(config, dataset) else None
-
-
-def find_files(config: Config) -> dict[str, Path]:
-    """The files of questions and passages by their names; of one that stands twice the plain one."""
+def find_files(config: Config, split: str) -> dict[str, Path]:
+    """The files of a split by their sets' names; of one that stands twice the plain one."""
     data, folder = config.data.data, resolve(config.data.data)
     if not folder.is_dir():
         raise FileNotFoundError(f"data {data!r} is neither 'world' nor 'hub' nor a folder: there is no {folder}")
-    return {file.name.partition(".")[0]: file for end in reversed(ENDS) for file in folder.glob(f"*{end}")}
+    files = [file for end in reversed(ENDS) for file in sorted(folder.glob(f"{PREFIX[split]}*{end}"))]
+    if split == "test":
+        files = [file for file in files if not file.name.startswith(("train_", "validation_", "corpus"))]
+    return {file.name.partition(".")[0].removeprefix(PREFIX[split]): file for file in files}
 
 
-def need_file(config: Config, name: str) -> Path:
-    """The file of a set, or an error that names the sets there are."""
-    found = find_files(config)
-    if name not in found:
-        there = ", ".join(sorted(one for one in found if not one.startswith("corpus"))) or "none"
-        raise FileNotFoundError(f"dataset {name!r} is not known: no {name}.jsonl in {config.data.data}, only {there}")
-    return found[name]
-
-
-def read_questions(path: Path, dataset: str) -> list[Question]:
+def read_questions(config: Config, split: str, dataset: str) -> list[Question]:
     """A file's questions."""
+    found = find_files(config, split)
+    if dataset not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise FileNotFoundError(f"no {split} file of dataset {dataset!r} in {config.data.data}, only of {there}")
+    path = found[dataset]
     rows = read_rows(path, ("id", "question", "answers"))
     return to_questions(((f"{path}, line {number}", row) for number, row in rows), dataset)
 
@@ -160,3 +146,47 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
             answers = [part.strip() for part in (row["answer"] or "").split("|") if part.strip()]
             name, question = row.get("id") or f"{path.stem}-{rows.line_num}", (row["question"] or "").strip()
             yield rows.line_num, {"id": name, "question": question or None, "answers": answers or None}
+
+
+def read_documents(folder: Path) -> list[Passage]:
+    """Every document of the folder and its subfolders in pieces, but for a README that tells of the folder itself."""
+    made = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() not in DOCUMENTS or path.stem.lower() == "readme" or not path.is_file():
+            continue
+        name = path.relative_to(folder).as_posix()
+        pieces = [(where, piece) for where, text in read_parts(path) for piece in split(text, suffix=path.suffix)]
+        made += [Passage(f"{name}#{n}", f"{name}{where}", piece) for n, (where, piece) in enumerate(pieces, 1)]
+    if not made:
+        ends = ", ".join(DOCUMENTS)
+        raise FileNotFoundError(f"{folder} has neither corpus.jsonl nor documents ({ends}) with text; name a corpus")
+    return made
+
+
+def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
+    """A text in pieces of at most so many characters, on one line each."""
+    from semantic_text_splitter import MarkdownSplitter, TextSplitter
+
+    splitter = (MarkdownSplitter if suffix.lower() == ".md" else TextSplitter)(longest)
+    return [" ".join(piece.split()) for piece in splitter.chunks(text) if piece.strip()]
+
+
+def read_parts(path: Path) -> list[tuple[str, str]]:
+    """The texts of a document: the whole, or page by page with the page's number; PDF pages without any are told."""
+    if path.suffix.lower() != ".pdf":
+        try:
+            return [("", path.read_bytes().decode("utf-8-sig"))]
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise ValueError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from None
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    try:
+        pages = [(f", page {number}", page.extract_text()) for number, page in enumerate(PdfReader(path).pages, 1)]
+    except (PyPdfError, ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as PDF: {' '.join(str(error).split())}") from None
+    empty = "".join(where for where, text in pages if not text.strip())
+    if empty:
+        warnings.warn(f"{path}{empty}: no text; scanned pages need text recognition (OCR) first", stacklevel=2)
+    return pages

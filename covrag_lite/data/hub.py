@@ -8,7 +8,6 @@ for every id.
 
 import tomllib
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -194,17 +193,12 @@ def open_corpus(name: str) -> Corpus:
 
 
 def read_corpus(config: Config) -> Sequence[Passage]:
-    """The passages of the corpus, or of all files, that the parameter `corpus` names, in its order."""
-    if config.data.corpus in load_corpora():
-        return open_corpus(config.data.corpus)
-    made: list[Passage] = []
-    for name in map(str.strip, config.data.corpus.split(",")):
-        path = resolve(name)
-        if not path.is_file() or not path.name.endswith((".jsonl", ".jsonl.gz")):
-            known = f"{', '.join(load_corpora())} or files .jsonl or .jsonl.gz ({path} is none)"
-            raise FileNotFoundError(f"corpus {name!r} is not known; use {known}; data/corpora.toml takes others")
-        made += folder.read_passages(path)
-    twice = [one for one, n in Counter(passage.id for passage in made).items() if n > 1]
-    if twice:
-        raise ValueError(f"corpus {config.data.corpus!r}: the id {twice[0]!r} stands twice")
-    return made
+    """The passages of the corpus, or of the file, that the parameter `corpus` names."""
+    name = config.data.corpus
+    if name in load_corpora():
+        return open_corpus(name)
+    path = resolve(name)
+    if not path.is_file() or not path.name.endswith((".jsonl", ".jsonl.gz")):
+        known = f"{', '.join(load_corpora())} or a file .jsonl or .jsonl.gz ({path} is none)"
+        raise FileNotFoundError(f"corpus {name!r} is not known; use {known}; data/corpora.toml takes others")
+    return folder.read_passages(path)

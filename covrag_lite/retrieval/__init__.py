@@ -40,9 +40,9 @@ def describe_snapshots(settings: config.Retrieval, retrievers: Iterable[str]) ->
     """Describe, for a manifest, the frozen results of those retrievers that search the web."""
     chosen = [replace(settings, retriever=name) for name in sorted(set(retrievers))]
     web = [one for one in chosen if not one.has_corpus]
-    return {one.retriever: config.need(RETRIEVERS["web"]).open_snapshot(one).describe() for one in web}
+    return {one.retriever: config.need(RETRIEVERS["web"]).describe(one) for one in web}
 
 
 def find_passages(settings: config.Retrieval, corpus: Sequence[Passage]) -> Sequence[Passage]:
     """Return every passage that a search can have found: the corpus, or what a web retriever's snapshot holds."""
-    return corpus if settings.has_corpus else config.need(RETRIEVERS["web"]).open_snapshot(settings).passages()
+    return corpus if settings.has_corpus else config.need(RETRIEVERS["web"]).find_passages(settings)

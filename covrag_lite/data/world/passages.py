@@ -46,19 +46,14 @@ def assign(world: World, district: int, main: list[Entity]) -> dict[tuple[str, i
         free = [thing for thing in main if KINDS[thing.kind].get(spec["needs"]) and thing.key not in made]
         size = count_before(world, trap, district + 1) - count_before(world, trap, district)
         for thing in rng.sample(free, size):
-            sought = _sought(thing, trap, rng)
+            sought = thing.slots["epithet" if trap == "namesake" else "name"]  # its own entry has it, its crowd not
+            if trap == "stale":
+                began = max(int(thing.slots.get(slot, 0)) for slot in ("year", "since", "founded"))
+                sought = str(max(began + 3 * CROWD + 3, 1900 + rng.randrange(60)))
+            elif trap == "contradiction":
+                sought = rng.choice(WORDS["records"])
             made[thing.key] = Trap(trap, {"sought": sought, "when": sought, "source": f"the {sought}"})
     return made
-
-
-def _sought(thing: Entity, trap: str, rng: Random) -> str:
-    """What the entity's own entry has and its crowd has not: an epithet, a name, a year or a record."""
-    if trap == "stale":
-        began = max(int(thing.slots.get(slot, 0)) for slot in ("year", "since", "founded"))
-        return str(max(began + 3 * CROWD + 3, 1900 + rng.randrange(60)))
-    if trap == "contradiction":
-        return rng.choice(WORDS["records"])
-    return thing.slots["epithet" if trap == "namesake" else "name"]
 
 
 def entry(thing: Entity, trap: Trap | None, rng: Random) -> tuple[str, str]:

@@ -13,7 +13,6 @@ from covrag_lite.records import Question
 
 Known = tuple[Entity, str, Trap | None]  # an entity, the id of its passage, the trap around it
 Main = dict[tuple[str, int], Known]  # by kind and index
-Free = dict[tuple[str, int], tuple[Entity, str]]  # entities with no crowd in the way of the name that the corpus has
 Crowds = dict[tuple[str, int], list[Known]]  # the accounts around an entity, which may be asked for themselves
 
 MANNERS = ("ask", "search", "quiz")
@@ -85,7 +84,8 @@ def _by(pattern: str, trap: str) -> str:
 
 def _composed(world: World, main: Main, rng: Random) -> list[Ask]:
     """Two-hop questions, comparisons, superlatives and counts in turn."""
-    free = {key: known[:2] for key, known in main.items() if known[2] is None or known[2].kind == "synonym"}
+    # Those with no crowd in the way of the name that the corpus has.
+    free = {key: known for key, known in main.items() if known[2] is None or known[2].kind == "synonym"}
     groups = {"two-hop": _hops(free), "comparison": _comparisons(free), "superlative": [], "count": []}
     for ask in _facts(world, main, rng, composed=True):
         groups[ask.label].append(ask)
@@ -140,25 +140,25 @@ def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(answers + bare))
 
 
-def _hops(free: Free) -> list[Ask]:
+def _hops(free: Main) -> list[Ask]:
     """The question names one entity and asks about another; well put it names the other."""
     asks = []
     for hop in VOCABULARY["hop"]:
-        for thing, _ in free.values():
+        for thing, *_ in free.values():
             if thing.kind == hop["kind"] and thing.refs[hop["via"]] in free:
-                target, gold = free[thing.refs[hop["via"]]]
+                target, gold, _ = free[thing.refs[hop["via"]]]
                 for fact, patterns in hop["ask"].items():
                     clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
                     asks.append(Ask("two-hop", {"ask": patterns}, thing.slots, clean, _answers(target, fact), (gold,)))
     return asks
 
 
-def _comparisons(free: Free) -> list[Ask]:
+def _comparisons(free: Main) -> list[Ask]:
     """Two entities of a kind and a number in which they differ."""
     asks = []
     for spec in VOCABULARY["compare"]:
         rivals = [known for known in free.values() if known[0].kind == spec["kind"]]
-        for (a, gold_a), (b, gold_b) in combinations(rivals, 2):
+        for (a, gold_a, _), (b, gold_b, _) in combinations(rivals, 2):
             ahead = number(a, spec["fact"]) - number(b, spec["fact"])
             if not ahead:
                 continue
@@ -189,7 +189,13 @@ def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
     if defect == "cut-off":
         patterns = [pattern for pattern in patterns if re.search(r"\{name\}\??$", pattern)]
     pattern = rng.choice(patterns)
-    names = _subjects(ask, defect, rng)
+    names = {slot: ask.slots[slot] for slot in ask.subjects}
+    if defect == "vague":
+        names["name"] = rng.choice(KINDS[ask.kind]["vague"]).format_map(_half_remembered(ask))
+    elif defect == "cut-off":
+        names["name"] = _cut_off(names["name"], KINDS[ask.kind].get("long_first", False), rng)
+    elif defect == "misspelt":
+        names = {slot: _misspell(name, rng) for slot, name in names.items()}
     epithet = rng.choice(ask.epithets)
     if epithet and defect != "vague":
         names["name"] = f"the {epithet} {names['name']}"
@@ -204,17 +210,6 @@ def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
         text = text[0].lower() + text[1:]
     kind = ask.label + (f"/{ask.failure}" if ask.failure else "") + (f"+{defect}" if defect else "")
     return Question(id, dataset, text, ask.answers, ask.gold, ask.clean, kind)
-
-
-def _subjects(ask: Ask, defect: str, rng: Random) -> dict[str, str]:
-    """The names as typed."""
-    if defect == "vague":
-        return {"name": rng.choice(KINDS[ask.kind]["vague"]).format_map(_half_remembered(ask))}
-    if defect == "cut-off":
-        return {"name": _cut_off(ask.slots["name"], KINDS[ask.kind].get("long_first", False), rng)}
-    if defect == "misspelt":
-        return {slot: _misspell(ask.slots[slot], rng) for slot in ask.subjects}
-    return {slot: ask.slots[slot] for slot in ask.subjects}
 
 
 def _half_remembered(ask: Ask) -> dict[str, str]:
@@ -237,8 +232,8 @@ def _misspell(name: str, rng: Random) -> str:
     words = name.split()
     places = _telling(words)
     if len(places) > 1 and places[1] == places[0] + 1 and rng.random() < JOINED:
-        first, second = places[:2]
-        words[first : second + 1] = [(words[first] + words[second]).lower().capitalize()]
+        first = places[0]
+        words[first : first + 2] = ["".join(words[first : first + 2]).lower().capitalize()]
         return " ".join(words)
     if len(places) > 1 and rng.random() < ONE_ONLY:
         places = [rng.choice(places)]

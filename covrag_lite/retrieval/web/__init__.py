@@ -1,92 +1,128 @@
 """Web search in two stages, as in the paper and WebGLM: a provider finds pages, an encoder ranks their passages.
 
 A query's result comes from the snapshot; what is not frozen there is searched for only if `live` is "yes", and then
-frozen. There is no corpus.
+frozen. There is no corpus. The snapshot has a journal a provider, <snapshot>/<provider>.jsonl: one line a query, with
+the date and each page's address, title and text, or why there is none. It can be handed on: a run over it needs no
+network and repeats to the byte. Passages have WebGLM's size, paragraphs of 50 to 1,200 characters; where WebGLM cuts
+off a longer paragraph, the rest is a further passage.
 """
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from covrag_lite import config
+from covrag_lite.data.folder import hash_text, split
 from covrag_lite.engine import weights
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
 from covrag_lite.retrieval.web import fetch, providers
 from covrag_lite.retrieval.web.pages import read_pages
-from covrag_lite.retrieval.web.snapshot import Result, SearchError, Snapshot
+from covrag_lite.retrieval.web.providers import SearchError
+from covrag_lite.runs.journal import Journal, key_of
 from covrag_lite.runs.progress import track
 
 DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
 N_PAGES = 10  # pages fetched for a query, at most
 EMPTY = 5  # queries in a row without a single passage: then it is not the queries
+SHORTEST, LONGEST = 50, 1200  # characters of a passage
+MOST = 200  # passages of a page
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Load the search over frozen results and, if allowed, the web; where pages hold little, it finds fewer than k."""
-    snapshot = open_snapshot(settings)
-    if snapshot.provider not in providers.PROVIDERS:
-        names = ", ".join(f"web-{provider}" for provider in providers.PROVIDERS)
-        raise ValueError(f"retriever {settings.retriever!r} is not known; use web or one of {names}")
-    if settings.live not in ("yes", "no"):
-        raise ValueError(f"live is {settings.live!r}; use 'yes' or 'no'")
+    open_snapshot(settings)
     weights.find_encoder(settings.encoder)  # now, not after a thousand pages
     known: dict[str, list[Passage]] = {}
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         new = [query for query in dict.fromkeys(queries) if query not in known]
-        for result in load_results(new, snapshot, settings.live == "yes"):
-            found = result.passages()
-            known[result.query] = dense.load(found, settings)([result.query])[0] if found else []
+        for query, pages in zip(new, load_results(new, settings)):
+            found = split_pages(pages)
+            known[query] = dense.load(found, settings)([query])[0] if found else []
         return [known[query] for query in queries]
 
     return search
 
 
-def open_snapshot(settings: config.Retrieval) -> Snapshot:
+def open_snapshot(settings: config.Retrieval) -> Journal:
     """Open the frozen results of the retriever's provider."""
-    return Snapshot(config.resolve(settings.snapshot), settings.retriever.partition("-")[2] or DEFAULT)
+    provider = settings.retriever.partition("-")[2] or DEFAULT
+    if provider not in providers.PROVIDERS:
+        names = ", ".join(f"web-{name}" for name in providers.PROVIDERS)
+        raise ValueError(f"retriever {settings.retriever!r} is not known; use web or one of {names}")
+    return Journal(config.resolve(settings.snapshot) / f"{provider}.jsonl")
 
 
-def load_results(queries: Sequence[str], snapshot: Snapshot, live: bool) -> list[Result]:
-    """Load the queries' frozen results; search for the others where that is allowed."""
-    missing = [query for query in queries if not snapshot.file(query).exists()]
-    if missing and not live:
-        lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {fetch.show(missing[0])}"
-        raise SearchError(f"{lacking} is not in {snapshot.folder}; live search is off: allow it with -p live yes")
-    if missing:
-        search_live(missing, snapshot)
-    made = [snapshot.read(snapshot.file(query)) for query in queries]
+def read_snapshot(settings: config.Retrieval) -> list[dict]:
+    """Read every frozen result, by the queries' keys."""
+    return [json.loads(text) for _, text in sorted(open_snapshot(settings).texts.items())]
+
+
+def find_passages(settings: config.Retrieval) -> list[Passage]:
+    """Find the passages of every frozen result, each once."""
+    found = {one.id: one for result in read_snapshot(settings) for one in split_pages(result["pages"])}
+    return list(found.values())
+
+
+def describe(settings: config.Retrieval) -> dict[str, object]:
+    """Describe the frozen results for a manifest: how many queries, from when to when, and one hash of all."""
+    results = read_snapshot(settings)
+    dates = sorted(result["date"] for result in results) or [""]
+    whole = hash_text(json.dumps(results))[:16]
+    return {"queries": len(results), "from": dates[0], "to": dates[-1], "sha256": whole}
+
+
+def split_pages(pages: Iterable[dict[str, str]]) -> list[Passage]:
+    """Split pages into passages, each text once; the id is a hash of address, title and text."""
+    found = {}
+    for page in pages:
+        lines = page["text"].splitlines()
+        pieces = [piece for line in lines for piece in split(line, LONGEST) if len(piece) >= SHORTEST]
+        for piece in pieces[:MOST]:
+            key = hash_text(f"{page['url']}\n{page['title']}\n{piece}")[:16]
+            found.setdefault(piece, Passage(f"web-{key}", page["title"], piece))
+    return list(found.values())
+
+
+def load_results(queries: Sequence[str], settings: config.Retrieval) -> list[list[dict]]:
+    """Load the pages of the queries' frozen results; search for the others where that is allowed."""
+    snapshot = open_snapshot(settings)  # anew: other searches add to it
+    missing = [query for query in queries if key_of(query=query) not in snapshot.texts]
+    if missing and settings.live != "yes":
+        lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {missing[0]!a:.100}"
+        raise SearchError(f"{lacking} is not in {snapshot.path}; live search is off: allow it with -p live yes")
+    search_live(missing, snapshot)
+    made = [json.loads(snapshot.texts[key_of(query=query)])["pages"] for query in queries]
+    failed = [bool(page["failed"]) for pages in made for page in pages]
     if made:
-        dates = sorted(result.date[:10] for result in made)
-        failed = [bool(page.failed) for result in made for page in result.pages]
         print(
-            f"web search ({snapshot.provider}): {len(made) - len(missing)} queries from the snapshot {snapshot.folder}"
-            f", {len(missing)} searched for live and frozen there, dated {dates[0]} to {dates[-1]}; {sum(failed)} of "
-            f"{len(failed)} pages could not be had, {sum(not one.passages() for one in made)} queries found no passage"
+            f"web search: {len(made) - len(missing)} queries from the snapshot {snapshot.path}, {len(missing)} searched"
+            f" for live and frozen there; {sum(failed)} of {len(failed)} pages could not be had"
         )
     return made
 
 
-def search_live(queries: Sequence[str], snapshot: Snapshot) -> None:
+def search_live(queries: Sequence[str], snapshot: Journal) -> None:
     """Search for the queries one after the other and freeze what is found.
 
     An empty result waits for the next one that is not: several in a row are a failure, which must not be frozen as a
     result.
     """
-    crawler, waiting = fetch.Crawler(), []
-    for number, query in enumerate(track(queries, f"web search ({snapshot.provider})", "search", len(queries))):
-        time.sleep(fetch.LIMITS.pause)
+    crawler, waiting, provider = fetch.Crawler(), {}, snapshot.path.stem
+    for number, query in enumerate(track(queries, f"web search ({provider})", "search", len(queries))):
+        time.sleep(fetch.PAUSE)
         try:
-            titles = providers.find(snapshot.provider, query, N_PAGES)
+            titles = providers.find(provider, query, N_PAGES)
             pages = read_pages(titles, crawler.fetch(titles))
-            if len(waiting) == EMPTY - 1 and not any(page.text for page in pages):
-                raise SearchError(f"{snapshot.provider}: nothing was found for {EMPTY} queries in a row")
+            if len(waiting) == EMPTY - 1 and not any(page["text"] for page in pages):
+                raise SearchError(f"{provider}: nothing was found for {EMPTY} queries in a row")
         except SearchError as error:
-            kept = f"{number - len(waiting)} of {len(queries)} new queries are frozen in {snapshot.folder}"
+            kept = f"{number - len(waiting)} of {len(queries)} new queries are frozen in {snapshot.path}"
             raise SearchError(f"{error}; {kept}, and the next run with -p live yes goes on from there") from None
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        waiting.append(Result(query, snapshot.provider, date, N_PAGES, tuple(pages)))
-        if any(page.text for page in pages) or query == queries[-1]:
-            while waiting:
-                snapshot.save(waiting.pop(0))
+        waiting[key_of(query=query)] = json.dumps({"query": query, "date": date, "pages": pages})
+        if any(page["text"] for page in pages) or query == queries[-1]:
+            snapshot.add(provider, waiting)
+            waiting = {}

@@ -10,8 +10,9 @@ import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from covrag_lite.retrieval.web.fetch import PageError, Reply
-from covrag_lite.retrieval.web.snapshot import Page
+from httpx2 import Response
+
+from covrag_lite.retrieval.web.fetch import PageError
 
 SECONDS = 20  # of CPU time for extracting one page's text; an ordinary one takes a tenth of a second
 # A page can be built to keep a parser busy for hours or to break it, so trafilatura runs in a process with little
@@ -51,26 +52,26 @@ MARKS = (
 INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn")  # control, format (bidi and zero-width too), private, surrogate, unassigned
 
 
-def read_pages(titles: Mapping[str, str], replies: Sequence[Reply | PageError]) -> list[Page]:
-    """Read each page's title and main text, a paragraph a line, or say why there is none.
+def read_pages(titles: Mapping[str, str], replies: Sequence[Response | PageError]) -> list[dict[str, str]]:
+    """Read each page's url, title and main text, a paragraph a line, or why it has `failed`.
 
     A page without a title, such as one of plain text, has the provider's.
     """
-    pages, found = [], iter(extract([reply for reply in replies if isinstance(reply, Reply)]))
+    pages, found = [], iter(extract([reply for reply in replies if isinstance(reply, Response)]))
     for (url, known_as), reply in zip(titles.items(), replies):
         page = reply if isinstance(reply, PageError) else next(found)
-        if isinstance(page, PageError):
-            pages.append(Page(url, failed=str(page)))
-            continue
-        lines = [clean(line) for line in page[1][:LONGEST_TEXT].splitlines()]
-        title, text = clean(page[0]) or clean(known_as), "\n".join(line for line in lines if line)
-        pages.append(Page(url, title[:LONGEST_TITLE], text) if text else Page(url, failed="it has no main text"))
+        title, text, failed = "", "", str(page)
+        if not isinstance(page, PageError):
+            lines = [clean(line) for line in page[1][:LONGEST_TEXT].splitlines()]
+            title, text = clean(page[0]) or clean(known_as), "\n".join(line for line in lines if line)
+            failed = "" if text else "it has no main text"
+        pages.append({"url": url, "title": title[:LONGEST_TITLE], "text": text, "failed": failed})
     return pages
 
 
-def extract(replies: Sequence[Reply]) -> list[tuple[str, str] | PageError]:
+def extract(replies: Sequence[Response]) -> list[tuple[str, str] | PageError]:
     """Extract the title and main text of each page; one that takes too long, or breaks the parser, is left."""
-    pages = [(reply.headers.get("content-type", ""), reply.body.decode("latin-1")) for reply in replies]
+    pages = [(reply.headers.get("content-type", ""), reply.content.decode("latin-1")) for reply in replies]
     made: list[tuple[str, str] | PageError] = []
     while len(made) < len(pages):
         lines = "".join(f"{json.dumps(page)}\n" for page in pages[len(made) :])
