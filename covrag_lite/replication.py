@@ -115,7 +115,8 @@ def steps(plan: Plan) -> dict[str, Step]:
     """Every stage by name that this seed runs."""
     made = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
     made |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
-    made["sigma"] = (plan.results / "adapters" / "cov" / "sigma.json", fit_sigma)
+    adapters = resolve(plan.training().training.adapters_out)  # where the data has none of the sets, that is told here
+    made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
     made |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
     return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
 

@@ -33,6 +33,7 @@ DIRECT_LIKELIER = "CoV-RAG w/o chain, two adapters, likelier answer"
 DIRECT_NEXT = "CoV-RAG w/o chain, two adapters, the next passages, likelier answer"  # their control
 # Controls that verify nothing, and one of these taken only where a verifier, or as often the likelihood, asks for it.
 EXPANDED, ITERATED = "RAG trained, every query expanded by guesses", "RAG trained, every query expanded by its answer"
+CHOSEN = f"{EXPANDED}, weighed answer"  # the first of them, with a verifier that only chooses between its two answers
 WHERE_DOUBTED = "queries expanded where the verifier doubts"
 WHERE_UNLIKELY = "queries expanded where answers are unlikely"
 # Two readers: of a system's answer, the first one or the one it keeps, and CoV-RAG's first one that which weighs more.
@@ -53,8 +54,10 @@ CHAINS = (  # each system is compared with the next, the one expected to be wors
     ("RAG trained", DIRECT_NEXT, DIRECT_LIKELIER),
     ("RAG trained", DIRECT_LIKELIER),
     ("RAG trained", EXPANDED, DIRECT_LIKELIER),
-    (EXPANDED, DIRECT),
+    (EXPANDED, DIRECT, CHOSEN),
     (EXPANDED, BEST),
+    ("RAG trained", CHOSEN),
+    (EXPANDED, CHOSEN),
     ("RAG trained", WHERE_DOUBTED, DIRECT),
     ("RAG trained", WHERE_UNLIKELY, WHERE_DOUBTED),
     ("RAG trained", ITERATED, DIRECT),
@@ -71,6 +74,7 @@ FOREST = {  # what the picture shows, over all questions and by set
     ("RAG trained", SHUFFLED): "control: another question's search",
     ("RAG trained", NEXT): "control: the next passages, no revision",
     ("RAG trained", EXPANDED): "control: every query expanded, no verdict",
+    ("RAG trained", CHOSEN): "the same, a verifier chooses the answer",
     ("RAG trained", CONTROL): "control: a second reader, no second search",
     ("RAG trained", READ_ON): "control: a second reader, the next passages",
 }
