@@ -47,9 +47,7 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
         e, y = [one.passages for one in last], [one.answer for one in last]
         scores = {}
         for i, quality in zip(open_, assess([x[i] for i in open_], e, y, tools.related.entail)):  # 3: S_t
-            scores[i] = {
-                name: share or 0.0 for name, share in quality.items()
-            }  # who cites nothing cites nothing rightly
+            scores[i] = {name: share or 0.0 for name, share in quality.items()}  # nothing cited, nothing cited rightly
             note = ", ".join(f"{name} {100 * share:.0f}" for name, share in scores[i].items())
             rounds[i][-1] = replace(rounds[i][-1], note=note)
         # 6, 7: the stopping condition, on the average over the aspects
