@@ -103,17 +103,13 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
     }
     title = tables.title("related", run.config, long).replace(": ", ":\n")  # too long for a line
     plot = partial(tables.plot_accuracy, long, title)
-    return Table("related", long, parts, run.manifest["notes"], facts(frame, long, comparison, found), {"png": plot})
-
-
-def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
-    """Accuracies and comparisons, how well each cites, what it costs, who tells best whether an answer was found."""
-    made = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
-    made |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
+    facts = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
+    facts |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
     for system, row in frame.groupby("system", sort=False).first().iterrows():
-        made[f"{system} searches"] = f"{row['cost: searches']:.3g}"
-        made[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
-    return made | tables.tell_rows(found, "{score} AUROC", {"": "{AUROC:.2f} [{low:.2f}, {high:.2f}]"})
+        facts[f"{system} searches"] = f"{row['cost: searches']:.3g}"
+        facts[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
+    facts |= tables.tell_rows(found, "{score} AUROC", {"": "{AUROC:.2f} [{low:.2f}, {high:.2f}]"})
+    return Table("related", long, parts, run.manifest["notes"], facts, {"png": plot})
 
 
 def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame) -> None:
