@@ -71,11 +71,10 @@ def stand_in(manifest: Mapping) -> SimpleNamespace:
 
 def load_answers(config: Config, root: Path = ROOT) -> Answers:
     """The ranked systems' answers of Table 2 in a folder of results/, or in another of the project's folders."""
-    usual = Config().flat()
-    for concern in (config.world, config.data, config.model, config.retrieval, config.chain):
-        for name, value in asdict(concern).items():
-            if value != usual[name]:
-                raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more")
+    own, usual = asdict(config.judging) | asdict(config.run), Config().flat()
+    for name, value in config.flat().items():
+        if name not in own and value != usual[name]:
+            raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more")
     folder = config.judging.predictions
     runs = [run for run in recorded.find(root) if run.folder in (root / "results" / folder, root / folder)]
     run = next((run for run in runs if run.table == "table2" and run.predictions().exists()), None)

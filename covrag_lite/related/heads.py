@@ -195,16 +195,15 @@ def train(config: Config, name: str) -> dict:
     settings, encoder = config.related, config.retrieval.encoder
     sources = load_sources(config.change(n_train_questions=settings.n_learnt))
     rows = [row for one in sources for row in PAIRS[name](one.questions, one.search, one.passages)]
-    rows = [(pair, right) for pair, right in rows if right is not None]
     questions = [question for one in sources for question in one.questions]
-    pairs, truth = zip(*rows)
+    pairs, truth = zip(*[(pair, right) for pair, right in rows if right is not None])
     head = {
         "kind": name,
         "encoder": encoder,
         "encoder_sha256": hash_encoder(encoder),
         "data": Path(config.data.data).name,  # not where it lies
         "questions": {"n": len(questions), "sha256": digest(questions)},
-        "pairs": len(rows),
+        "pairs": len(pairs),
         **find_commit(),
         "head": fit(features(encoder, pairs), np.array(truth)),
     }
