@@ -361,9 +361,10 @@ def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
         asked = one.question.question
         if not one.lacks_revision:
             revised[asked] = one.verdict.revised_question or revised.get(asked, asked)
-    asked = [prompts.build_alone("rewrite", one) for one in revised]
-    made = enumerate(zip(asked, revised.values()))
-    return [Sample(f"rewrite-{number}", "answer", prompt, (new,)) for number, (prompt, new) in made]
+    made = []
+    for number, (asked, new) in enumerate(revised.items()):
+        made.append(Sample(f"rewrite-{number}", "answer", prompts.build_alone("rewrite", asked), (new,)))
+    return made
 
 
 def make_d2(
