@@ -81,24 +81,19 @@ def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
     """The hours of a stage, at the rates of the measured network that is nearest in size, in proportion to it."""
     known, tokens, texts = min(rates["measured"], key=lambda row: abs(row[0] - size))
     seconds = rates["tokens"].get(stage, 0) / tokens + rates["texts"].get(stage, 0) / texts
-    return count_questions(plan, stage, stage in rates["tokens"]) * seconds * size / known / 3600
-
-
-def count_questions(plan: Plan, stage: str, learns: bool) -> int:
-    """How many questions a stage asks; of public sets that is known without fetching them."""
-    config = plan.config
+    config, learns = plan.config, stage in rates["tokens"]
     split = "train" if learns or stage == "sigma" else "test"
     limit = config.synthesis.n_train_questions if learns else config.data.n_questions
     limit = plan.settings["validation"] if stage == "sigma" else limit
-    total = 0
+    asked = 0
     for name in plan.choose("claim" if stage == "claim" else split):
-        if config.data.data == "hub":
-            size = hub.find_entry(name).rows[split]
-            size = min(size, config.data.sample or size) if split == "test" else size
+        if config.data.data == "hub":  # known without fetching them
+            n = hub.find_entry(name).rows[split]
+            n = min(n, config.data.sample or n) if split == "test" else n
         else:
-            size = len(kind_of(config).questions(config, split, name))
-        total += min(size, limit or size)
-    return total
+            n = len(kind_of(config).questions(config, split, name))
+        asked += min(n, limit or n)
+    return asked * seconds * size / known / 3600
 
 
 def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:

@@ -71,11 +71,10 @@ def stand_in(manifest: Mapping) -> SimpleNamespace:
 
 def load_answers(config: Config, root: Path = ROOT) -> Answers:
     """The ranked systems' answers of Table 2 in a folder of results/, or in another of the project's folders."""
-    usual = Config().flat()
-    for concern in (config.world, config.data, config.model, config.retrieval, config.chain):
-        for name, value in asdict(concern).items():
-            if value != usual[name]:
-                raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more")
+    own, usual = asdict(config.judging) | asdict(config.run), Config().flat()
+    for name, value in config.flat().items():
+        if name not in own and value != usual[name]:
+            raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more")
     folder = config.judging.predictions
     runs = [run for run in recorded.find(root) if run.folder in (root / "results" / folder, root / folder)]
     run = next((run for run in runs if run.table == "table2" and run.predictions().exists()), None)
@@ -203,21 +202,8 @@ def _text_of(passages: Sequence[Passage]) -> str:
 
 
 def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, float | None]:
-    """Each criterion's score; `gold` are the question's gold passages.
-
-    The claim is what the answer's content words add to the question; an empty answer has the worst of every score.
-    citation_accuracy: the share of the reference marks that exist and whose passage holds the whole claim of their
-        sentence; 0 without marks.
-    correctness: 1 where a gold answer stands in the answer, normalised, else 0; none where no gold answer survives
-        normalising.
-    truthfulness: the share of the claim that stands in the references the answer was written from.
-    bias: the share of the claim that stands neither in the gold answers nor in the gold passages.
-    conciseness: words of the longest gold answer against words of the answer, at most 1; 0 where a run of words comes
-        three times in a row.
-    """
-    question = prediction.question
-    answer = prediction.answer
-    references = prediction.final.passages
+    """Each criterion's score; `gold` are the question's gold passages. An empty answer has the worst of every score."""
+    question, answer, references = prediction.question, prediction.answer, prediction.final.passages
     marks = supports(answer, question.question, references)
     right = metrics.score(answer, question.answers, "normalised")
     said = claim(answer, question.question)
@@ -226,9 +212,13 @@ def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, float |
     length = len(metrics.normalise(answer).split())
     allowed = max(len(metrics.normalise(one).split()) for one in question.answers)
     return {
+        # of the marks those whose passage holds the whole claim of their sentence
         "citation_accuracy": sum(marks) / len(marks) if marks else 0.0,
         "correctness": None if right is None else float(right),
+        # of the claim what stands in the references that the answer was written from
         "truthfulness": shown / len(said) if said else 0.0,
+        # of the claim what stands neither in the gold answers nor in the gold passages
         "bias": strange / len(said) if said else 1.0,
+        # words of the longest gold answer against words of the answer
         "conciseness": min(1.0, allowed / length) if length and not is_repetitive(answer) else 0.0,
     }

@@ -206,20 +206,16 @@ def fullest_subset(lengths: Sequence[int], room: int) -> list[int]:
 
 def shape_of(packs: Sequence[Sequence[int]], encoded: Sequence[Encoded], pack_tokens: int) -> Shape:
     """The one shape that every row of these packs fits in."""
-    longest = round_up(max(len(one.ids) for one in encoded), 128)
+    longest = 128 * math.ceil(max(len(one.ids) for one in encoded) / 128)
     sequences = []
     targets = []
     for chosen in packs:
         samples = [encoded[i] for i in chosen]
         spare = pack_tokens - sum(len(one.ids) for one in samples)
-        sequences.append(len(samples) + round_up(spare, longest) // longest)  # the tail is split like samples are
+        tails = math.ceil(spare / longest)  # the tail is split like samples are
+        sequences.append(len(samples) + tails)
         targets.append(sum(len(one.ids) - one.start for one in samples))
-    return Shape(pack_tokens, max(sequences), round_up(max(targets), 64), longest)
-
-
-def round_up(number: int, step: int) -> int:
-    """The next multiple of `step` that is not below the number."""
-    return -(-number // step) * step
+    return Shape(pack_tokens, max(sequences), 64 * math.ceil(max(targets) / 64), longest)
 
 
 def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device: str, shape: Shape | None = None) -> Row:

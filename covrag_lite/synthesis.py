@@ -57,9 +57,9 @@ class Example:
 Annotate = Callable[[Sequence[Example], Mapping[str, str], Search], list[Example]]
 
 
-def halve(questions: Sequence[Question], seed: int = SEED) -> tuple[list[Question], list[Question]]:
+def halve(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
     """Split D into two random halves."""
-    mixed = random.Random(seed).sample(list(questions), len(questions))
+    mixed = random.Random(SEED).sample(list(questions), len(questions))
     return mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
 
 
@@ -68,9 +68,6 @@ def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
     if question.gold_passages:
         return [i for i, p in enumerate(passages, 1) if p.id in question.gold_passages]
     return [i for i, p in enumerate(passages, 1) if metrics.holds_answer([p], question.answers, "whole")]
-
-
-# L_RAG's samples: answers to learn.
 
 
 def answer_samples(source: Source, questions: Sequence[Question], config: Config) -> list[Sample]:
@@ -93,8 +90,7 @@ def with_gold(
 ) -> list[Passage]:
     """The retrieved passages, a gold one put among them where none was found: the task is to read, not to guess."""
     passages = list(found)
-    known = [by_id[identity] for identity in question.gold_passages if identity in by_id]
-    missing = [p for p in known if p not in passages]
+    missing = [by_id[identity] for identity in question.gold_passages if identity in by_id]
     if missing and not supporting(question, passages):
         for place, p in zip(rng.sample(range(len(passages)), min(len(missing), len(passages))), missing):
             passages[place] = p
@@ -106,9 +102,6 @@ def gold_answer(question: Question, passages: Sequence[Passage]) -> str:
     if CITATION.search(question.answers[0]):
         return question.answers[0]
     return question.answers[0] + "".join(f"[{i}]" for i in supporting(question, passages))
-
-
-# Natural errors, by the seed model of the other half, and a minority of corrupted answers.
 
 
 def make_examples(source: Source, questions: Sequence[Question], answer: Answer, config: Config) -> list[Example]:
@@ -254,8 +247,7 @@ def is_repetitive(answer: str) -> bool:
 def find_failures(examples: Sequence[Example]) -> dict[str, Example]:
     """The examples whose own search found no passage that states the answer, by the text they were asked in."""
     searched = [one for one in examples if one.kind in ("retrieved", "broken wording")]
-    failed = [one for one in searched if not supporting(one.question, one.passages)]
-    return {one.question.question: one for one in failed}
+    return {one.question.question: one for one in searched if not supporting(one.question, one.passages)}
 
 
 def find_revisions(failed: Mapping[str, Example], author: TaskModel, search: Search) -> dict[str, Candidates]:
@@ -321,14 +313,7 @@ def tidy(text: str) -> str:
 
 def choose(candidates: Candidates, counts: Mapping[str, int]) -> str:
     """The candidate in the form that finds most; before all the well-put question, last what drops the question."""
-
-    def order(form: str) -> tuple[bool, bool, int]:
-        return form != CLEAN, form in BARE, -counts[form]
-
-    return candidates[min(candidates, key=order)]
-
-
-# Balance, and L_CoV's samples.
+    return candidates[min(candidates, key=lambda form: (form != CLEAN, form in BARE, -counts[form]))]
 
 
 def balance(examples: Sequence[Example], size: int) -> list[Example]:
@@ -396,10 +381,8 @@ def make_d2(
     failed = [find_failures(examples) for _, examples in every]
     found = [find_revisions(one, bare, source.search) for one, (source, _) in zip(failed, every)]
     counts = Counter(form for one in found for candidates in one.values() for form in candidates)
-    print(
-        f"revised questions: {sum(map(len, found))} of {sum(map(len, failed))} questions that found nothing have one; "
-        f"by form: {', '.join(f'{form} {n}' for form, n in counts.most_common())}"
-    )
+    forms = ", ".join(f"{form} {n}" for form, n in counts.most_common())
+    print(f"{sum(map(len, found))} of {sum(map(len, failed))} questions that found nothing have a revised one: {forms}")
     whole = []
     for (source, examples), one in zip(every, found):
         revisions = {text: choose(candidates, counts) for text, candidates in one.items()}
@@ -408,8 +391,6 @@ def make_d2(
     chosen = balance(whole, round(config.synthesis.verify_share * n_questions))
     if not chosen:
         right = sum(one.verdict.judgment == "true" for one in whole)
-        raise ValueError(
-            f"D2' is empty: {right} of the seed models' {len(whole)} answers are right, and as many right as "
-            f"wrong ones are needed in a set; train on more questions, or for more epochs"
-        )
+        told = f"D2' is empty: {right} of the seed models' {len(whole)} answers are right"
+        raise ValueError(f"{told}, and as many must be wrong; train on more questions, or for more epochs")
     return whole, chosen

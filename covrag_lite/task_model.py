@@ -95,9 +95,8 @@ class TaskModel:
 
     def verify(self, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str]) -> list[Verdict]:
         """Verify answers to questions from their passages."""
-        limit = self.settings.max_revised_tokens
         asked = [prompts.build_verify(*one, self.settings.layout) for one in zip(x, k, y)]
-        made = self.complete("verify", asked, limit)
+        made = self.complete("verify", asked, self.settings.max_revised_tokens)
         return [prompts.parse_verdict(one.text, self.schema, one.probabilities) for one in made]
 
     def write_alone(self, task: str, x: Sequence[str]) -> list[str]:

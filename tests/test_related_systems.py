@@ -11,7 +11,7 @@ from covrag_lite.prompts import SEPARATOR
 from covrag_lite.records import Passage
 from covrag_lite.related import fave as faves
 from covrag_lite.related.a2r import ASPECTS, a2r, assess, read_statements
-from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, crag, recompose, refine, split
+from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, crag, refine, split
 from covrag_lite.related.tools import RelatedTools
 from covrag_lite.runs.journal import Journal
 from covrag_lite.task_model import TaskModel
@@ -95,7 +95,7 @@ def test_crag_decomposes_filters_and_recomposes(questions, passages):
     assert [one.text for one in kept] == ["The Stell is a river. It is 71 km long. A fair is held."]
     (best,) = refine([LONG], [[passage]], lambda x, k: [[0.1, 0.3, 0.2]], 0.5)  # none passes: the best is read
     assert [one.text for one in best] == ["Sheep like it. They do!"]
-    assert recompose([]) == []
+    assert refine([LONG], [[]], lambda x, k: [[]], 0.5) == [[]]
     script = Script([passage, *passages[1:]])
     script.calls["score"] = lambda x, k: [[0.9 * ("fair" in p.text) for p in own] for own in k]
     (made,) = crag(questions[:1], script.tools())

@@ -29,9 +29,7 @@ REQUESTS = 12  # under way at once
 RETRIES = 6  # the client waits 0.5 s, twice as long each time up to 8 s, or what Retry-After says: half a minute in all
 TIMEOUT = 180.0  # seconds until a reply begins: two verdicts at once took 76 on two cores; giving up writes them twice
 VERDICT_TOKENS = 200  # a verdict without its revised question takes about 100; some servers indent their JSON
-SERVED = "served"  # the value of `adapters`
 TOP = 20  # tokens at each place whose probabilities are asked for, the most that servers tell
-MAY_MEAN_A_FIELD = (openai.BadRequestError, openai.UnprocessableEntityError)  # 400 and 422
 # Fields that a server may refuse -> what becomes of that, and why it matters little.
 REFUSABLE = {
     "logprobs": ("probabilities are not told", "likelihoods and expected scores are not known"),
@@ -65,14 +63,10 @@ class Endpoint:
         url = self.client.base_url
         # Without user, password and query, because a key may stand there.
         self.server = f"{url.netloc.decode()}{url.path}".rstrip("/")
+        self.weights_hash = key_of(server=self.server, model=self.name)[:16]  # for weights that cannot be seen
         self.used = Counter()
         self.counting = threading.Lock()
         self.refused: set[str] = set()
-
-    @property
-    def weights_hash(self) -> str:
-        """A hash of the server's address and the model's name, which stand for weights that cannot be seen."""
-        return key_of(server=self.server, model=self.name)[:16]
 
     @property
     def fingerprint(self) -> str:
@@ -80,7 +74,7 @@ class Endpoint:
 
     def with_adapter(self, name: str) -> "Endpoint":
         """The adapter that the server knows by that name; itself where it is not said to have any."""
-        if not name or self.settings.adapters != SERVED:
+        if not name or self.settings.adapters != "served":
             return self
         view = copy.copy(self)
         view.adapter = Path(name)
@@ -140,7 +134,7 @@ class Endpoint:
             try:
                 reply = self.client.chat.completions.create(**without(asked, dropped))
                 break
-            except MAY_MEAN_A_FIELD:
+            except (openai.BadRequestError, openai.UnprocessableEntityError):  # 400 and 422
                 if dropped == ways[-1]:
                     raise
         usage = getattr(reply, "usage", None)

@@ -30,7 +30,6 @@ ASPECTS = {
     "citation recall": "put the mark of a reference, such as [1], behind every statement that it supports",
     "citation precision": "leave out marks of references that do not support the statement before them",
 }
-Quality = dict[str, float | None]  # the shares by aspect; no precision where nothing is cited
 REFINE = f"Write the answer anew, in a few words, by this feedback.{SEPARATOR}Refined answer:"
 LOW = 0.5  # below it an aspect wants feedback
 STATEMENT_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|(?<=\])\s+(?=[A-Z])")
@@ -47,9 +46,7 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
         e, y = [one.passages for one in last], [one.answer for one in last]
         scores = {}
         for i, quality in zip(open_, assess([x[i] for i in open_], e, y, tools.related.entail)):  # 3: S_t
-            scores[i] = {
-                name: share or 0.0 for name, share in quality.items()
-            }  # who cites nothing cites nothing rightly
+            scores[i] = {name: share or 0.0 for name, share in quality.items()}  # nothing cited, nothing cited rightly
             note = ", ".join(f"{name} {100 * share:.0f}" for name, share in scores[i].items())
             rounds[i][-1] = replace(rounds[i][-1], note=note)
         # 6, 7: the stopping condition, on the average over the aspects
@@ -65,8 +62,8 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     return [Prediction(one, tools.name, tuple(r)) for one, r in zip(questions, rounds)]  # 9: the refined output
 
 
-def assess(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], entail: Score) -> list[Quality]:
-    """The citation quality of each answer, in one call of `entail`."""
+def assess(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], entail: Score) -> list[dict]:
+    """Each answer's shares by aspect, in one call of `entail`; no precision where nothing is cited."""
     statements = [(i, said, cited) for i, answer in enumerate(y) for said, cited in read_statements(answer, len(k[i]))]
     scores = entail([x[i] for i, *_ in statements], [k[i] for i, *_ in statements], [said for _, said, _ in statements])
     holds = [{name: [] for name in ASPECTS} for _ in y]

@@ -65,7 +65,8 @@ def refine(x: Sequence[str], d: Sequence[Sequence[Passage]], score: Score, thres
     for own, values in zip(strips, score(x, strips)):
         ranked = sorted(range(len(own)), key=lambda place: -values[place])[:STRIPS]
         passing = [place for place in ranked if values[place] >= threshold] or ranked[:1]
-        kept.append(recompose([own[place] for place in sorted(passing)]))
+        groups = [list(same) for _, same in groupby((own[place] for place in sorted(passing)), key=lambda one: one.id)]
+        kept.append([replace(same[0], text=" ".join(strip.text for strip in same)) for same in groups])
     return kept
 
 
@@ -74,9 +75,3 @@ def split(passage: Passage) -> list[Passage]:
     sentences = SENTENCE_END.split(passage.text)
     parts = [" ".join(sentences[start : start + SENTENCES]) for start in range(0, len(sentences), SENTENCES)]
     return [replace(passage, text=part) for part in parts]
-
-
-def recompose(strips: Sequence[Passage]) -> list[Passage]:
-    """Strips of the same passage, which stand side by side, joined again."""
-    groups = [list(own) for _, own in groupby(strips, key=lambda strip: strip.id)]
-    return [replace(own[0], text=" ".join(strip.text for strip in own)) for own in groups]

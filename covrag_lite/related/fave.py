@@ -70,16 +70,12 @@ def rate(marks: Sequence[tuple[bool, float]]) -> float:
 
 def _point_to_passages(answer: str, steps: Sequence[Round], union: Sequence[Passage]) -> str:
     """The answer with every mark of a sub-answer replaced by the marks of the passages which that one cites."""
-
-    def marks_of(place: int) -> str:
-        if not 0 < place <= len(steps):
-            return ""
-        own = steps[place - 1]
-        cited = [int(mark) for mark in CITATION.findall(own.answer)]
-        passages = [own.passages[mark - 1] for mark in cited if 0 < mark <= len(own.passages)]
-        return "".join(f"[{union.index(passage) + 1}]" for passage in dict.fromkeys(passages))
-
-    return CITATION.sub(lambda mark: marks_of(int(mark[1])), answer)
+    marks = {}
+    for place, one in enumerate(steps, 1):
+        cited = [int(mark) for mark in CITATION.findall(one.answer)]
+        passages = dict.fromkeys(one.passages[mark - 1] for mark in cited if 0 < mark <= len(one.passages))
+        marks[place] = "".join(f"[{union.index(passage) + 1}]" for passage in passages)
+    return CITATION.sub(lambda mark: marks.get(int(mark[1]), ""), answer)
 
 
 def parse_plan(text: str) -> list[str]:

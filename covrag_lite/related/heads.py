@@ -61,9 +61,8 @@ class Pair:
     @cached_property
     def sentence(self) -> str:
         """The first sentence of the passage in which the answer stands, if one does."""
-        said = normalise(self.said)
-        sentences = SENTENCE_END.split(self.passage.text) if said else []
-        return next((one for one in sentences if stands_in(said, normalise(one))), "")
+        sentences = SENTENCE_END.split(self.passage.text) if self.said else []
+        return next((one for one in sentences if metrics.score(one, [self.said], "whole")), "")
 
 
 Labelled = list[tuple[Pair, bool | None]]  # None: a passage that holds the answer but is not the gold one
@@ -103,9 +102,8 @@ def describe(pair: Pair, vectors: Mapping[str, np.ndarray]) -> dict[str, float]:
     """A pair's features: likeness of an encoder's vectors, and which words and letters two texts share."""
     question, title = vectors[pair.question], pair.passage.title
     cosine = question @ vectors[pair.evidence]
-    text, said = normalise(pair.evidence), normalise(pair.said)
-    words, asked, claimed = set(text.split()), set(normalise(pair.question).split()), set(said.split())
-    stands = float(stands_in(said, text))
+    words, asked, claimed = (set(normalise(text).split()) for text in (pair.evidence, pair.question, pair.said))
+    stands = float(bool(metrics.score(pair.evidence, [pair.said], "whole")))
     return {
         "cosine": cosine,
         "cosine of the title": question @ vectors[title],
@@ -130,11 +128,6 @@ def letters_of(text: str) -> set[str]:
     """All runs of three letters."""
     spaced = f" {normalise(text)} "
     return {spaced[place : place + 3] for place in range(len(spaced) - 2)}
-
-
-def stands_in(said: str, text: str) -> bool:
-    """Whether a normalised answer stands in a normalised text, in whole words."""
-    return bool(said) and f" {said} " in f" {text} "
 
 
 def find_head(config: Config, name: str) -> dict:
@@ -202,16 +195,15 @@ def train(config: Config, name: str) -> dict:
     settings, encoder = config.related, config.retrieval.encoder
     sources = load_sources(config.change(n_train_questions=settings.n_learnt))
     rows = [row for one in sources for row in PAIRS[name](one.questions, one.search, one.passages)]
-    rows = [(pair, right) for pair, right in rows if right is not None]
     questions = [question for one in sources for question in one.questions]
-    pairs, truth = zip(*rows)
+    pairs, truth = zip(*[(pair, right) for pair, right in rows if right is not None])
     head = {
         "kind": name,
         "encoder": encoder,
         "encoder_sha256": hash_encoder(encoder),
         "data": Path(config.data.data).name,  # not where it lies
         "questions": {"n": len(questions), "sha256": digest(questions)},
-        "pairs": len(rows),
+        "pairs": len(pairs),
         **find_commit(),
         "head": fit(features(encoder, pairs), np.array(truth)),
     }

@@ -75,14 +75,6 @@ def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     return made.reset_index()
 
 
-def compare(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every system against CoV-RAG on the same questions, and against RAG trained, which asks once."""
-    there = tables.in_order(frame.system.unique())
-    pairs = [(name, "CoV-RAG") for name in there if name != "CoV-RAG"]
-    pairs += [("RAG trained", name) for name in there if name not in ("RAG trained", "CoV-RAG")]
-    return tables.compare(frame, pairs)
-
-
 def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
     """CRAG's evaluator and our judge's expected reference score on the same passages: was an answer found?"""
     own = frame[frame.system == "CoV-RAG"]
@@ -98,8 +90,11 @@ def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def build(frame: pd.DataFrame, run: Recorded) -> Table:
-    """The systems beside each other: accuracy, citations, costs."""
-    long, comparison, found = long_table(frame), compare(frame), evaluators(frame)
+    """The systems beside each other, and each against CoV-RAG and against RAG trained, which asks once."""
+    long, found, there = long_table(frame), evaluators(frame), tables.in_order(frame.system.unique())
+    pairs = [(name, "CoV-RAG") for name in there if name != "CoV-RAG"]
+    pairs += [("RAG trained", name) for name in there if name not in ("RAG trained", "CoV-RAG")]
+    comparison = tables.compare(frame, pairs)
     parts = {
         "Accuracy and citations in %, ours [95 % interval], and costs a question": summary(long, frame),
         "Accuracy in %, normalised, by set": tables.wide(long).reset_index(),
@@ -108,17 +103,13 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
     }
     title = tables.title("related", run.config, long).replace(": ", ":\n")  # too long for a line
     plot = partial(tables.plot_accuracy, long, title)
-    return Table("related", long, parts, run.manifest["notes"], facts(frame, long, comparison, found), {"png": plot})
-
-
-def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
-    """Accuracies and comparisons, how well each cites, what it costs, who tells best whether an answer was found."""
-    made = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
-    made |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
+    facts = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
+    facts |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
     for system, row in frame.groupby("system", sort=False).first().iterrows():
-        made[f"{system} searches"] = f"{row['cost: searches']:.3g}"
-        made[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
-    return made | tables.tell_rows(found, "{score} AUROC", {"": "{AUROC:.2f} [{low:.2f}, {high:.2f}]"})
+        facts[f"{system} searches"] = f"{row['cost: searches']:.3g}"
+        facts[f"{system} tokens"] = f"{row['cost: tokens read'] + row['cost: tokens written']:.0f}"
+    facts |= tables.tell_rows(found, "{score} AUROC", {"": "{AUROC:.2f} [{low:.2f}, {high:.2f}]"})
+    return Table("related", long, parts, run.manifest["notes"], facts, {"png": plot})
 
 
 def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame) -> None:
