@@ -6,6 +6,7 @@ normalised, but a gold answer must stand there in whole words, since a "2" in "1
 """
 
 import string
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
@@ -25,6 +26,17 @@ def normalise(text: str) -> str:
     unmarked = CITATION.sub(" ", text)
     words = unmarked.lower().translate(_PUNCTUATION).split()
     return " ".join(words)
+
+
+def at_most_twice(text: str) -> list[str]:
+    """The words of a text, none of them more than twice."""
+    seen, kept = Counter(), []
+    for word in text.split():
+        plain = normalise(word)
+        seen[plain] += 1
+        if seen[plain] <= 2 or not plain:
+            kept.append(word)
+    return kept
 
 
 def is_defective(answers: Sequence[str]) -> bool:

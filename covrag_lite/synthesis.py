@@ -300,15 +300,8 @@ def clean_wording(question: Question, passages: Sequence[Passage]) -> str:
 
 def tidy(text: str) -> str:
     """One line without what JSON has to escape, no word more than twice, of a length that a model may write."""
-    seen = Counter()
-    kept = []
-    plain_text = "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in text)
-    for word in plain_text.split():
-        plain = metrics.normalise(word)
-        seen[plain] += 1
-        if seen[plain] <= 2 or not plain:
-            kept.append(word)
-    return " ".join(kept[:LONGEST])
+    plain = "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in text)
+    return " ".join(metrics.at_most_twice(plain)[:LONGEST])
 
 
 def choose(candidates: Candidates, counts: Mapping[str, int]) -> str:

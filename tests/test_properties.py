@@ -214,6 +214,8 @@ def test_no_question_stays_in_what_is_recorded_and_every_one_comes_back():
 def test_two_words_and_a_copy_that_was_cut_off_are_redacted_and_other_texts_are_not():
     assert redact("Ada Voss", "who wrote the copper lanterns") == "Ada Voss"
     assert redact("COPPER LANTERNS", "copper lanterns").startswith("⟨")
+    thrice, once_less = "who met the king, the queen and the fool", "Who met the king, the queen and fool? Lear"
+    assert redact(once_less, thrice) == "⟨question 1 ~⟩? Lear" and restore("⟨question 1 ~⟩? Lear", thrice) == once_less
     others = index_questions([Question("q-1", "a", "who wrote lant", ("Ada",))])  # another one, cut off in a word
     assert redact("Who wrote lanterns", "?", others) == "⟨question 1 q-1⟩erns"
     long = "which novelist of stonebridge wrote the copper lanterns"

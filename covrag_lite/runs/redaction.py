@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
+from covrag_lite.metrics import at_most_twice
 from covrag_lite.records import Question
 
 # Its capitals; of one that was cut off how many letters are left of it; its id where it is another's question; what
@@ -15,6 +16,7 @@ WORD = re.compile(r"\w+")
 COPIED = 6  # words from which on the beginning of a question is a copy of it that was cut off
 CUT_OFF = re.compile(r'\s*(?:$|[|"\n…]|\.\.)')  # where what was written ends; several queries stand between bars
 
+TWICE = "~"  # in place of an id: the question itself, with no word more than twice
 INDEXED = 5  # words of a question, at most, by which it is found
 Index = Mapping[tuple[str, ...], list[tuple[str, str, list[str]]]]  # first words -> questions, their ids and all words
 
@@ -39,14 +41,16 @@ def redact(text: str, asked: str, others: Index | None = None) -> str:
     """The text with a mark in place of each copy of the question, and of any other question of the run.
 
     A copy has the question's words, whatever stands between them. Of the question itself a beginning is a copy too,
-    where it was cut off, as by a limit of tokens.
+    where it was cut off, as by a limit of tokens, and so is the question with no word more than twice, as D2′ has it.
     """
     words = list(WORD.finditer(text))
     lower = [one[0].lower() for one in words]
     made, done = [], 0
-    known, own = others or {}, WORD.findall(asked.lower())
+    known, own = others or {}, []
+    for question, identity in ({" ".join(at_most_twice(asked)): TWICE} | {asked: ""}).items():
+        own.append((question, identity, WORD.findall(question.lower())))
     for i, first in enumerate(words):
-        here = [(asked, "", own)] if own[:1] == lower[i : i + 1] else []
+        here = [one for one in own if one[2][:1] == lower[i : i + 1]]
         here += [one for n in range(INDEXED, 1, -1) for one in known.get(tuple(lower[i : i + n]), ())]
         for question, identity, own_words in here:
             end = _end_of_copy(text, words[i:], lower[i:], own_words, bool(identity))
@@ -105,7 +109,8 @@ def restore(text: str, asked: str, others: Mapping[str, Question] | None = None)
 
     def spell(match: re.Match) -> str:
         other = (others or {}).get(match[3])
-        question = core(other.question) if other else "" if match[3] else asked
+        forms = {None: asked, TWICE: " ".join(at_most_twice(asked))}
+        question = core(other.question) if other else forms.get(match[3], "")
         length = int(match[2]) if match[2] else None
         return _spell(int(match[1], 16), question, length, match[4]) if question else match[0]
 
