@@ -62,10 +62,7 @@ def searxng(query: str, n: int) -> list[dict]:
 
 
 def find(provider: str, query: str, n: int) -> dict[str, str]:
-    """Return the first n pages that a provider finds, each once, address to title; a refusal stops the run.
-
-    A busy provider is asked again, after longer and longer pauses.
-    """
+    """Return the first n pages that a provider finds, each once, address to title; a refusal stops the run."""
     search, address = PROVIDERS[provider]
     for pause in (*PAUSES, None):
         is_busy = False
