@@ -130,17 +130,14 @@ def verdict_parts(verdict: Verdict, with_chain: bool = True, unfinished: bool = 
 def parse_verdict(
     text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA, probabilities: dict[str, float] | None = None
 ) -> Verdict:
-    """Read a verdict the model wrote; what does not follow the schema comes back with parsed=False, never as a score.
-
-    Without the chain an empty revision means that the answer is held for true (the paper's Section 4.3).
-    """
+    """Read a written verdict; what does not follow the schema comes back with parsed=False, never as a score."""
     match = re.search(r"\{.*\}", text, re.DOTALL)
     try:
         body = json.loads(match[0] if match else "{}")
     except json.JSONDecodeError:
         body = {}
     scores, judgment, revised = dict.fromkeys(SCORES), body.get("3"), body.get("4")
-    if schema is DIRECT:
+    if schema is DIRECT:  # an empty revision holds the answer for true (the paper's Section 4.3)
         judgment = "false" if revised else "true"
     else:
         written = body["1"] | body["2"] if all(isinstance(body.get(part), dict) for part in ("1", "2")) else {}

@@ -179,8 +179,7 @@ def open_corpus(name: str) -> Corpus:
     if len(rows) != entry.passages:
         told = "its revision has moved, or a part of it is missing"
         warnings.warn(f"corpus {name!r} has {len(rows):,} passages, not {entry.passages:,}: {told}", stacklevel=2)
-    rows = rows.rename_columns({entry.row_id: "id"}).select_columns(["id", "title", "text"])
-    return Corpus(rows)
+    return Corpus(rows.rename_columns({entry.row_id: "id"}).select_columns(["id", "title", "text"]))
 
 
 def read_corpus(config: Config) -> Sequence[Passage]:

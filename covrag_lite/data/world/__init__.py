@@ -100,10 +100,7 @@ def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]
 
 
 def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
-    """So many asks of a split, taken in turn from its districts; of a large world only some districts are visited.
-
-    Each trap has its share, as far as the districts have asks for it.
-    """
+    """So many asks of a split, in turn from its districts, or some of very many; each trap has its share, if it can."""
 
     def passages_before(district: int) -> int:
         return district * PLACES + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)
