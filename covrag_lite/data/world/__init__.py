@@ -74,10 +74,7 @@ def _check(world: World) -> None:
 
 @lru_cache(maxsize=64)  # the default world fits, a large one streams through
 def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]:
-    """All passages of a district in a shuffled order: its main entries and the crowds around some of them.
-
-    With them what can be asked for: the entities of the main entries, and those of the crowds' accounts.
-    """
+    """A district's passages in a shuffled order, and what can be asked for: main entries, and accounts in crowds."""
     rng = rng_for(world.seed, district, "district")
     things = [entity(world.seed, kind, index) for kind in KINDS for index in indices(kind, district)]
     trapped = assign(world, district, things)
