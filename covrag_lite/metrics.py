@@ -153,15 +153,11 @@ def _drawn_ends(values: np.ndarray, counts: np.ndarray, resamples: int = 10_000)
 
 def mean_bootstrap(values: Sequence[float]) -> tuple[float, float, float]:
     """The mean over questions with its 95 % percentile interval."""
-    nothing = np.zeros(len(values))
-    return paired_bootstrap(nothing, values)  # a mean is the difference from 0
+    return paired_bootstrap(np.zeros(len(values)), values)  # a mean is the difference from 0
 
 
 def auroc(scores: Sequence[float], right: Sequence[bool]) -> tuple[float, float, float]:
-    """How often a right answer scores above a wrong one, ties counting half, with its 95 % interval (DeLong 1988).
-
-    0.5 is chance; where all answers are alike there is nothing to tell apart.
-    """
+    """How often a right answer scores above a wrong one, ties counting half, with its 95 % interval (DeLong 1988)."""
     values, truth = np.asarray(scores, float), np.asarray(right, bool)
     n_right, n_wrong = int(truth.sum()), int((~truth).sum())
     if not n_right or not n_wrong:

@@ -130,30 +130,20 @@ def verdict_parts(verdict: Verdict, with_chain: bool = True, unfinished: bool = 
 def parse_verdict(
     text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA, probabilities: dict[str, float] | None = None
 ) -> Verdict:
-    """Read a verdict the model wrote; what does not follow the schema comes back with parsed=False, never as a score.
-
-    Without the chain an empty revision means that the answer is held for true (the paper's Section 4.3).
-    """
+    """Read a written verdict; what does not follow the schema comes back with parsed=False, never as a score."""
     match = re.search(r"\{.*\}", text, re.DOTALL)
     try:
-        body = json.loads(match[0]) if match else None
+        body = json.loads(match[0] if match else "{}")
     except json.JSONDecodeError:
-        body = None
-    revised = body.get("4") if isinstance(body, dict) else None
-    if schema is DIRECT:
-        scores, judgment = dict.fromkeys(SCORES), "false" if revised else "true"
+        body = {}
+    scores, judgment, revised = dict.fromkeys(SCORES), body.get("3"), body.get("4")
+    if schema is DIRECT:  # an empty revision holds the answer for true (the paper's Section 4.3)
+        judgment = "false" if revised else "true"
     else:
-        scores, judgment = _scores(body), body.get("3") if isinstance(body, dict) else None
-    if scores is None or judgment not in JUDGMENTS or not isinstance(revised, str):
+        written = body["1"] | body["2"] if all(isinstance(body.get(part), dict) for part in ("1", "2")) else {}
+        found = {name: written.get(name) for name in SCORES}
+        scores = {name: float(n) for name, n in found.items() if type(n) in (int, float) and 0 <= n <= 1}
+    if len(scores) < len(SCORES) or judgment not in JUDGMENTS or not isinstance(revised, str):
         return Verdict(**dict.fromkeys(SCORES), judgment="", revised_question="", parsed=False, text=text)
     told = {"judgment": judgment, "revised_question": revised.strip(), "probabilities": probabilities}
     return Verdict(**scores, **told, parsed=True, text=text)
-
-
-def _scores(body: object) -> dict[str, float] | None:
-    """The six scores of a decoded verdict, or None where one is missing, not a number or out of range."""
-    if not isinstance(body, dict) or not isinstance(body.get("1"), dict) or not isinstance(body.get("2"), dict):
-        return None
-    scores = body["1"] | body["2"]
-    good = all(type(scores.get(name)) in (int, float) and 0 <= scores[name] <= 1 for name in SCORES)
-    return {name: float(scores[name]) for name in SCORES} if good else None

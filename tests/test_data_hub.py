@@ -89,7 +89,10 @@ def texts(questions):
 def test_every_known_set_says_where_it_is_from():
     entries = hub.load_entries()
     assert list(entries) == ["nq", "webq", "mintaka", "triviaqa", "webglm"]
-    assert all(one.revision and one.licence and one.paper_sample and one.defects for one in entries.values())
+    assert all(
+        one.rows["train"] and one.revision and one.licence and one.paper_sample and one.defects
+        for one in entries.values()
+    )
     unpinned = {name for name, entry in entries.items() if len(entry.revision) != 40}
     assert unpinned == {"mintaka", "webglm"}  # the commits of these could not be looked up; hub.toml says so
 

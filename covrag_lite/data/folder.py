@@ -38,16 +38,18 @@ def sets(config: Config, split: str) -> tuple[str, ...]:
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
     """The questions of one set and split. What validates is never trained on, whatever files there are."""
-    if split == "test" or dataset in find_files(config, "validation"):
-        return read_questions(config, split, dataset)
-    return hold_out(read_questions(config, "train", dataset), split)
+    has_file = split == "test" or dataset in find_files(config, "validation")
+    files = find_files(config, split if has_file else "train")
+    if dataset not in files:
+        there = ", ".join(sorted(files)) or "none"
+        raise FileNotFoundError(f"no {split} file of dataset {dataset!r} in {config.data.data}, only of {there}")
+    rows = read_rows(files[dataset], ("id", "question", "answers"))
+    made = to_questions(((f"{files[dataset]}, line {number}", row) for number, row in rows), dataset)
+    return made if has_file else hold_out(made, split)
 
 
 def hold_out(every: Sequence[Question], split: str) -> list[Question]:
-    """Of the training questions those that one split has: a tenth validates, the rest is learnt from.
-
-    Texts are chosen by their hash: at least one, never all.
-    """
+    """Of the training questions those that one split has: a tenth, by the hash, validates; the rest is learnt from."""
     texts = sorted({normalise(one.question) for one in every}, key=hash_text)
     held_out = set(texts[: max(1, len(texts) // HELD_OUT)]) if len(texts) > 1 else set()
     return [one for one in every if (normalise(one.question) in held_out) == (split == "validation")]
@@ -82,17 +84,6 @@ def find_files(config: Config, split: str) -> dict[str, Path]:
     if split == "test":
         files = [file for file in files if not file.name.startswith(("train_", "validation_", "corpus"))]
     return {file.name.partition(".")[0].removeprefix(PREFIX[split]): file for file in files}
-
-
-def read_questions(config: Config, split: str, dataset: str) -> list[Question]:
-    """A file's questions."""
-    found = find_files(config, split)
-    if dataset not in found:
-        there = ", ".join(sorted(found)) or "none"
-        raise FileNotFoundError(f"no {split} file of dataset {dataset!r} in {config.data.data}, only of {there}")
-    path = found[dataset]
-    rows = read_rows(path, ("id", "question", "answers"))
-    return to_questions(((f"{path}, line {number}", row) for number, row in rows), dataset)
 
 
 def to_questions(rows: Iterable[tuple[str, dict]], dataset: str) -> list[Question]:

@@ -1,9 +1,6 @@
 """Questions of the public sets that hub.toml describes, and the passages that the parameter `corpus` names.
 
-A corpus of corpora.toml stays on disk, where any number of passages fits; files are held in memory.
-
-Every row of a public set comes through one call of `datasets`; no dataset script ever runs. A local folder can stand in
-for every id.
+Every row comes through one call of `datasets`; no dataset script ever runs. A local folder can stand in for every id.
 """
 
 import tomllib
@@ -111,13 +108,7 @@ def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | Non
 def describe(dataset: str) -> dict[str, object]:
     """What is known of a set."""
     entry = find_entry(dataset)
-    return {
-        "source": f"{entry.id}:{entry.config}" if entry.config else entry.id,
-        "revision": entry.revision,
-        "licence": entry.licence,
-        "the paper's sample": entry.paper_sample,
-        "known defects": entry.defects,
-    }
+    return {name: getattr(entry, name) for name in ("id", "config", "revision", "licence", "paper_sample", "defects")}
 
 
 def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
@@ -188,8 +179,7 @@ def open_corpus(name: str) -> Corpus:
     if len(rows) != entry.passages:
         told = "its revision has moved, or a part of it is missing"
         warnings.warn(f"corpus {name!r} has {len(rows):,} passages, not {entry.passages:,}: {told}", stacklevel=2)
-    rows = rows.rename_columns({entry.row_id: "id"}).select_columns(["id", "title", "text"])
-    return Corpus(rows)
+    return Corpus(rows.rename_columns({entry.row_id: "id"}).select_columns(["id", "title", "text"]))
 
 
 def read_corpus(config: Config) -> Sequence[Passage]:

@@ -1,7 +1,6 @@
 """Retrieval: a function from queries to passages, one module a retriever, imported when it is asked for.
 
-A new retriever is a module with `load(passages, settings) -> search` and one entry in RETRIEVERS, without "-" or ":" in
-its name: what follows these is the retriever's own, as in web-serper or engine:runs/index.
+What follows "-" or ":" in a retriever's name is its own setting, as in web-serper or engine:runs/index.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,4 @@
-"""BM25 over title and text, with English stop words and stemming: an index in memory, built anew by every run.
-
-Some 10,000 passages take two seconds; the retriever `engine` keeps the index of a large corpus.
-"""
+"""BM25 over title and text, with English stop words and stemming: an index in memory, built anew by every run."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -40,8 +37,5 @@ def tokenise(texts: Iterable[str]) -> list[list[str]]:
 def highest(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k highest scores, ties in order; bm25s breaks ties as the processor happens to."""
     k = min(k, len(scores))
-    rows = np.flatnonzero(scores > 0)  # few passages have a word of the question; to look at these alone is quicker
-    if len(rows) < k:
-        rows = np.arange(len(scores))
-    rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
+    rows = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
     return rows[np.argsort(-scores[rows], kind="stable")][:k]

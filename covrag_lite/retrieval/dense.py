@@ -44,10 +44,7 @@ def nearest(queries: np.ndarray, blocks: Sequence[np.ndarray], k: int) -> list[n
 
 
 def embed(texts: Sequence[str], encoder: str) -> list[np.ndarray]:
-    """Return the texts' unit vectors in blocks: computed once for these texts and this encoder, then mapped.
-
-    A killed run goes on behind the last whole block.
-    """
+    """Return the texts' unit vectors in blocks: computed once for these texts and this encoder, then mapped."""
     key = hashlib.sha256("\0".join([weights.hash_encoder(encoder), *texts]).encode()).hexdigest()[:16]
     folder = weights.CACHE / "embeddings" / key
     folder.mkdir(parents=True, exist_ok=True)

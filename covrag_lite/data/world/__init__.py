@@ -74,10 +74,7 @@ def _check(world: World) -> None:
 
 @lru_cache(maxsize=64)  # the default world fits, a large one streams through
 def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]:
-    """All passages of a district in a shuffled order: its main entries and the crowds around some of them.
-
-    With them what can be asked for: the entities of the main entries, and those of the crowds' accounts.
-    """
+    """A district's passages in a shuffled order, and what can be asked for: main entries, and accounts in crowds."""
     rng = rng_for(world.seed, district, "district")
     things = [entity(world.seed, kind, index) for kind in KINDS for index in indices(kind, district)]
     trapped = assign(world, district, things)
@@ -100,10 +97,7 @@ def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]
 
 
 def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
-    """So many asks of a split, taken in turn from its districts; of a large world only some districts are visited.
-
-    Each trap has its share, as far as the districts have asks for it.
-    """
+    """So many asks of a split, in turn from its districts, or some of very many; each trap has its share, if it can."""
 
     def passages_before(district: int) -> int:
         return district * PLACES + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)

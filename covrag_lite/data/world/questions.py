@@ -15,7 +15,6 @@ Known = tuple[Entity, str, Trap | None]  # an entity, the id of its passage, the
 Main = dict[tuple[str, int], Known]  # by kind and index
 Crowds = dict[tuple[str, int], list[Known]]  # the accounts around an entity, which may be asked for themselves
 
-MANNERS = ("ask", "search", "quiz")
 COMPOSED = ("two-hop", "comparison", "superlative", "count")  # what a complex question wants
 SPRUNG = 0.75  # how often the question about an entity of a shared or other name has the word that misses it
 COMPARISONS = 2  # of a district, while there is something else to ask: they find their passages too easily
@@ -70,7 +69,7 @@ def _accounts(crowds: Crowds, rng: Random) -> list[Ask]:
         fact = rng.choice(KINDS[thing.kind][TRAPS[trap.kind]["needs"]])
         spec = KINDS[thing.kind]["fact"][fact]
         if spec["label"] not in COMPOSED:
-            manners = {manner: [_by(one, trap.kind) for one in spec[manner]] for manner in MANNERS}
+            manners = {manner: [_by(one, trap.kind) for one in spec[manner]] for manner in ("ask", "search", "quiz")}
             clean, answers = fill(manners["ask"][0], thing.slots), _answers(thing, fact)
             asks.append(Ask(spec["label"], manners, thing.slots, clean, answers, (gold,), kind=thing.kind))
     return asks

@@ -25,7 +25,7 @@ from covrag_lite.runs.progress import track
 
 DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
 N_PAGES = 10  # pages fetched for a query, at most
-EMPTY = 5  # queries in a row without a single passage: then it is not the queries
+EMPTY = 5  # queries in a row without a single passage: that is a failure, and must not be frozen as a result
 SHORTEST, LONGEST = 50, 1200  # characters of a passage
 MOST = 200  # passages of a page
 
@@ -97,19 +97,13 @@ def load_results(queries: Sequence[str], settings: config.Retrieval) -> list[lis
     made = [json.loads(snapshot.texts[key_of(query=query)])["pages"] for query in queries]
     failed = [bool(page["failed"]) for pages in made for page in pages]
     if made:
-        print(
-            f"web search: {len(made) - len(missing)} queries from the snapshot {snapshot.path}, {len(missing)} searched"
-            f" for live and frozen there; {sum(failed)} of {len(failed)} pages could not be had"
-        )
+        told = f"{len(made) - len(missing)} queries from the snapshot, {len(missing)} searched for live and frozen"
+        print(f"web search: {told} in {snapshot.path}; {sum(failed)} of {len(failed)} pages could not be had")
     return made
 
 
 def search_live(queries: Sequence[str], snapshot: Journal) -> None:
-    """Search for the queries one after the other and freeze what is found.
-
-    An empty result waits for the next one that is not: several in a row are a failure, which must not be frozen as a
-    result.
-    """
+    """Search for the queries one by one and freeze what is found; an empty result waits for one that is not."""
     crawler, waiting, provider = fetch.Crawler(), {}, snapshot.path.stem
     for number, query in enumerate(track(queries, f"web search ({provider})", "search", len(queries))):
         time.sleep(fetch.PAUSE)

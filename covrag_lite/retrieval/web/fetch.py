@@ -127,10 +127,7 @@ class Crawler:
         raise PageError(f"it redirects more than {REDIRECTS} times")
 
     async def check_robots(self, client: AsyncClient, url: URL) -> float:
-        """Return the pause that the host's robots.txt asks for; refuse a page that it forbids.
-
-        A missing one allows all, an unreachable one forbids all (RFC 9309).
-        """
+        """Refuse what robots.txt forbids: all, if it is out of reach (RFC 9309); return the pause that it asks for."""
         home = url.join("/robots.txt")
         if home not in self.robots:
             reply = await self.follow(client, home, types=())

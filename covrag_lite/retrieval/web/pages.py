@@ -53,10 +53,7 @@ INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn")  # control, format (bidi and zero-wid
 
 
 def read_pages(titles: Mapping[str, str], replies: Sequence[Response | PageError]) -> list[dict[str, str]]:
-    """Read each page's url, title and main text, a paragraph a line, or why it has `failed`.
-
-    A page without a title, such as one of plain text, has the provider's.
-    """
+    """Read each page's url, title (or the provider's) and main text, a paragraph a line, or why it has `failed`."""
     pages, found = [], iter(extract([reply for reply in replies if isinstance(reply, Response)]))
     for (url, known_as), reply in zip(titles.items(), replies):
         page = reply if isinstance(reply, PageError) else next(found)

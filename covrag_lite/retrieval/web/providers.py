@@ -20,10 +20,6 @@ class SearchError(RuntimeError):
     """A provider cannot be asked, or a result is not in the snapshot; what was frozen before is kept."""
 
 
-class Busy(SearchError):
-    """A provider that asks for fewer queries, or cannot answer just now."""
-
-
 def ddgs(query: str, n: int) -> list[dict]:
     """Search DuckDuckGo, without a key."""
     from ddgs import DDGS
@@ -34,7 +30,7 @@ def ddgs(query: str, n: int) -> list[dict]:
     except DDGSException as error:
         if str(error).startswith("No results"):
             return []
-        raise Busy("it did not answer in time, refuses to answer, or asks for fewer queries") from None
+        raise ConnectionError("it did not answer in time, refuses to answer, or asks for fewer queries") from None
 
 
 def serper(query: str, n: int) -> list[dict]:
@@ -62,18 +58,15 @@ def searxng(query: str, n: int) -> list[dict]:
 
 
 def find(provider: str, query: str, n: int) -> dict[str, str]:
-    """Return the first n pages that a provider finds, each once, address to title; a refusal stops the run.
-
-    A busy provider is asked again, after longer and longer pauses.
-    """
+    """Return the first n pages that a provider finds, each once, address to title; a refusal stops the run."""
     search, address = PROVIDERS[provider]
     for pause in (*PAUSES, None):
         is_busy = False
         try:
             titles = {row[address].strip(): str(row.get("title") or "") for row in search(query, n)}
             return dict(list(titles.items())[:n])
-        except SearchError as error:
-            told, is_busy = str(error), isinstance(error, Busy)
+        except (SearchError, ConnectionError) as error:
+            told, is_busy = str(error), isinstance(error, ConnectionError)
         except httpx2.HTTPStatusError as error:
             status = error.response.status_code
             told, is_busy = f"it answered with status {status}; check its key or address", status in BUSY
