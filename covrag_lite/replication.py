@@ -35,7 +35,6 @@ METHODS = ("rag", "cov", "cov-direct", "rewrite")
 TABLES = ("claim", "table2", "table4", "table5", "table6")
 STAGES = ("data", *METHODS, "sigma", *TABLES)
 FIRST_SEED = ("rewrite", "table4", "table6")  # stages of the first seed alone
-Step = tuple[Path, Callable[[Plan], None]]  # the file that is there once a stage is done, and what does it
 
 
 def make_data(plan: Plan) -> None:
@@ -111,18 +110,17 @@ def answer(plan: Plan, config: Config, table: str) -> Parts:
     return parts
 
 
-def steps(plan: Plan) -> dict[str, Step]:
-    """Every stage by name that this seed runs."""
-    made = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
-    made |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
-    made["sigma"] = (plan.results / "adapters" / "cov" / "sigma.json", fit_sigma)
-    made |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
-    return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
-
-
-def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, *Step]]:
-    """Each of these stages of every seed that runs it: its plan and name, the file that ends it, and what does it."""
-    return [(plan, name, *step) for plan in plans for name, step in steps(plan).items() if name in stages]
+def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, Path, Callable[[Plan], None]]]:
+    """Each of these stages of every seed that runs it: plan and name, the file that ends it, and what does it."""
+    made = []
+    for plan in plans:
+        own = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
+        own |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
+        own["sigma"] = (plan.results / "adapters" / "cov" / "sigma.json", fit_sigma)
+        own |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
+        mine = [name for name in own if name in stages and (plan.first or name not in FIRST_SEED)]
+        made += [(plan, name, *own[name]) for name in mine]
+    return made
 
 
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:

@@ -113,7 +113,7 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
 
 def facts(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame, found: pd.DataFrame) -> dict[str, str]:
     """Accuracies and comparisons, how well each cites, what it costs, who tells best whether an answer was found."""
-    made = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
+    made = tables.facts_of_accuracy(frame, long, comparison)
     made |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
     for system, row in frame.groupby("system", sort=False).first().iterrows():
         made[f"{system} searches"] = f"{row['cost: searches']:.3g}"
