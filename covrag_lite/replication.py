@@ -162,6 +162,7 @@ def main(words: Sequence[str] | None = None) -> None:
         named = set(plans[0].settings["claim"])
         if "claim" in stages and not any(named.issuperset(pair) for pair in claim.COMPARISONS):
             raise ValueError("-p claim names no two systems that are compared, as RAG trained and CoV-RAG are")
+        plans[0].choose("train")  # data that is not there is told before anything is written
         print(plans[0].config)
         first = {}  # by the file that it makes: all seeds share their data
         for plan, name, done, _ in walk(plans, stages):
