@@ -70,15 +70,15 @@ def train(plan: Plan, method: str) -> None:
 def fit_sigma(plan: Plan) -> None:
     """σ on validation questions, with the rules it is compared with."""
     changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
-    config = plan.testing(**changes).change(datasets=plan.choose("train"))
+    config = plan.testing("train", **changes)
     print(sigma.fit(config, answer(plan, config, "sigma")[""]).to_string())
 
 
 def run_table(plan: Plan, table: str) -> None:
     """A table's systems over its questions; of Table 5 the first seed also runs what the paper's does not have."""
-    systems = plan.settings | {"table4": table4.POSITIONS, "table5": table5.CHAINS, "table6": ("CoV-RAG",)}
-    systems = systems[table]
-    config = plan.testing(systems=systems).change(datasets=plan.choose("claim" if table == "claim" else "test"))
+    own = {"table4": table4.POSITIONS, "table5": table5.CHAINS, "table6": ("CoV-RAG",)}
+    systems = (plan.settings | own)[table]
+    config = plan.testing("claim" if table == "claim" else "test", systems=systems)
     if table == "table5" and plan.first:
         config = config.change(max_rounds=table5.MAX_ROUNDS, systems=(*systems, table5.CONTROL, *table5.FREE))
     answer(plan, config, table)

@@ -27,7 +27,6 @@ CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Ch
 # questions, and who judges its answers changes none of them.
 OTHERWISE_ALIKE = {"n_questions", *(f.name for f in fields(config.Judging))}
 
-
 Parts = Mapping[str, Sequence[Prediction]]  # a run's predictions: one part, called "", or one a retriever
 
 
