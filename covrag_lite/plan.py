@@ -46,10 +46,10 @@ class Plan:
         own = self.config.change(adapters_out=f"{home}/adapters", training_seed=self.seed)
         return own.change(datasets=self.choose("train"), name=self.backbone)
 
-    def testing(self, **changes: object) -> Config:
-        """The parameters of a table."""
+    def testing(self, sets: str = "test", **changes: object) -> Config:
+        """The parameters of a table over these sets."""
         own = self.training()
-        own = own.change(datasets=self.choose("test"), adapters=own.training.adapters_out)
+        own = own.change(datasets=self.choose(sets), adapters=own.training.adapters_out)
         return own.change(name=f"{self.backbone}/seed-{self.seed}", **changes)
 
     def choose(self, split: str) -> tuple[str, ...]:

@@ -35,7 +35,6 @@ METHODS = ("rag", "cov", "cov-direct", "rewrite")
 TABLES = ("claim", "table2", "table4", "table5", "table6")
 STAGES = ("data", *METHODS, "sigma", *TABLES)
 FIRST_SEED = ("rewrite", "table4", "table6")  # stages of the first seed alone
-Step = tuple[Path, Callable[[Plan], None]]  # the file that is there once a stage is done, and what does it
 
 
 def make_data(plan: Plan) -> None:
@@ -71,15 +70,15 @@ def train(plan: Plan, method: str) -> None:
 def fit_sigma(plan: Plan) -> None:
     """σ on validation questions, with the rules it is compared with."""
     changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
-    config = plan.testing(**changes).change(datasets=plan.choose("train"))
+    config = plan.testing("train", **changes)
     print(sigma.fit(config, answer(plan, config, "sigma")[""]).to_string())
 
 
 def run_table(plan: Plan, table: str) -> None:
     """A table's systems over its questions; of Table 5 the first seed also runs what the paper's does not have."""
-    systems = plan.settings | {"table4": table4.POSITIONS, "table5": table5.CHAINS, "table6": ("CoV-RAG",)}
-    systems = systems[table]
-    config = plan.testing(systems=systems).change(datasets=plan.choose("claim" if table == "claim" else "test"))
+    own = {"table4": table4.POSITIONS, "table5": table5.CHAINS, "table6": ("CoV-RAG",)}
+    systems = (plan.settings | own)[table]
+    config = plan.testing("claim" if table == "claim" else "test", systems=systems)
     if table == "table5" and plan.first:
         config = config.change(max_rounds=table5.MAX_ROUNDS, systems=(*systems, table5.CONTROL, *table5.FREE))
     answer(plan, config, table)
@@ -111,19 +110,17 @@ def answer(plan: Plan, config: Config, table: str) -> Parts:
     return parts
 
 
-def steps(plan: Plan) -> dict[str, Step]:
-    """Every stage by name that this seed runs."""
-    made = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
-    made |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
-    adapters = resolve(plan.training().training.adapters_out)  # where the data has none of the sets, that is told here
-    made["sigma"] = (adapters / "cov" / "sigma.json", fit_sigma)
-    made |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
-    return {name: step for name, step in made.items() if plan.first or name not in FIRST_SEED}
-
-
-def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, *Step]]:
-    """Each of these stages of every seed that runs it: its plan and name, the file that ends it, and what does it."""
-    return [(plan, name, *step) for plan in plans for name, step in steps(plan).items() if name in stages]
+def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, Path, Callable[[Plan], None]]]:
+    """Each of these stages of every seed that runs it: plan and name, the file that ends it, and what does it."""
+    made = []
+    for plan in plans:
+        own = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
+        own |= {method: (plan.results / f"train.{method}.json", partial(train, method=method)) for method in METHODS}
+        own["sigma"] = (plan.results / "adapters" / "cov" / "sigma.json", fit_sigma)
+        own |= {table: (plan.results / f"{table}.md", partial(run_table, table=table)) for table in TABLES}
+        mine = [name for name in own if name in stages and (plan.first or name not in FIRST_SEED)]
+        made += [(plan, name, *own[name]) for name in mine]
+    return made
 
 
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
@@ -165,6 +162,7 @@ def main(words: Sequence[str] | None = None) -> None:
         named = set(plans[0].settings["claim"])
         if "claim" in stages and not any(named.issuperset(pair) for pair in claim.COMPARISONS):
             raise ValueError("-p claim names no two systems that are compared, as RAG trained and CoV-RAG are")
+        plans[0].choose("train")  # data that is not there is told before anything is written
         print(plans[0].config)
         first = {}  # by the file that it makes: all seeds share their data
         for plan, name, done, _ in walk(plans, stages):

@@ -28,16 +28,16 @@ def plans(tmp_path):
 @pytest.fixture
 def log(monkeypatch):
     """Stages that write the file that ends them, and nothing else."""
-    done, real = [], replication.steps
+    done, real = [], replication.walk
 
     def run(name, file, plan):
         done.append((plan.seed, name))
         write_jsonl(file, [])
 
-    def steps(plan):
-        return {name: (file, partial(run, name, file)) for name, (file, _) in real(plan).items()}
+    def walk(*asked):
+        return [(plan, name, file, partial(run, name, file)) for plan, name, file, _ in real(*asked)]
 
-    monkeypatch.setattr(replication, "steps", steps)
+    monkeypatch.setattr(replication, "walk", walk)
     return done
 
 

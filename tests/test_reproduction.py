@@ -112,13 +112,13 @@ def test_another_text_is_counted_and_its_outcome_beside_it_and_what_else_differs
 def test_live_rows_stand_below_the_recorded_ones_of_their_system_or_alone(known, run, tmp_path):
     frame = to_frame(known)
     some = frame[(frame.system == "CoV-RAG") & frame.dataset.isin(["search", "quiz"])]
-    assert {word for _, word in table2.beside(frame).index} == {table2.RECORDED}
+    assert {word for _, word in table2.beside(frame).index} == {"recorded"}
     table = table2.beside(frame, some)
     assert list(table.index) == [("CoV-RAG", "recorded"), ("CoV-RAG", "live")]
     assert list(table.n) == [8, 4]
     assert table.loc[("CoV-RAG", "live"), "entity questions"] != table.loc[("CoV-RAG", "recorded"), "entity questions"]
     table = table2.beside(to_frame([]), frame)  # without a record the live rows stand alone
-    assert {word for _, word in table.index} == {table2.LIVE}
+    assert {word for _, word in table.index} == {"live"}
     texts = table2.compare_texts(known, [])
     said = table2.tell_texts(texts, run.manifest, None)
     assert texts.empty and "none of the live questions is recorded" in said

@@ -6,17 +6,22 @@ from dataclasses import replace
 import pytest
 from conftest import load_tiny
 
+from covrag_lite.config import Config
 from covrag_lite.prompts import SCHEMA, parse_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.display import show
-from covrag_lite.runs.manifest import tell_spent
 from covrag_lite.runs.progress import track
+from covrag_lite.runs.recorded import save_run
 
 
-def test_after_a_run_what_it_used_is_told(scripted):
-    assert tell_spent(scripted, 3.0) == "cost: 3 s, 0 texts, 0 tokens read and 0 written"
+def test_after_a_run_what_it_used_is_told(scripted, tmp_path, capsys):
+    save_run(tmp_path, "table2", {}, Config(), scripted, 3.0, {})
     scripted.used.update(requests=2, prompt_tokens=200, completion_tokens=10)
-    assert tell_spent(scripted, 170.0) == "cost: 170 s, 2 texts, 200 tokens read and 10 written"
+    save_run(tmp_path, "table2", {}, Config(), scripted, 170.0, {})
+    assert capsys.readouterr().out.splitlines() == [
+        "cost: 3 s, 0 texts, 0 tokens read and 0 written",
+        "cost: 170 s, 2 texts, 200 tokens read and 10 written",
+    ]
 
 
 def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(tiny_folder):

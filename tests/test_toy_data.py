@@ -193,8 +193,8 @@ def test_a_manifest_says_whether_the_code_was_modified(monkeypatch, said, modifi
 
 def test_a_manifest_names_adapters_by_their_own_weights():
     config = Config().change(systems=("RAG", "RAG trained", "Start-Revise trained"))
-    told = manifest.hash_adapters(config, toy.Actor(config.model))
-    assert told == {"cov": "cov", "rag": "rag", "rewrite": "rewrite"}
+    told = manifest.build_manifest(config, toy.Actor(config.model), 1.0)
+    assert told["adapters"] == {"cov": "cov", "rag": "rag", "rewrite": "rewrite"}
 
 
 def test_a_recorded_row_that_is_made_no_more_is_a_difference_and_so_is_a_new_one():

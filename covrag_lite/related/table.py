@@ -103,7 +103,7 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
     }
     title = tables.title("related", run.config, long).replace(": ", ":\n")  # too long for a line
     plot = partial(tables.plot_accuracy, long, title)
-    facts = tables.facts_of_accuracy(frame, long) | tables.facts_of_comparisons(comparison)
+    facts = tables.facts_of_accuracy(frame, long, comparison)
     facts |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
     for system, row in frame.groupby("system", sort=False).first().iterrows():
         facts[f"{system} searches"] = f"{row['cost: searches']:.3g}"

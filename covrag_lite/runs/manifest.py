@@ -28,6 +28,8 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
     peak = peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     gguf = model.weights if model.weights and model.weights.is_file() else None
     packed = gguf and f"a GGUF file of {gguf.stat().st_size:,} bytes, dequantised; model_sha256 is of that file"
+    wanted = {adapter for name in config.chain.systems for adapter in find_system(name).adapters}
+    views = {name: model.with_adapter(name) for name in sorted(wanted)}
     return {
         **find_commit(),
         "parameters": config.flat(),
@@ -35,7 +37,7 @@ def build_manifest(config: Config, model: Engine, seconds: float, **data: Sequen
         "versions": {one.name: one.version for one in distributions() if one.name in PACKAGES},
         "model_sha256": model.weights_hash,
         "weights": packed,  # what they are where that is not the model's own safetensors
-        "adapters": hash_adapters(config, model),
+        "adapters": {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter},
         "data": {name: {"n": len(rows), "sha256": digest(rows)} for name, rows in data.items()},
         "hardware": {
             "machine": platform.machine(),
@@ -62,20 +64,6 @@ def git(*words: str) -> str:
     return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
 
 
-def hash_adapters(config: Config, model: Engine) -> dict[str, str]:
-    """The adapters that the configured systems ran with, by the hash of their weights."""
-    wanted = {adapter for name in config.chain.systems for adapter in find_system(name).adapters}
-    views = {name: model.with_adapter(name) for name in sorted(wanted)}
-    return {name: view.fingerprint.partition("+")[2] for name, view in views.items() if view.adapter}
-
-
 def save_manifest(path: Path, content: dict) -> None:
     """Write a manifest, or other settings, as JSON."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def tell_spent(model: Engine, seconds: float) -> str:
-    """What this process has used for a table that took so long; a text that was journaled costs nothing."""
-    used = model.used
-    tokens = f"{used['prompt_tokens']:,} tokens read and {used['completion_tokens']:,} written"
-    return f"cost: {seconds:.0f} s, {used['requests']} texts, {tokens}"

@@ -68,10 +68,8 @@ def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
             backbone=p.backbone,
             dataset=p.question.dataset,
             id=p.question.id,
-            kind=p.question.kind,
             form=form_of(p.question.kind),
             failure=failure_of(p.question.kind),
-            answer=p.answer,
             **{name: getattr(after, name) for name in metrics.METRICS},
             first_normalised=before.normalised,
             first_whole=before.whole,
@@ -88,7 +86,6 @@ def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
             weight=weigh(last),
             revised=p.revised,
             searched=bool(last.query or last.passages),
-            query=last.query,
         )
         rows.append(row)
     return pd.DataFrame(rows)

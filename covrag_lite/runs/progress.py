@@ -3,8 +3,8 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
-from importlib.util import find_spec
+
+from tqdm.auto import tqdm
 
 
 def track(
@@ -12,7 +12,6 @@ def track(
 ) -> Iterator:
     """Yield every item; `done` of the `total` steps were made earlier, and `state` says where things stand."""
     watched = is_watched()
-    tqdm = import_module("tqdm.auto" if watched else "tqdm").tqdm  # "auto" wants widgets
     start, made = time.perf_counter(), 0
     with tqdm(desc=what, unit=unit, total=total, initial=done, disable=not watched or done == total) as bar:
         for item in iterable:
@@ -28,5 +27,5 @@ def track(
 
 
 def is_watched() -> bool:
-    """Whether a bar can be redrawn in place: in a terminal, or in a notebook that can show widgets."""
-    return sys.stderr.isatty() or ("ipykernel" in sys.modules and find_spec("ipywidgets") is not None)
+    """Whether a bar can be redrawn in place: in a terminal, or in a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules

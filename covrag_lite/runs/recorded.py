@@ -17,7 +17,7 @@ from covrag_lite.engine.interface import Engine
 from covrag_lite.engine.weights import hash_encoder
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.retrieval import describe_snapshots, find_passages
-from covrag_lite.runs.manifest import build_manifest, save_manifest, tell_spent
+from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.outcomes import load_predictions, save_predictions
 
 # Parameters that change no number: how fast, where, which of the systems; adapters and snapshots have their hash.
@@ -26,7 +26,6 @@ CONCERNS = (config.World, config.Data, config.Model, config.Retrieval, config.Ch
 # Parameters in which a recorded run may differ and still be of the same model and data: a run may ask some of its
 # questions, and who judges its answers changes none of them.
 OTHERWISE_ALIKE = {"n_questions", *(f.name for f in fields(config.Judging))}
-
 
 Parts = Mapping[str, Sequence[Prediction]]  # a run's predictions: one part, called "", or one a retriever
 
@@ -69,7 +68,9 @@ def save_run(
     snapshots = describe_snapshots(asked.retrieval, searched)
     for part, made in predictions.items():
         save_predictions(run.predictions(part), made)
-    print(tell_spent(model, seconds))
+    used = model.used  # a text that was journaled costs nothing
+    tokens = f"{used['prompt_tokens']:,} tokens read and {used['completion_tokens']:,} written"
+    print(f"cost: {seconds:.0f} s, {used['requests']} texts, {tokens}")
     if snapshots:
         run.manifest["snapshots"] = snapshots
     if searched - {"bm25"}:

@@ -177,7 +177,7 @@ def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str
     long, comparison = accuracy_table(frame, name), compare(frame)
     parts = {f"Accuracy in %, {metric}: {legend(long)}": wide(long, metric).reset_index() for metric in metrics.METRICS}
     parts["Paired comparisons on the same questions"] = comparison
-    told = facts_of_accuracy(frame, long) | facts_of_comparisons(comparison) | facts
+    told = facts_of_accuracy(frame, long, comparison) | facts
     plot = partial(plot_accuracy, long, title(name, run.config, long))
     return Table(name, long, parts, notes(frame), told, {"png": plot})
 
@@ -208,21 +208,16 @@ def tell_rows(rows: pd.DataFrame, name: str, forms: Mapping[str, str] | None = N
     return made
 
 
-def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame) -> dict[str, str]:
-    """Every system's accuracy, set by set and on average, and how often it finds a gold passage."""
+def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, str]:
+    """Every system's accuracy, set by set and on average, how often it finds a gold passage, and systems two by two."""
     forms = {"": "{value:.1f}", "interval": "[{low:.0f}–{high:.0f}]", "n": "{n}"}
     made = tell_rows(long[long.metric == "normalised"], "{system} {dataset}", forms)
     for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last:
         made[f"{system} gold"] = f"{100 * found.mean():.1f}"
-    return made
-
-
-def facts_of_comparisons(comparison: pd.DataFrame) -> dict[str, str]:
-    """Systems two by two."""
     rows = with_visible(comparison[comparison.metric == "normalised"])
     forms = {"points": "{points}", "interval": "{95 % interval}", "p": "{McNemar p}"}
     forms |= {"gained": "{gained}", "lost": "{lost}", "visible": "{smallest visible}"}
-    return tell_rows(rows.assign(points=rows.difference.str.lstrip("+-")), "{comparison}", forms)
+    return made | tell_rows(rows.assign(points=rows.difference.str.lstrip("+-")), "{comparison}", forms)
 
 
 def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised") -> "pictures.Figure":

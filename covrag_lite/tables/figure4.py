@@ -51,9 +51,6 @@ def load_backbones() -> dict[str, dict]:
 def load(root: Path = config.ROOT) -> pd.DataFrame:
     """A row a backbone, measure, what is measured and seed, the smallest backbone first; no model, no questions."""
     claims, asked, rows = {file.parent.name: file for file in (root / REAL).glob("*/claim.json")}, set(), []
-    for unknown in claims.keys() - load_backbones():
-        cure = "add the backbone and its number of parameters to covrag_lite/tables/backbones.toml"
-        raise ValueError(f"{REAL / unknown}: {cure}")
     sizes = {name: load_backbones()[name]["parameters"] for name in claims}
     for name in sorted(claims, key=sizes.get):
         file = claims[name]

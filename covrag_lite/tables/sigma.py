@@ -27,9 +27,8 @@ LIKELIHOODS = (0.01, -0.05, -0.1, -0.15, -0.2, -0.25, -0.3, -0.4, -0.5, -0.7, -1
 FAMILIES = {  # settings of `by_fitted_thresholds`: reference, correctness, likelihood
     "expected scores": list(product(SCORES, SCORES, LIKELIHOODS[:1])),
     "likelihood": list(product(SCORES[:1], SCORES[:1], LIKELIHOODS)),
-    "expected scores and likelihood": list(product(SCORES, SCORES, LIKELIHOODS)),
+    "expected scores and likelihood": list(product(SCORES, SCORES, LIKELIHOODS)),  # the last one is taken
 }
-FITTED = "expected scores and likelihood"
 
 
 def fit(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame | None:
@@ -63,8 +62,7 @@ def cross_validate_sigma(predictions: Sequence[Prediction], folds: int = 5) -> t
         outcome = np.where(fires, last, first)
         best = int(outcome.mean(1).argmax())  # the first of equals, which is the least strict
         rows.append(_row(f"{name}, held out", first, choose_held_out(outcome, folds), fires[best].sum()))
-        if name == FITTED:
-            thresholds = dict(zip(("reference", "correctness", "likelihood"), settings[best]))
+    thresholds = dict(zip(("reference", "correctness", "likelihood"), settings[best]))
     rows.append(_row("revised question present, the surer answer", first, surer, revised.sum()))
     return thresholds, pd.DataFrame(rows)
 

@@ -19,7 +19,6 @@ from covrag_lite.runs.recorded import Recorded, changed, choose, tell
 from covrag_lite.tables import Table, accuracy, table4, verifier
 from covrag_lite.tables.table5 import is_right
 
-LIVE, RECORDED = "live", "recorded"
 SAME, ALIKE = "every text the same", "same outcome"
 
 
@@ -45,7 +44,7 @@ def beside(known: pd.DataFrame, new: pd.DataFrame | None = None) -> pd.DataFrame
     if new is not None and len(known):
         known = known[known.system.isin(new.system)]
     parts = {}
-    for word, frame in ((RECORDED, known), (LIVE, new)):
+    for word, frame in (("recorded", known), ("live", new)):
         if frame is not None and len(frame):
             parts[word] = accuracy.wide(accuracy.accuracy_table(frame, "table2"))
             parts[word].insert(0, "n", frame.groupby("system").id.nunique())

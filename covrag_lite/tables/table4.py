@@ -6,7 +6,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.records import Prediction
-from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, accuracy
 
@@ -19,36 +19,26 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
 
 
 def facts(predictions: Sequence[Prediction]) -> dict[str, str]:
-    """What a rewriter before retrieval does to the questions."""
+    """How many questions a rewriter before retrieval changes, and how many it loses, as where it repeats its prompt."""
     made = {}
     for system in dict.fromkeys(p.system for p in predictions if p.system.startswith("Start-Revise")):
-        own = [p for p in predictions if p.system == system]
-        rewritten = sum(p.rounds[0].query != p.question.question for p in own)
-        counts = {"rewritten": rewritten, "off the question": off_question(own)}
-        made |= {f"{system} {name}": str(count) for name, count in counts.items() if count is not None}
+        pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.system == system]
+        made[f"{system} rewritten"] = str(sum(query != question for question, query in pairs))
+        known = [pair for pair in pairs if pair[0]]
+        if any(query != question for question, query in known):  # off it: with none of its long words
+            words = [[set(metrics.normalise(text).split()) for text in pair] for pair in known]
+            off = [not any(len(word) > 3 for word in question & query) for question, query in words]
+            made[f"{system} off the question"] = str(sum(off))
     return made
-
-
-def off_question(predictions: Sequence[Prediction]) -> int | None:
-    """How many rewrites have no long word of their question, as those that repeat the instruction; None without any."""
-    pairs = [(p.question.question, p.rounds[0].query) for p in predictions if p.question.question]
-    if all(query == question for question, query in pairs):
-        return None
-    words = [[set(metrics.normalise(text).split()) for text in pair] for pair in pairs]
-    return sum(not any(len(word) > 3 for word in question & query) for question, query in words)
 
 
 def drift(predictions: Sequence[Prediction]) -> pd.DataFrame:
     """The first three questions that find a gold passage as asked, and lose it by being rewritten."""
-    before = {p.question.id: _gold(p) for p in predictions if p.system == "CoV-RAG-S"}
+    before = {p.question.id: outcome_of(p).gold for p in predictions if p.system == "CoV-RAG-S"}
     rows = []
     for p in predictions:
         rewritten = p.rounds[0].query
         is_new = p.system == "Start-Revise trained" and rewritten != p.question.question
-        if is_new and before.get(p.question.id) and not _gold(p):
+        if is_new and before.get(p.question.id) and not outcome_of(p).gold:
             rows.append((p.question.question, rewritten))
     return pd.DataFrame(rows, columns=["question, found as asked", "rewritten, found no more"]).head(3)
-
-
-def _gold(prediction: Prediction) -> bool | None:
-    return metrics.holds_gold(prediction.rounds[0].passages, prediction.question.gold_passages)

@@ -72,25 +72,20 @@ def chain_table(frame: pd.DataFrame) -> pd.DataFrame:
         if own.empty:
             continue
         known = paper.find_values("table5", system, own.dataset.unique())
-        for metric, cell in _chain_cells(own, free).items():
+        right, judged = own.first_normalised.astype(bool), own.judgment.fillna("") != ""
+        shares = {
+            "judge": ((own.judgment == "true") == right)[judged],
+            "revise": revisions(own).good,
+            "format": free.unparsed[free.verdicts > 0] == 0,
+            "single": right,
+            "multi": own.normalised.astype(bool),
+        }
+        cells = {metric: (len(part), *accuracy.share(part)) for metric, part in shares.items() if len(part)}
+        delta = metrics.paired_bootstrap(held(own, "first").tolist(), held(own, "last").tolist())
+        cells["delta"] = (len(own), *(100 * value for value in delta))
+        for metric, cell in cells.items():
             rows.append(("table5", "all", system, own.backbone.iloc[0], metric, *cell, known.get(metric)))
     return pd.DataFrame(rows, columns=accuracy.COLUMNS)
-
-
-def _chain_cells(own: pd.DataFrame, free: pd.DataFrame) -> dict[str, tuple]:
-    """One system's cells by metric: n, value and its interval."""
-    right = own.first_normalised.astype(bool)
-    judged = own.judgment.fillna("") != ""
-    shares = {
-        "judge": ((own.judgment == "true") == right)[judged],
-        "revise": revisions(own).good,
-        "format": free.unparsed[free.verdicts > 0] == 0,
-        "single": right,
-        "multi": own.normalised.astype(bool),
-    }
-    delta = metrics.paired_bootstrap(held(own, "first").tolist(), held(own, "last").tolist())
-    cells = {metric: (len(part), *accuracy.share(part)) for metric, part in shares.items() if len(part)}
-    return cells | {"delta": (len(own), *(100 * value for value in delta))}
 
 
 def revisions(own: pd.DataFrame) -> pd.DataFrame:
