@@ -291,6 +291,7 @@ def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
     figure.supxlabel("points of accuracy above RAG trained, with 95 % intervals; dots: single trainings", size=14)
     over_rag = means[means["from"] == "RAG trained"].set_index("to").difference
     says = {BEST: "{} points with a verifier", EXPANDED: "{} with none and every query expanded"}
+    says[CHOSEN] = "{} with both"
     told = [text.format(minus(f"{over_rag[name]:+.1f}")) for name, text in says.items() if name in over_rag]
     figure.suptitle(": ".join(["What the second round is worth", *([", ".join(told)] if told else [])]), size=14)
     return pictures.save_picture(figure, path)
