@@ -74,7 +74,7 @@ FOREST = {  # what the picture shows, over all questions and by set
     ("RAG trained", SHUFFLED): "control: another question's search",
     ("RAG trained", NEXT): "control: the next passages, no revision",
     ("RAG trained", EXPANDED): "control: every query expanded, no verdict",
-    ("RAG trained", CHOSEN): "the same, a verifier chooses the answer",
+    ("RAG trained", CHOSEN): "the same, a verifier chooses",
     ("RAG trained", CONTROL): "control: a second reader, no second search",
     ("RAG trained", READ_ON): "control: a second reader, the next passages",
 }
@@ -278,7 +278,8 @@ def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
     seeds = {told: whole[whole.seed != POOLED].difference for told, whole in own.items()}
     means = pd.DataFrame([whole.iloc[-1] for whole in own.values()])  # the only training is its own mean
     colours = ["#8a5a2b" if "control" in told else "#1b3a5c" for told in own]
-    draw_rows(left, means, [f"{told} ({len(one)})" for told, one in seeds.items()], colours, "D")
+    fewer = [f"; n = {n:,}" if n < means.n.max() else "" for n in means.n]
+    draw_rows(left, means, [f"{told} ({len(one)}{n})" for (told, one), n in zip(seeds.items(), fewer)], colours, "D")
     for place, one in enumerate(seeds.values()):
         if len(one) > 1:
             left.plot(one, [-place - 0.3] * len(one), "o", color="#5b8fd0", ms=5)
@@ -291,7 +292,6 @@ def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
     figure.supxlabel("points of accuracy above RAG trained, with 95 % intervals; dots: single trainings", size=14)
     over_rag = means[means["from"] == "RAG trained"].set_index("to").difference
     says = {BEST: "{} points with a verifier", EXPANDED: "{} with none and every query expanded"}
-    says[CHOSEN] = "{} with both"
     told = [text.format(minus(f"{over_rag[name]:+.1f}")) for name, text in says.items() if name in over_rag]
     figure.suptitle(": ".join(["What the second round is worth", *([", ".join(told)] if told else [])]), size=14)
     return pictures.save_picture(figure, path)
