@@ -61,7 +61,10 @@ def make_data(plan: Plan) -> None:
 def train(plan: Plan, method: str) -> None:
     """One adapter, and its manifest and losses among the results."""
     config = plan.training()
-    losses = recipe.train_adapter(config, method, recipe.load_samples(plan.folder / f"{method}.samples.jsonl.gz"))
+    samples = plan.folder / f"{method}.samples.jsonl.gz"
+    if not samples.exists():
+        raise FileNotFoundError(f"{samples} is not there: run the stage data first")
+    losses = recipe.train_adapter(config, method, recipe.load_samples(samples))
     losses.to_csv(plan.results / f"train.{method}.losses.csv", index=False, float_format="%.4g")
     told = resolve(config.training.adapters_out) / method / "manifest.json"
     (plan.results / f"train.{method}.json").write_bytes(told.read_bytes())

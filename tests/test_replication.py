@@ -87,6 +87,12 @@ def test_a_slip_ends_the_command_with_a_sentence_before_anything_runs(words, sai
     assert not list(tmp_path.iterdir())
 
 
+def test_an_adapter_without_its_samples_is_told_which_stage_makes_them(tmp_path):
+    words = f"smollm2-135m-world --stages rag --seeds 1 -p runs {tmp_path}"
+    with pytest.raises(SystemExit, match="rag.samples.jsonl.gz is not there: run the stage data first"):
+        replication.main(words.split())
+
+
 def test_a_plan_without_what_is_new_goes_on_and_one_with_other_parameters_is_refused(plans, log):
     replication.replicate(plans[:1], ["data"])
     file = plans[0].folder / "plan.json"

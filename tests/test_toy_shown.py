@@ -16,7 +16,7 @@ from matplotlib.image import imread
 from toy import BORN, LOW, PASSAGES, QUESTIONS, TEXTS
 
 from covrag_lite import evaluate
-from covrag_lite.config import Related
+from covrag_lite.config import Config, Related
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.plan import load_plans
 from covrag_lite.prompts import parse_verdict, render_verdict
@@ -58,6 +58,8 @@ def test_the_picture_shows_a_question_that_the_second_search_rescues(cov, tmp_pa
     assert imread(tmp_path / "method.png").shape[1] > 1200
     with pytest.raises(ValueError, match="rescues no question; set record to"):
         method_picture.build(cov[3:4])
+    with pytest.raises(ValueError, match="no recorded run of this model and data; set record to"):
+        browse.load_ways(None, Config())
 
 
 def test_a_verdict_is_read_in_the_papers_order(cov):

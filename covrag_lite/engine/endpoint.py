@@ -8,6 +8,7 @@ own names, as vLLM does with `--enable-lora --lora-modules rag=<folder> cov=<fol
 import copy
 import json
 import math
+import os
 import re
 import threading
 from collections import Counter
@@ -59,6 +60,9 @@ class Endpoint:
     def __init__(self, settings: Model, retries: int = RETRIES, timeout: float = TIMEOUT):
         self.settings = settings
         self.name = settings.model.removeprefix(PREFIX)
+        if not (self.name and os.environ.get("OPENAI_API_KEY")):
+            needed = "a name behind its colon, a key in OPENAI_API_KEY (any word where none is asked for)"
+            raise ValueError(f"model {settings.model!r} needs {needed}, and the server's address in OPENAI_BASE_URL")
         self.client = openai.OpenAI(max_retries=retries, timeout=timeout)  # reads the environment
         url = self.client.base_url
         # Without user, password and query, because a key may stand there.

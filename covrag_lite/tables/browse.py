@@ -32,8 +32,10 @@ UNDRAWN = "The predictions are drawn by a script: run this cell, or trust the no
 HERE = Path(__file__).parent
 
 
-def load_ways(run: recorded.Recorded, asked: Config) -> tuple[list[Prediction], pd.DataFrame]:
+def load_ways(run: recorded.Recorded | None, asked: Config) -> tuple[list[Prediction], pd.DataFrame]:
     """A recorded run's predictions, with the texts of the data that is asked for where they are known, and outcomes."""
+    if run is None:
+        raise ValueError("there is no recorded run of this model and data; set record to a folder of results/")
     if asked.data.data == "world":
         predictions = recorded.load_or_outcomes(run)
     else:
