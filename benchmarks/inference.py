@@ -26,9 +26,9 @@ from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.local import LocalEngine
+from covrag_lite.journal import Journal
 from covrag_lite.records import Question, Search
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import find_commit
 
 PARTS = ("plain", "rounds", "vllm")

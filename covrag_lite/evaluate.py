@@ -13,10 +13,10 @@ from typing import Any
 from covrag_lite import method
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Engine, load_engine
+from covrag_lite.journal import Journal
 from covrag_lite.method import Sigma, Tools
 from covrag_lite.records import Passage, Prediction, Question, Search
 from covrag_lite.retrieval import load_deeper, load_retriever
-from covrag_lite.runs.journal import Journal
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
 

@@ -20,9 +20,9 @@ from covrag_lite import metrics, prompts
 from covrag_lite.config import ROOT, Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.endpoint import Endpoint
+from covrag_lite.journal import Journal
 from covrag_lite.records import CITATION, Passage, Prediction, Question
 from covrag_lite.runs import recorded
-from covrag_lite.runs.journal import Journal
 from covrag_lite.synthesis import is_repetitive
 from covrag_lite.task_model import TaskModel
 

@@ -18,9 +18,9 @@ from covrag_lite.config import Config, Training
 from covrag_lite.engine.interface import Shape
 from covrag_lite.engine.local import LocalEngine
 from covrag_lite.engine.training import OfRow, Row, Trainee
+from covrag_lite.progress import track
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
-from covrag_lite.runs.progress import track
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
 # Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.

@@ -18,9 +18,9 @@ from covrag_lite import evaluate, metrics, qlora, synthesis
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import load_engine
+from covrag_lite.journal import Journal
 from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Prediction, Sample, Search
-from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.outcomes import read_packed
 from covrag_lite.sources import Source

@@ -1,7 +1,8 @@
 """The values that travel through a run, with the same field names in memory, on disk and in a frame."""
 
+import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 SCORES = ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "bias", "conciseness")
@@ -98,3 +99,13 @@ class Prediction:
     @property
     def revised(self) -> bool:
         return len(self.rounds) > 1
+
+
+def digest(items: Iterable[Question | Passage | Sample]) -> str:
+    """A hash of the very records a run used, for its manifest: the version of the data."""
+    if hasattr(items, "sha256"):  # a corpus on disk knows its own
+        return items.sha256
+    whole = hashlib.sha256()
+    for item in items:
+        whole.update(repr(item).encode())
+    return whole.hexdigest()[:16]

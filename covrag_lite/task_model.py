@@ -8,10 +8,10 @@ from itertools import islice
 
 from covrag_lite import config, prompts
 from covrag_lite.engine.interface import Completion, Engine, Schema
+from covrag_lite.journal import Journal, key_of
+from covrag_lite.progress import track
 from covrag_lite.prompts import DIRECT, SCHEMA, VERDICT_ROOM
 from covrag_lite.records import Passage, Verdict
-from covrag_lite.runs.journal import Journal, key_of
-from covrag_lite.runs.progress import track
 
 GUESS_TOKENS = 40  # of a guessed sentence, terms and options
 PROBABLE = ("answer", "verify")  # the stages whose probabilities are journaled beside their texts

@@ -12,7 +12,7 @@ from covrag_lite import data
 from covrag_lite.config import Config, from_notebook
 from covrag_lite.data import hub
 from covrag_lite.metrics import normalise
-from covrag_lite.records import Passage
+from covrag_lite.records import Passage, digest
 from covrag_lite.sources import load_sources
 
 
@@ -184,8 +184,8 @@ def test_a_named_corpus_is_read_from_disk_whole_and_told_where_it_was_cut(tmp_pa
     assert data.load_passages(corpus_of("wiki")) is made  # opened once
     whole = [Passage(str(i), "" if i else "T", f"text {i}") for i in range(25)]
     assert list(made) == whole and made[3] == whole[3] and made[8:12] == whole[8:12] and len(made) == 25
-    assert data.digest(made) == data.digest(whole) and made[24] == whole[24]
-    assert data.digest(made) == hub.open_corpus("wiki").sha256
+    assert digest(made) == digest(whole) and made[24] == whole[24]
+    assert digest(made) == hub.open_corpus("wiki").sha256
     hub.open_corpus.cache_clear()
 
 

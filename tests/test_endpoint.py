@@ -14,8 +14,8 @@ from toy_web import reply, serve
 from covrag_lite import config, evaluate, prompts, recipe, synthesis
 from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
 from covrag_lite.engine.interface import load_engine
+from covrag_lite.journal import Journal
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.manifest import build_manifest
 from covrag_lite.task_model import TaskModel
 

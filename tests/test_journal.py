@@ -15,7 +15,7 @@ from covrag_lite import evaluate
 from covrag_lite.config import from_notebook
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import Completion
-from covrag_lite.runs.journal import Journal
+from covrag_lite.journal import Journal
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.task_model import TaskModel, beside
 

@@ -6,6 +6,7 @@ import pytest
 
 from covrag_lite.config import Model
 from covrag_lite.engine.interface import Completion
+from covrag_lite.journal import Journal
 from covrag_lite.method import Tools
 from covrag_lite.prompts import SEPARATOR
 from covrag_lite.records import Passage
@@ -13,7 +14,6 @@ from covrag_lite.related import fave as faves
 from covrag_lite.related.a2r import ASPECTS, a2r, assess, read_statements
 from covrag_lite.related.crag import AMBIGUOUS, CORRECT, INCORRECT, crag, refine, split
 from covrag_lite.related.tools import RelatedTools
-from covrag_lite.runs.journal import Journal
 from covrag_lite.task_model import TaskModel
 
 WRITER, BORN, LONG = "who wrote the copper lanterns", "wher was edit marow born", "how long is the River Stell?"

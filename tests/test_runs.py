@@ -7,10 +7,10 @@ import pytest
 from conftest import load_tiny
 
 from covrag_lite.config import Config
+from covrag_lite.progress import track
 from covrag_lite.prompts import SCHEMA, parse_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
 from covrag_lite.runs.display import show
-from covrag_lite.runs.progress import track
 from covrag_lite.runs.recorded import save_run
 
 

@@ -9,9 +9,9 @@ from test_endpoint import KEY, connect, server  # noqa: F401  the server that fa
 
 from covrag_lite import judging
 from covrag_lite.config import Config, from_notebook
+from covrag_lite.journal import Journal
 from covrag_lite.judging import PROXY, Answers
 from covrag_lite.records import Prediction, Round
-from covrag_lite.runs.journal import Journal
 from covrag_lite.tables import table3
 
 TASTE = {"Edith Marrow[1]": 1.0, "Stonebridge[1]": 1.0, "Stonebridge[2]": 0.6, "Aldermere[1]": 0.5}

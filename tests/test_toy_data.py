@@ -15,10 +15,10 @@ from covrag_lite import data, metrics, prompts
 from covrag_lite.check import compare_lines
 from covrag_lite.config import Config
 from covrag_lite.engine import weights
-from covrag_lite.records import Passage, Question
+from covrag_lite.journal import Journal
+from covrag_lite.records import Passage, Question, digest
 from covrag_lite.retrieval import bm25, dense, fused, lance
 from covrag_lite.runs import manifest, recorded
-from covrag_lite.runs.journal import Journal
 from covrag_lite.sources import load_sources
 from covrag_lite.tables import verifier
 from covrag_lite.tables.reproduction import verdict
@@ -224,8 +224,8 @@ def test_a_value_is_reproduced_only_on_as_many_questions():
 
 
 def test_a_digest_changes_with_every_field():
-    one = data.digest([Q1])
+    one = digest([Q1])
     others = [replace(Q1, answers=("x",)), replace(Q1, gold_passages=()), replace(Q1, kind="x"), replace(Q1, id="x")]
-    assert len({one, *(data.digest([other]) for other in others), data.digest([Q1, Q1])}) == 6
+    assert len({one, *(digest([other]) for other in others), digest([Q1, Q1])}) == 6
     assert Question("q", "one", "x", ()) != Question("q", "two", "x", ())
     assert metrics.holds_answer([Passage("x", "Ada Voss", "")], ("Ada Voss",))  # a title counts

@@ -18,11 +18,11 @@ from covrag_lite import evaluate
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine import weights
+from covrag_lite.journal import key_of
 from covrag_lite.retrieval import dense, load_retriever, web
 from covrag_lite.retrieval.web import pages, providers
 from covrag_lite.retrieval.web.providers import SearchError
 from covrag_lite.runs import recorded
-from covrag_lite.runs.journal import key_of
 from covrag_lite.tables.reproduction import changed
 
 FACTS = {

@@ -13,9 +13,9 @@ from conftest import ScriptedModel
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Completion
 from covrag_lite.evaluate import Resources
+from covrag_lite.journal import Journal
 from covrag_lite.prompts import DIRECT
 from covrag_lite.records import Passage, Question
-from covrag_lite.runs.journal import Journal
 
 SYSTEMS = (
     *("closed-book", "RAG", "RAG trained", "CoV-RAG w/o chain", "CoV-RAG-S", "Start-Revise trained"),

@@ -9,8 +9,7 @@ describe(dataset)                  if it knows: source, licence and the like of 
 read_cited(config, dataset)        if it has such: the numbered rows of a set in WebGLM-QA's shape, else None
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
@@ -19,7 +18,7 @@ import pandas as pd
 
 from covrag_lite.config import ALL, Config
 from covrag_lite.metrics import is_defective, normalise
-from covrag_lite.records import Passage, Question, Sample
+from covrag_lite.records import Passage, Question, digest
 
 SPLITS = ("train", "validation", "test")
 KINDS = {"world": "covrag_lite.data.world", "hub": "covrag_lite.data.hub", "folder": "covrag_lite.data.folder"}
@@ -115,13 +114,3 @@ def describe(config: Config) -> pd.DataFrame:
             **{f"example {number}": one.question for number, one in enumerate(rows[:3], 1)},
         }
     return pd.DataFrame(cards)
-
-
-def digest(items: Iterable[Question | Passage | Sample]) -> str:
-    """A hash of the very records a run used, for its manifest: the version of the data."""
-    if hasattr(items, "sha256"):  # a corpus on disk knows its own
-        return items.sha256
-    whole = hashlib.sha256()
-    for item in items:
-        whole.update(repr(item).encode())
-    return whole.hexdigest()[:16]

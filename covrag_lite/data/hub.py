@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covrag_lite.config import Config, need, resolve
-from covrag_lite.data import digest, folder
+from covrag_lite.data import folder
 from covrag_lite.engine.weights import explain_hub
-from covrag_lite.records import Passage, Question
+from covrag_lite.records import Passage, Question, digest
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

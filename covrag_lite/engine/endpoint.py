@@ -21,9 +21,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 from covrag_lite.config import Model
 from covrag_lite.engine.interface import Completion, Schema, report_fallback
 from covrag_lite.engine.slots import DIGITS, Slot, probabilities_of
+from covrag_lite.journal import key_of
 from covrag_lite.prompts import JUDGMENTS, fill
 from covrag_lite.records import SCORES
-from covrag_lite.runs.journal import key_of
 
 PREFIX = "endpoint:"
 REQUESTS = 12  # under way at once

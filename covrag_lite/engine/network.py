@@ -20,7 +20,7 @@ from transformers.utils import logging
 from covrag_lite.config import Model
 from covrag_lite.engine import devices, prepare, varlen_prefill
 from covrag_lite.engine.decode_session import Steps
-from covrag_lite.runs.progress import is_watched
+from covrag_lite.progress import is_watched
 
 # A token's text that may stand in a JSON string, and one that ends it, by itself or with the last letters in it.
 INSIDE, ENDING = re.compile(r'[^"\\\x00-\x1f]+'), re.compile(r'[^"\\\x00-\x1f]*"')

@@ -20,7 +20,6 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
-from covrag_lite.data import digest
 from covrag_lite.engine import layers, memory
 from covrag_lite.engine.cuda_graphs import record_graph
 from covrag_lite.engine.devices import choose_execution
@@ -31,8 +30,8 @@ from covrag_lite.engine.loss import LossScale, token_losses
 from covrag_lite.engine.offload import Offload
 from covrag_lite.engine.prepare import unpack_linears
 from covrag_lite.engine.varlen_prefill import KNOWN, is_known
-from covrag_lite.records import Sample
-from covrag_lite.runs.journal import key_of
+from covrag_lite.journal import key_of
+from covrag_lite.records import Sample, digest
 
 Row = dict[str, torch.Tensor | int]  # packed samples, as `qlora.lay_out` makes it
 OfRow = Callable[[Row], torch.Tensor]  # each target token's loss; or, of forward and backward, each task's

@@ -19,10 +19,10 @@ from scipy.special import expit
 
 from covrag_lite import metrics
 from covrag_lite.config import ROOT, Config, resolve
-from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import find_encoder, hash_encoder, hash_files
 from covrag_lite.metrics import normalise
-from covrag_lite.records import Passage, Question, Search
+from covrag_lite.records import Passage, Question, Search, digest
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.retrieval.dense import load_encoder
 from covrag_lite.runs.manifest import find_commit, save_manifest

@@ -11,9 +11,9 @@ import numpy as np
 
 from covrag_lite import config
 from covrag_lite.engine import weights
+from covrag_lite.progress import track
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval.bm25 import highest
-from covrag_lite.runs.progress import track
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

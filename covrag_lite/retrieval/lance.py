@@ -17,11 +17,10 @@ import Stemmer
 from filelock import FileLock
 
 from covrag_lite import config
-from covrag_lite.data import digest
 from covrag_lite.engine import weights
-from covrag_lite.records import Passage, Search
+from covrag_lite.progress import track
+from covrag_lite.records import Passage, Search, digest
 from covrag_lite.retrieval import bm25
-from covrag_lite.runs.progress import track
 
 if TYPE_CHECKING:
     from lancedb.table import Table

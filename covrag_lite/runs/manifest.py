@@ -11,8 +11,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from covrag_lite.config import ROOT, Config
-from covrag_lite.data import digest
 from covrag_lite.engine.interface import Engine
+from covrag_lite.records import digest
 from covrag_lite.systems import find_system
 
 # What numbers depend on; not every run needs every one.

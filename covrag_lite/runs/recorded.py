@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from covrag_lite import config
-from covrag_lite.data import digest, load_passages, load_questions
+from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import Engine
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.records import Passage, Prediction, Question
+from covrag_lite.records import Passage, Prediction, Question, digest
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.runs.manifest import build_manifest, save_manifest
 from covrag_lite.runs.outcomes import load_predictions, save_predictions

@@ -15,9 +15,9 @@ from scipy.stats import rankdata
 from covrag_lite import judging, metrics
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
+from covrag_lite.journal import Journal
 from covrag_lite.judging import Answers
 from covrag_lite.records import Question
-from covrag_lite.runs.journal import Journal
 from covrag_lite.runs.recorded import Recorded, check_data
 from covrag_lite.tables import Table, accuracy
 from covrag_lite.tables.accuracy import PAIRS

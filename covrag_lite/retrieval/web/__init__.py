@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from covrag_lite import config
 from covrag_lite.data.folder import hash_text, split
 from covrag_lite.engine import weights
+from covrag_lite.journal import Journal, key_of
+from covrag_lite.progress import track
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import dense
 from covrag_lite.retrieval.web import fetch, providers
 from covrag_lite.retrieval.web.pages import read_pages
 from covrag_lite.retrieval.web.providers import SearchError
-from covrag_lite.runs.journal import Journal, key_of
-from covrag_lite.runs.progress import track
 
 DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
 N_PAGES = 10  # pages fetched for a query, at most
