@@ -109,6 +109,21 @@ def test_controls_with_two_readers_take_the_heavier_answer():
     assert claim.choose_reader(made, claim.NEXT, "").tolist() == [0, 0, 0, 0]
 
 
+def test_of_two_trainings_readers_the_likelier_answer_counts_beside_either_and_a_third_stands_alone():
+    made = {
+        seed: frame({claim.EXPANDED: right}, ["nq"] * 3) for seed, right in zip("678", ([1, 0, 0], [0, 1, 1], [0] * 3))
+    }
+    for seed, likelihoods in {"6": [-0.1, -0.9, -0.2], "7": [-0.5, -0.3, None], "8": [0, 0, 0]}.items():
+        made[seed]["kept_likelihood"] = likelihoods
+    rows = claim.compare_systems(made)
+    rows = rows[(rows.to == claim.TWO) & (rows.set == "all")].set_index("seed")
+    assert rows.gained.to_dict() == {"6": 1, "7": 1, "pooled": 2} and rows.lost.to_dict() == {
+        "6": 0,
+        "7": 1,
+        "pooled": 1,
+    }
+
+
 def test_queries_are_expanded_where_the_verifier_doubts_or_as_often_where_answers_are_unlikely():
     made = frame({"RAG trained": [0, 0, 1, 1], claim.EXPANDED: [1, 1, 0, 0], claim.DIRECT: [0, 0, 1, 1]}, ["nq"] * 4)
     made.loc[8:, "revised"] = [True, False, True, False]

@@ -36,6 +36,7 @@ def tokenise(texts: Iterable[str]) -> list[list[str]]:
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k highest scores, ties in order; bm25s breaks ties as the processor happens to."""
-    k = min(k, len(scores))
-    rows = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
+    k, some = min(k, len(scores)), np.flatnonzero(scores > 0)  # few passages have a word of the question
+    rows = some if len(some) >= k else np.arange(len(scores))
+    rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
     return rows[np.argsort(-scores[rows], kind="stable")][:k]

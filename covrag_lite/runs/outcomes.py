@@ -82,6 +82,7 @@ def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
             expected_reference=expect(judged, "reference_correctness") if judged else None,
             unrevised=(judged.probabilities or {}).get("empty") if judged else None,
             likelihood=first.likelihood,
+            kept_likelihood=last.likelihood,
             first_weight=weigh(first),
             weight=weigh(last),
             revised=p.revised,

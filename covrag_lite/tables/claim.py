@@ -36,6 +36,7 @@ EXPANDED, ITERATED = "RAG trained, every query expanded by guesses", "RAG traine
 CHOSEN = f"{EXPANDED}, weighed answer"  # the first of them, with a verifier that only chooses between its two answers
 WHERE_DOUBTED = "queries expanded where the verifier doubts"
 WHERE_UNLIKELY = "queries expanded where answers are unlikely"
+TWO = "two readers, every query expanded"  # of EXPANDED's answers in two trainings the likelier one
 # Two readers: of a system's answer, the first one or the one it keeps, and CoV-RAG's first one that which weighs more.
 CONTROL, READ_ON, BOTH = "two readers, one search", "two readers, the next passages", "two readers, two searches"
 READERS = {CONTROL: ("CoV-RAG, two adapters", "first_"), READ_ON: (NEXT, ""), BOTH: (BEST, "")}
@@ -58,6 +59,7 @@ CHAINS = (  # each system is compared with the next, the one expected to be wors
     (EXPANDED, BEST),
     ("RAG trained", CHOSEN),
     (EXPANDED, CHOSEN),
+    (EXPANDED, TWO, CHOSEN),
     ("RAG trained", WHERE_DOUBTED, DIRECT),
     ("RAG trained", WHERE_UNLIKELY, WHERE_DOUBTED),
     ("RAG trained", ITERATED, DIRECT),
@@ -128,6 +130,11 @@ def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
                 tables[seed][name] = choose_reader(known, system, which)
         if {EXPANDED, DIRECT} <= set(tables[seed]):
             tables[seed] = tables[seed].assign(**expand_some(known))
+    expanded = [seed for seed in tables if EXPANDED in tables[seed]]
+    for pair in zip(expanded[::2], expanded[1::2]):
+        likelier = choose_training(*(frames[seed] for seed in pair))
+        for seed in pair:
+            tables[seed][TWO] = likelier
     made = []
     for a, b in COMPARISONS:
         sides = {seed: table[[a, b]].dropna() for seed, table in tables.items() if {a, b} <= set(table)}
@@ -145,6 +152,13 @@ def choose_reader(frame: pd.DataFrame, system: str, which: str) -> pd.Series:
     one, other = (frame[frame.system == name].set_index(["dataset", "id"]).sort_index() for name in (system, "CoV-RAG"))
     heavier = other.first_weight.astype(float) > one[f"{which}weight"].astype(float)  # False where one is not known
     return one[f"{which}whole"].astype(float).where(~heavier, other.first_whole.astype(float))
+
+
+def choose_training(*frames: pd.DataFrame) -> pd.Series:
+    """Whether the likelier of two trainings' answers is right, where every query is expanded."""
+    own = (frame[(frame.system == EXPANDED) & frame[METRIC].notna()].set_index(["dataset", "id"]) for frame in frames)
+    one, other = (part[[METRIC, "kept_likelihood"]].astype(float) for part in own)
+    return one[METRIC].where(~(other.kept_likelihood > one.kept_likelihood), other[METRIC])
 
 
 def expand_some(frame: pd.DataFrame) -> dict[str, pd.Series]:
