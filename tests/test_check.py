@@ -48,12 +48,12 @@ def test_an_untouched_record_follows_and_facts_whose_code_left_the_tree_are_take
 def test_one_altered_prediction_is_found(judged, tmp_path):
     run = find(judged, "table2")
     file = run.file("predictions.jsonl.xz")
-    rows = [json.loads(line) for line in read_packed(file).splitlines()]
+    lines = [json.loads(line) for line in read_packed(file).splitlines()]
     gold = {question.id: question.answers[0] for question in load_questions(run.config)}
-    own = [row for row in rows if row["system"] == "CoV-RAG"]
-    wrong = next(row for row in own if gold[row["id"]] not in row["rounds"][-1]["answer"])
-    wrong["rounds"][-1]["answer"] = gold[wrong["id"]]
-    file.write_bytes(lzma.compress(write_jsonl(tmp_path / "rows", rows).read_bytes()))
+    lasts = [(gold[line["id"]], line["rounds"][line["systems"]["CoV-RAG"][0][-1]]) for line in lines]
+    right, wrong = next((right, last) for right, last in lasts if right not in last["answer"])
+    wrong["answer"] = right
+    file.write_bytes(lzma.compress(write_jsonl(tmp_path / "lines", lines).read_bytes()))
     ends = ("table2.csv", "table2.md", "table2.facts.json", "table3.csv", "table3.md", "table3.verdicts.jsonl")
     assert {line.split(",")[0] for line in check(judged)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
 

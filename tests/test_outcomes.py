@@ -39,8 +39,8 @@ def test_what_is_saved_holds_no_question_and_comes_back_to_the_last_number(predi
     assert (tmp_path / "p.xz").read_bytes() == before
     # Its first query is the question itself.
     texts = read_packed(tmp_path / "p.xz")
-    (row,) = [row for row in map(json.loads, texts.splitlines()) if (row["system"], row["id"]) == ("CoV-RAG", "q2")]
-    assert [one["query"] for one in row["rounds"]] == [None, BORN]
+    (line,) = [line for line in map(json.loads, texts.splitlines()) if line["id"] == "q2"]
+    assert [line["rounds"][place]["query"] for place in line["systems"]["CoV-RAG"][0]] == [None, BORN]
     assert not any(question.question in texts for question in QUESTIONS)
     # Without the data every table that needs none of its texts is the same.
     assert not any(p.question.question or p.question.answers for p in told)
@@ -54,7 +54,7 @@ def test_what_is_saved_holds_no_question_and_comes_back_to_the_last_number(predi
 def test_no_question_is_recorded_where_another_one_was_searched_for(predictions, tmp_path):
     one, other = predictions[Q2], QUESTIONS[0].question
     shuffled = replace(one, rounds=(one.rounds[0], replace(one.rounds[1], query=f"Of {other.title()}: Marrow")))
-    save_predictions(tmp_path / "p.xz", [*predictions, shuffled])
+    save_predictions(tmp_path / "p.xz", [*predictions[:Q2], shuffled, *predictions[Q2 + 1 :]])
     assert other not in read_packed(tmp_path / "p.xz").lower()
     made = load_predictions(tmp_path / "p.xz", QUESTIONS, PASSAGES.values())
     assert shuffled.rounds[1].query in [last.query for p in made for last in p.rounds[1:]]
@@ -101,15 +101,18 @@ def test_what_came_of_a_round_is_taken_from_the_record_where_this_leaves_out_its
         load_predictions(tmp_path / "p.xz")
 
 
-def test_predictions_come_back_system_by_system_though_a_questions_lines_stand_together(tmp_path):
+def test_predictions_come_back_system_by_system_though_a_line_holds_a_question_and_each_round_once(tmp_path):
     questions = [Question(f"q{i}", "nq", f"who is number {i}?", ("nobody",)) for i in range(3)]
-    systems = ("RAG", "CoV-RAG")
-    made = [Prediction(one, system, (Round("", (), f"{system} {one.id}"),)) for system in systems for one in questions]
+    first, last = Round("", (), "first"), Round("", (), "last")
+    systems = {"RAG": ((last,), -1), "CoV-RAG": ((first, last), -1), "CoV-RAG, likelier answer": ((first, last), 0)}
+    made = [Prediction(one, name, own, "", kept) for name, (own, kept) in systems.items() for one in questions]
+    made = made[1:]  # the first system has not the first question
     save_predictions(tmp_path / "p.xz", made)
-    lines = read_packed(tmp_path / "p.xz").splitlines()
-    assert [json.loads(line)["id"] for line in lines] == ["q0", "q0", "q1", "q1", "q2", "q2"]
-    loaded = load_predictions(tmp_path / "p.xz", questions, [])
-    assert [(p.system, p.question.id) for p in loaded] == [(p.system, p.question.id) for p in made]
-    save_predictions(tmp_path / "p.xz", [*made[1:3], *made[3:]])  # the first system has not the first question
-    loaded = load_predictions(tmp_path / "p.xz", questions, [])
-    assert [(p.system, p.question.id) for p in loaded] == [(p.system, p.question.id) for p in made[1:]]
+    lines = [json.loads(line) for line in read_packed(tmp_path / "p.xz").splitlines()]
+    assert [(line["id"], *line["systems"].values()) for line in lines] == [
+        ("q0", [], [[0, 1]], [[0, 1], 0]), ("q1", [[0]], [[1, 0]], [[1, 0], 0]), ("q2", [[0]], [[1, 0]], [[1, 0], 0])
+    ]  # fmt: skip
+    assert load_predictions(tmp_path / "p.xz", questions, []) == made
+    for untold in ([*made, made[-1]], [*made[1::-1], *made[2:]]):
+        with pytest.raises(ValueError, match="p.xz: a system has a question twice, or its questions in another order"):
+            save_predictions(tmp_path / "p.xz", untold)

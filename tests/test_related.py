@@ -131,9 +131,9 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(config
     for file in run.folder.iterdir():
         written = read_packed(file) if file.suffix in (".gz", ".xz") else file.read_text()
         assert not any(one in written.lower() for one in known), file.name
-    rows = [json.loads(line) for line in read_packed(run.predictions()).splitlines()]
-    (planned,) = [row for row in rows if (row["system"], row["id"]) == ("FaVe", "q1")]
-    assert planned["rounds"][0]["query"].startswith("⟨question")
+    lines = [json.loads(line) for line in read_packed(run.predictions()).splitlines()]
+    (line,) = [line for line in lines if line["id"] == "q1"]
+    assert line["rounds"][line["systems"]["FaVe"][0][0]]["query"].startswith("⟨question")
 
 
 # CRAG's evaluator and the entailment proxy: what they learn from, how, and who finds them.

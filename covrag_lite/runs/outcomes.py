@@ -9,7 +9,7 @@ import lzma
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pandas as pd
@@ -25,6 +25,7 @@ from covrag_lite.task_model import schema_of
 FOUND = ("gold", "found", "words")  # of an outcome: what was found, before and after
 LETTERS = {True: "t", False: "f", None: "-"}  # of a recorded outcome, one a field
 VALUES = {letter: value for value, letter in LETTERS.items()}
+FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 0}]  # the best on real records
 
 
 @dataclass(frozen=True)
@@ -106,33 +107,35 @@ def failure_of(kind: str) -> str:
 
 
 def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Write predictions as JSONL packed by xz, one line a question and system; the same give the same bytes."""
+    """Write predictions as JSONL packed by xz, one line a question; the same give the same bytes.
+
+    A line holds each distinct round once. A system has the places of its rounds there and, where it is not the last,
+    the number of the one that counts; it has nothing where it was not asked the question.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    questions = {p.question.id: p.question for p in predictions}
-    places, others = {identity: i for i, identity in enumerate(questions)}, index_questions(questions.values())
-    rows = []
+    systems: dict[str, dict[str, Prediction]] = {}
     for p in predictions:
-        rounds = [_to_json(one, p.question, others) for one in p.rounds]
-        for number, one in enumerate(rounds):
-            values = asdict(outcome_of(p, number)).values()
-            one["outcome"] = "".join(LETTERS[value] for value in values)
-        row = {"system": p.system, "dataset": p.question.dataset, "id": p.question.id, "rounds": rounds}
-        further = {"kept": p.kept if p.kept != -1 else None, "kind": p.question.kind or None}
-        rows.append(row | {name: value for name, value in further.items() if value is not None})
-    # Lines on one question, which are much alike, stand together where their order can be told again.
-    together = sorted(rows, key=lambda row: places[row["id"]])
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (together if by_system(together) == rows else rows)]
-    path.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
+        systems.setdefault(p.system, {})[p.question.id] = p
+    most_first = sorted(systems.values(), key=len, reverse=True)
+    questions = {identity: p.question for own in most_first for identity, p in own.items()}
+    if [own[one] for own in systems.values() for one in questions if one in own] != list(predictions):
+        raise ValueError(f"{path.name}: a system has a question twice, or its questions in another order")
+    others, lines = index_questions(questions.values()), []
+    for identity, question in questions.items():
+        places, told = {}, {system: [] for system in systems}  # of each round, as text; what each system has
+        for p in [own[identity] for own in systems.values() if identity in own]:
+            texts = [json.dumps(_to_json(p, number, others)) for number in range(len(p.rounds))]
+            kept = [p.kept] if p.kept != -1 else []
+            told[p.system] = [[places.setdefault(text, len(places)) for text in texts], *kept]
+        line = {"id": identity, "dataset": question.dataset, "kind": question.kind}
+        line |= {"rounds": [json.loads(text) for text in places], "systems": told}
+        lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+    path.write_bytes(lzma.compress("".join(lines).encode(), filters=FILTERS))
 
 
-def by_system(rows: Sequence[dict]) -> list[dict]:
-    """Recorded predictions, system by system."""
-    systems = list(dict.fromkeys(row["system"] for row in rows))
-    return sorted(rows, key=lambda row: systems.index(row["system"]))
-
-
-def _to_json(one: Round, question: Question, others: Index) -> dict:
+def _to_json(p: Prediction, number: int, others: Index) -> dict:
     """A round without the data's own text: a passage by its id, a question by a mark, also within what we wrote."""
+    one, question = p.rounds[number], p.question
     hide = partial(redact, asked=core(question.question), others=others)
     row = {
         "query": hide(one.query) if one.query != question.question else None,
@@ -142,6 +145,7 @@ def _to_json(one: Round, question: Question, others: Index) -> dict:
     }
     further = {"note": hide(one.note), "probabilities": one.verdict and one.verdict.probabilities}
     further["likelihood"] = one.likelihood
+    further["outcome"] = "".join(LETTERS[value] for value in asdict(outcome_of(p, number)).values())
     return row | {name: value for name, value in further.items() if value not in (None, "", {})}
 
 
@@ -165,29 +169,30 @@ def load_predictions(
     Without questions there are ids, what our models wrote and what came of it, and every other text is empty. A system
     whose adapter is not among these ran on the bare model.
     """
-    rows, made = by_system([json.loads(line) for line in read_packed(path).splitlines()]), []
-    found = {identity for row in rows for one in row["rounds"] for identity in one["passages"]}
+    lines = [json.loads(line) for line in read_packed(path).splitlines()]
+    found = {identity for line in lines for one in line["rounds"] for identity in one["passages"]}
     if questions is None:
-        if not all("outcome" in one for row in rows for one in row["rounds"]):
+        if not all("outcome" in one for line in lines for one in line["rounds"]):
             raise ValueError(f"{path.name} does not tell what came of its predictions, and its data is not at hand")
-        asked = {row["id"]: Question(row["id"], row["dataset"], "", (), kind=row.get("kind", "")) for row in rows}
+        asked = {line["id"]: Question(line["id"], line["dataset"], "", (), kind=line["kind"]) for line in lines}
         known = {identity: Passage(identity, "", "") for identity in found}
     else:
         asked = {question.id: question for question in questions}
         known = {one.id: one for one in passages if one.id in found}
-    for row in rows:
-        question, adapter = asked[row["id"]], adapter_of(row["system"])
-        schema = schema_of(verifier_of(row["system"]))
-        rounds = tuple(_from_json(one, question, asked, known, schema) for one in row["rounds"])
-        backbone = f"{model}+{adapter}" if adapter in adapters else model
-        made.append(Prediction(question, row["system"], rounds, backbone, row.get("kept", -1)))
-    return made
+    made = {system: [] for line in lines for system in line["systems"]}
+    for line in lines:
+        read = cache(partial(_to_round, line, asked, known))  # systems share rounds
+        for system, (places, *kept) in [one for one in line["systems"].items() if one[1]]:
+            adapter, schema = adapter_of(system), schema_of(verifier_of(system))
+            rounds = tuple(read(place, schema) for place in places)
+            backbone = f"{model}+{adapter}" if adapter in adapters else model
+            made[system].append(Prediction(asked[line["id"]], system, rounds, backbone, *kept))
+    return [p for own in made.values() for p in own]
 
 
-def _from_json(
-    one: dict, question: Question, asked: Mapping[str, Question], known: Mapping[str, Passage], schema: Schema
-) -> Round:
+def _to_round(line: dict, asked: Mapping[str, Question], known: Mapping[str, Passage], i: int, schema: Schema) -> Round:
     """The round that was written, with its texts put back."""
+    one, question = line["rounds"][i], asked[line["id"]]
     show = partial(restore, asked=core(question.question), others=asked)
     query = question.question if one["query"] is None else show(one["query"])
     passages, verdict, outcome = tuple(known[identity] for identity in one["passages"]), None, None
