@@ -22,7 +22,7 @@ from covrag_lite.journal import Journal
 from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Prediction, Sample, Search
 from covrag_lite.runs.manifest import build_manifest, save_manifest
-from covrag_lite.runs.outcomes import read_packed
+from covrag_lite.runs.outcomes import read_rows
 from covrag_lite.sources import Source
 from covrag_lite.synthesis import Annotate, Example, supporting
 from covrag_lite.systems import find_system
@@ -131,5 +131,4 @@ def save_samples(path: Path, samples: Sequence[Sample]) -> None:
 
 def load_samples(path: Path) -> list[Sample]:
     """Read the samples that `save_samples` wrote."""
-    rows = [json.loads(line) for line in read_packed(path).splitlines()]
-    return [Sample(**row | {"target": tuple(row["target"])}) for row in rows]
+    return [Sample(**row | {"target": tuple(row["target"])}) for row in read_rows(path)]

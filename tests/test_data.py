@@ -34,6 +34,7 @@ def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
     write_jsonl(tmp_path / "corpus.jsonl", [{"id": "p1", "text": "Edith."}])
     config = Config().change(data=str(tmp_path))
     assert texts(config, "test") == ["nq", "webq"]
+    assert [one.id for one in load_questions(config)] == ["nq/a", "webq/a"]  # both files have a question "a"
     assert texts(config, "train") == ["train nq", "train own"]
     assert texts(config, "validation") == ["validation mine", "validation nq"]  # one question cannot be held out
 

@@ -8,7 +8,7 @@ from toy import BORN, PASSAGES, QUESTIONS, SYSTEMS
 
 from covrag_lite.prompts import DIRECT, parse_verdict, render_verdict
 from covrag_lite.records import Prediction, Question, Round
-from covrag_lite.runs.outcomes import load_predictions, outcome_of, read_packed, save_predictions, to_frame
+from covrag_lite.runs.outcomes import load_predictions, outcome_of, read_packed, read_rows, save_predictions, to_frame
 from covrag_lite.tables import sigma, table5
 
 Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # where the prediction of a question stands that was revised
@@ -103,13 +103,12 @@ def test_what_came_of_a_round_is_taken_from_the_record_where_this_leaves_out_its
 
 def test_predictions_come_back_system_by_system_though_a_line_holds_a_question_and_each_round_once(tmp_path):
     questions = [Question(f"q{i}", "nq", f"who is number {i}?", ("nobody",)) for i in range(3)]
-    first, last = Round("", (), "first"), Round("", (), "last")
+    first, last = Round("", (), "first\u2028\x85"), Round("", (), "last")  # line ends to some, to JSONL none
     systems = {"RAG": ((last,), -1), "CoV-RAG": ((first, last), -1), "CoV-RAG, likelier answer": ((first, last), 0)}
     made = [Prediction(one, name, own, "", kept) for name, (own, kept) in systems.items() for one in questions]
     made = made[1:]  # the first system has not the first question
     save_predictions(tmp_path / "p.xz", made)
-    lines = [json.loads(line) for line in read_packed(tmp_path / "p.xz").splitlines()]
-    assert [(line["id"], *line["systems"].values()) for line in lines] == [
+    assert [(line["id"], *line["systems"].values()) for line in read_rows(tmp_path / "p.xz")] == [
         ("q0", [], [[0, 1]], [[0, 1], 0]), ("q1", [[0]], [[1, 0]], [[1, 0], 0]), ("q2", [[0]], [[1, 0]], [[1, 0], 0])
     ]  # fmt: skip
     assert load_predictions(tmp_path / "p.xz", questions, []) == made

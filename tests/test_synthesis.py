@@ -278,7 +278,7 @@ def test_each_seed_model_learns_one_half(monkeypatch):
 
 
 def test_samples_come_back_as_they_were_saved_and_damaged_ones_are_named(tmp_path):
-    samples = [Sample("a", "answer", "p", ("xy",)), Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True)]
+    samples = [Sample("a", "answer", "p\u2028", ("xy",)), Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True)]
     recipe.save_samples(tmp_path / "s.gz", samples)
     assert recipe.load_samples(tmp_path / "s.gz") == samples
     (tmp_path / "s.gz").write_bytes((tmp_path / "s.gz").read_bytes()[:-10])

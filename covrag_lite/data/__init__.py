@@ -9,6 +9,7 @@ describe(dataset)                  if it knows: source, licence and the like of 
 read_cited(config, dataset)        if it has such: the numbered rows of a set in WebGLM-QA's shape, else None
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -47,6 +48,8 @@ def load_questions(config: Config) -> list[Question]:
     made = []
     for dataset in choose_sets(config):
         made += kind_of(config).questions(config, config.data.split, dataset)[: limit or None]
+    times = Counter(question.id for question in made)  # records tell questions apart by their ids
+    made = [replace(one, id=f"{one.dataset}/{one.id}") if times[one.id] > 1 else one for one in made]
     if not config.retrieval.has_corpus:  # gold passages are the corpus's
         made = [replace(question, gold_passages=()) for question in made]
     return made

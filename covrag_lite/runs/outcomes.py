@@ -149,6 +149,11 @@ def _to_json(p: Prediction, number: int, others: Index) -> dict:
     return row | {name: value for name, value in further.items() if value not in (None, "", {})}
 
 
+def read_rows(path: Path) -> list[dict]:
+    """The rows of a packed JSONL file; a text within may hold what other formats take for the end of a line."""
+    return [json.loads(line) for line in read_packed(path).split("\n") if line]
+
+
 def read_packed(path: Path) -> str:
     """The text of a file packed by xz or gzip; a sentence where it is torn."""
     try:
@@ -169,7 +174,7 @@ def load_predictions(
     Without questions there are ids, what our models wrote and what came of it, and every other text is empty. A system
     whose adapter is not among these ran on the bare model.
     """
-    lines = [json.loads(line) for line in read_packed(path).splitlines()]
+    lines = read_rows(path)
     found = {identity for line in lines for one in line["rounds"] for identity in one["passages"]}
     if questions is None:
         if not all("outcome" in one for line in lines for one in line["rounds"]):

@@ -109,8 +109,8 @@ def restore(text: str, asked: str, others: Mapping[str, Question] | None = None)
 
     def spell(match: re.Match) -> str:
         other = (others or {}).get(match[3])
-        forms = {None: asked, TWICE: " ".join(at_most_twice(asked))}
-        question = core(other.question) if other else forms.get(match[3], "")
+        own = " ".join(at_most_twice(asked)) if match[3] == TWICE else "" if match[3] else asked
+        question = core(other.question) if other else own
         length = int(match[2]) if match[2] else None
         return _spell(int(match[1], 16), question, length, match[4]) if question else match[0]
 
