@@ -109,4 +109,6 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
     """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
     chosen = [find_system(name) for name in config.chain.systems]  # a slip is named before anything runs
+    if not questions:
+        raise ValueError("there is no question to answer; a folder needs questions.csv, or a file <set>.jsonl")
     return [made for system in chosen for made in run_system(system.name, config, resources, questions)]

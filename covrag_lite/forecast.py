@@ -69,7 +69,7 @@ def foresee_memory(plan: Plan, network: PreTrainedModel, device: str, room: floa
     settings = plan.config.training
     tokens = settings.pack_tokens
     shape = Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
-    place = "the card" if device == "cuda" else "this machine without a card (--gpu-gb 24 reckons with one)"
+    place = "the card" if device == "cuda" else "this machine, which has no CUDA card (--gpu-gb 24 reckons with one),"
     try:
         needed = memory.refuse(network, settings, shape, room, device)
     except MemoryError as error:

@@ -6,7 +6,8 @@ from pkgutil import resolve_name
 
 import pytest
 
-from covrag_lite import systems
+from covrag_lite import evaluate, systems
+from covrag_lite.config import Config
 from covrag_lite.controls import read_on, shuffled, swap_answers, swap_references, verify_only
 from covrag_lite.method import (
     Tools,
@@ -213,3 +214,5 @@ def test_every_entry_is_found_by_its_name_and_drawn_in_a_colour_of_its_own():
     assert systems.adapter_of("clean wording") == ""  # no system
     with pytest.raises(ValueError, match="system 'GPT-9' is not known; use some of closed-book, RAG"):
         systems.find_system("GPT-9")
+    with pytest.raises(ValueError, match="there is no question to answer; a folder needs questions.csv"):
+        evaluate.run(Config(), None, [])

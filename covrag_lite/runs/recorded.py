@@ -80,9 +80,8 @@ def save_run(
 
 
 def find(root: Path = config.ROOT) -> list[Recorded]:
-    """Every recorded run under results/ and figures/, but for figures/custom, which every other run overwrites."""
-    made = [run for place in ("results", "figures") for run in find_under(root / place, root)]
-    return [run for run in made if run.folder.name != "custom"]
+    """Every recorded run under results/, and those of the defaults; a user's own under figures/ come and go."""
+    return [run for place in ("results", "figures/embedded") for run in find_under(root / place, root)]
 
 
 def find_under(folder: Path, root: Path = config.ROOT) -> list[Recorded]:
