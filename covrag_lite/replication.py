@@ -149,9 +149,11 @@ def main(words: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("backbone", help="a name of replication.toml, a hub id, or a local folder")
-    parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
-    parser.add_argument("--stages", default=",".join(STAGES), help="some of these, by commas")
-    parser.add_argument("--seeds", help="some training seeds, by commas")
+    parser.add_argument(
+        "-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter of config.py"
+    )
+    parser.add_argument("--stages", default=",".join(STAGES), help="some of these, by commas: %(default)s")
+    parser.add_argument("--seeds", help="the training seeds themselves, by commas, as in 1,2,3")
     parser.add_argument("--dry-run", action="store_true", help="only tell what is fetched, held and waited for")
     parser.add_argument("--gpu-gb", type=float, default=0, help="reckon with a card of so many GB, not the one found")
     asked = parser.parse_args(words)
