@@ -22,6 +22,7 @@ from covrag_lite.config import ROOT
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, find
 from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture
+from covrag_lite.tables.paper import paper_facts
 
 EMBEDDED = Path("figures", "embedded")
 FACT = re.compile(r"\{([^{}|]+) \| ([^{}]+)\}")
@@ -41,17 +42,20 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
         made |= set(own.values())
         for end, text in table.files.items():
             name = own[end].relative_to(root)
-            if write and end == "facts.json":
+            if write and own[end].exists():
                 own[end].write_text(text)
             if not own[end].exists():
                 notes.append(f"{name}: not recorded")
                 continue
             for number, was, now in compare_lines(own[end].read_text(), text):
                 wrong.append(f"{name}, line {number}: recorded {was}, recomputed {now}")
+        for end, plot in table.plots.items():
+            if write and own[end].exists():
+                plot(own[end])
     for file in [*sorted(root.glob("results/**/*")), *sorted(root.glob("figures/embedded/*"))]:
         if file.suffix in (".csv", ".png") and file not in made:
             notes.append(f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded")
-    facts = {place.as_posix().removeprefix("results/"): table.facts for place, table in tables.items()}
+    facts = {place.as_posix().removeprefix("results/"): table.facts for place, table in tables.items()} | paper_facts()
     for file in sorted(root.glob("results/**/*.facts.json")):
         place = file.relative_to(root / "results").as_posix().removesuffix(".facts.json")
         if place not in facts:

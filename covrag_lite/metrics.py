@@ -17,6 +17,7 @@ from scipy.stats import binom, binomtest, rankdata
 from covrag_lite.records import CITATION, Passage
 
 METRICS = ("raw", "normalised", "whole")
+FEW_PAIRS = 25  # differing questions below which a bootstrap interval is not credible
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "’‘“”–—…", " "))
 
 
@@ -154,6 +155,33 @@ def _drawn_ends(values: np.ndarray, counts: np.ndarray, resamples: int = 10_000)
 def mean_bootstrap(values: Sequence[float]) -> tuple[float, float, float]:
     """The mean over questions with its 95 % percentile interval."""
     return paired_bootstrap(np.zeros(len(values)), values)  # a mean is the difference from 0
+
+
+def difference_interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of per-question differences with its 95 % interval, exact where few questions differ.
+
+    A bootstrap resamples the questions that were seen: with four losses and no gain it never sees a
+    gain, and its interval excludes zero although four coin flips prove nothing. Below `FEW_PAIRS`
+    differing questions the interval is therefore the exact binomial one (Clopper-Pearson) of the
+    share of gains among them, which agrees with McNemar's exact test. It is unknown (NaN) where no
+    question differs, and where few differ in a mean over several seeds.
+    """
+    values = np.asarray(differences, float)
+    differing = values[values != 0]
+    if len(differing) >= FEW_PAIRS:
+        return mean_bootstrap(values)
+    mean = float(values.mean()) if len(values) else float("nan")
+    if not len(differing) or not np.isin(differing, (-1.0, 1.0)).all():
+        return mean, float("nan"), float("nan")
+    gains = int((differing > 0).sum())
+    share = binomtest(gains, len(differing)).proportion_ci(0.95, "exact")
+    low, high = ((2 * end - 1) * len(differing) / len(values) for end in (share.low, share.high))
+    return mean, float(low), float(high)
+
+
+def paired_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+    """The difference b − a on the same questions with its 95 % interval, as `difference_interval`."""
+    return difference_interval(np.asarray(b, float) - np.asarray(a, float))
 
 
 def auroc(scores: Sequence[float], right: Sequence[bool]) -> tuple[float, float, float]:

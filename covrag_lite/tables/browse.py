@@ -19,7 +19,8 @@ from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.redaction import MARK
 from covrag_lite.systems import palette
-from covrag_lite.tables.accuracy import in_order, name_of
+from covrag_lite.tables.accuracy import in_order
+from covrag_lite.tables.labels import label_of_set
 
 # What can come of a verdict; a question may be of several kinds, or of none.
 OUTCOMES = {
@@ -92,7 +93,7 @@ def describe(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str)
         "outcomes": OUTCOMES,
         "scores": SCORES,
         "systems": {name: palette()[name] for name in systems},
-        "sets": {name: name_of(name) for name in dict.fromkeys(p.question.dataset for p in predictions)},
+        "sets": {name: label_of_set(name) for name in dict.fromkeys(p.question.dataset for p in predictions)},
         "questions": {identity: asdict(question) for identity, question in questions.items()},
         "passages": {identity: [passage.title, passage.text] for identity, passage in passages.items()},
         "ways": [_way(p, row) for p, row in zip(predictions, rows, strict=True)],

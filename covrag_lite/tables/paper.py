@@ -41,3 +41,27 @@ def find_values(table: str, system: str, datasets: Iterable[str]) -> dict[str, f
     if set(datasets) == own and own <= PUBLISHED:
         return row
     return {name: value for name, value in row.items() if name in own & PUBLISHED and name in set(datasets)}
+
+
+def paper_facts() -> dict[str, dict[str, str]]:
+    """Every number of the paper as a fact that a page can show: `{paper/table2 | CoV-RAG Llama2-13b nq}`.
+
+    The gain of CoV-RAG over WebGLM with the same backbone is one too: `{paper/table2 | gain Llama2-13b average}`.
+    """
+    facts: dict[str, dict[str, str]] = {}
+    for table, content in load_paper().items():
+        own = facts.setdefault(f"paper/{table}", {})
+        for row, values in content["rows"].items():
+            numbers = {name: value for name, value in values.items() if isinstance(value, float)}
+            own |= {
+                f"{row} {name}": f"{value:g}" if table == "table3" else f"{value:.1f}"
+                for name, value in numbers.items()
+            }
+    rows = load_paper()["table2"]["rows"]
+    for name, values in rows.items():
+        method, _, backbone = name.partition(" ")
+        if method == "CoV-RAG":
+            baseline = rows[f"WebGLM {backbone}"]
+            gains = {f"gain {backbone} {key}": f"{value - baseline[key]:+.1f}" for key, value in values.items()}
+            facts["paper/table2"] |= {key: gain.replace("-", "−") for key, gain in gains.items()}
+    return facts

@@ -21,6 +21,7 @@ from covrag_lite.records import Question
 from covrag_lite.runs.recorded import Recorded, check_data
 from covrag_lite.tables import Table, accuracy
 from covrag_lite.tables.accuracy import PAIRS
+from covrag_lite.tables.labels import format_p
 from covrag_lite.tables.paper import find_values
 
 MEASURES = {
@@ -133,7 +134,7 @@ def compare_ranked(scores: pd.DataFrame) -> pd.DataFrame:
         for a, b in PAIRS:
             if a in table and b in table:
                 won, lost, p = metrics.mcnemar(table[b] < table[a], table[b] > table[a])
-                told = {"better": won, "tied": len(table) - won - lost, "worse": lost, "sign test p": f"{p:.3f}"}
+                told = {"better": won, "tied": len(table) - won - lost, "worse": lost, "sign test p": format_p(p)}
                 compared.append(about | {"comparison": f"{a} → {b}"} | told)
     return pd.DataFrame(compared)
 

@@ -12,6 +12,7 @@ from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, accuracy, paper, verifier
+from covrag_lite.tables.labels import with_labels
 
 CHAINS = ("CoV-RAG w/o chain", "CoV-RAG")  # the rows of Table 5
 CONTROL = "CoV-RAG shuffled"  # searches with another question's revision
@@ -24,11 +25,15 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     """Table 5: the table, the judge, what each rule does with a second answer, and the counts behind them."""
     frame = frame_of(predictions)
     long, rules = chain_table(frame), policies(predictions)
-    parts = {
-        f"Shares in %: {accuracy.legend(long)}": accuracy.wide(long, None).reset_index(),
-        "The judge beside the majority, the wording alone and the answer's likelihood": judges_of(frame),
-        "What to do with a second answer": rules,
-    }
+    of_paper = chain_table(frame[frame.dataset.isin(paper.PUBLISHED)])  # on the paper's own questions
+    parts = {f"Shares in %: {accuracy.legend(long)}": with_labels(accuracy.wide(long, None)).reset_index()}
+    if len(of_paper) and set(frame.dataset) - paper.PUBLISHED:
+        heading = f"The same on the paper's own questions: {accuracy.legend(of_paper)}"
+        parts[heading] = with_labels(accuracy.wide(of_paper, None)).reset_index()
+    parts["The judge next to the majority, the wording only and the answer's likelihood"] = with_labels(
+        judges_of(frame)
+    )
+    parts["What to do with a second answer"] = rules
     values = long.set_index(["system", "metric"]).value
     pair = [values.get((system, "multi")) for system in CHAINS]
     found = "" if None in pair else "Without the chain {:.1f} % are right in the end, with it {:.1f} %\n".format(*pair)
@@ -36,6 +41,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     facts = verifier.facts(to_frame(predictions))
     forms = {"": "{value:.1f}", "interval": "[{low:.1f}, {high:.1f}]"}
     facts |= accuracy.tell_rows(long, "{system} {metric}", forms)
+    facts |= accuracy.tell_rows(of_paper, "{system} {metric} on the paper's questions", forms | {"n": "{n}"})
     named = rules.assign(rule=rules.rule.str.partition(":")[0])
     facts |= accuracy.tell_rows(named, "{rule}", {"accuracy": "{accuracy:.1f}", "hurt": "{hurt}"})
     return Table("table5", long, parts, chain_notes(frame), facts, {"png": plot})
@@ -81,7 +87,7 @@ def chain_table(frame: pd.DataFrame) -> pd.DataFrame:
             "multi": own.normalised.astype(bool),
         }
         cells = {metric: (len(part), *accuracy.share(part)) for metric, part in shares.items() if len(part)}
-        delta = metrics.paired_bootstrap(held(own, "first").tolist(), held(own, "last").tolist())
+        delta = metrics.paired_interval(held(own, "first").tolist(), held(own, "last").tolist())
         cells["delta"] = (len(own), *(100 * value for value in delta))
         for metric, cell in cells.items():
             rows.append(("table5", "all", system, own.backbone.iloc[0], metric, *cell, known.get(metric)))

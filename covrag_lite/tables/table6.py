@@ -18,6 +18,7 @@ from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_or_outcomes, load_part
 from covrag_lite.tables import Table, accuracy, paper
 from covrag_lite.tables.accuracy import share, with_interval
+from covrag_lite.tables.labels import format_p, label_of_set
 from covrag_lite.tables.reproduction import tidy
 
 SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds, as far as the data has them
@@ -116,10 +117,10 @@ def retrieval_table(frame: pd.DataFrame) -> pd.DataFrame:
     for measure, column in MEASURES.items():
         known = frame[f"{column}_first"].notna()
         for group, chosen in groups.items():
-            about = {"measure": measure, "questions": accuracy.name_of(group)}
+            about = {"measure": measure, "questions": label_of_set(group)}
             for retriever, part in frame[known & chosen].groupby("retriever", sort=False):
                 first, last = (part[f"{column}_{when}"].astype(bool).tolist() for when in ("first", "last"))
-                delta = [100 * value for value in metrics.paired_bootstrap(first, last)]
+                delta = [100 * value for value in metrics.paired_interval(first, last)]
                 row = about | {"retriever": retriever, "n": len(first)}
                 for name, values in (("first", share(first)), ("last", share(last)), ("delta", delta)):
                     row |= dict(zip((name, f"{name}_low", f"{name}_high"), values))
@@ -136,7 +137,8 @@ def wide(long: pd.DataFrame, measure: str = "answer", names: tuple[str, str] = I
     columns = {"n": ("n", "{:.0f}"), names[0]: ("first", "{:.1f}"), names[1]: ("last", "{:.1f}")}
     columns |= {"delta": ("delta", "{:+.1f}"), "gained": ("gained", "{:.0f}"), "lost": ("lost", "{:.0f}")}
     made = {name: rows[name].tolist() for name in ("questions", "retriever")}
-    for heading, (name, form) in {**columns, "McNemar p": ("p", "{:.3f}")}.items():
+    for heading, (name, form) in columns.items():
         cells = rows.reindex(columns=[name, f"{name}_low", f"{name}_high"])
         made[heading] = [with_interval(form, *cell) for cell in cells.itertuples(index=False)]
+    made["McNemar p"] = ["" if pd.isna(p) else format_p(p) for p in rows.p]
     return pd.DataFrame(made).replace("–", "")

@@ -136,7 +136,7 @@ def failure_table(frame: pd.DataFrame, system: str = "CoV-RAG") -> pd.DataFrame:
         first, last = part.first_normalised.astype(bool), part.normalised.astype(bool)
         judged = part.assign(right=first)[part.judgment.fillna("") != ""]
         missed = part[part.revised & part.gold_first.eq(False)]
-        gain, interval = format_difference(*metrics.paired_bootstrap(first.tolist(), last.tolist()))
+        gain, interval = format_difference(first.tolist(), last.tolist())
         row = {"questions": name, "n": len(part), "first": f"{100 * first.mean():.1f}", **count_doubts(judged)}
         row |= {"revised": int(part.revised.sum()), "mended": f"{missed.gold_last.eq(True).sum()} of {len(missed)}"}
         made.append(row | {"last": f"{100 * last.mean():.1f}", "gain": gain, "95 % interval": interval})
