@@ -1,4 +1,4 @@
-.PHONY: help setup setup-all table2 test lint check lab faults
+.PHONY: help setup setup-all table2 test lint check lab faults notebooks
 .DEFAULT_GOAL := help
 # Compiled modules are kept, whatever the shell says: every process would compile torch and the like anew.
 export PYTHONDONTWRITEBYTECODE =
@@ -29,6 +29,9 @@ faults: setup-all  ## put each fault of tests/faults into a copy and print those
 
 check: setup-all  ## make every recorded table anew, without a model, and compare every recorded number
 	.venv/bin/python -m covrag_lite.check
+
+notebooks: setup-all  ## execute the notebooks in place, with default parameters, and store their outputs (15 minutes)
+	.venv/bin/python notebooks/execute.py $(ONLY)
 
 lab: setup-all  ## JupyterLab on the notebooks
 	.venv/bin/jupyter lab notebooks

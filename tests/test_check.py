@@ -35,7 +35,7 @@ def alone(judged):
 
 def test_an_untouched_record_follows_and_facts_whose_code_left_the_tree_are_taken_as_recorded(project, alone):
     assert check(project) == ([], [])
-    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0.0 points more", (project / "README.md").read_text())
+    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0 of 8 points more", (project / "README.md").read_text())
     (alone / "results" / "toy" / "gone.facts.json").write_text('{"gain": "+1.5"}')
     template = alone / "README.template.md"
     template.write_text(template.read_text() + "Formerly {toy/gone | gain}.\n")
@@ -109,8 +109,8 @@ def test_a_page_may_only_name_facts_of_recorded_runs(tmp_path):
     text = "# Toy\n{toy/table2 | GPT-9 average} %\n{gone/table2 | RAG average}\n"
     (tmp_path / "README.template.md").write_text(text)
     assert check_pages(tmp_path, {"toy/table2": {"RAG average": "9"}}, write=True) == [
-        "the template of README.md: {toy/table2 | GPT-9 average} is no fact of a run that can be scored",
-        "the template of README.md: {gone/table2 | RAG average} is no fact of a run that can be scored",
+        "the template of README.md: {toy/table2 | GPT-9 average} is not a fact of a recorded run",
+        "the template of README.md: {gone/table2 | RAG average} is not a fact of a recorded run",
     ]
     assert (tmp_path / "README.md").read_text() == text  # and what they stand for is not made up
 

@@ -7,6 +7,7 @@ import pytest
 from covrag_lite import metrics, replication
 from covrag_lite.config import ROOT
 from covrag_lite.tables import claim
+from covrag_lite.tables.labels import label_of
 
 
 def test_flipping_signs_is_mcnemars_exact_test_for_one_training():
@@ -57,12 +58,47 @@ def test_the_picture_has_a_row_a_comparison_with_its_trainings_and_the_first_one
     once = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], claim.DIRECT: [0, 0, 1, 1, 1, 0, 0, 1]}, sets)
     table = claim.build_seeds({"1": pd.concat([both, once.iloc[8:]]), "2": both})
     by_set = table.part("by set").groupby("comparison").seed.unique().map(list).to_dict()
-    assert by_set[f"RAG trained → {claim.BEST}"] == ["pooled"] and by_set[f"RAG trained → {claim.DIRECT}"] == ["1"]
+    two_adapters, no_scores = (f"RAG (trained) → {label_of(system)}" for system in (claim.BEST, claim.DIRECT))
+    assert by_set[two_adapters] == ["pooled"] and by_set[no_scores] == ["1"]
     left, right = claim.plot(table.rows, tmp_path / "claim.png").axes
-    told = [[label.get_text() for label in axis.get_yticklabels()] for axis in (left, right)]
-    assert [name[-3:] for name in told[0]] == ["(2)", "(1)"] and told[1] == ["NQ (4)", "WebQ (4)"]
+    rows, sets = ([label.get_text() for label in axis.get_yticklabels()] for axis in (left, right))
+    assert [row.splitlines()[1] for row in rows] == ["2 seeds, n = 8", "1 seed, n = 8", "2 seeds, n = 8"]
+    assert sets == ["NQ (4)", "WebQ (4)"]
     dots = [line.get_xdata().tolist() for line in left.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"]
-    assert dots == [[25.0, 25.0]]  # both trainings of the first comparison
+    assert dots == [[25.0, 25.0], [0.0, 0.0]]  # both seeds of two adapters, and of two plain readers
+
+
+def test_each_comparison_holds_both_accuracies_on_the_same_questions_and_seeds():
+    sets = ["nq"] * 4
+    first = frame({"RAG trained": [0, 0, 1, 1], "CoV-RAG": [1, 0, 1, 1], "CoV-RAG-S": [0, 0, 0, 1]}, sets)
+    second = frame({"RAG trained": [0, 0, 0, 0], "CoV-RAG-S": [0, 0, 1, 1]}, sets)  # CoV-RAG was not run
+    rows = claim.compare_systems({"1": first, "2": second}).query("set == 'all'").set_index(["from", "to", "seed"])
+    of_cov_rag = rows.loc[("RAG trained", "CoV-RAG", "1"), ["accuracy_from", "accuracy_to", "difference"]]
+    assert of_cov_rag.tolist() == [50.0, 75.0, 25.0]  # seed 1's baseline only
+    of_first = rows.loc[("RAG trained", "CoV-RAG-S", "pooled"), ["accuracy_from", "accuracy_to", "difference"]]
+    assert of_first.tolist() == [25.0, 37.5, 12.5]
+
+
+def test_two_plain_readers_keep_the_answer_with_the_higher_likelihood():
+    sets = ["nq"] * 3
+    first, second = (frame({"RAG trained": right}, sets) for right in ([1, 0, 0], [0, 1, 1]))
+    second["likelihood"] = [-0.5, -0.05, -0.5]  # the first reader's answers have -0.1
+    shuffled = second.sample(frac=1, random_state=1)
+    rows = claim.compare_systems({"1": first, "2": shuffled})
+    pooled = rows[(rows.to == claim.PLAIN_TWO) & (rows.set == "all") & (rows.seed == "pooled")]
+    assert pooled.accuracy_to.item() == pytest.approx(200 / 3, abs=0.001)  # the first two questions
+
+
+def test_an_interval_of_few_differing_pairs_is_exact_and_agrees_with_mcnemar():
+    four_losses = [-1.0] * 4 + [0.0] * 280  # MuSiQue in the plan's test of the verifier's choice
+    mean, low, high = metrics.difference_interval(four_losses)
+    # Clopper-Pearson for 0 of 4: the share of gains is at most 1 - 0.025 ** (1 / 4) = 0.602.
+    assert (mean, low) == pytest.approx((-4 / 284, -4 / 284))
+    assert high == pytest.approx((2 * (1 - 0.025**0.25) - 1) * 4 / 284)
+    many = [1.0] * 20 + [-1.0] * 5 + [0.0] * 75
+    assert metrics.difference_interval(many) == metrics.mean_bootstrap(many)
+    assert np.isnan(metrics.difference_interval([0.0] * 50)[1:]).all()
+    assert np.isnan(metrics.difference_interval([0.5, 0.0, -0.5])[1:]).all()  # a mean of seeds has no pairs
 
 
 def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside_an_answer():

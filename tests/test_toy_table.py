@@ -16,7 +16,8 @@ from covrag_lite import evaluate
 from covrag_lite.prompts import parse_verdict
 from covrag_lite.records import Round
 from covrag_lite.runs.outcomes import check_frame, failure_of, to_frame
-from covrag_lite.tables import Table, accuracy, sigma, table5, verifier
+from covrag_lite.systems import SYSTEMS as ENTRIES
+from covrag_lite.tables import Table, accuracy, claim, labels, sigma, table5, verifier
 
 IDS = list(TEXTS)
 
@@ -129,21 +130,21 @@ def test_accuracies_by_set_and_their_mean_over_sets_with_intervals(frame):
 def test_comparisons_pair_questions_by_their_ids_and_name_the_smallest_difference_that_could_be_seen(frame):
     for rows in (frame, *(frame.sample(frac=1, random_state=seed) for seed in (3, 11))):
         told = accuracy.compare(rows).set_index(["comparison", "metric"])
-        # q2 and q7 gained, q4 lost: +1/6. Six draws from (1, 1, 0, 0, 0, -1) sum to -2 at 2.5 %, to 4 at 97.5 %.
-        one = told.loc[("CoV-RAG-S → CoV-RAG", "normalised")]
-        assert one.tolist() == [6, "+16.7", "[-33.3, +66.7]", 2, 1, "1.000"]
-        one = told.loc[("RAG trained → CoV-RAG, likelier answer", "normalised")]
-        assert one.tolist() == [6, "+66.7", "[+33.3, +100.0]", 4, 0, "0.125"]  # 2 · 0.5⁴
-        one = told.loc[("RAG trained → CoV-RAG", "whole")]
-        assert one.tolist() == [6, "+33.3", "[+0.0, +66.7]", 2, 0, "0.500"]
-        assert told.loc[("closed-book → RAG", "raw")].tolist() == [7, "+28.6", "[+0.0, +57.1]", 2, 0, "0.500"]
+        # q2 and q7 gained, q4 lost. So few questions are counted, not turned into points.
+        row = told.loc[("CoV-RAG-S → CoV-RAG", "normalised")]
+        assert row.tolist() == [6, "+1 of 6", "–", 2, 1, "1.000"]
+        row = told.loc[("RAG trained → CoV-RAG, likelier answer", "normalised")]
+        assert row.tolist() == [6, "+4 of 6", "–", 4, 0, "0.125"]  # 2 · 0.5⁴
+        row = told.loc[("RAG trained → CoV-RAG", "whole")]
+        assert row.tolist() == [6, "+2 of 6", "–", 2, 0, "0.500"]
+        assert told.loc[("closed-book → RAG", "raw")].tolist() == [7, "+2 of 7", "–", 2, 0, "0.500"]
     told = accuracy.facts_of_accuracy(frame, accuracy.accuracy_table(frame, "table2"), accuracy.compare(frame))
     # On 4 questions no result has p < 0.05.
-    assert told["RAG trained → CoV-RAG, likelier answer visible"] == "nan"
-    assert told["CoV-RAG-S → CoV-RAG points"] == "16.7" and told["CoV-RAG-S → CoV-RAG gained"] == "2"
+    assert told["RAG trained → CoV-RAG, likelier answer visible"] == "–"
+    assert told["CoV-RAG-S → CoV-RAG points"] == "1 of 6" and told["CoV-RAG-S → CoV-RAG gained"] == "2"
     # Of 40 questions that differ 27 wins are seen; a share of 0.722 has as many in 80 %: (2 · 0.722 - 1) · 40 / 400.
     many = pd.DataFrame({"gained": [24], "lost": [16], "n": [400]})
-    assert accuracy.with_visible(many)["smallest visible"].tolist() == ["4.4"]
+    assert accuracy.with_visible(many)["detectable"].tolist() == ["4.4"]
 
 
 def test_a_value_of_the_paper_stands_beside_its_own_sets_alone(cov, frame):
@@ -296,9 +297,9 @@ def test_what_is_caught_mended_and_gained_stands_by_kind_of_failure(frame):
     kinds = ("", "author", "author/namesake", "author+misspelt", "two-hop")
     assert [failure_of(kind) for kind in kinds] == ["none", "none", "namesake", "broken wording", "two-hop"]
     told = verifier.failure_table(frame).set_index("questions").T
-    assert told["all"].tolist() == [6, "66.7", "2 of 2", "1 of 4", 3, "2 of 2", "83.3", "+16.7", "[-33.3, +66.7]"]
-    assert told["none"].tolist()[:-1] == [5, "80.0", "1 of 1", "1 of 4", 2, "1 of 1", "80.0", "+0.0"]
-    assert told["broken wording"].tolist()[:-1] == [1, "0.0", "1 of 1", "0 of 0", 1, "1 of 1", "100.0", "+100.0"]
+    assert told["all"].tolist() == [6, "66.7", "2 of 2", "1 of 4", 3, "2 of 2", "83.3", "+1 of 6", "–"]
+    assert told["none"].tolist()[:-1] == [5, "80.0", "1 of 1", "1 of 4", 2, "1 of 1", "80.0", "+0 of 5"]
+    assert told["broken wording"].tolist()[:-1] == [1, "0.0", "1 of 1", "0 of 0", 1, "1 of 1", "100.0", "+1 of 1"]
     unread = verifier.failure_table(frame.assign(judgment=""))  # verdicts that did not parse
     assert set(unread.caught) == set(unread.doubted) == {"0 of 0"}
 
@@ -313,8 +314,8 @@ def test_bounds_classes_of_error_and_notes(frame):
     assert accuracy.count_changes(frame[frame.system == "CoV-RAG"]) == (3, 2, 1)
     notes = accuracy.notes(frame)
     assert notes[0].startswith("1 of 7 questions have gold answers that normalise to nothing")
-    assert "CoV-RAG: 0 of 7 verdicts did not parse; judged true 2, false 4, unclear 1." in notes
-    assert "CoV-RAG: 3 questions were revised; that helped 2, hurt 1 and left 0 as they were." in notes
+    assert "CoV-RAG: 0 of 7 verdicts did not parse; judgments: true 2, false 4, unclear 1." in notes
+    assert "CoV-RAG: 3 questions were searched again; that helped 2, hurt 1 and changed nothing for 0." in notes
 
 
 # σ fitted: q2 and q7 gain by another search, q4 loses.
@@ -339,3 +340,17 @@ def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(predictions
     (tmp_path / "cov").mkdir()
     assert len(sigma.fit(config, predictions)) == 6 and sigma.fit(config, []) is None
     assert json.loads((tmp_path / "cov" / "sigma.json").read_text()) == sigma.cross_validate_sigma(cov)[0]
+
+
+def test_with_thirty_questions_a_difference_is_in_points_with_its_interval_and_a_tiny_p_is_written_as_such():
+    first, last = [False] * 40, [True] * 30 + [False] * 10
+    assert accuracy.format_difference(first, last) == ("+75.0", "[+60.0, +87.5]")
+    assert accuracy.format_difference(first[:29], last[:29]) == ("+29 of 29", "–")
+    assert [labels.format_p(p) for p in (0.0004, 0.001, 0.0213, 1.0)] == ["< 0.001", "0.001", "0.021", "1.000"]
+
+
+def test_every_system_has_a_label_of_its_own_and_every_comparison_is_labelled():
+    shown = [labels.label_of(system) for system in ENTRIES]
+    assert len(set(shown)) == len(ENTRIES) and max(map(len, shown)) <= 45
+    compared = {system for pair in claim.COMPARISONS for system in pair}
+    assert compared <= set(labels.SYSTEM_LABELS)

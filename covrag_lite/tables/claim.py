@@ -185,7 +185,7 @@ def choose_likelier(system: str, likelihood: str, *frames: pd.DataFrame) -> pd.S
     for frame in frames:
         rows = frame[(frame.system == system) & frame[METRIC].notna()].set_index(["dataset", "id"])
         answers.append(rows[[METRIC, likelihood]].astype(float))
-    first, second = answers
+    first, second = answers[0].align(answers[1], join="inner", axis=0)
     return first[METRIC].where(~(second[likelihood] > first[likelihood]), second[METRIC])
 
 
