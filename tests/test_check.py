@@ -35,7 +35,7 @@ def alone(judged):
 
 def test_an_untouched_record_follows_and_facts_whose_code_left_the_tree_are_taken_as_recorded(project, alone):
     assert check(project) == ([], [])
-    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0 of 8 points more", (project / "README.md").read_text())
+    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n\+0 of 8 points more", (project / "README.md").read_text())
     (alone / "results" / "toy" / "gone.facts.json").write_text('{"gain": "+1.5"}')
     template = alone / "README.template.md"
     template.write_text(template.read_text() + "Formerly {toy/gone | gain}.\n")

@@ -141,7 +141,7 @@ def test_comparisons_pair_questions_by_their_ids_and_name_the_smallest_differenc
     told = accuracy.facts_of_accuracy(frame, accuracy.accuracy_table(frame, "table2"), accuracy.compare(frame))
     # On 4 questions no result has p < 0.05.
     assert told["RAG trained → CoV-RAG, likelier answer visible"] == "–"
-    assert told["CoV-RAG-S → CoV-RAG points"] == "1 of 6" and told["CoV-RAG-S → CoV-RAG gained"] == "2"
+    assert told["CoV-RAG-S → CoV-RAG points"] == "+1 of 6" and told["CoV-RAG-S → CoV-RAG gained"] == "2"
     # Of 40 questions that differ 27 wins are seen; a share of 0.722 has as many in 80 %: (2 · 0.722 - 1) · 40 / 400.
     many = pd.DataFrame({"gained": [24], "lost": [16], "n": [400]})
     assert accuracy.with_visible(many)["detectable"].tolist() == ["4.4"]

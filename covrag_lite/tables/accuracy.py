@@ -232,9 +232,9 @@ def facts_of_accuracy(frame: pd.DataFrame, long: pd.DataFrame, comparison: pd.Da
     for system, found in frame.dropna(subset="gold_last").groupby("system").gold_last:
         made[f"{system} gold"] = f"{100 * found.mean():.1f}"
     rows = with_visible(comparison[comparison.metric == "normalised"])
-    forms = {"points": "{points}", "interval": "{95 % interval}", "p": "{McNemar p}"}
+    forms = {"points": "{difference}", "interval": "{95 % interval}", "p": "{McNemar p}"}
     forms |= {"gained": "{gained}", "lost": "{lost}", "visible": "{detectable}"}
-    return made | tell_rows(rows.assign(points=rows.difference.str.lstrip("+-")), "{comparison}", forms)
+    return made | tell_rows(rows, "{comparison}", forms)
 
 
 def facts_on_paper_sets(frame: pd.DataFrame) -> dict[str, str]:

@@ -1,11 +1,11 @@
-"""The paper's own numbers (paper.toml): whole tables to look at, and single values to stand beside ours.
+"""The paper's own numbers (paper.toml): whole tables, and single values to show next to ours.
 
-A value of the paper stands only beside the sets it was measured on: never beside the embedded world's, and never beside
-an average over other sets.
+A value of the paper is shown only next to the sets it was measured on: never next to the fictional world's, and never
+next to an average over other sets.
 """
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -30,9 +30,9 @@ def load_table(table: str) -> pd.DataFrame:
 
 
 def find_values(table: str, system: str, datasets: Iterable[str]) -> dict[str, float]:
-    """The paper's values that may stand beside ours: a set's beside that set, others only if all sets are the same.
+    """The paper's values that may be shown next to ours: per set, and averages only if all sets are the same.
 
-    Its samples of Mintaka and TriviaQA are not published, so nobody has these questions, nor an average over them.
+    Its samples of Mintaka and TriviaQA are not published, so no average over the four sets is comparable.
     """
     name = SYSTEMS[system].paper.get(table) if system in SYSTEMS else None
     if name is None:
@@ -57,11 +57,22 @@ def paper_facts() -> dict[str, dict[str, str]]:
                 f"{row} {name}": f"{value:g}" if table == "table3" else f"{value:.1f}"
                 for name, value in numbers.items()
             }
-    rows = load_paper()["table2"]["rows"]
-    for name, values in rows.items():
-        method, _, backbone = name.partition(" ")
-        if method == "CoV-RAG":
-            baseline = rows[f"WebGLM {backbone}"]
-            gains = {f"gain {backbone} {key}": f"{value - baseline[key]:+.1f}" for key, value in values.items()}
-            facts["paper/table2"] |= {key: gain.replace("-", "−") for key, gain in gains.items()}
+    for table, name, better, baseline in differences():
+        rows = load_paper()[table]["rows"]
+        for column in rows[better].keys() & rows[baseline].keys():
+            difference = f"{rows[better][column] - rows[baseline][column]:+.1f}"
+            facts[f"paper/{table}"][f"{name} {column}"] = difference.replace("-", "−")
+    for row, values in load_paper()["table6"]["rows"].items():
+        facts["paper/table6"][f"{row} delta"] = f"{values['multi'] - values['single']:+.1f}"
     return facts
+
+
+def differences() -> Iterator[tuple[str, str, str, str]]:
+    """What is compared in the paper's tables: the table, the comparison's name, and its two rows."""
+    for row in load_paper()["table2"]["rows"]:
+        method, _, backbone = row.partition(" ")
+        if method == "CoV-RAG":
+            yield "table2", f"gain {backbone}", row, f"WebGLM {backbone}"
+    yield "table4", "gain", "End-Revise", "No-Revise"
+    yield "table4", "cost", "Start-Revise", "No-Revise"
+    yield "table5", "gain", "w/ Chain", "w/o Chain"
