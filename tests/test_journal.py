@@ -32,7 +32,7 @@ def test_what_was_added_is_there_after_reopening_but_for_a_torn_last_line(tmp_pa
         journal.add("answer", {"b": "ü"})
         assert path.read_bytes() == whole
     path.write_text('{"key": "a", "text": "one"}\nrubbish\n{"key": "b", "text": "two"}\n')
-    with pytest.raises(ValueError, match="line 2: not a journal line"):
+    with pytest.raises(ValueError, match="line 2: this is not a journal line"):
         Journal(path)
 
 
@@ -44,7 +44,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 40, limits[1]))  # the next line fits only in part
     try:
-        with pytest.raises(OSError, match="make room and run again"):
+        with pytest.raises(OSError, match="free some disk space and run again"):
             journal.add("answer", {"b": "x" * 500})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
