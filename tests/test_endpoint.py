@@ -290,7 +290,7 @@ def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, cap
     annotate = recipe.load_annotator(settings)
     made = annotate(examples, {}, search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
-    assert "labelled 2 of 3 examples" in capsys.readouterr().out
+    assert "annotated 2 of 3 examples" in capsys.readouterr().out
     for _, body in server.asked:
         assert recipe.STRICT in body["messages"][0]["content"] and "response_format" in body
 
