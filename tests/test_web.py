@@ -160,7 +160,7 @@ def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(
     with pytest.raises(ValueError, match="web-searxng: this configuration has other data than the run"):
         recorded.load(run)
     shutil.rmtree(web.open_snapshot(settings).path.parent)
-    with pytest.raises(FileNotFoundError, match="is not at hand"):
+    with pytest.raises(FileNotFoundError, match="is missing; set the parameter snapshot"):
         recorded.load(run)
 
 
