@@ -1,3 +1,5 @@
+"""Parameters: names, types, defaults, notebooks that run twice, and recorded configurations."""
+
 import json
 import re
 from dataclasses import fields
@@ -23,7 +25,8 @@ def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone
     given = {"n_questions": 4, "k": 3, "learning_rate": 1, "datasets": ["nq"], "_mine": 5, "pd": object(), "In": [""]}
     assert from_notebook(given) == Config().change(n_questions=4, k=3, learning_rate=1.0, datasets=("nq",))
     assert from_notebook({"datasets": "nq, webq"}).data.datasets == ("nq", "webq")
-    assert from_notebook({"systems": "RAG; a, b"}).chain.systems == ("RAG", "a, b")  # where a name holds a comma
+    # For names that contain a comma.
+    assert from_notebook({"systems": "RAG; a, b"}).chain.systems == ("RAG", "a, b")
     assert from_notebook({"n_world": "4, 40,8"}).world.n_world == (4, 40, 8)
     changed = Config().change(k=3, sigma="thresholds")
     assert (changed.retrieval.k, changed.chain.sigma) == (3, "thresholds")

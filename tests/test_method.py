@@ -1,4 +1,4 @@
-"""Algorithm 1, line by line, and the systems beside it, with everything scripted."""
+"""Algorithm 1 line by line, and the systems compared with it, with scripted tools."""
 
 import inspect
 from dataclasses import replace
@@ -30,7 +30,7 @@ FALSE = parse_verdict(render_verdict((0.21, 0.21, 0.81, 0.91, 0.82, 0.89), "fals
 
 
 class Script:
-    """Functions for a system that keep a log of what they were handed."""
+    """Tools of a system that log their arguments."""
 
     def __init__(self, passages, verdicts):
         self.passages, self.verdicts, self.log = passages, verdicts, []

@@ -1,3 +1,5 @@
+"""Outcomes and recorded predictions: saved without the data, loaded with or without it."""
+
 import json
 import lzma
 from dataclasses import replace
@@ -11,12 +13,12 @@ from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import load_predictions, outcome_of, read_packed, read_rows, save_predictions, to_frame
 from covrag_lite.tables import sigma, table5
 
-Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # where the prediction of a question stands that was revised
+Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # index of the prediction of a revised question
 BACKBONE = {"model": "smollm2-135m", "adapters": ("rag", "cov", "cov-direct")}
 
 
 def come_back(folder, predictions):
-    """What is known of predictions without their data."""
+    """What is known about predictions without their data."""
     save_predictions(folder / "p.xz", predictions)
     return load_predictions(folder / "p.xz", **BACKBONE)
 

@@ -1,4 +1,4 @@
-"""Redaction: recorded texts contain a mark in place of each question, so they hold no data text.
+"""Redaction: a mark replaces each question in recorded texts, so that no question is published.
 
 Where the data is available, the questions are put back.
 
