@@ -72,7 +72,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
 def learner(trainee: Trainee, verify_weight: float, device: str) -> OfRow:
     """Return the function that learns from one row and returns a (2, tasks) tensor.
 
-    The tensor contains each task's loss, and the sum of the token weights behind it.
+    The tensor contains the loss of each task, and the sum of its token weights.
     """
     every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
 
