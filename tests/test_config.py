@@ -55,15 +55,15 @@ def test_a_notebook_whose_cells_are_run_again_is_read_again_and_a_slip_still_fou
 @pytest.mark.parametrize(
     "name, value, sentence",
     [
-        ("n_question", 4, r"'n_question' is not a parameter; did you mean 'n_questions', '\w+' or '\w+'\? "),
+        ("n_question", 4, r"'n_question' is not a parameter; did you mean 'n_questions', '\w+' or"),
         ("n_questions", "four", "'n_questions' is .*a whole number"),
         ("n_questions", True, "'n_questions' is .*a whole number"),
         ("model", 135, "'model' is .*text"),
         ("learning_rate", "high", "'learning_rate' is .*a number"),
         ("datasets", [1], "'datasets' is .*names"),
         ("n_world", [True, 5, 6], "'n_world' is .*a list of whole numbers"),
-        ("traps", "mispelt 0.3", "'mispelt 0.3' in parameter 'traps' .* must be one of misspelt, cut_off, vague"),
-        ("traps", ["stale much"], "'stale much' in parameter 'traps' .* must be .* its share from 0 to 1"),
+        ("traps", "mispelt 0.3", "'mispelt 0.3' in parameter 'traps' .* one of misspelt, cut_off"),
+        ("traps", ["stale much"], "'stale much' in parameter 'traps' .* its share from 0 to 1"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_named_with_what_it_must_be(name, value, sentence):

@@ -70,7 +70,7 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
 
 def test_what_cannot_run_stops_before_anything_is_loaded_or_asked(config, resources, questions):
     for name in ("RRR", "CoQ"):
-        with pytest.raises(ValueError, match=f"{name} is in recorded tables only, .*; leave it out"):
+        with pytest.raises(ValueError, match=f"{name} is in recorded tables only, .*; leave"):
             tools.run(config.change(systems=("RAG trained", name)), resources, questions)
     assert not resources.journal.texts
     told = "no evaluator was trained on 'other'; train it with: papermill notebooks/train_related.ipynb -p data other"
@@ -94,7 +94,7 @@ def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_d
 ):
     run = record(config, questions, passages, tmp_path / "results" / "real" / "toy" / "seed-1", scripted)
     assert set(run.manifest["adapters"]) >= set(heads.PAIRS)
-    assert "a classifier on the encoder toy; it is right for 90.0 % of 9" in run.manifest["notes"][-1]
+    assert "on the encoder toy; it is right for 90.0 % of 9" in run.manifest["notes"][-1]
     assert check(tmp_path)[0] == []
     table = related.build(related.load(run), run)
     systems = table.part("Accuracy and citations").set_index("system")
