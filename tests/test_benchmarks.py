@@ -1,4 +1,4 @@
-"""Other engines and trainers get our prompts, weights and rows; what they cost is told, and what fails says so."""
+"""Benchmarks of other engines and trainers with our prompts, weights and rows."""
 
 import importlib.util
 import re
@@ -73,7 +73,7 @@ ABOUT = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}
 
 @pytest.fixture
 def speed(tmp_path, predictions):
-    """The toy's questions' worth of work, and a GPU on which 7B answers one a second."""
+    """The work of the toy's questions, on a GPU where a 7B model answers one per second."""
     run = tmp_path / report.WORK
     for name, tokens, samples in (("cov", 3000, 30), ("rag", 1000, 10)):
         write_jsonl(run / f"train.{name}.json", [{"data": {"samples": {"n": samples}}}])
@@ -172,7 +172,7 @@ def test_our_speed_is_told_over_each_peers():
 def test_a_notebooks_parameters_are_options_or_of_the_configuration():
     made = options.from_notebook({"shapes": "7b,13b", "speed_questions": 3, "model": "a", "_own": 1})
     assert (made.shapes, made.speed_questions, made.config.model.model) == (("7b", "13b"), 3, "a")
-    assert made.config.folder().name == "custom"  # the defaults alone write to figures/embedded
+    assert made.config.folder().name == "custom"  # only the defaults write to figures/embedded
     assert options.from_notebook({}) == options.Options() and Config().folder().name == "embedded"
     with pytest.raises(ValueError, match="did you mean 'speed_parts'"):
         options.from_notebook({"speed_part": "plain"})

@@ -1,4 +1,4 @@
-"""What is recorded follows from the predictions, and a number that was changed by hand is found."""
+"""The check: recorded numbers follow from the predictions, and a changed number is found."""
 
 import json
 import lzma
@@ -21,13 +21,13 @@ from covrag_lite.tables import TABLES, Table
 
 @pytest.fixture
 def judged(project, tmp_path):
-    """A copy with Tables 2 and 3, which is checked in half the time."""
+    """A copy of the project with Tables 2 and 3 only, which halves the time of a check."""
     return shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("table6.*", "runs"))
 
 
 @pytest.fixture
 def alone(judged):
-    """A copy with Table 2 alone."""
+    """A copy of the project with Table 2 only."""
     for file in judged.glob("results/toy/table3.*"):
         file.unlink()
     return judged
@@ -80,7 +80,7 @@ def test_one_altered_number_of_a_page_a_table_or_a_fact_is_found_with_both_value
     assert check(alone, write=True)[0] == twice == check(alone)[0]  # page and facts are as they were
 
 
-# The rubric scores again; of a served judge only the table cannot follow.
+# The rubric's verdicts are computed again; a served judge's are kept, and its table must follow.
 @pytest.mark.parametrize("judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md"})])
 def test_a_score_that_no_judge_gave_is_found(judged, judge, ends):
     file = find(judged, "table3").file("verdicts.jsonl")
@@ -112,7 +112,7 @@ def test_a_page_may_only_name_facts_of_recorded_runs(tmp_path):
         "the template of README.md: {toy/table2 | GPT-9 average} is not a fact of a recorded run",
         "the template of README.md: {gone/table2 | RAG average} is not a fact of a recorded run",
     ]
-    assert (tmp_path / "README.md").read_text() == text  # and what they stand for is not made up
+    assert (tmp_path / "README.md").read_text() == text  # and their values are not invented
 
 
 def test_the_prose_of_a_notebook_is_filled_in_and_checked_too(tmp_path):

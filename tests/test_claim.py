@@ -1,4 +1,4 @@
-"""The claim as paired differences: the tests behind it, pooling over seeds, and which answer counts."""
+"""Paired differences: their tests, pooling over seeds, and the rules that choose an answer."""
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ def test_three_trainings_that_agree_are_not_three_times_the_questions():
 
 
 def frame(right: dict[str, list[int]], sets: list[str]) -> pd.DataFrame:
-    """A frame of systems' outcomes on the same questions."""
+    """A frame with the outcomes of several systems on the same questions."""
     rows = []
     for system, values in right.items():
         for number, (value, name) in enumerate(zip(values, sets)):
@@ -107,7 +107,7 @@ def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside
     assert (row["right"], row["majority"], row["wrong ones beside an answer trusted"]) == ("40.0", "60.0", "100.0")
     assert row["AUROC"].startswith("1.000") and row["AUROC of the likelihood"].startswith("0.500")
     made.loc[2, "judgment"] = "false"  # a wrong answer: two of three are trusted, both right ones are
-    found = [True, True, True, True, None]  # which leaves one of two beside an answer
+    found = [True, True, True, True, None]  # which leaves one of two next to an answer
     (row,) = claim.judge_rows(made.assign(words_first=found), "1")
     assert (row["right ones trusted"], row["wrong ones trusted"], row["right"]) == ("100.0", "66.7", "60.0")
     assert row["wrong ones beside an answer trusted"] == "50.0"

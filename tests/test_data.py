@@ -1,4 +1,4 @@
-"""Questions and passages of every kind of data; the embedded world has test_world.py."""
+"""Questions and passages of every kind of data; test_world.py tests the fictional world."""
 
 import json
 import sys
@@ -17,14 +17,14 @@ ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"
 
 
 def folder(tmp_path, rows):
-    """A folder with one set, as the data of a run; a string is a line as it stands."""
+    """A folder with one set, as the data of a run; a row that is a string is written unchanged."""
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     (tmp_path / "nq.jsonl").write_text("\n".join(lines))
     return Config().change(data=str(tmp_path), datasets=("nq",), n_questions=0)
 
 
 def texts(config, split):
-    """The normalised questions of a split, of all sets."""
+    """The normalised questions of a split, from all sets."""
     return [normalise(q.question) for q in load_questions(config.change(split=split, datasets=("all",), n_questions=0))]
 
 

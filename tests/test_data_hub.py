@@ -1,4 +1,4 @@
-"""Public sets by name, read from local files through the very call that reads the hub."""
+"""Public sets by name, read from local files with the same call that reads the hub."""
 
 import gzip
 from dataclasses import replace
@@ -28,7 +28,7 @@ def write_parquet(path, rows):
 
 
 def write_set(folder, splits):
-    """A set's splits in Parquet, named as on the hub, with the card that names the configuration's files."""
+    """Write a set's splits as Parquet files, named as on the hub, with the card that lists them."""
     card = f"---\nconfigs:\n- config_name: {'default' if folder.name == 'data' else folder.name}\n  data_files:\n"
     for split, rows in splits.items():
         write_parquet(folder / f"{split}-00000-of-00001.parquet", rows)
@@ -37,7 +37,7 @@ def write_set(folder, splits):
 
 
 def ask(name, column="answers", n=12):
-    """Different questions of one kind, each with one of two answers in the shape that the column has on the hub."""
+    """Distinct questions of one kind, with answers in the format of the set on the hub."""
     shaped = {"answerText": str, "value": lambda x: {"value": x, "aliases": [x, x.upper()]}}
     shape, answers = shaped.get(column, lambda x: [x, x.upper()]), "answer" if column == "value" else column
     names = [f"{name} {i}" for i in range(n)]
@@ -46,7 +46,7 @@ def ask(name, column="answers", n=12):
 
 
 def write_sets(root):
-    """The paper's four sets in the files and columns that they have on the hub."""
+    """The paper's four sets, with the files and columns that they have on the hub."""
     write_set(root / "nq/nq_open", {split: ask(f"{split} lake", "answer") for split in data.SPLITS})
     quiz = {split: ask(f"{split} quiz", "value") for split in data.SPLITS}
     write_set(root / "triviaqa/rc.nocontext", {split: rows + rows[:2] for split, rows in quiz.items()})
@@ -71,7 +71,7 @@ def public(tmp_path, monkeypatch):
 
 @pytest.fixture
 def own_set(monkeypatch):
-    """A function that makes a folder's set the only one."""
+    """A function that makes a folder's set the only known one."""
 
     def describe(place, **parameters):
         splits = {name: name for name in data.SPLITS}
@@ -101,7 +101,7 @@ def test_the_papers_four_sets_are_read_in_the_shapes_they_have_on_the_hub(public
     asked = data.load_questions(public)
     assert data.choose_sets(public) == ("nq", "webq", "mintaka", "triviaqa")
     by_set = {name: [one for one in asked if one.dataset == name] for name in data.choose_sets(public)}
-    assert [len(rows) for rows in by_set.values()] == [12] * 4  # of what stands twice one is taken
+    assert [len(rows) for rows in by_set.values()] == [12] * 4  # of duplicates, one is kept
     nq, webq, mintaka, triviaqa = (rows[1] for rows in by_set.values())
     assert (nq.id, nq.question) == ("nq-validation-1", "Where is validation lake 1?")  # no ids, and no other test split
     assert nq.answers == webq.answers == triviaqa.answers == ("south", "SOUTH")

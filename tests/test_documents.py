@@ -1,4 +1,4 @@
-"""One's own data as a user has it: documents in a folder, questions in a table."""
+"""A user's own data: documents in a folder, questions in a table."""
 
 import pytest
 from matplotlib import rc_context
@@ -12,7 +12,7 @@ from covrag_lite.retrieval import load_retriever
 
 
 def write_pdf(path, pages):
-    """A PDF file of one line a page."""
+    """A PDF file with one line per page."""
     with rc_context({"pdf.use14corefonts": True}), PdfPages(path) as file:
         for text in pages:
             figure = Figure()

@@ -1,4 +1,4 @@
-"""Figure 4: what the recorded claims of the backbones say, by size."""
+"""Figure 4: gains of the recorded backbones by model size."""
 
 import json
 
@@ -12,7 +12,7 @@ PAIR = {"from": "RAG trained", "to": claim.BEST}
 
 
 def record(root, backbone, seeds, asked="questions"):
-    """A claim of a backbone: `seeds` has of each training the gain and the judge's AUROC; pooled is their mean."""
+    """The claim of a backbone; `seeds` has each seed's gain and verifier AUROC, pooled as means."""
     folder = root / sizes.REAL / backbone
     rows = [PAIR | {"seed": seed, "difference": gain, "low": gain - 1, "high": gain + 1} for seed, (gain, _) in seeds]
     if len(seeds) > 1:
@@ -67,7 +67,7 @@ def test_runs_on_other_questions_and_backbones_of_unknown_size_are_refused(root)
         sizes.load(root)
 
 
-# Layers, width, width of keys and values, width between, vocabulary: each model's config.json.
+# From each model's config.json: layers, width, key/value width, MLP width, vocabulary.
 @pytest.mark.parametrize(
     "backbone, layers, width, keys, between, words, biased",
     [

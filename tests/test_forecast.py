@@ -1,4 +1,4 @@
-"""What a replication fetches, holds and takes is told before it starts; what the hub refuses is told with a cure."""
+"""The forecast: downloads, memory and time are printed before a replication, errors with a cure."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from covrag_lite.engine import memory, weights
 from covrag_lite.engine.interface import Shape, load_engine
 from covrag_lite.plan import load_plans
 
-# As published, from memory: the hub's pages could not be looked up.
+# As published, from memory; the hub's pages could not be checked.
 PARAMETERS = {
     "llama-2-7b-hf": 6_738_415_616,
     "llama-2-13b-hf": 13_015_864_320,
@@ -32,7 +32,7 @@ PARAMETERS = {
 
 
 def tell(capsys, *words):
-    """What the command prints, and the sentence that it ends with, if it fails."""
+    """What the command prints, and its error message if it fails."""
     try:
         replication.main(words)
         return capsys.readouterr().out, ""

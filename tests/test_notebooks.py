@@ -1,6 +1,7 @@
-"""Every notebook is thin, takes its defaults from config.py, and runs from both folders on a tiny model.
+"""Notebooks are short, take their defaults from config.py, and run from both folders.
 
-One goes through papermill as a user runs it; of the others the code cells are run here, which starts no kernel.
+They use a tiny model. One runs through papermill, as a user runs it; the code cells of the others
+run in this process, without a kernel.
 """
 
 import ast
@@ -47,7 +48,7 @@ SMALL = {
 TABLE = {"csv", "md", "png", "manifest.json"}
 ANSWERED = TABLE | {"predictions.jsonl.xz", "facts.json"}
 SEARCHED = {f"{name}.predictions.jsonl.xz" for name in ("bm25", "dense", "fused")}
-# How the files that a notebook leaves in figures/<name> end after its name.
+# Endings of the files that a notebook writes to figures/<name>.
 ENDS = {
     "table2": ANSWERED,
     "table3": TABLE | {"verdicts.jsonl"},
@@ -93,7 +94,7 @@ def test_a_notebooks_parameters_are_the_defaults_of_config(path):
 
 
 def run_cells(path, parameters):
-    """Run a notebook's code cells in this process; the parameters stand after its own, where papermill puts them."""
+    """Run a notebook's code cells here; parameters are set after its own, as papermill does."""
     names = {"__name__": "__main__", "display": show}
     for tags, source, _ in cells(path):
         *lines, last = ast.parse(source).body
@@ -107,19 +108,19 @@ def run_cells(path, parameters):
 
 
 def show(*values):
-    """Write out values as a notebook would show them."""
+    """Format values as a notebook shows them."""
     for value in values:
         for form in ("_repr_html_", "__repr__"):
             getattr(value, form, str)()
 
 
 def places(tmp_path):
-    """Parameters that keep everything a run writes under a folder of its own."""
+    """Parameters that keep all files of a run in a folder of the test."""
     return {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures"), "name": "toy"}
 
 
 def build_library(folder):
-    """Data that even a tiny model learns to read: who of two wrote a book, which its only passage says."""
+    """Data that a tiny model can learn to read: its only passage says who of two wrote a book."""
     asked, known = [], []
     for i in range(10, 30):
         who = "Agnes" if i % 4 == 3 else "Edith"
@@ -171,7 +172,7 @@ def test_each_of_six_solutions_ends_in_an_assertion():
     assert len(solutions) == 6 and all(isinstance(ast.parse(one).body[-1], ast.Assert) for one in solutions)
 
 
-# The command `covrag`: thin doors to notebooks and modules; a slip ends in its sentence.
+# The command `covrag` runs notebooks and modules; a mistake ends in a message.
 
 
 def call(monkeypatch, *words):
@@ -207,7 +208,7 @@ def test_an_unknown_word_ends_in_one_sentence_with_the_nearest_and_status_2(word
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith(f"covrag: {word!r} is not known; did you mean {near!r}?") and said.count("\n") == 1
-    call(monkeypatch)  # without a word it tells what there is
+    call(monkeypatch)  # without arguments it prints the usage
     said = capsys.readouterr().out
     assert all(name in said for name in ("replicate", "check", "table2", "lesson"))
 

@@ -1,4 +1,4 @@
-"""A number of the paper stands beside ours only where it was measured on the same sets."""
+"""The paper's numbers are shown next to ours only if they were measured on the same sets."""
 
 import pytest
 

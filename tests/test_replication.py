@@ -1,4 +1,4 @@
-"""One command for everything: what is done is not done again, what it ran with is said, and every stage runs."""
+"""The replication command: finished stages are skipped, settings are printed, every stage runs."""
 
 import json
 from functools import partial
@@ -17,7 +17,7 @@ from covrag_lite.task_model import TaskModel
 
 @pytest.fixture
 def plans(tmp_path):
-    """Two seeds over a folder with one set, all of whose work lands in a folder of the test's own."""
+    """A plan of two seeds on a folder with one set; all its files are in a folder of the test."""
     for name, n in (("nq", 2), ("train_nq", 20)):
         rows = [{"id": f"{name}{i}", "question": f"{name} {i}?", "answers": ["a"]} for i in range(n)]
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
@@ -27,7 +27,7 @@ def plans(tmp_path):
 
 @pytest.fixture
 def log(monkeypatch):
-    """Stages that write the file that ends them, and nothing else."""
+    """Stages that write only the file that marks their end."""
     done, real = [], replication.walk
 
     def run(name, file, plan):
@@ -65,7 +65,7 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
     config = plans[0].config
     assert (config.training.epochs, config.training.learning_rate, config.model.model) == (4, 0.001, "mine")
     assert [plan.seed for plan in plans] == [2, 3]
-    # The world's own settings differ from the defaults in nothing that its notebooks compare.
+    # The settings for the world equal the defaults in all parameters that its notebooks compare.
     world = replication.load_plans("smollm2-135m-world", {})[0].testing()
     assert changed_parameters(Config(), world, OTHERWISE_ALIKE) == []
 
@@ -124,7 +124,7 @@ SHORT = {"max_answer_tokens": 4, "max_revised_tokens": 4}
 
 
 class Knowing(TaskModel):
-    """A seed model that is right about every other question, as no random one is."""
+    """A seed model that is right for every other question, unlike a random one."""
 
     def answer(self, x, k):
         learnt = Config().change(**WORLD, split="train", n_questions=0)

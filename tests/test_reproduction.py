@@ -1,4 +1,4 @@
-"""Which recorded run is shown for a configuration, and a new table beside it, cell by cell."""
+"""Which recorded run is shown for a configuration, and how a new table is compared with it."""
 
 from dataclasses import replace
 
@@ -90,7 +90,7 @@ def test_the_run_of_the_same_model_and_data_is_found_or_the_one_that_is_named_or
         choose(run.config.change(record="toys"), project)
 
 
-# Live rows beside recorded ones.
+# Live rows next to recorded ones.
 
 
 def test_another_text_is_counted_and_its_outcome_beside_it_and_what_else_differs_is_told(run, known):
@@ -117,7 +117,7 @@ def test_live_rows_stand_below_the_recorded_ones_of_their_system_or_alone(known,
     assert list(table.index) == [("CoV-RAG", "recorded"), ("CoV-RAG", "live")]
     assert list(table.n) == [8, 4]
     assert table.loc[("CoV-RAG", "live"), "entity questions"] != table.loc[("CoV-RAG", "recorded"), "entity questions"]
-    table = table2.beside(to_frame([]), frame)  # without a record the live rows stand alone
+    table = table2.beside(to_frame([]), frame)  # without a record there are only live rows
     assert {word for _, word in table.index} == {"live"}
     texts = table2.compare_texts(known, [])
     said = table2.tell_texts(texts, run.manifest, None)

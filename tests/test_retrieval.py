@@ -1,4 +1,4 @@
-"""Every retriever finds what it should; a new one is an entry; caches change nothing but the time."""
+"""Retrievers find the right passages, a new one needs one entry, and caches change no result."""
 
 import sys
 from types import SimpleNamespace

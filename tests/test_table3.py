@@ -1,4 +1,4 @@
-"""The served judge against the loopback server, recorded answers, and what the judges' scores say."""
+"""Table 3: a served judge on a local server, recorded answers, and the ranks of the systems."""
 
 import json
 import re
@@ -26,7 +26,7 @@ SYSTEMS = tuple(TEXTS)
 
 @pytest.fixture
 def answers(questions, passages):
-    """Answers of the four systems to two questions; CoV-RAG alone saw other references."""
+    """Answers of the four systems to two questions; only CoV-RAG saw other references."""
     groups = [{}, {}]
     for system, texts in TEXTS.items():
         references = tuple(passages[3:5] if system == "CoV-RAG" else passages[:2])
@@ -52,7 +52,7 @@ def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(a
     assert long.n.eq(2).all()
     assert [verdict["id"] for verdict in verdicts] == ["q1", "q2"]
     assert verdicts[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
-    hidden = ("copper", "Marrow", "Aldermere", "Stonebridge")  # what is recorded holds scores, and no text
+    hidden = ("copper", "Marrow", "Aldermere", "Stonebridge")  # a record has scores, but no text
     assert not any(words in json.dumps(verdicts) for words in hidden)
     asked, shown = table3.explain(answers, verdicts)
     assert asked.id == "q2" and shown.answer.to_dict() == {system: texts[1] for system, texts in TEXTS.items()}
@@ -70,7 +70,7 @@ def test_an_answer_is_of_high_quality_by_the_papers_bounds():
 
 
 def written(prompt, score):
-    """A judge's reply: every answer scored by its text, in the form the prompt ends with."""
+    """A judge's reply in the requested format; a score depends on the answer's text only."""
     form = json.loads(prompt.splitlines()[-1])
     texts = dict(re.findall(r"^(answer\d+): (.*)$", prompt, re.MULTILINE))
     return json.dumps({criterion: {name: score(texts[name]) for name in names} for criterion, names in form.items()})

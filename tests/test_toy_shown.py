@@ -1,4 +1,4 @@
-"""What is shown of the toy: a lesson's curves, the picture of the method, a page of predictions, Tables 4 and 6."""
+"""What is shown of the toy: the lesson's curves, the method figure, browse page, Tables 4 and 6."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_a_verdict_is_read_in_the_papers_order(cov):
     assert table.written.tolist() == [*LOW, "false", BORN]
 
 
-# The page of predictions.
+# The browse page.
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'><!--"
 
@@ -120,7 +120,7 @@ def test_without_the_data_there_are_ids_and_our_own_outputs(cov, tmp_path):
 
 
 def rewrite(predictions, **queries):
-    """The predictions; some of Start-Revise trained search for something else and find the gold passage of q4."""
+    """Predictions in which some rewritten questions of Start-Revise find the gold passage of q4."""
     made = []
     for p in predictions:
         query = queries.get(p.question.id) if p.system == "Start-Revise trained" else None
@@ -204,7 +204,7 @@ def test_table_6_is_made_anew_byte_for_byte_where_its_data_is_gone(tmp_path):
     assert set(made) == {f"table6.{end}" for end in ("csv", "md", "facts.json")}
 
 
-# Machado, Oliveira and Fernandes (2009): linear RGB as people without one kind of cone see it.
+# Machado, Oliveira and Fernandes (2009): linear RGB for three kinds of colour blindness.
 VIEWS = {
     "all cones": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
     "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
@@ -214,7 +214,7 @@ VIEWS = {
 
 
 def to_lab(colour: str, view: list[list[float]]) -> np.ndarray:
-    """A colour in CIELAB, where distances are about what the eye sees."""
+    """A colour in CIELAB, where distances approximate what the eye sees."""
     value = np.array(to_rgb(colour))
     linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
     to_xyz = np.array([[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]])

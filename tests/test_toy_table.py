@@ -1,7 +1,8 @@
-"""One toy from question to table: seven questions, a model that plays from a script, every number worked out by hand.
+"""A toy from question to table: seven questions, a scripted model, all numbers computed by hand.
 
-CoV-RAG's answers to q1 to q5 and q7 (q6 has no gold answer): the first ones are right, wrong, right, right, right and
-wrong, the last ones right, right, right, wrong, right and right. q1 to q4 are set one, the others set two.
+CoV-RAG answers q1 to q5 and q7 (q6 has no gold answer). Its first answers are right, wrong, right,
+right, right and wrong; its last answers are right, right, right, wrong, right and right. q1 to q4
+are in set one, the others in set two.
 """
 
 import json
@@ -27,7 +28,7 @@ def run_one(system, folder, **changes):
     return evaluate.run_system(system, config, resources, QUESTIONS), resources.model.log
 
 
-# Which adapter each system asks, and for what.
+# Which adapter each system calls, and for which task.
 FIRST = {(one, toy.FOUND[text]) for one, text in TEXTS.items()}
 SECOND = {"CoV-RAG": {("q2", "ba"), ("q4", "cd"), ("q7", "fa")}, "CoV-RAG w/o chain": {("q2", "ba")}}
 ADAPTERS = {"RAG": "", "RAG trained": "rag", "CoV-RAG-S": "cov", "CoV-RAG": "cov", "CoV-RAG w/o chain": "cov-direct"}
@@ -89,8 +90,9 @@ def test_the_papers_thresholds_let_one_question_pass_and_a_first_answer_that_was
     assert (own["q2"].answer, own["q4"].answer, own["q7"].answer) == ("Stell[1]", "St John’s Eve[1]", "MIRA TOLL[1]")
 
 
-# Right answers: normalised of 4 questions of set one and 2 of set two, and the plain mean of both accuracies, where a
-# pooled one would weigh set one twice; raw of 4 and 3, where capitals and quotation marks count, and the 2 of a mark.
+# Right answers: normalised, of 4 questions in set one and 2 in set two, with the plain mean of both
+# accuracies (pooling would weight set one twice); raw, of 4 and 3, where capitals, quotation marks
+# and the 2 of a citation count.
 RIGHT = {
     "closed-book": (0, 0, 0.0, 0, 0),
     "RAG": (1, 0, 12.5, 1, 1),  # q3 by its second gold answer
@@ -111,7 +113,7 @@ def test_accuracies_by_set_and_their_mean_over_sets_with_intervals(frame):
         cells = long.loc["normalised", system]
         assert cells.n.to_dict() == {"one": 4, "two": 2, "average": 6}
         assert cells.value.tolist() == pytest.approx([25 * one, 50 * two, mean])
-        whole = max(0, two - 1)  # q5's 2 stands in 1829
+        whole = max(0, two - 1)  # q5's 2 is in 1829
         assert long.loc["whole", system].value.tolist() == pytest.approx(
             [25 * one, 50 * whole, 12.5 * one + 25 * whole]
         )
@@ -216,7 +218,7 @@ def test_verdicts_that_run_free_and_do_not_parse_are_counted_and_revise_nothing(
     assert cells.loc["format", ["n", "value"]].tolist() == pytest.approx([7, 100 / 7])
 
 
-# The judge: the truth is about the first answer, of which q1, q3, q4 and q5 are right.
+# The verifier judges the first answers, of which q1, q3, q4 and q5 are right.
 
 
 def test_the_judge_beside_what_knows_less(frame):
@@ -246,7 +248,7 @@ def test_a_judge_of_spelling_is_no_better_than_the_rule_that_sees_the_wording_al
     said = frame.form.map({"well put": "true", "broken wording": "false"})
     table = verifier.judge_table(frame.assign(judgment=said)).set_index("questions")
     assert table.judge["all"].startswith("83.3") and table.wording["all"] == "83.3"
-    assert table.majority["all"] == "66.7"  # beside the majority alone it would look good
+    assert table.majority["all"] == "66.7"  # compared with the majority, it would look good
     assert table.caught["well put"] == "0 of 1"
 
 
@@ -259,12 +261,13 @@ def test_trust_by_passages_and_by_answers(frame):
 def test_table_5(predictions, frame):
     told = table5.chain_table(frame).set_index(["system", "metric"])
     own = told.loc["CoV-RAG"]
-    # Revised: q2, q4 and q7; called for: q7 and q2, whose answers are wrong and whose gold passages were not found.
+    # Revised: q2, q4 and q7. Needed: q7 and q2, whose answers are wrong and lack gold passages.
     shares = {"judge": 4 / 6, "revise": 2 / 3, "single": 4 / 6, "multi": 5 / 6, "delta": 1 / 6}
     assert own.value.to_dict() == pytest.approx({name: 100 * share for name, share in shares.items()})
     assert own.n.to_dict() == {"judge": 6, "revise": 3, "single": 6, "multi": 6, "delta": 6}
     direct = told.loc["CoV-RAG w/o chain"]
-    # An empty revision says "true": of its first answers q1 is right and held true, q2 wrong and revised.
+    # An empty revision means "true": q1's first answer is right and accepted, q2's wrong and
+    # revised.
     shares = {"judge": 2 / 6, "revise": 1 / 2, "single": 1 / 6, "multi": 2 / 6, "delta": 1 / 6}
     assert direct.value.to_dict() == pytest.approx({name: 100 * share for name, share in shares.items()})
     rules = table5.policies(predictions).set_index("rule")
@@ -318,18 +321,18 @@ def test_bounds_classes_of_error_and_notes(frame):
     assert "CoV-RAG: 3 questions were searched again; that helped 2, hurt 1 and changed nothing for 0." in notes
 
 
-# σ fitted: q2 and q7 gain by another search, q4 loses.
+# Fitted σ: q2 and q7 gain from a second search, q4 loses.
 
 
 def test_thresholds_are_fitted_on_all_and_scored_on_held_out_questions(cov):
     thresholds, rules = sigma.cross_validate_sigma(cov, folds=3)
-    # Held back by its likelihood of -0.3, which is not below -0.3, q4 keeps its right answer: 6 of 6. No threshold on
-    # scores alone does that: q4 has the lowest correctness.
+    # q4 is not searched again, because its likelihood of -0.3 is not below -0.3; it keeps its right
+    # answer: 6 of 6. No threshold on scores does that, because q4 has the lowest correctness.
     assert thresholds == {"reference": 1.01, "correctness": 1.01, "likelihood": -0.3}
     told = rules.set_index("σ")
     assert told.loc["never"].tolist() == [6, 66.7, 30.0, 90.3, 0, 0, 1.0, 0]
     assert told.loc["revised question present"].tolist() == [6, 83.3, 43.6, 97.0, 2, 1, 1.0, 3]
-    # Without q4's fold the least strict setting is as good as any, so that q4 is lost: the in-sample best would be 100.
+    # Without q4's fold, the loosest setting is as good as any, so q4 is lost (in sample: 100).
     held_out = told.loc["expected scores and likelihood, held out"]
     assert held_out.tolist() == [6, 83.3, 43.6, 97.0, 2, 1, 1.0, 2]
     assert told.loc["revised question present, the surer answer", "accuracy"] == 100.0

@@ -1,4 +1,4 @@
-"""The web as a retriever: frozen results, live search where it is allowed, providers that fail, Table 6's rows."""
+"""The web retriever: saved results, live search if allowed, failing providers, rows of Table 6."""
 
 import json
 import re
@@ -34,7 +34,7 @@ KEY = "sk-very-secret-0123456789"
 
 
 def extract(replies):
-    """Title and paragraphs by a regular expression: what extracts them in earnest takes a process of its own."""
+    """Extract title and paragraphs with a regular expression; the real parser needs a process."""
     htmls = [reply.text for reply in replies]
     return [
         (re.findall("<title>(.*?)</title>", html + "<title></title>")[0], "\n".join(re.findall("<p>(.*?)</p>", html)))
@@ -43,7 +43,7 @@ def extract(replies):
 
 
 class Encoder:
-    """Counts letters: a network would take longer to import than all tests of this file to run."""
+    """An encoder that counts letters; importing a network would take longer than these tests."""
 
     def encode_query(self, texts, **_):
         counts = np.array([[text.count(letter) for letter in ascii_lowercase] for text in texts], np.float32)
@@ -54,7 +54,7 @@ class Encoder:
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
-    """A web retriever in a hurry over a snapshot of its own, which may enter loopback."""
+    """A web retriever without pauses, with its own snapshot, that may access loopback addresses."""
     open_loopback(monkeypatch)
     monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pages, "extract", extract)
@@ -84,12 +84,12 @@ def site(monkeypatch):
 
 
 def tree(folder):
-    """Every file's content by its path."""
+    """The content of every file by its path."""
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
 def titles(found):
-    """The titles of each query's passages."""
+    """The titles of the passages of each query."""
     return [sorted(passage.title for passage in row) for row in found]
 
 
@@ -124,7 +124,7 @@ def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_w
 
 
 def record_run(folder, live, settings, scripted, questions):
-    """CoV-RAG over the web, recorded as a table is."""
+    """Run CoV-RAG with the web retriever and record it as a table."""
     config = Config().change(**vars(settings) | {"live": live, "runs": str(folder / "runs"), "data": "a folder"})
     resources = evaluate.load_resources(config, [], scripted)
     made = evaluate.run_system("CoV-RAG", config, resources, questions[:3])
@@ -151,7 +151,7 @@ def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(
     assert manifest["encoder_sha256"]
     assert all(KEY.encode() not in content for content in tree(tmp_path).values())
     assert KEY not in "".join(capsys.readouterr())
-    # It is read back over its snapshot, and no other.
+    # It can be loaded only with its own snapshot.
     run = recorded.Recorded(tmp_path / "live/out", "table2", json.loads(json.dumps(manifest)))
     monkeypatch.setattr(recorded, "load_questions", lambda config: questions[:3])
     assert [p.rounds[0].passages for p in recorded.load(run)] == [p.rounds[0].passages for p in made]
@@ -160,7 +160,7 @@ def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(
     with pytest.raises(ValueError, match="web-searxng: this configuration has other data than the run"):
         recorded.load(run)
     shutil.rmtree(web.open_snapshot(settings).path.parent)
-    with pytest.raises(FileNotFoundError, match="is not at hand"):
+    with pytest.raises(FileNotFoundError, match="is missing; set the parameter snapshot"):
         recorded.load(run)
 
 
@@ -213,7 +213,7 @@ def test_titles_and_addresses_of_a_provider_are_tamed_too(settings, site, monkey
 
 @contextmanager
 def answer_with(body, provider, code="200 OK"):
-    """Let a provider's server answer with this."""
+    """Make a provider's server reply with this."""
     answer = reply(body if isinstance(body, str) else json.dumps(body), "application/json", code)
     with pytest.MonkeyPatch.context() as patch, serve({"/": answer, "/search": answer}) as site:
         patch.setattr(providers, "PAUSES", ())
@@ -225,7 +225,7 @@ def answer_with(body, provider, code="200 OK"):
 
 ROWS = [{"url": "http://a.org/", "link": "http://a.org/", "title": "A"}] * 2
 ROWS.append({"url": "b", "link": "b", "title": None})
-# A provider's answer with pages, and one without.
+# A provider's reply with results, and one without.
 FORMS = {
     "serper": ({"searchParameters": {}, "organic": ROWS}, {"searchParameters": {}, "organic": []}),
     "searxng": ({"results": ROWS}, {"results": [], "unresponsive_engines": []}),
@@ -321,7 +321,7 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
         assert "<b>" not in str(caught.value)
 
 
-# How it goes with the rest
+# Together with the rest of the package
 
 
 def test_the_web_needs_no_corpus_and_has_no_gold_passages(tmp_path):

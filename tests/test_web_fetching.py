@@ -1,4 +1,4 @@
-"""Fetching: which addresses are asked, how long, how much of them is read, how often, and what robots.txt allows."""
+"""Fetching: which addresses, how long, how much, how often, and what robots.txt allows."""
 
 import gzip
 import socket
@@ -22,7 +22,7 @@ def loopback(monkeypatch):
 
 
 def get(url, crawler=None):
-    """The reply; a page that cannot be had is an error."""
+    """The page that was fetched; a failure is an error."""
     (found,) = (crawler or Crawler()).fetch([url])
     if isinstance(found, PageError):
         raise found
@@ -30,7 +30,7 @@ def get(url, crawler=None):
 
 
 def refusal(pages, path="/", **changes):
-    """The sentence that stands in a page's place."""
+    """The message that replaces a page that could not be fetched."""
     with pytest.MonkeyPatch.context() as patch, serve(pages) as site:
         for name, value in changes.items():
             patch.setattr(fetch, name, value)
@@ -109,7 +109,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 
 
 def send(first=b"", then=b"", pause=0.0):
-    """A server that sends something, then the same again and again."""
+    """A server that sends something and then repeats a part without end."""
 
     def answer(connection, path):
         connection.sendall(first)

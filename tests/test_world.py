@@ -1,4 +1,4 @@
-"""The embedded world: same seed, same bytes; every answer where it is said to be; its wording tells nothing."""
+"""The fictional world: deterministic, answers where they should be, wording without hints."""
 
 import hashlib
 import re
@@ -19,7 +19,7 @@ from covrag_lite.tables.world import gold_found
 
 
 def ask(config, split, *datasets):
-    """The questions of a split, of some sets or of all four."""
+    """The questions of a split, from some sets or all four."""
     return [question for name in datasets or world.DATASETS for question in world.questions(config, split, name)]
 
 
@@ -32,7 +32,7 @@ FAILURES = {"none", "namesake", "synonym", "stale", "contradiction", "broken wor
 WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2)]
 seeds = pytest.mark.parametrize("config", WORLDS, ids=lambda config: f"seed-{config.world.seed}")
 
-# Recorded from the default world; a change of any word of it must be meant.
+# Recorded from the default world; a change of any word must be intended.
 PASSAGES_SHA256 = "16b525c6aed0e3d0c8feb435b789e7aaf79182b226ab255322b4f14ce4b27d9b"
 QUESTIONS_SHA256 = "1c48277b6ea483ca4ebef17a779812d9fdb1e99c1bf76cfd5f5c486c37af4304"
 
@@ -43,7 +43,7 @@ def digest(records) -> str:
 
 @cache
 def searched(config, split="test", clean=False):
-    """The questions of a split, and what BM25 finds for each as it is asked or as it is known to be mended."""
+    """The questions of a split, and what BM25 finds for each in its original or clear wording."""
     questions, search = ask(config, split), load_retriever(Retrieval(), world.passages(config))
     return questions, search([q.clean_question if clean else q.question for q in questions])
 
@@ -71,7 +71,7 @@ def test_questions_read_like_questions_and_their_gold_passages_state_the_answer(
             assert question.question == question.question.lower() and "?" not in question.question
         gold = " ".join(BY_ID[id].text for id in question.gold_passages).lower()
         assert any(answer.lower() in gold for answer in question.answers), question
-        for answer in question.answers:  # none is contained by chance
+        for answer in question.answers:  # none is contained accidentally
             assert len(answer) >= 4 and (not answer.isdigit() or len(answer) == 4), question
 
 
@@ -85,12 +85,13 @@ def test_no_two_splits_ask_about_the_same_passages_or_in_the_same_words_and_each
     assert not homes["test"] & (homes["train"] | homes["validation"])
 
 
-# How often a reader errs who has the gold passage before it: a small model trips over broken wording and two hops.
+# Error rates of a reader that has the gold passage: small models often fail on broken wording and
+# two hops.
 ERRS = {"well put": 0.1, "broken wording": 0.3, "two-hop": 0.6}
 
 
 def read_with_errors(questions, found):
-    """Whether each first answer is right, of a reader that errs evenly, as often as it does in each form."""
+    """Whether each first answer is right, for a reader with a fixed error rate per wording."""
     with_gold, right = Counter(), []
     for question, hit in zip(questions, gold_found(questions, found)):
         form = form_of(question.kind)
@@ -101,7 +102,7 @@ def read_with_errors(questions, found):
 
 
 def form_rule(questions, right):
-    """How often a rule is right that sees how each question is put and knows which outcome is usual there."""
+    """The accuracy of a rule that sees only a question's wording and predicts the usual outcome."""
     forms = [form_of(question.kind) for question in questions]
     counts = Counter(zip(forms, right))
     return sum(max(counts[form, True], counts[form, False]) for form in set(forms)) / len(right)

@@ -1,6 +1,6 @@
-"""CoV-RAG beside related systems: who can run, what each costs, and accuracy, citation quality and cost in one table.
+"""The comparison of CoV-RAG with related systems: accuracy, citation quality and cost in one table.
 
-The table is made from the tidy frame with qualities and costs beside it. Both are recorded, so that it can be made anew
+Citation qualities and costs are recorded next to the predictions, so the table can be rebuilt
 without a model.
 """
 
@@ -20,17 +20,18 @@ from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.tables import Table
 from covrag_lite.tables import accuracy as tables
 
-QUALITY = {  # what citation qualities are called where people read it
+QUALITY = {  # column of the frame -> its name in tables
     "support": "supported",
     "citation_recall": "citation recall",
     "citation_precision": "citation precision",
-    "claim_recall": "claim recall",  # of a recorded run alone
+    "claim_recall": "claim recall",  # in recorded runs only
 }
-COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")  # recorded runs have seconds
+# All costs of a question; only recorded runs have seconds.
+COSTS = ("steps", "searches", "passages", "seconds", "tokens read", "tokens written")
 
 
 def rate(predictions: Sequence[Prediction], entailment: Mapping, evaluator: Mapping) -> pd.DataFrame:
-    """Length and citation quality of each prediction and, for CoV-RAG, what CRAG's evaluator would have said."""
+    """Return each answer's length and citation quality; for CoV-RAG also CRAG's evaluator score."""
     x = [p.question.question for p in predictions]
     y = [p.answer for p in predictions]
     qualities = a2r.assess(x, [p.final.passages for p in predictions], y, partial(heads.score, entailment))
@@ -48,7 +49,7 @@ def rate(predictions: Sequence[Prediction], entailment: Mapping, evaluator: Mapp
 
 
 def long_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Accuracies by set, then each quality over all questions, as rows of the same long table."""
+    """Return accuracies by set, then each quality over all questions, as rows of one long table."""
     accuracy = tables.accuracy_table(frame, "related")
     rows = []
     for system in tables.in_order(frame.system.unique()):
@@ -62,7 +63,7 @@ def long_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a system: accuracy and citations with their intervals, length, and what a question costs."""
+    """Return one row per system: accuracy, citations with intervals, length, cost per question."""
     shown = long[(long.dataset == "average") & long.metric.isin(["normalised", *QUALITY.values()])]
     made = tables.wide(shown, None).rename(columns={"normalised": "accuracy"})
     by_system = frame.groupby("system")
@@ -76,7 +77,10 @@ def summary(long: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
-    """CRAG's evaluator and our judge's expected reference score on the same passages: was an answer found?"""
+    """Compare CRAG's evaluator with our verifier's expected reference score on the same passages.
+
+    Both predict whether an answer was found.
+    """
     own = frame[frame.system == "CoV-RAG"]
     truth = own.gold_first.where(own.gold_first.notna(), own.found_first)
     rows = []
@@ -90,7 +94,7 @@ def evaluators(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def build(frame: pd.DataFrame, run: Recorded) -> Table:
-    """The systems beside each other, and each against CoV-RAG and against RAG trained, which asks once."""
+    """Build the table: all systems, and each compared with CoV-RAG and with RAG trained."""
     long, found, there = long_table(frame), evaluators(frame), tables.in_order(frame.system.unique())
     pairs = [(name, "CoV-RAG") for name in there if name != "CoV-RAG"]
     pairs += [("RAG trained", name) for name in there if name not in ("RAG trained", "CoV-RAG")]
@@ -101,7 +105,7 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
         "Each system against CoV-RAG, and against RAG trained, on the same questions": comparison,
         "Was an answer found? AUROC of two that judge the passages": found,
     }
-    title = tables.title("related", run.config, long).replace(": ", ":\n")  # too long for a line
+    title = tables.title("related", run.config, long).replace(": ", ":\n")  # two lines
     plot = partial(tables.plot_accuracy, long, title)
     facts = tables.facts_of_accuracy(frame, long, comparison)
     facts |= tables.tell_rows(long[long.metric.isin(QUALITY.values())], "{system} {metric}", {"": "{value:.1f}"})
@@ -113,24 +117,24 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
 
 
 def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame) -> None:
-    """Write what the table needs beside predictions: their qualities, costs, notes, and which heads were used."""
+    """Save what the table needs besides the predictions: qualities, costs, notes and heads."""
     used = {name: heads.find_head(run.config, name) for name in heads.PAIRS}
     text = rate(predictions, used["entailment"], used["evaluator"]).to_csv(index=False, lineterminator="\n")
     run.file("qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     costs.to_csv(run.file("costs.csv"), index=False, lineterminator="\n")
     own, encoder = used["entailment"]["validation"][0], Path(used["entailment"]["encoder"]).name
-    right = f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs, entailed and other ones weighing alike"
+    right = f"{own['balanced (%)']:.1f} % of {own['n']} validation pairs (balanced accuracy)"
     run.manifest["notes"] = [
         *tables.notes(to_frame(predictions)),
-        "Citations are the marks that an answer writes; entailment is told by a proxy of our own on the encoder "
-        f"{encoder}, which is right for {right} (AUROC {own['AUROC']:.2f}).",
+        "Citations are the reference marks in an answer. Entailment is scored by our own proxy, a "
+        f"classifier on the encoder {encoder}; it is right for {right}, AUROC {own['AUROC']:.2f}.",
     ]
     run.manifest["adapters"] |= {name: head["sha256"] for name, head in used.items()}
     save_manifest(run.file("manifest.json"), run.manifest)
 
 
 def load(run: Recorded) -> pd.DataFrame:
-    """The frame: qualities and costs as recorded, accuracies scored again where the data is at hand."""
+    """Load the frame: recorded qualities and costs; accuracies are rescored if the data exists."""
     recorded = pd.read_csv(run.file("qualities.csv.gz"), dtype={"id": str})
     frame = to_frame(load_or_outcomes(run)).merge(recorded, on=["system", "id"], validate="one_to_one")
     costs = pd.read_csv(run.file("costs.csv"), index_col="system")
