@@ -1,8 +1,8 @@
 """What a prediction is worth: accuracy and retrieval, intervals, and paired tests. Pure functions, no state.
 
-Three accuracies stand side by side: `raw` is WebGLM's own code (a gold string stands in the answer, case and all),
+Three accuracies: `raw` is the rule of WebGLM's own code (the answer contains a gold string, case-sensitive),
 `normalised` is what the paper's text describes (capitals and punctuation do not count), and `whole` is ours: as
-normalised, but a gold answer must stand there in whole words, since a "2" in "1829" is no answer.
+normalised, but the gold answer must occur as whole words, because the "2" in "1829" is not an answer.
 """
 
 import string
@@ -41,7 +41,7 @@ def at_most_twice(text: str) -> list[str]:
 
 
 def is_defective(answers: Sequence[str]) -> bool:
-    """True where no gold answer survives normalising, so that the normalised accuracy cannot be told."""
+    """True where no gold answer survives normalising, so that the normalised accuracy is undefined."""
     return not any(normalise(answer) for answer in answers)
 
 
@@ -62,7 +62,7 @@ def _holds(said: str, answers: Sequence[str], metric: str) -> bool | None:
 
 
 def holds_answer(passages: Sequence[Passage], answers: Sequence[str], metric: str = "normalised") -> bool | None:
-    """Whether a gold answer stands in one of the passages: the paper's retrieval accuracy (Table 6)."""
+    """Whether one of the passages contains a gold answer: the paper's retrieval accuracy (Table 6)."""
     parts = [normalise(f"{passage.title} {passage.text}") for passage in passages]
     return _holds(" ".join(filter(None, parts)), answers, metric)
 
@@ -102,7 +102,7 @@ def mcnemar(a: Sequence[bool], b: Sequence[bool]) -> tuple[int, int, float]:
 def smallest_visible(gained: int, lost: int, n: int, power: float = 0.8, alpha: float = 0.05) -> float:
     """The smallest difference, in points, that McNemar's exact test on n questions shows with this power.
 
-    It supposes as many questions on which the two systems differ; NaN where these are too few to show anything.
+    It assumes the same number of differing questions; NaN where these are too few for any significant result.
     """
     differing = gained + lost
     fewest = binom.ppf(alpha / 2, differing, 0.5) - 1  # of one system's wins, the most at which p < alpha
@@ -126,7 +126,7 @@ def paired_bootstrap(a: Sequence[float], b: Sequence[float]) -> tuple[float, flo
 
 
 def _exact_ends(values: np.ndarray, counts: np.ndarray) -> tuple[float, float] | None:
-    """Where the interval ends over all resamples there are, the same on every machine; for multiples of 1/k alone.
+    """Where the interval ends over all possible resamples, the same on every machine; only for multiples of 1/k.
 
     The sum of n draws is distributed as one draw folded n times with itself, which is a power of its transform.
     """

@@ -33,8 +33,8 @@ PAIRS = (
     ("CoV-RAG shuffled", "CoV-RAG"),
 )
 
-FOUND = ("CoV-RAG", "RAG trained", "Start-Revise trained", "CoV-RAG-S")  # a picture's title tells the means of three
-FEW, SAMPLE = 30, "A sample: too few questions to tell systems apart\n"  # over a picture of fewer a set
+FOUND = ("CoV-RAG", "RAG trained", "Start-Revise trained", "CoV-RAG-S")  # a picture's title has the means of three
+FEW, SAMPLE = 30, "A sample: too few questions to compare systems\n"  # title of a picture with fewer per set
 
 
 def accuracy_table(frame: pd.DataFrame, table: str) -> pd.DataFrame:
@@ -119,7 +119,7 @@ def share(right: Sequence[bool]) -> tuple[float, float, float]:
 
 
 def with_interval(form: str, value: float, low: float, high: float) -> str:
-    """A value and its interval, each in this form; the value alone where there is no interval, a dash for neither."""
+    """A value and its interval, each in this form; only the value without an interval, a dash without either."""
     if pd.isna(value):
         return "–"
     return form.format(value) + ("" if pd.isna(low) else f" [{form}, {form}]".format(low, high))
@@ -148,7 +148,7 @@ def count_changes(rows: pd.DataFrame) -> tuple[int, int, int]:
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
-    """What must stand under an accuracy table: what did not parse, what cannot be scored, what the revision did."""
+    """Notes under an accuracy table: what did not parse, what cannot be scored, what the second search changed."""
     one = frame[frame.system == frame.system.iloc[0]]
     n = int(one.normalised.isna().sum())
     lines = [
@@ -159,11 +159,11 @@ def notes(frame: pd.DataFrame) -> list[str]:
         if rows.verdicts.sum():
             judged = ", ".join(f"{name} {(rows.judgment == name).sum()}" for name in ("true", "false", "unclear"))
             changed, helped, hurt = count_changes(rows)
-            told = f"helped {helped}, hurt {hurt} and changed nothing for {changed - helped - hurt}"
+            effect = f"helped {helped}, hurt {hurt} and changed nothing for {changed - helped - hurt}"
             lines.append(
                 f"{system}: {rows.unparsed.sum()} of {rows.verdicts.sum()} verdicts did not parse; judgments: {judged}."
             )
-            lines.append(f"{system}: {int(rows.revised.sum())} questions were searched again; that {told}.")
+            lines.append(f"{system}: {int(rows.revised.sum())} questions were searched again; that {effect}.")
         if rows.found_first.notna().any() and rows.searched.any():
             found = f"{100 * rows.found_last.dropna().mean():.0f} % of the questions"
             if rows.gold_last.notna().any():
@@ -173,7 +173,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
 
 
 def title(table: str, config: Config, long: pd.DataFrame, found: str = "") -> str:
-    """What stands over the picture of an accuracy table: what it shows, and of what."""
+    """The title of an accuracy table's picture: what it shows, and for which model and data."""
     mean = long[(long.dataset == "average") & (long.metric == "normalised")].set_index("system").value
     means = [f"{label_of(name)} {mean[name]:.1f} %" for name in FOUND if name in mean]
     if means:
@@ -181,10 +181,10 @@ def title(table: str, config: Config, long: pd.DataFrame, found: str = "") -> st
     sizes = long[long.dataset != "average"].n
     if sizes.min() < FEW:
         found = SAMPLE
-    told = "CoV-RAG and related methods" if table == "related" else table.replace("table", "Table ")
+    shown = "CoV-RAG and related methods" if table == "related" else table.replace("table", "Table ")
     layout = "" if config.model.layout == Model().layout else f", {config.model.layout} layout,"
     n = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
-    return f"{found}{told}: {config.model.short}{layout} on {name_data(config)}, n = {n}"
+    return f"{found}{shown}: {config.model.short}{layout} on {name_data(config)}, n = {n}"
 
 
 def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str]) -> Table:
@@ -194,9 +194,9 @@ def build(name: str, frame: pd.DataFrame, run: Recorded, facts: Mapping[str, str
     for metric in metrics.METRICS:
         parts[f"Accuracy in %, {metric}: {legend(long)}"] = with_labels(wide(long, metric)).reset_index()
     parts["Paired comparisons on the same questions"] = with_labels(comparison)
-    told = facts_of_accuracy(frame, long, comparison) | facts_on_paper_sets(frame) | facts
+    all_facts = facts_of_accuracy(frame, long, comparison) | facts_on_paper_sets(frame) | facts
     plot = partial(plot_accuracy, long, title(name, run.config, long))
-    return Table(name, long, parts, notes(frame), told, {"png": plot})
+    return Table(name, long, parts, notes(frame), all_facts, {"png": plot})
 
 
 def legend(long: pd.DataFrame) -> str:
@@ -210,12 +210,12 @@ def minus(text: str) -> str:
 
 
 def facts_of(name: str, values: Mapping[str, object]) -> dict[str, str]:
-    """Facts whose names begin alike, as prose writes them; what has no name of its own is called by that alone."""
+    """Facts whose names share a beginning, formatted for prose; an empty key adds nothing to the name."""
     return {f"{name} {end}".strip(): minus(str(value)) for end, value in values.items()}
 
 
 def tell_rows(rows: pd.DataFrame, name: str, forms: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Facts of every row, whose columns stand in braces: in their `name`, and in the text of each `form` of theirs.
+    """Facts of every row; `name` and each text of `forms` may contain the row's columns in braces.
 
     A form's key ends the fact's name. Without forms every column but the first is a fact, as it is.
     """

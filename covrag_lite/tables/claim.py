@@ -118,9 +118,9 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         "How well the verifier judges first answers": judged,
         "The second search, with the paper's rule that the last answer counts": searched,
     }
-    told = ["difference", "95 % interval", "p", "detectable", "n", "gained", "lost", "from, %", "to, %"]
-    facts = facts_of_rows("", shown(whole).assign(n=[f"{n:,}" for n in whole.n])[["comparison", "seed", *told]])
-    facts |= facts_of_rows("", shown(by_set)[["comparison", "set", "seed", *told[:2], "n", *told[-2:]]])
+    columns = ["difference", "95 % interval", "p", "detectable", "n", "gained", "lost", "from, %", "to, %"]
+    facts = facts_of_rows("", shown(whole).assign(n=[f"{n:,}" for n in whole.n])[["comparison", "seed", *columns]])
+    facts |= facts_of_rows("", shown(by_set)[["comparison", "set", "seed", *columns[:2], "n", *columns[-2:]]])
     facts |= facts_of_rows("judge of", judged) | facts_of_rows("search of", searched)
     listed = whole.drop(columns="set").astype(object).where(whole.notna(), None).to_dict("records")  # JSON has no NaN
     files = {"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
@@ -207,9 +207,9 @@ def trust_in(rows: pd.DataFrame) -> pd.Series:
 
 
 def difference(a: str, b: str, name: str, seed: str, tables: Sequence[pd.DataFrame]) -> dict:
-    """One comparison on the questions that all of these trainings answered."""
+    """One comparison on the questions that all of these seeds answered."""
     common = reduce(pd.Index.intersection, (table.index for table in tables))
-    differences = np.array([(table[b] - table[a]).loc[common] for table in tables])  # (trainings, questions)
+    differences = np.array([(table[b] - table[a]).loc[common] for table in tables])  # (seeds, questions)
     means = differences.mean(axis=0)
     value, low, high = (round(100 * number, 3) for number in metrics.difference_interval(means))
     before, after = (np.mean([table[system].loc[common].mean() for table in tables]) for system in (a, b))
@@ -223,7 +223,7 @@ def difference(a: str, b: str, name: str, seed: str, tables: Sequence[pd.DataFra
 def sign_flip(differences: np.ndarray) -> float:
     """The exact two-sided p of a paired difference: how often flipping each question's sign at random gives as much.
 
-    With one training it is McNemar's exact test; with several a question's difference is its mean over them.
+    With one seed this is McNemar's exact test; with several, a question's difference is its mean over them.
     """
     # As whole numbers of the smallest step, a half or a third as a mean of seeds has them.
     multiples = (differences * step for step in range(1, 13))
@@ -249,7 +249,7 @@ def visible(means: np.ndarray) -> float:
 
 
 def judge_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
-    """How well verdicts on first answers tell right from wrong, beside the answer's likelihood and the majority."""
+    """How well verdicts separate right from wrong first answers, next to the likelihood and the majority."""
     for system, name, own in first_answers(frame):
         for dataset in (EVERY, *own.dataset.unique()) if "two" in system else (EVERY,):
             some = own if dataset == EVERY else own[own.dataset == dataset]
@@ -321,7 +321,7 @@ def format_span(low: float, high: float) -> str:
 
 
 def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
-    """Every number of these rows, named by what it is of, by its set if it is of one, and by the training."""
+    """Every number of these rows as a fact, named by comparison, set (if any) and seed."""
     made = {}
     for row in rows.rename(columns=ENDS).to_dict("records"):
         about = head, row.pop(rows.columns[0]), row.pop("set", EVERY), row.pop("seed")
