@@ -63,17 +63,17 @@ def positions(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def same_question(predictions: Sequence[Prediction]) -> list[Prediction]:
-    """One question with a rewrite, a revision and a right last answer: without, before and after."""
+    """One question that a rewrite before retrieval does not rescue and a revision afterwards does."""
     by_question: dict[str, dict[str, Prediction]] = {}
     for prediction in predictions:
         by_question.setdefault(prediction.question.id, {})[prediction.system] = prediction
     for systems in by_question.values():
         if all(name in systems for name in POSITIONS):
             chosen = [systems[name] for name in POSITIONS]
-            rewritten = chosen[1].rounds[0].query != chosen[1].question.question
-            rescued = [bool(outcome_of(p, p.kept).normalised) for p in chosen] == [False, False, True]
-            if rewritten and rescued:
-                return chosen
+            texts = (chosen[1].question.question, chosen[1].rounds[0].query)
+            right = [bool(outcome_of(p, p.kept).normalised) for p in chosen]
+            if right == [False, False, True] and len(set(map(metrics.normalise, texts))) == 2:
+                return chosen[1:]  # the first round of the last one is the one without revision
     return []
 
 
