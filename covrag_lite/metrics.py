@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import betaincinv
 from scipy.stats import binom, binomtest, rankdata
 
 from covrag_lite.records import CITATION, Passage
 
 METRICS = ("raw", "normalised", "whole")
+Z = 1.959964  # of a 95 % interval
 FEW_PAIRS = 25  # differing questions below which a bootstrap interval is not credible
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "’‘“”–—…", " "))
 
@@ -158,25 +160,53 @@ def mean_bootstrap(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def difference_interval(differences: Sequence[float]) -> tuple[float, float, float]:
-    """The mean of per-question differences with its 95 % interval, exact where few questions differ.
+    """The mean of per-question differences with its 95 % interval.
 
     A bootstrap resamples the questions that were seen: with four losses and no gain it never sees a
     gain, and its interval excludes zero although four coin flips prove nothing. Below `FEW_PAIRS`
-    differing questions the interval is therefore the exact binomial one (Clopper-Pearson) of the
-    share of gains among them, which agrees with McNemar's exact test. It is unknown (NaN) where no
-    question differs, and where few differ in a mean over several seeds.
+    differing questions the interval is therefore `few_pairs_interval`. It is unknown (NaN) where few
+    questions differ in a mean over several seeds.
     """
     values = np.asarray(differences, float)
     differing = values[values != 0]
     if len(differing) >= FEW_PAIRS:
         return mean_bootstrap(values)
     mean = float(values.mean()) if len(values) else float("nan")
-    if not len(differing) or not np.isin(differing, (-1.0, 1.0)).all():
+    if not len(values) or not np.isin(differing, (-1.0, 1.0)).all():
         return mean, float("nan"), float("nan")
-    gains = int((differing > 0).sum())
-    share = binomtest(gains, len(differing)).proportion_ci(0.95, "exact")
-    low, high = ((2 * end - 1) * len(differing) / len(values) for end in (share.low, share.high))
-    return mean, float(low), float(high)
+    gained, lost = int((differing > 0).sum()), int((differing < 0).sum())
+    return mean, *few_pairs_interval(gained, lost, len(values))
+
+
+def few_pairs_interval(gained: int, lost: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a paired difference in which few questions differ: the union of two.
+
+    Tango's score interval (1998) also asks how many questions might have differed, so it covers 95 %
+    at small counts. The Clopper-Pearson interval of the share of gains among differing questions
+    contains zero exactly where McNemar's exact test is not significant. Neither does both.
+    """
+    low, high = _tango_end(gained, lost, n, -1), _tango_end(gained, lost, n, 1)
+    if gained + lost:
+        share = binomtest(gained, gained + lost).proportion_ci(0.95, "exact")
+        ends = [(2 * end - 1) * (gained + lost) / n for end in (share.low, share.high)]
+        low, high = min(low, ends[0]), max(high, ends[1])
+    return float(low), float(high)
+
+
+def _tango_end(gained: int, lost: int, n: int, side: int) -> float:
+    """The lower (-1) or upper (1) end of Tango's interval: where the score statistic is 1.96."""
+
+    def excess(difference: float) -> float:
+        linear = -gained - lost + (2 * n - gained + lost) * difference
+        constant = -lost * difference * (1 - difference)
+        lost_share = (np.sqrt(max(0.0, linear**2 - 8 * n * constant)) - linear) / (4 * n)  # most likely
+        variance = n * (2 * lost_share + difference * (1 - difference))
+        return (gained - lost - n * difference) ** 2 - Z**2 * max(variance, 0.0)
+
+    observed = (gained - lost) / n
+    if abs(observed) == 1 and side * observed > 0:
+        return float(side)
+    return float(brentq(excess, observed + side * 1e-7, side * (1 - 1e-9)))
 
 
 def paired_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:

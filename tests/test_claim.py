@@ -89,16 +89,39 @@ def test_two_plain_readers_keep_the_answer_with_the_higher_likelihood():
     assert pooled.accuracy_to.item() == pytest.approx(200 / 3, abs=0.001)  # the first two questions
 
 
-def test_an_interval_of_few_differing_pairs_is_exact_and_agrees_with_mcnemar():
-    four_losses = [-1.0] * 4 + [0.0] * 280  # MuSiQue in the plan's test of the verifier's choice
-    mean, low, high = metrics.difference_interval(four_losses)
-    # Clopper-Pearson for 0 of 4: the share of gains is at most 1 - 0.025 ** (1 / 4) = 0.602.
-    assert (mean, low) == pytest.approx((-4 / 284, -4 / 284))
+def test_an_interval_of_few_differing_pairs_contains_zero_exactly_where_mcnemar_is_not_significant():
+    for gained in range(12):
+        for lost in range(12):
+            low, high = metrics.few_pairs_interval(gained, lost, 300)
+            p = metrics.mcnemar([False] * gained + [True] * lost, [True] * gained + [False] * lost)[2]
+            assert (low <= 0 <= high) or p < 0.05
+            assert low <= (gained - lost) / 300 <= high
+
+
+def test_four_losses_of_284_questions_do_not_exclude_zero():
+    mean, low, high = metrics.difference_interval([-1.0] * 4 + [0.0] * 280)  # MuSiQue
+    assert mean == pytest.approx(-4 / 284)
+    # Clopper-Pearson for 0 gains of 4: at most 1 - 0.025 ** (1 / 4) = 0.602.
     assert high == pytest.approx((2 * (1 - 0.025**0.25) - 1) * 4 / 284)
+    assert low < -4 / 284  # more than four of other questions may be lost
+
+
+def test_an_interval_without_differing_pairs_depends_on_how_many_were_asked():
+    low, high = metrics.few_pairs_interval(0, 0, 400)
+    assert (low, high) == pytest.approx((-(1.96**2) / (400 + 1.96**2), 1.96**2 / (400 + 1.96**2)), rel=1e-3)
+
+
+def test_an_interval_of_few_pairs_covers_the_truth():
+    rng = np.random.default_rng(3)
+    draws = rng.multinomial(400, [0.05, 0.005, 0.945], size=300)
+    ends = [metrics.few_pairs_interval(gained, lost, 400) for gained, lost, _ in draws]
+    assert np.mean([low <= 0.045 <= high for low, high in ends]) > 0.93
+
+
+def test_many_differing_pairs_are_bootstrapped_and_a_mean_of_seeds_with_few_has_no_interval():
     many = [1.0] * 20 + [-1.0] * 5 + [0.0] * 75
     assert metrics.difference_interval(many) == metrics.mean_bootstrap(many)
-    assert np.isnan(metrics.difference_interval([0.0] * 50)[1:]).all()
-    assert np.isnan(metrics.difference_interval([0.5, 0.0, -0.5])[1:]).all()  # a mean of seeds has no pairs
+    assert np.isnan(metrics.difference_interval([0.5, 0.0, -0.5])[1:]).all()
 
 
 def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside_an_answer():

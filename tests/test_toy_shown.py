@@ -133,10 +133,33 @@ def test_a_rewrite_that_loses_the_gold_passage_is_shown_and_one_that_repeats_the
     lost = rewrite(predictions, q2="of the hills", q3="hills of the river", q4="when is it?")  # q2 had not found it
     assert table4.drift(lost).values.tolist() == [[TEXTS["q3"], "hills of the river"]]
     echo = "Rewrite this as one clear question for a search engine."
-    name = "Start-Revise trained off the question"
+    name = "Start-Revise trained off the question"  # without a word of its question
     assert table4.facts(predictions)[name] == "0"
     assert table4.facts(rewrite(predictions, q1=echo, q3="Rewrite: how is the"))[name] == "2"
     assert name not in table4.facts(rewrite(predictions, q2=TEXTS["q2"]))  # no rewrite is recorded
+
+
+def test_each_query_is_counted_with_what_it_changes_and_finds_up_to_the_clean_wording(predictions):
+    echo = "Rewrite this as one clear question for a search engine."
+    table = table4.query_table(rewrite(predictions, q1=echo, q4="when is it?"), toy.search)
+    assert table.index.tolist() == [
+        "as asked (no revision)",
+        "rewritten first (trained)",
+        "revised after the answer (CoV-RAG)",
+        "clean wording (oracle)",
+    ]
+    assert table.iloc[0].tolist() == ["0 of 7", "0", "3 of 5", "60.0"]  # two questions have no gold passage
+    assert table.iloc[1].tolist()[:2] == ["3 of 7", "1"]  # also q2's; the echo shares no word
+    assert table.iloc[2].tolist() == ["3 of 7", "0", "4 of 5", "80.0"]
+    assert table.iloc[3].tolist() == ["1 of 7", "0", "4 of 5", "80.0"]  # only q2 has a clean wording
+    assert "clean wording (oracle)" not in table4.query_table(predictions).index
+
+
+def test_table_4_calls_its_rows_by_the_place_of_the_revision(frame, predictions):
+    assert table4.positions(frame).index.tolist() == ["No revision", "Rewrite first", "CoV-RAG"]
+    rescued = rewrite(predictions, q2="where was ada voss")
+    assert [p.system for p in table4.same_question(rescued)] == ["Start-Revise trained", "CoV-RAG"]
+    assert {p.question.id for p in table4.same_question(rescued)} == {"q2"}
 
 
 # Table 6.
@@ -159,12 +182,35 @@ def test_the_share_before_and_after_has_n_intervals_and_what_was_gained_and_lost
     assert [long.loc[("gold passage", form, "one"), "n"] for form in ("broken wording", "well put")] == [1, 4]
 
 
-def test_the_papers_engines_stand_beside_its_own_sets_and_measure_alone(searched):
+def test_the_papers_engines_are_shown_only_for_its_own_sets_and_measure(searched):
     paper = searched.query("n.isna()")
     assert set(paper.measure) == {"answer"} and set(paper.questions) == {"NQ", "WebQ"}
     assert set(paper.retriever) == {"Bing*", "Chrome*"}
     shown = wide(searched).set_index(["questions", "retriever"])
     assert shown.loc[("NQ", "Bing*")].tolist() == ["", "65.0", "66.8", "+1.8", "", "", ""]
+
+
+def test_a_notebook_shows_the_papers_engines_first_and_counts_where_questions_are_few(searched):
+    table = table6.next_to_paper(searched)
+    assert table.index.tolist() == ["Bing (the paper)", "Chrome (the paper)", "one"]
+    assert table["NQ, n = 4"].loc["Bing (the paper)"].tolist() == ["65.0", "66.8", "+1.8"]
+    assert table["NQ, n = 4"].loc["one"].tolist() == ["4 of 4", "3 of 4", "−1"]
+    many = searched.assign(n=searched.n * 100)
+    row = table6.before_after(many).loc[("NQ", "one")]
+    assert (row.n, row.before, row.after) == ("400", "100.0", "75.0") and row.difference.startswith("−25.0 [")
+
+
+def test_the_picture_has_bars_for_our_retrievers_and_diamonds_for_the_papers_engines(searched, tmp_path):
+    figure = table6.plot(searched, "toy", tmp_path / "table6.png")
+    nq, webq = figure.axes
+    assert [text.get_text() for text in nq.get_xticklabels()] == ["one", "Bing", "Chrome"]
+    assert [bar.get_height() for bar in nq.patches] == [100, 75]  # before, after
+    diamonds = {line.get_label(): list(line.get_ydata()) for line in nq.lines if line.get_marker() == "D"}
+    assert diamonds == {"the paper, before": [65.0, 69.3], "the paper, after": [66.8, 71.3]}
+    assert nq.patches[0].get_facecolor()[:3] == to_rgb(palette()["CoV-RAG-S"])
+    assert nq.patches[1].get_facecolor()[:3] == to_rgb(palette()["CoV-RAG"])
+    assert nq.get_title() == "NQ (n = 4, a sample)" and "WebQ" in webq.get_title()
+    pyplot.close(figure)
 
 
 def test_without_a_model_the_second_round_asks_in_the_clean_wording_and_no_page_of_the_web_is_known_to_be_gold():
