@@ -166,7 +166,8 @@ def tell(run: Recorded | None) -> str:
 
 def name_data(asked: config.Config) -> str:
     """Return the name of the data for sentences and titles."""
-    return "the embedded world" if asked.data.data == "world" else Path(asked.data.data).name
+    names = {"world": "the fictional world", "real": "public questions"}
+    return names.get(asked.data.data, Path(asked.data.data).name)
 
 
 def changed(now: dict, recorded: dict) -> list[str]:
