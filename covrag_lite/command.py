@@ -27,8 +27,9 @@ def covrag() -> None:
     notebooks = {file.stem: file for file in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     word, words = next(iter(sys.argv[1:]), "--help"), sys.argv[2:]
     if word in notebooks:
-        papermill([str(notebooks[word]), *words])
+        papermill([str(notebooks[word]), *words], "covrag")
     elif word in MODULES:
+        sys.argv[0] = f"covrag {word}"  # argparse begins its messages with this name
         import_module(MODULES[word]).main(words)
     elif word in ("-h", "--help"):
         print(USAGE + (", ".join(notebooks) or "none here; install from a clone with pip install --editable ."))
@@ -38,8 +39,8 @@ def covrag() -> None:
         sys.exit(2)
 
 
-def papermill(words: Sequence[str] | None = None) -> None:
-    """Run papermill, with an output path put in where only a notebook was given."""
+def papermill(words: Sequence[str] | None = None, name: str = "papermill") -> None:
+    """Run papermill and add an output path if only a notebook was given; messages begin with `name`."""
     # jsonschema would load a grammar of web addresses, which takes 3 seconds of a slow core and checks nothing here.
     sys.modules.setdefault("rfc3987_syntax", None)
     from papermill.cli import papermill as command
@@ -54,8 +55,8 @@ def papermill(words: Sequence[str] | None = None) -> None:
         words.insert(words.index(notebook) + 1, str(output))
         print(f"executed copy: {output}", file=sys.stderr)
     try:
-        command.main(args=words, prog_name="papermill")
+        command.main(args=words, prog_name=name)
     except PapermillExecutionError as error:
         if error.ename not in OURS and not issubclass(getattr(builtins, error.ename, Exception), CAUSED):
             raise
-        sys.exit(f"papermill: {error.evalue}\n(the executed copy has the traceback)")
+        sys.exit(f"{name}: {error.evalue}\n(the executed copy has the traceback)")

@@ -57,11 +57,16 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
 
 
 def sketch(plan: Plan, device: str) -> PreTrainedModel | None:
-    """The backbone's network without weights; None of a served or plain model, a GGUF file and 8 bits: not foreseen."""
+    """Build the backbone's network without weights; None where memory and hours cannot be estimated.
+
+    These are served and plain models, the embedded model and 8-bit weights.
+    """
     name, quantize = plan.config.model.model, plan.config.model.quantize
-    if quantize == "int8" or name in weights.MODELS or name.startswith(UNSEEN) or name.endswith(".gguf"):
+    if quantize == "int8" or name in weights.MODELS or name.startswith(UNSEEN):
         return None
-    return memory.sketch(plan.card.get("shape") or weights.find_shape(name), quantize, device)
+    # A GGUF file given with -p may be another model than the one whose sizes the plan knows.
+    shape = None if name.endswith(".gguf") else plan.card.get("shape")
+    return memory.sketch(shape or weights.find_shape(name), quantize, device)
 
 
 def foresee_memory(plan: Plan, network: PreTrainedModel, device: str, room: float) -> str:
@@ -96,11 +101,17 @@ def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
     return asked * seconds * size / known / 3600
 
 
+def is_here(name: str) -> bool:
+    """Is this model a local folder or file, or in the hub's cache?"""
+    if resolve(name).exists():
+        return True
+    return isinstance(try_to_load_from_cache(name.partition("@")[0], "config.json"), str)
+
+
 def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:
     """What is fetched for a model of that size, by which licence and gate, and whether the disk has room for it."""
     name, parts, made = plan.config.model.model, {}, 0.0
-    here = resolve(name).is_dir() or isinstance(try_to_load_from_cache(name.partition("@")[0], "config.json"), str)
-    if size and not here:
+    if size and not is_here(name):
         parts[name] = 2 * size / 1e9  # 16 bits each
         gate = "; gated: accept the licence on the hub, then `hf auth login`" if plan.card.get("gated") else ""
         yield f"licence of {name}: {plan.card.get('licence', 'see its page on the hub')}{gate}"

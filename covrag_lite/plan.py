@@ -70,7 +70,7 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
     name, known = backbone, settings["backbones"]
     if backbone in known:
         own = known[backbone]
-    elif "/" in backbone or resolve(backbone).is_dir():
+    elif "/" in backbone or backbone.endswith(".gguf") or resolve(backbone).is_dir():
         own = next((one for one in known.values() if one["model"] == backbone.partition("@")[0]), {})
         name, own = Model(backbone).short.lower(), own | {"model": backbone}
     else:

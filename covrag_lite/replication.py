@@ -177,7 +177,7 @@ def main(words: Sequence[str] | None = None) -> None:
             load_engine(plans[0].config.model)  # a gate or a lost network is told now, and not after the data's hours
             print(replicate(plans, stages).to_string(index=False))
     except (ValueError, OSError, MemoryError) as error:
-        sys.exit(f"replication: {error}")
+        sys.exit(f"{parser.prog}: {error}")
 
 
 if __name__ == "__main__":

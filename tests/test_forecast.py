@@ -86,13 +86,32 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_noth
     assert "1        rag  done   0.00" in out
 
 
+def test_a_dry_run_reads_the_size_of_a_gguf_file_from_its_header_and_fetches_no_model(capsys, tmp_path):
+    file = weights.find_model("smollm2-135m")
+    given = ("-p", "model", str(file), "-p", "runs", str(tmp_path / "runs"))
+    out, failed = tell(capsys, "llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", *given)
+    assert not failed and not (tmp_path / "runs").exists()
+    assert "memory: training will need about 0.8 GB, and the card has 12.0 GB" in out  # Llama 2 7B: 6.2
+    assert "hours: 0.1 at the rates measured" in out and "licence of meta-llama" not in out
+    assert "download: questions" in out and str(file) not in out.partition("download: ")[2]
+
+
+def test_a_dry_run_says_which_gguf_file_is_missing_and_leaves_out_the_size_of_a_plain_model(capsys, tmp_path):
+    place = ("--dry-run", "-p", "runs", str(tmp_path / "runs"))
+    missing = tmp_path / "none.gguf"
+    failed = tell(capsys, "smollm2-135m-world", "-p", "model", str(missing), *place)[1]
+    assert f"there is no GGUF file {missing}" in failed
+    out, failed = tell(capsys, "smollm2-135m-world", "-p", "model", "plain:smollm2-135m", *place)
+    assert not failed and "download: nothing" in out
+
+
 def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(replication, "replicate", lambda *_: pytest.fail("a stage began"))
     monkeypatch.setattr(memory, "free_memory", lambda device: 64e9)  # of the CPU, for what is put aside
     words = ("qwen2.5-7b-instruct", "--seeds", "1", "-p", "runs", str(tmp_path), "-p", "activations", "keep")
     for more in (("--dry-run",), ()):
         said = tell(capsys, *words, "--gpu-gb", "24", *more)[1]
-        assert said.startswith("replication: does not fit: training needs about 33.4 GB and 24.0 GB can be had; set ac")
+        assert "does not fit: training needs about 33.4 GB and 24.0 GB can be had; set ac" in said
     assert not tell(capsys, *words, "--gpu-gb", "40", "--dry-run")[1]
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: SimpleNamespace(free=20e9))
     said = tell(capsys, *words, "--dry-run", "--gpu-gb", "40")[1]

@@ -15,6 +15,7 @@ from covrag_lite.engine.interface import Shape
 from covrag_lite.engine.layers import ACTIVATIONS, KEEP, OFFLOAD, PART, RECOMPUTE
 from covrag_lite.engine.loss import rows_at_once
 from covrag_lite.engine.prepare import free_memory, unpacked_bytes
+from covrag_lite.engine.weights import read_gguf_config
 
 UNPACKED = 0.1  # share of the free memory that 4-bit weights may take once they are unpacked, which saves time
 
@@ -110,9 +111,16 @@ def layer_bytes(network: PreTrainedModel, tokens: int, activations: str) -> int:
 
 
 def sketch(shape: Path | Sequence[str | int], quantize: str, device: str) -> PreTrainedModel:
-    """A network without weights, of a model folder's config.json or of the sizes in SHAPE's order, as it is loaded."""
-    known = not isinstance(shape, Path)
-    config = AutoConfig.for_model(**dict(zip(SHAPE, shape))) if known else AutoConfig.from_pretrained(shape)
+    """Build the network as it is loaded, without its weights.
+
+    `shape` is a folder with a config.json, a GGUF file, or the sizes in the order of SHAPE.
+    """
+    if not isinstance(shape, Path):
+        config = AutoConfig.for_model(**dict(zip(SHAPE, shape)))
+    elif shape.is_file():
+        config = read_gguf_config(shape)
+    else:
+        config = AutoConfig.from_pretrained(shape)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config, dtype=dtype)

