@@ -111,7 +111,7 @@ def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(ca
     words = ("qwen2.5-7b-instruct", "--seeds", "1", "-p", "runs", str(tmp_path), "-p", "activations", "keep")
     for more in (("--dry-run",), ()):
         said = tell(capsys, *words, "--gpu-gb", "24", *more)[1]
-        assert "does not fit: training needs about 33.4 GB and 24.0 GB can be had; set ac" in said
+        assert "does not fit: training needs about 33.4 GB, but 24.0 GB are available; set ac" in said
     assert not tell(capsys, *words, "--gpu-gb", "40", "--dry-run")[1]
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: SimpleNamespace(free=20e9))
     said = tell(capsys, *words, "--dry-run", "--gpu-gb", "40")[1]
@@ -139,11 +139,11 @@ def refuse(kind):
 
 
 ANSWERS = {
-    errors.GatedRepoError: "it is gated: accept the licence on the hub, then `hf auth login`",
-    errors.RevisionNotFoundError: "it has no such revision: name one that its page lists, or none",
-    errors.LocalEntryNotFoundError: "there is no network, or it was lost: try again, what has come is kept",
-    ConnectionResetError: "there is no network, or it was lost: try again, what has come is kept",
-    OSError: "the disk is full: make room, or set HF_HOME to a folder on another disk; what has come is kept",
+    errors.GatedRepoError: "it is gated: accept the licence on the hub, then run `hf auth login`",
+    errors.RevisionNotFoundError: "it has no such revision: give one that its page lists, or none",
+    errors.LocalEntryNotFoundError: "there is no network connection: try again (finished files are kept",
+    ConnectionResetError: "there is no network connection: try again (finished files are kept",
+    OSError: "the disk is full: free some space, or set HF_HOME to another disk; finished files are kept",
 }
 
 
