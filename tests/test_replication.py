@@ -77,7 +77,7 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
         ("smollm2-135m -p epoch 1", "'epoch' is not a parameter; did you mean 'epochs'"),
         ("smollm2-135m -p table2 traned", "system 'traned' is not known"),
         ("smollm2-135m -p validation many", "'validation' is 'many', but must be a whole number"),
-        ("smollm2-135m -p data /none", "data '/none' is neither .* nor a folder"),
+        ("smollm2-135m -p data /none", "data is '/none', but it must be .* or a folder"),
         ("smollm2-135m --seeds one", "'seeds' is 'one', but must be a list of whole numbers"),
     ],
 )

@@ -78,8 +78,8 @@ class LoadedNetwork:
     def read(self) -> PreTrainedModel:
         """Read a new network without adapters, with transformers and bitsandbytes."""
         if sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) >= LARGE:
-            # peft's layers and their network refer to each other: free what an earlier engine left.
-            gc.collect()
+            # Free what an earlier engine left.
+            gc.collect()  # peft's layers and their network refer to each other
         if not is_watched():
             logging.disable_progress_bar()
         torch.manual_seed(0)
