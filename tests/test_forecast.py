@@ -77,7 +77,7 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_noth
     assert "hours: 7.1 at the rates measured on an NVIDIA H200" in out and "or 5 kWh at its 700 W" in out
     assert "in 12 GB its texts may take 5.8 times as long" in out
     assert "training will need about 6.2 GB, and the card has 12.0 GB" in out
-    assert "gated: accept the licence on the hub, then `hf auth login`" in out
+    assert "gated: accept the licence on the hub, then run `hf auth login`" in out
     assert "meta-llama/Llama-2-7b-hf 13.5 GB" in out and "nq-wikipedia, 2,681,468 passages: CC BY-SA" in out
     done = tmp_path / "runs/llama-2-7b-hf/seed-1/train.rag.json"
     done.parent.mkdir(parents=True)
@@ -115,7 +115,7 @@ def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(ca
     assert not tell(capsys, *words, "--gpu-gb", "40", "--dry-run")[1]
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: SimpleNamespace(free=20e9))
     said = tell(capsys, *words, "--dry-run", "--gpu-gb", "40")[1]
-    assert "GB of disk where 20.0 GB are free; make room, or set HF_HOME" in said
+    assert "GB of disk needed, 20.0 GB free in " in said
 
 
 def test_the_rates_of_texts_are_those_of_the_recorded_claim():

@@ -95,7 +95,7 @@ def test_the_command_runs_to_its_end_on_what_the_hub_left_in_its_cache(home, mon
     manifest = json.loads((results / "table2.manifest.json").read_text())
     assert manifest["data"]["passages"]["n"] == 144 and manifest["data"]["questions"]["n"] == 4
     assert "corpus 'nq-wikipedia' has 144 passages, not 2,681,468" in made.stderr  # what is missing is told
-    assert "memory: training will need about" in made.stdout.partition("seed 1, data: begins")[0]
+    assert "memory: training will need about" in made.stdout.partition("seed 1, data: starting")[0]
     # The notebook for a hosted GPU goes on where the command ended: nothing is left to do but to show the table.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(home / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -103,4 +103,4 @@ def test_the_command_runs_to_its_end_on_what_the_hub_left_in_its_cache(home, mon
     capsys.readouterr()
     run_cells(ROOT / "notebooks/hosted.ipynb", asked)
     shown = capsys.readouterr().out
-    assert "seed 1, cov: done already" in shown and "begins" not in shown
+    assert "seed 1, cov: already done" in shown and "starting" not in shown
