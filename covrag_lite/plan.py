@@ -94,7 +94,7 @@ def load_plans(backbone: str, given: Mapping[str, object], seeds: Sequence[int] 
 
 
 def hold_to(plan: Plan) -> None:
-    """Save the parameters of a new replication, or refuse others than those it was started with."""
+    """Save the parameters of a new replication, or refuse changes to those of a started one."""
     path = plan.folder / "plan.json"
     made = [file for file in plan.folder.rglob("*") if file.is_file() and file != path]
     # A command that failed before it made anything has not started.

@@ -75,7 +75,7 @@ class Endpoint:
         url = self.client.base_url
         # Without user, password and query, because these may contain a key.
         self.server = f"{url.netloc.decode()}{url.path}".rstrip("/")
-        # This stands in for the hash of weights that are not on this machine.
+        # It replaces the hash of weights that are not on this machine.
         self.weights_hash = key_of(server=self.server, model=self.name)[:16]
         self.used = Counter()
         self.counting = threading.Lock()

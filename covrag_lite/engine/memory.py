@@ -141,7 +141,7 @@ def sketch(shape: Path | Sequence[str | int], quantize: str, device: str) -> Pre
 
 
 def linear_sizes(network: PreTrainedModel) -> list[tuple[int, int]]:
-    """Return the inputs and outputs of the layers with an adapter: all linear ones but the last."""
+    """Return inputs and outputs of the layers with an adapter: all linear ones except the last."""
     linears = [m for m in network.modules() if isinstance(m, torch.nn.Linear)]
     return [(m.in_features, m.out_features) for m in linears if m is not network.get_output_embeddings()]
 

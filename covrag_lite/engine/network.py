@@ -22,7 +22,7 @@ from covrag_lite.engine import devices, prepare, varlen_prefill
 from covrag_lite.engine.decode_session import Steps
 from covrag_lite.progress import is_watched
 
-# The text of a token inside a JSON string, and of one that ends it, alone or after other letters.
+# The text of a token inside a JSON string, and of one that ends it, with or without letters before.
 INSIDE, ENDING = re.compile(r'[^"\\\x00-\x1f]+'), re.compile(r'[^"\\\x00-\x1f]*"')
 # Bytes of weights that must not be in memory twice. Collecting the garbage takes half a second.
 LARGE = 2**30

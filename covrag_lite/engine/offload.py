@@ -13,12 +13,12 @@ Tensors = list[torch.Tensor]
 
 
 class Offload:
-    """Offloaded tensors by the number of their layer; the last layer put is the first taken."""
+    """Offloaded tensors by the number of their layer; the layer added last is taken first."""
 
     def __init__(self):
         self.slots: dict[int, Tensors] = {}  # on the CPU, by layer
         self.last = -1  # the last layer whose tensors are offloaded
-        # The tensors of the last layer that was put.
+        # The tensors of the layer added last.
         self.leaving: tuple[Tensors, torch.cuda.Event | None] | None = None
         # Tensors on their way back, by layer.
         self.coming: dict[int, tuple[Tensors, torch.cuda.Event | None]] = {}

@@ -35,7 +35,7 @@ def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> S
 
 
 def load_deeper(settings: config.Retrieval, passages: Sequence[Passage], times: int) -> Search:
-    """Load the same search with `times` as many passages, or all of the corpus."""
+    """Load the same search with `times` times k passages, or all of the corpus."""
     most = max(settings.k, len(passages)) if settings.has_corpus else times * settings.k
     return load_retriever(replace(settings, k=min(times * settings.k, most)), passages)
 
