@@ -1,4 +1,4 @@
-"""The facts and pictures of recorded speed, and what a replication costs on a rented GPU at the recorded rates."""
+"""Facts and figures of recorded speed, and the cost of a replication on a rented GPU."""
 
 import json
 from functools import partial
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RECORDED = "speed-h200"  # the folder under results/ whose pictures are shown
-# What training must reach on a CUDA GPU.
-WANTED = {"smollm2": 3.0, "7b": 1.9, "13b": 1.9}  # times the plain way's tokens a second, to one decimal
-USEFUL = 0.97  # of all computed tokens
-FORMS = {  # how prose writes a number of a column; one decimal where it is not named
+RECORDED = "speed-h200"  # the folder under results/ whose figures are shown
+# The targets for training on a CUDA GPU.
+WANTED = {"smollm2": 3.0, "7b": 1.9, "13b": 1.9}  # tokens per second relative to plain, 1 decimal
+USEFUL = 0.97  # share of all computed tokens
+FORMS = {  # how prose writes the numbers of a column; columns not listed have one decimal
     "memory_ratio": "{:.2f}",
     "ours_memory": "{:.2f}",
     "as_lean_faster": "{:.2f}",
@@ -48,22 +48,23 @@ FORMS = {  # how prose writes a number of a column; one decimal where it is not 
     "index_seconds": "{:.0f}",
     "index_mb": "{:.0f}",
 }
-# What a replication costs: the work of one recorded run, at measured rates.
+# The cost of a replication: the work of one recorded run, at measured rates.
 PRICE = 3.0  # of a GPU hour, in dollars: an assumption
 WORK = "real/qwen2.5-coder-1.5b/seed-3"  # the recorded run whose work is counted
-OF_TABLE2 = 121.7 / 72.3  # seconds of Tables 2, 4, 5 and 6 over those of Table 2, in the world's run of 365914f
-SHAPES = {"smollm2": "smollm2-135m", "7b": "7b shape", "13b": "7b shape"}  # whose answering was measured
+# Seconds of Tables 2, 4, 5 and 6 over those of Table 2, in the fictional world's run of 365914f.
+OF_TABLE2 = 121.7 / 72.3
+SHAPES = {"smollm2": "smollm2-135m", "7b": "7b shape", "13b": "7b shape"}  # measured in answering
 
 
 def facts(folder: Path) -> dict[str, str]:
-    """Every number that prose may tell of a folder of measured speed, by its name, as prose writes it."""
+    """Return every number of a folder of measured speed by its name, as prose writes it."""
     return facts_of_speed(folder) | facts_of_cost(folder)
 
 
 def facts_of_speed(folder: Path) -> dict[str, str]:
-    """What was measured: training, peers, cards and answering.
+    """Return the measured numbers: training, other libraries, cards and answering.
 
-    A dot in a name is written as a hyphen, because one in braces is refused.
+    A dot in a name becomes a hyphen, because templates do not accept a dot in braces.
     """
     rows = {}
     if (folder / "training.json").exists():
@@ -88,12 +89,12 @@ def facts_of_speed(folder: Path) -> dict[str, str]:
 
 
 def is_size(value: object) -> bool:
-    """Whether it is a number of tokens or prompts, and no word; pandas makes it a float where others are missing."""
+    """Is it a number of tokens or prompts, not a word? It is a float if others are missing."""
     return isinstance(value, int | float) and pd.notna(value)
 
 
 def facts_of_cost(speed: Path, price: float = PRICE) -> dict[str, str]:
-    """A replication's cost; none where this was not measured."""
+    """Return the cost of a replication; empty if it was not measured."""
     if not (speed / "training.json").exists() or not (speed.parent / WORK).exists():
         return {}
     told = {"price of an hour": f"{price:.2f}"}
@@ -106,16 +107,16 @@ def facts_of_cost(speed: Path, price: float = PRICE) -> dict[str, str]:
 
 
 def _time(seconds: float) -> str:
-    """Minutes, or hours where there are many."""
+    """Write a time in minutes, or in hours if it is long."""
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 def replication(speed: Path, price: float = PRICE) -> pd.DataFrame:
-    """A row a backbone: the seconds of each stage, their sum in hours, and what it costs at a price an hour.
+    """Return one row per backbone: seconds of each stage, hours in total, and the cost.
 
-    `speed` is a folder of measured speed under results/. 13B was measured in training alone: its answers are taken to
-    be slower than 7B's as its training is.
+    `speed` is a folder of measured speed under results/. Only training was measured for 13B: its
+    answers are assumed to be slower than those of 7B by the same factor.
     """
     work = count_work(speed.parent / WORK)
     trained = best(load_speed(speed / "training.json")[0]).set_index("shape").tokens_per_second
@@ -135,17 +136,17 @@ def replication(speed: Path, price: float = PRICE) -> pd.DataFrame:
 
 
 def count_work(run: Path) -> dict[str, int]:
-    """What one backbone has to do: tokens to train on, texts for D2′, answers and verdicts of Table 2.
+    """Count the work for one backbone: training tokens, texts for D2′, and Table 2's texts.
 
-    Trained are `cov`, `cov-direct` on as much, `rag`, and two seed models on half of its data each. For D2′ every
-    verdict has an answer by a seed model and, where that was wrong, three texts from which revisions are proposed: at
-    most four.
+    Training consists of `cov`, `cov-direct` on the same amount, `rag`, and two seed models on half
+    of its data each. For D2′ every verdict has an answer of a seed model and, if that was wrong,
+    three texts for the proposed revisions: at most four.
     """
     losses = {name: pd.read_csv(run / f"train.{name}.losses.csv").tokens.sum() for name in ("cov", "rag")}
     samples = {name: json.loads((run / f"train.{name}.json").read_text())["data"]["samples"]["n"] for name in losses}
     frame = to_frame(load_predictions(run / "table2.predictions.jsonl.xz"))
     by_system = frame.assign(asked=1).groupby("system")[["asked", "revised", "verdicts"]].sum()
-    texts = by_system.groupby(adapter_of).max()  # systems of one adapter share what it writes
+    texts = by_system.groupby(adapter_of).max()  # systems with the same adapter share its texts
     return {
         "tokens": int(2 * losses["cov"] + 2 * losses["rag"]),
         "synthesis": 4 * (samples["cov"] - samples["rag"]),
@@ -155,13 +156,13 @@ def count_work(run: Path) -> dict[str, int]:
 
 
 def _seconds_each(frames: dict[str, pd.DataFrame], part: str, measured: str) -> float:
-    """Seconds of one text in a batch."""
+    """Return the seconds per text in a batch."""
     row = frames[f"{part}, {measured}"].loc["forced" if part == "verdicts" else "batches"]
     return row.seconds / row.n
 
 
 def plot_speed(frame: pd.DataFrame, machine: str, path: Path) -> "Figure":
-    """A panel a shape: how many times as fast as the plain way each variant is, and beside it its share of memory."""
+    """Plot one panel per shape: speed and memory of each variant relative to the plain method."""
     import matplotlib.pyplot as plt
     import seaborn as sns
 
@@ -188,7 +189,7 @@ def plot_speed(frame: pd.DataFrame, machine: str, path: Path) -> "Figure":
 
 
 def _plot_bars(axes: "Axes", rows: pd.DataFrame, column: str, form: str, aim: float | None) -> None:
-    """One panel: a labelled bar a variant, and a line at the aim."""
+    """Plot one panel: one labelled bar per variant, and a line at the target."""
     values = rows[column].astype(float)
     colours = [_colour_of(variant) for variant in rows.variant]
     labels = ["" if pd.isna(value) else form.format(value) for value in values]
@@ -209,7 +210,7 @@ def _colour_of(variant: str) -> str:
 
 
 def plot_losses(frame: pd.DataFrame, path: Path) -> "Figure":
-    """A panel a shape and kind of samples: each way's loss after every step, on the same rows in the same order."""
+    """Plot one panel per shape and kind of samples: the loss of each method after every step."""
     import matplotlib.pyplot as plt
     import seaborn as sns
 
@@ -220,7 +221,8 @@ def plot_losses(frame: pd.DataFrame, path: Path) -> "Figure":
         1, max(1, len(groups)), figsize=(5 * max(1, len(groups)), 4.5), squeeze=False, layout="constrained"
     )
     styles = ["-", "--", ":", "-."]
-    colours = dict(zip(dict.fromkeys(measured.way), sns.color_palette("colorblind", 12)))  # the same in every panel
+    # The same colours in every panel.
+    colours = dict(zip(dict.fromkeys(measured.way), sns.color_palette("colorblind", 12)))
     drawn = {}
     for panel, ((shape, samples), rows) in zip(panels[0], groups):
         for row in rows.itertuples():
@@ -236,7 +238,7 @@ def plot_losses(frame: pd.DataFrame, path: Path) -> "Figure":
 
 
 def build(folder: Path) -> Table:
-    """A folder of measured speed: its facts, and pictures of training where that was measured."""
+    """Build the facts of a folder of measured speed, and its figures if training was measured."""
     drawn = {}
     if (folder / "training.json").exists():
         drawn["training.png"] = partial(plot_speed, *load_speed(folder / "training.json"))

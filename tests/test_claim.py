@@ -216,5 +216,5 @@ def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():
 
 
 def test_a_claim_without_two_systems_to_compare_is_refused_before_anything_runs():
-    with pytest.raises(SystemExit, match="-p claim names no two systems that are compared"):
+    with pytest.raises(SystemExit, match="-p claim has no two systems that can be compared"):
         replication.main(["smollm2-135m-world", "-p", "claim", "RAG trained", "--stages", "claim"])

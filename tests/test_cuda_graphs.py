@@ -136,7 +136,7 @@ def test_a_failed_recording_is_told_once_and_changes_no_text(growing, fixed, rec
 
 def test_steps_without_memory_are_told_and_change_no_text(growing, fixed, monkeypatch):
     monkeypatch.setattr(decode_session, "free_memory", lambda device: 0)
-    with pytest.warns(UserWarning, match="kernel by kernel, because memory is too short for the keys and values"):
+    with pytest.warns(UserWarning, match="kernel by kernel, because there is not enough memory for the keys"):
         assert_same(fixed.complete(PROMPTS, LIMIT), growing.complete(PROMPTS, LIMIT))
     assert fixed.used - growing.used == {"fallback: decoding steps run kernel by kernel": 1}
 
@@ -174,7 +174,7 @@ def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_nor_moves_by_recordi
         assert {part.data_ptr() for layer in step.cache.layers for part in (layer.keys, layer.values)} == store
 
 
-@pytest.mark.parametrize("what, said", [(0, "12 of 12 rows another token"), (1, "0 of 12 rows .* off by 1 ")])
+@pytest.mark.parametrize("what, said", [(0, "12 of 12 rows another token"), (1, "0 of 12 rows .* differ by 1 ")])
 def test_a_replay_that_writes_something_else_is_refused(growing, fixed, recorder, monkeypatch, what, said):
     def wrong(compute, *_):
         compute()

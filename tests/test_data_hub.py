@@ -122,13 +122,13 @@ def test_the_splits_of_every_set_share_no_question(public):
 def test_cited_answers_are_to_learn_from_only_and_find_their_own_references(public, capsys):
     webglm = public.change(datasets=("webglm",))
     assert data.load_questions(webglm.change(split="validation")) == []
-    with pytest.raises(ValueError, match="webglm has cited answers to learn from; set split to 'train'"):
+    with pytest.raises(ValueError, match="webglm has cited answers, which are only for training; set split to 'train'"):
         data.load_questions(webglm)
     sources = load_sources(public.change(n_train_questions=0, k=2))
     assert [len(source.questions) for source in sources] == [11, 11, 12, 11, 4]  # every set, and webglm last
     cited = sources[-1]
     assert [p.text for p in cited.search([cited.questions[0].question])[0]] == ["It is there.", "It is old."]
-    counted = "49 different questions to learn from, none of them among 15 for validation and 48 for test"
+    counted = "49 different training questions, none of them among 15 for validation and 48 for test"
     assert counted in capsys.readouterr().out
 
 
@@ -140,7 +140,7 @@ def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
     assert drawn == [one for one in every if one in set(drawn)] != every[:400]
     assert drawn == data.load_questions(own_set(tmp_path / "set"))
     assert len(data.load_questions(own_set(tmp_path / "set", sample=501))) == 500
-    with pytest.raises(ValueError, match="sample is -1 and must not be negative"):
+    with pytest.raises(ValueError, match="sample is -1, but must be 0"):
         data.load_questions(own_set(tmp_path / "set", sample=-1))
 
 
@@ -148,7 +148,7 @@ def test_gold_that_normalises_to_nothing_stays_and_is_counted_on_the_card(tmp_pa
     known = [["south"], ["south"], ["---"], ["---"], None]
     write_jsonl(tmp_path / "set/test.jsonl", [row | {"answers": one} for row, one in zip(ask("river"), known)])
     card = data.describe(own_set(tmp_path / "set"))["set"]
-    assert (card["questions"], card["gold that normalises to nothing"]) == (5, 3)
+    assert (card["questions"], card["golds that normalise to nothing"]) == (5, 3)
 
 
 PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"text {i}", "source": "s"} for i in range(4)]
@@ -166,10 +166,10 @@ def test_a_corpus_comes_from_jsonl_and_what_cannot_be_one_is_named(tmp_path):
     assert [p.id for p in made] == ["p0", "p1", "p2", "p3"] and data.load_passages(corpus_of(packed)) == made
     assert {p.text for p in made} == {row["text"] for row in PASSAGES} and made[0].title == "T0"
     textless = [{"id": "a", "title": "", "text": None}]
-    for sentence, rows in {"empty": [], "line 1: has no text": textless}.items():
+    for sentence, rows in {"empty": [], "line 1: missing text": textless}.items():
         with pytest.raises(ValueError, match=sentence):
             data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", rows)))
-    with pytest.raises(FileNotFoundError, match="use nq-wikipedia, wikipedia-dpr or a file .jsonl.*corpora.toml"):
+    with pytest.raises(FileNotFoundError, match="use nq-wikipedia, wikipedia-dpr .in data/corpora.toml. or a .jsonl"):
         data.load_passages(corpus_of("hub:someone/set"))
 
 

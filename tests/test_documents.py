@@ -59,7 +59,7 @@ def test_questions_come_from_a_table_with_several_answers_between_bars(folder):
     ("name", "data", "told"),
     [
         ("questions.csv", b"question;answer\na;b\n", "questions.csv, line 1: no column answer and question"),
-        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: has no answers"),
+        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: missing answers"),
         ("questions.csv", b"question,answer\n", "questions.csv is empty"),
         ("cut.pdf", b"%PDF-1.4\nnothing", "cut.pdf cannot be read as PDF"),
         ("latin.txt", "one\ntwo\nné".encode("latin-1"), "latin.txt, line 3: not UTF-8"),

@@ -156,7 +156,7 @@ def test_what_cannot_be_had_is_named_but_an_adapter_by_default_is_optional(plain
     with pytest.raises(FileNotFoundError, match="has no weights"):
         tiny(tmp_path / "empty")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(FileNotFoundError, match="'no-such/model' is no alias .smollm2-135m., no local folder"):
+    with pytest.raises(FileNotFoundError, match="'no-such/model' is not an alias .smollm2-135m. or a local folder"):
         load_engine(config.Model(model="no-such/model"))
     for name, value in {"quantize": "nf3", "verdicts": "loud", "layout": "square", "device": "tpu"}.items():
         with pytest.raises(ValueError, match=f"{name} '{value}' is not known"):

@@ -223,6 +223,23 @@ def test_what_a_user_can_cause_ends_papermill_in_its_sentence_and_no_other_error
     assert not sentence or ended.value.code.startswith("papermill: 'n_question' is not a parameter\n")
 
 
+def test_messages_begin_with_the_command_that_was_typed(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        call(monkeypatch, "replicate", "gpt")
+    assert ended.value.code.startswith("covrag replicate: backbone 'gpt'")
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "check", "--wrote")
+    assert "covrag check: error: unrecognized arguments: --wrote" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "lesson", "out.ipynb", "--wrong")
+    assert capsys.readouterr().err.startswith("Usage: covrag ")
+    error = PapermillExecutionError(0, 1, "", "ValueError", "k is -1", ["", ""])
+    monkeypatch.setattr(cli.papermill, "main", Mock(side_effect=error))
+    with pytest.raises(SystemExit) as ended:
+        call(monkeypatch, "table2", "out.ipynb")
+    assert ended.value.code.startswith("covrag: k is -1\n")
+
+
 def test_a_notebook_shows_the_sentence_alone():
     with pytest.raises(ParameterError) as slip:
         from_notebook({"n_question": 4})

@@ -110,7 +110,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(kind, said):
     with pytest.warns(UserWarning, match="batches are halved, because they do not fit into memory"):
         assert prepare.fit(write, list("abcde"), used) == list("ABCDE")
     assert tried == [5, 2, 3, 1, 2] and used == {"fallback: batches are halved": 2}
-    with pytest.raises(MemoryError, match="one prompt of 3 letters does not fit into memory"):
+    with pytest.raises(MemoryError, match="one prompt of 3 characters does not fit into memory"):
         prepare.fit(partial(write, most=0), ["abc"], used)
     said = "shapes do not match"  # any other failure is not a matter of size
     with pytest.raises(RuntimeError, match=said):

@@ -94,14 +94,13 @@ def test_the_command_runs_to_its_end_on_what_the_hub_left_in_its_cache(home, mon
     assert (results / "table2.md").exists()
     manifest = json.loads((results / "table2.manifest.json").read_text())
     assert manifest["data"]["passages"]["n"] == 144 and manifest["data"]["questions"]["n"] == 4
-    # What is missing is reported.
-    assert "corpus 'nq-wikipedia' has 144 passages, not 2,681,468" in made.stderr
-    assert "memory: training will need about" in made.stdout.partition("seed 1, data: begins")[0]
-    # The notebook for a hosted GPU resumes after the command: it only has to show the table.
+    assert "corpus 'nq-wikipedia' has 144 passages, not 2,681,468" in made.stderr  # what is missing is told
+    assert "memory: training will need about" in made.stdout.partition("seed 1, data: starting")[0]
+    # The notebook for a hosted GPU goes on where the command ended: nothing is left to do but to show the table.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(home / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     asked = {"backbone": "someone/Tiny-Llama", "keep": place, "questions": 4, "more": shlex.join(given)}
     capsys.readouterr()
     run_cells(ROOT / "notebooks/hosted.ipynb", asked)
     shown = capsys.readouterr().out
-    assert "seed 1, cov: done already" in shown and "begins" not in shown
+    assert "seed 1, cov: already done" in shown and "starting" not in shown

@@ -45,7 +45,7 @@ def test_every_stage_runs_once_and_those_of_one_seed_with_the_first_alone(plans,
     replication.replicate(plans[:1], ["data", "rag"])
     table = replication.replicate(plans[:1], replication.STAGES)
     assert log == [(1, stage) for stage in replication.STAGES] and tuple(table.stage) == replication.STAGES
-    assert "seed 1, rag: done already" in capsys.readouterr().out
+    assert "seed 1, rag: already done" in capsys.readouterr().out
     replication.replicate(plans, replication.STAGES)
     second = [stage for stage in replication.STAGES if stage not in ("data", *replication.FIRST_SEED)]
     assert log[len(replication.STAGES) :] == [(2, stage) for stage in second]  # both learn from the same data
@@ -77,7 +77,7 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
         ("smollm2-135m -p epoch 1", "'epoch' is not a parameter; did you mean 'epochs'"),
         ("smollm2-135m -p table2 traned", "system 'traned' is not known"),
         ("smollm2-135m -p validation many", "'validation' is 'many', but must be a whole number"),
-        ("smollm2-135m -p data /none", "data '/none' is neither .* nor a folder"),
+        ("smollm2-135m -p data /none", "data is '/none', but it must be .* or a folder"),
         ("smollm2-135m --seeds one", "'seeds' is 'one', but must be a list of whole numbers"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_slip_ends_the_command_with_a_sentence_before_anything_runs(words, sai
 
 def test_an_adapter_without_its_samples_is_told_which_stage_makes_them(tmp_path):
     words = f"smollm2-135m-world --stages rag --seeds 1 -p runs {tmp_path}"
-    with pytest.raises(SystemExit, match="rag.samples.jsonl.gz is not there: run the stage data first"):
+    with pytest.raises(SystemExit, match="rag.samples.jsonl.gz does not exist; run the stage data first"):
         replication.main(words.split())
 
 
@@ -101,7 +101,7 @@ def test_a_plan_without_what_is_new_goes_on_and_one_with_other_parameters_is_ref
     file.write_text(json.dumps(begun | {"parameters": begun["parameters"] | {"gone_since": 1}}))
     replication.replicate(plans[:1], ["data", "rag"])
     file.write_text(json.dumps(begun | {"parameters": begun["parameters"] | {"epochs": 9}}))
-    with pytest.raises(ValueError, match="begun with other parameters: epochs was 9 and is 1; take those, or another"):
+    with pytest.raises(ValueError, match="started with other parameters: epochs was 9 and is 1; use the same"):
         replication.replicate(plans[:1], ["data", "rag", "cov"])
     assert log == [(1, "data"), (1, "rag")]  # what is done stays
 

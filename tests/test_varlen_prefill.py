@@ -91,8 +91,8 @@ def first_tokens(query, key, value, ends, longest, scaling, *_):
     "name, wrong, said",
     [
         ("gated", lambda gate, up: 1 / 0, "division by zero"),
-        ("both_rotated", other_rotation, "tokens are more or less likely"),
-        ("attend_packed", first_tokens, "tokens are more or less likely"),
+        ("both_rotated", other_rotation, "log-probabilities differ from those with padding"),
+        ("attend_packed", first_tokens, "log-probabilities differ from those with padding"),
     ],
 )
 def test_layers_that_fail_or_compute_wrongly_are_told_once_and_not_taken(tiny_folder, name, wrong, said, monkeypatch):

@@ -94,7 +94,7 @@ def titles(found):
 
 
 def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_without_a_server(settings, site, capsys):
-    with pytest.raises(SearchError, match=r"2 of 2 queries lack .*: 'a\\x1bb' is not in .*with -p live yes"):
+    with pytest.raises(SearchError, match=r"2 of 2 queries have no .*: 'a\\x1bb' is not in .*with -p live yes"):
         load_retriever(settings, [])(["a\x1bb", "b"])
     assert site.asked == []
     queries = ["who wrote the copper lanterns", "how long is the River Stell?"]
@@ -102,13 +102,13 @@ def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_w
     assert titles(found) == [["marrow", "novel"], ["novel", "river"]]
     assert {passage.text for passage in found[1]} == {FACTS["/river"], FACTS["/novel"]}
     said = capsys.readouterr().out
-    assert "0 queries from the snapshot" in said and "2 searched for live and frozen" in said
-    assert "3 of 7 pages could not be had" in said
+    assert "0 queries from " in said and "2 searched live and frozen" in said
+    assert "3 of 7 pages could not be fetched" in said
     store, asked = web.open_snapshot(settings), len(site.asked)
     before = store.path.read_bytes()
     for mode in ("no", "yes"):
         assert load_retriever(replace(settings, live=mode), [])(queries) == found
-        assert "2 queries from the snapshot" in capsys.readouterr().out
+        assert "2 queries from " in capsys.readouterr().out
     assert len(site.asked) == asked and store.path.read_bytes() == before
     body = json.loads(store.texts[key_of(query=queries[0])])
     assert body["query"] == queries[0]
@@ -175,7 +175,7 @@ def test_a_half_written_result_is_searched_for_again_and_a_whole_one_never_repla
         journal.write(text.replace("Marrow", "Morrow"))
     assert load_retriever(settings, [])([query]) == found
     store.path.write_text(text[: len(text) // 2])
-    with pytest.raises(SearchError, match="1 of 1 queries lack a frozen result"):
+    with pytest.raises(SearchError, match="1 of 1 queries have no frozen result"):
         load_retriever(settings, [])([query])
     assert load_retriever(replace(settings, live="yes"), [])([query]) == found
 
@@ -185,16 +185,18 @@ def test_an_empty_result_is_an_answer_five_in_a_row_are_not_and_what_was_found_b
 ):
     frozen, search = load_retriever(settings, []), load_retriever(replace(settings, live="yes"), [])
     assert search(["nobody knows this", "how long is the River Stell?"])[0] == []
-    assert "0 of 2 pages could not be had" in capsys.readouterr().out
+    assert "0 of 2 pages could not be fetched" in capsys.readouterr().out
     assert frozen(["nobody knows this"]) == [[]]
     many = [f"nobody knows {i}" for i in range(web.EMPTY)]
-    with pytest.raises(SearchError, match="nothing was found for 5 queries in a row; 0 of 5 new queries"):
+    with pytest.raises(SearchError, match="5 successive queries found nothing; 0 of 5 new queries"):
         search(many)
-    with pytest.raises(SearchError, match="5 of 5 queries lack"):
+    with pytest.raises(SearchError, match="5 of 5 queries have no frozen"):
         frozen(many)
     answers = [{site.url("/river"): ""}, SearchError("toy: it went away")]
     monkeypatch.setattr(providers, "find", Mock(side_effect=answers))
-    with pytest.raises(SearchError, match="toy: it went away; 1 of 2 new queries are frozen in .*goes on from there"):
+    with pytest.raises(
+        SearchError, match="toy: it went away; 1 of 2 new queries are in .*; run again with -p live yes"
+    ):
         search(["one", "two"])
     assert frozen(["one"])[0][0].title == "river"
 
@@ -247,7 +249,7 @@ def test_a_providers_answer_becomes_hits_each_page_once(provider):
 
 
 ASKED = httpx2.Request("POST", "http://a.org/")
-UNKNOWN = "in a form that is not known here"
+UNKNOWN = "s answer has an unknown form"
 TROUBLE = {
     "refused": (f'{{"error": "bad key {KEY}"}}', "401 Unauthorized", "status 401; check its key"),
     "busy": (f"slow down {KEY}", "429 Too Many", "status 429"),
@@ -261,7 +263,7 @@ TROUBLE = {
 @pytest.mark.parametrize("provider", FORMS)
 def test_a_provider_that_fails_is_a_sentence_without_the_key(provider, trouble):
     text, code, sentence = TROUBLE[trouble]
-    with answer_with(text, provider, code), pytest.raises(SearchError, match=f"^{provider}: it .*{sentence}") as caught:
+    with answer_with(text, provider, code), pytest.raises(SearchError, match=f"^{provider}: it.*{sentence}") as caught:
         providers.find(provider, "x", 5)
     error = caught.value
     while error:
@@ -292,13 +294,13 @@ def test_a_provider_without_key_address_server_or_engines_is_a_sentence(monkeypa
         with pytest.raises(SearchError, match=f"{provider}: .*{variable}"):
             providers.find(provider, "x", 5)
     monkeypatch.setenv("SEARXNG_URL", "localhost:8080")
-    with pytest.raises(SearchError, match="starts with http://"):
+    with pytest.raises(SearchError, match="address, http://"):
         providers.find("searxng", "x", 5)
     monkeypatch.setenv("SEARXNG_URL", "http://127.0.0.1:1")
-    with pytest.raises(SearchError, match="searxng: the connection failed or broke off"):
+    with pytest.raises(SearchError, match="searxng: the connection failed"):
         providers.find("searxng", "x", 5)
     silent = {"results": [], "unresponsive_engines": [["google", "timeout"]]}  # which have not found nothing
-    with answer_with(silent, "searxng"), pytest.raises(SearchError, match="none of the engines behind it answered"):
+    with answer_with(silent, "searxng"), pytest.raises(SearchError, match="none of its search engines answered"):
         providers.find("searxng", "x", 5)
 
 
@@ -313,10 +315,10 @@ def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
     text.assert_called_once_with("x", max_results=3, backend="duckduckgo")
     text.side_effect = DDGSException("No results found.")
     assert providers.find("ddgs", "x", 3) == {}
-    refused = "did not answer in time, refuses to answer, or asks for fewer queries"
+    refused = "did not answer in time, refused to answer, or allows fewer queries"
     for answer, sentence in ((RatelimitException("<b>"), refused), ([{"link": "b"}], UNKNOWN), (None, UNKNOWN)):
         text.side_effect = [answer]
-        with pytest.raises(SearchError, match=f"^ddgs: it .*{sentence}") as caught:
+        with pytest.raises(SearchError, match=f"^ddgs: it.*{sentence}") as caught:
             providers.find("ddgs", "x", 3)
         assert "<b>" not in str(caught.value)
 

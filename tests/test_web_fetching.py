@@ -63,7 +63,7 @@ def test_only_http_and_https_to_a_named_host_are_asked():
 def test_a_server_on_loopback_is_not_even_asked(host, monkeypatch):
     monkeypatch.setattr(fetch, "is_public", IS_PUBLIC)
     with serve({"/": reply(GOOD)}) as site:
-        with pytest.raises(PageError, match="which is no public address"):
+        with pytest.raises(PageError, match="which is not a public address"):
             get(site.url(host=host))
         assert site.asked == []
 
@@ -77,7 +77,7 @@ def test_a_redirect_to_a_private_address_or_to_no_page_is_refused(target, monkey
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")  # for once the outer world
     with serve({"/secret": reply(GOOD)}) as site:
         site.pages["/"] = redirect(target.format(port=site.port))
-        told = "which is no public address" if target in PRIVATE else "could not be fetched|its host has no address"
+        told = "which is not a public address" if target in PRIVATE else "could not be fetched|its host has no address"
         with pytest.raises(PageError, match=told):
             get(site.url())
         assert "/secret" not in site.paths
@@ -152,9 +152,9 @@ def test_a_broken_large_or_other_answer_is_a_sentence(broken):
     known = (
         "(RemoteProtocolError)",
         "(ReadError)",
-        "packed, or not a page of text",
+        "compressed, or not a page of text",
         "larger than 20,000",
-        "but it is not",
+        "but its content is not",
     )
     assert any(part in told for part in known)
 

@@ -143,5 +143,5 @@ def test_a_page_that_keeps_the_parser_busy_or_breaks_it_is_given_up_and_the_next
     assert before == between == after == ("T", "live")
     assert str(busy) == str(died) == "its main text could not be extracted, at least not within 0.2 s"
     monkeypatch.setattr(pages, "EXTRACTOR", "import not_installed")
-    with pytest.raises(RuntimeError, match="does not start; is trafilatura installed"):
+    with pytest.raises(RuntimeError, match="does not start; install trafilatura"):
         pages.extract([reply(b"x")])

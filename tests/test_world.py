@@ -153,11 +153,11 @@ def test_traps_come_in_the_share_asked_for_and_hurt():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"traps": ("misspelt -0.5",)}, "traps are shares, from 0 on"),
-        ({"n_passages": 999}, "n_passages must lie between 1,000"),
+        ({"traps": ("misspelt -0.5",)}, "but shares must be 0 or more"),
+        ({"n_passages": 999}, "n_passages is 999, but must be between 1,000"),
         ({"traps": ("stale 0.25", "contradicting 0.25")}, "lower one"),
-        ({"traps": ("vague 0.6",)}, "a question has one defect"),
-        ({"n_world": (150, 9000, 200)}, r"passages give \d+: raise n_passages"),
+        ({"traps": ("vague 0.6",)}, "their sum may be at most 1"),
+        ({"n_world": (150, 9000, 200)}, r"passages give \d+; raise n_passages"),
         ({"n_world": (150, 1200)}, "n_world is .* three numbers of 0 or more"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the embedded world is like: what makes its questions fail, and what mends them."""
+"""What the fictional world is like: what makes its questions fail, and what mends them."""
 
 from collections.abc import Sequence
 
