@@ -38,7 +38,7 @@ RULES = {  # how `rule_table` calls the recorded rules
     "expected scores, held out": "if expected scores are low",
     "likelihood, held out": "if the likelihood is low",
     "expected scores and likelihood, held out": "if both are low",
-    "revised question present, the surer answer": "the same, keep the higher-likelihood answer",
+    "revised question present, the surer answer": "for every revised question; higher-likelihood answer",
 }
 
 

@@ -27,11 +27,11 @@ MAX_ROUNDS = 3  # one more than the paper's, for rules that choose among answers
 RANK = {"": -1, "false": 0, "unclear": 1, "true": 2}
 MEASURES = {  # the columns of Table 5, as a reader needs them
     "judge": "judge: the judgment is correct",
-    "revise": "revise: the revision was needed and found a gold passage",
+    "revise": "revise: needed, and found a gold passage",
     "format": "format: the verdict parses",
     "single": "single: the first answer is right",
     "multi": "multi: the last answer is right",
-    "delta": "delta: gold passages gained by the second search, in points",
+    "delta": "delta: gold passages gained, points",
 }
 PAIRED = ("judge", "single", "multi")  # measures that both systems have for every question
 RULES = {  # how `rule_table` calls the rules of `policies`
@@ -62,7 +62,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     parts |= verifier.split_judges(judges_of(frame))
     parts[f"What to do with a second answer, n = {rules.n.max()}"] = rule_table(rules)
     forms = {"": "{value:.1f}", "interval": "[{low:.1f}, {high:.1f}]"}
-    facts = verifier.facts(to_frame(predictions))
+    facts = verifier.facts(frame)
     facts |= accuracy.tell_rows(long, "{system} {metric}", forms)
     on_sets = "on the paper's questions"
     facts |= accuracy.tell_rows(of_paper, f"{{system}} {{metric}} {on_sets}", forms | {"n": "{n}"})
@@ -238,14 +238,43 @@ def chain_notes(frame: pd.DataFrame) -> list[str]:
         lines.append(f"{label_of(system)}: {parsed}")
         if system in FREE:  # these only count for the format rate
             continue
-        part = revisions(rows)
-        both = (part.needed & part.revised).sum()
+        needed, revised, both, good = count_revisions(rows)
         lines[-1] += (
-            f" {part.needed.sum()} questions needed a revision (wrong answer, no gold passage);"
-            f" {part.revised.sum()} were revised, of which {both} needed it"
-            f" and {part.good.sum()} then found a gold passage."
+            f" {needed} questions needed a revision (wrong answer, no gold passage);"
+            f" {revised} were revised, of which {both} needed it"
+            f" and {good} then found a gold passage."
         )
     return lines
+
+
+def count_revisions(rows: pd.DataFrame) -> list[int]:
+    """One system's questions that needed a revision, were revised, both, and then found gold."""
+    part = revisions(rows)
+    both = part.needed & part.revised
+    return [int(column.sum()) for column in (part.needed, part.revised, both, part.good)]
+
+
+def revision_table(frame: pd.DataFrame, systems: Sequence[str] = CHAINS) -> pd.DataFrame:
+    """The counts behind "revise": one row per system."""
+    scored = frame[frame.normalised.notna()]
+    counts = {system: count_revisions(scored[scored.system == system]) for system in systems}
+    headers = ["needed a revision", "revised", "both", "both, and found a gold passage"]
+    table = pd.DataFrame.from_dict(counts, orient="index", columns=headers)
+    return with_labels(table.rename_axis("system"))
+
+
+def example(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """The first question that both systems of Table 5 revise and then answer right: a pair."""
+    pairs: dict[str, dict[str, Prediction]] = {}
+    for prediction in predictions:
+        if prediction.system in CHAINS:
+            short = cut(prediction, 2)
+            pairs.setdefault(prediction.question.id, {})[prediction.system] = short
+    for pair in pairs.values():
+        both = [pair[system] for system in CHAINS if system in pair]
+        if len(both) == len(CHAINS) and all(p.revised and is_right(p, -1) for p in both):
+            return both
+    return []
 
 
 def policies(predictions: Sequence[Prediction]) -> pd.DataFrame:
