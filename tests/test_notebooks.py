@@ -39,6 +39,7 @@ SMALL = {
     "speed": {"speed_ways": "ours"},
     "table4": FEW,
     "table5": FEW,
+    "controls": FEW,
     "table6": FEW | {"encoder": "{encoder}"},
     "related": FEW | {"related_systems": "RAG trained,FaVe,CoV-RAG"},
     "train_related": {"adapters_out": "{tmp}/adapters", "n_learnt": 40, "encoder": "{encoder}", "k": 2},
@@ -50,7 +51,7 @@ SEARCHED = {f"{name}.predictions.jsonl.xz" for name in ("bm25", "dense", "fused"
 # How the files that a notebook leaves in figures/<name> end after its name.
 ENDS = {
     "table2": ANSWERED,
-    "table3": TABLE | {"verdicts.jsonl"},
+    "table3": TABLE | {"verdicts.jsonl", "facts.json"},
     "table4": ANSWERED,
     "table5": ANSWERED,
     "table6": TABLE | SEARCHED | {"facts.json"},

@@ -136,6 +136,18 @@ def evaluator_table(scores: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def head_table(head: Mapping) -> pd.DataFrame:
+    """How good a trained head is on validation pairs, next to simpler scores."""
+    rows = []
+    for row in head["validation"]:
+        shares = [row[name] for name in ("majority (%)", "right (%)", "balanced (%)")]
+        cells = ["–" if share is None else f"{share:.1f}" for share in shares]
+        area = tables.with_interval("{:.2f}", row["AUROC"], row["low"], row["high"])
+        rows.append((row["score"], row["n"], *cells, area))
+    shares = ["majority %", "correct %", "correct %, classes weighted equally"]
+    return pd.DataFrame(rows, columns=["score", "pairs", *shares, "AUROC [95 % interval]"])
+
+
 def build(frame: pd.DataFrame, run: Recorded) -> Table:
     """All systems in one table, and each compared with CoV-RAG and with RAG (trained)."""
     long, scores = long_table(frame), evaluators(frame)
@@ -144,7 +156,7 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
     others = [name for name in systems if name not in ("RAG trained", "CoV-RAG")]
     pairs += [("RAG trained", name) for name in others]
     comparison = tables.compare(frame, pairs)
-    by_set = tables.wide(long).reset_index()
+    by_set = tables.wide(long).rename_axis(columns=None).reset_index()
     parts = {
         "Accuracy and citations in % [95 % interval]": with_labels(quality_table(long, frame)),
         "Costs per question": with_labels(cost_table(frame)),

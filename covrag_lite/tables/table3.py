@@ -90,7 +90,7 @@ def explain(answers: Answers, verdicts: Sequence[dict]) -> tuple[Question, pd.Da
     group = max(answers.groups, key=lambda group: len({p.answer for p in group.values()}))
     question = next(iter(group.values())).question
     scores = next(verdict["scores"] for verdict in verdicts if verdict["id"] == question.id)
-    table = pd.DataFrame(scores).rename_axis("system")
+    table = pd.DataFrame(scores).rename(columns=label_criterion).rename_axis("system")
     table.insert(0, "answer", [group[system].answer for system in table.index])
     return question, table
 
@@ -149,7 +149,8 @@ def wide_ranks(long: pd.DataFrame, judge: str, measure: str) -> pd.DataFrame:
     """One judge's table as a person reads it: one row per system, one column per criterion."""
     rows = long[(long.judge == judge) & (long.measure == measure)]
     rows = rows.assign(metric=rows.criterion.map(label_criterion))
-    return accuracy.wide(rows, None, (1, 1) if measure == "high quality" else (2, 2))
+    table = accuracy.wide(rows, None, (1, 1) if measure == "high quality" else (2, 2))
+    return table.rename_axis(columns=None)
 
 
 def next_to_paper(long: pd.DataFrame) -> pd.DataFrame:
