@@ -40,6 +40,7 @@ SMALL = {
     "speed": {"speed_ways": "ours"},
     "table4": FEW,
     "table5": FEW,
+    "controls": FEW,
     "table6": FEW | {"encoder": "{encoder}"},
     "related": FEW | {"related_systems": "RAG trained,FaVe,CoV-RAG"},
     "train_related": {"adapters_out": "{tmp}/adapters", "n_learnt": 40, "encoder": "{encoder}", "k": 2},
@@ -51,7 +52,7 @@ SEARCHED = {f"{name}.predictions.jsonl.xz" for name in ("bm25", "dense", "fused"
 # Endings of the files that a notebook writes to figures/<name>.
 ENDS = {
     "table2": ANSWERED,
-    "table3": TABLE | {"verdicts.jsonl"},
+    "table3": TABLE | {"verdicts.jsonl", "facts.json"},
     "table4": ANSWERED,
     "table5": ANSWERED,
     "table6": TABLE | SEARCHED | {"facts.json"},
