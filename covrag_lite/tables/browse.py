@@ -30,6 +30,7 @@ OUTCOMES = {
     "wrongly accepted": "the first answer is wrong, but judged “true”",
 }
 NOT_DRAWN = "A script draws this page: run the cell, or trust the notebook."
+NO_TEXT = "⟨the question⟩"  # in place of a question whose text is not available
 WORDS = {True: "right", False: "wrong"}
 HERE = Path(__file__).parent
 
@@ -58,7 +59,7 @@ def keep_verified(
     verified = chosen.groupby("system").verdicts.sum() > 0
     names = set(verified[verified].index)
     if not names:
-        present = ", ".join(in_order(frame[frame.verdicts > 0].system.unique()))
+        present = "; ".join(in_order(frame[frame.verdicts > 0].system.unique()))
         wrong = f"none of the systems {', '.join(systems)} wrote a verdict in this record"
         raise ValueError(f"{wrong}; set systems to some of {present}")
     skipped = in_order(verified[~verified].index)
@@ -127,11 +128,11 @@ def first_of_each(predictions: Sequence[Prediction], frame: pd.DataFrame) -> pd.
     for name in OUTCOMES:
         for number in marked.index[marked[name]][:1]:
             prediction = predictions[number]
-            first, last = prediction.rounds[0], prediction.rounds[-1]
-            revised = first.verdict.revised_question or "(none)"
-            second = last.answer if prediction.revised else "–"
-            texts = prediction.question.question, first.answer, revised, second
-            rows.append((name, *texts, " | ".join(prediction.question.answers)))
+            question, steps = prediction.question, prediction.rounds
+            revised = MARK.sub(NO_TEXT, steps[0].verdict.revised_question) or "(none)"
+            second = steps[-1].answer if prediction.revised else "–"
+            texts = question.question or question.id, steps[0].answer, revised, second
+            rows.append((name, *texts, " | ".join(question.answers)))
     columns = ["outcome", "question", "first answer", "revised question", "second answer", "gold"]
     return pd.DataFrame(rows, columns=columns).set_index("outcome")
 
@@ -140,7 +141,7 @@ def page(predictions: Sequence[Prediction], frame: pd.DataFrame, title: str) -> 
     """Return the page as HTML, with all its data inside."""
     content = describe(predictions, frame, title)
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    data = MARK.sub("⟨the question⟩", data)  # where the question's text is not available
+    data = MARK.sub(NO_TEXT, data)
     data = data.replace("<", "\\u003c")  # so that no text can end the script element
     style, script = ((HERE / f"browse.{end}").read_text() for end in ("css", "js"))
     # The name is unique, because one notebook may contain several pages.

@@ -30,7 +30,7 @@ ASKED = {  # what each score of the paper's Table 1 asks, in our words
     "correctness": "is the answer to the question correct?",
     "citation_accuracy": "do the marks [1] point to the right passages?",
     "truthfulness": "is the text free of contradictions and nonsense?",
-    "bias": "how far is it from the judge's own answer? (0 is best)",
+    "bias": "how far from the judge's own answer? (0 is best)",
     "conciseness": "is it short and to the point?",
 }
 THRESHOLDS = np.arange(101) / 100
