@@ -5,6 +5,7 @@ Also the figures of training: the training data D1 and D2′ (the paper's Figure
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pandas as pd
 
 from covrag_lite.config import ROOT
 from covrag_lite.systems import palette
+from covrag_lite.tables import Table
 from covrag_lite.tables.labels import label_of
 
 if TYPE_CHECKING:  # other modules refer to these types through this one
@@ -187,8 +189,8 @@ def draw_training_data(counts: Mapping[str, int], path: Path) -> "Figure":
     texts = (
         "gold answers to learn, mostly\nwhere the five passages\ncontain the answer",
         "two seed models: each answers the half of D\n"
-        "that it was not trained on; the gold answers\n"
-        "decide; as many “true” as “false” are kept",
+        "that it was not trained on; gold answers decide;\n"
+        "equal numbers of “true” and “false” are kept",
     )
     for x, text in zip(places, texts):
         axes.annotate("", (x, 2.0), (x, 3.18), arrowprops=arrow)
@@ -209,6 +211,15 @@ def draw_training_data(counts: Mapping[str, int], path: Path) -> "Figure":
         axes.annotate("", (left + unit * end, y), (left, y), arrowprops=ends)
         write(left + unit * end / 2, y, text, ha="center", bbox=dict(fc="white", ec="none", pad=3))
     return save_picture(figure, path)
+
+
+def build_training() -> Table:
+    """Build the committed figures of training: the training data and the losses."""
+    plots = {
+        "data.png": partial(draw_training_data, count_training_data()),
+        "losses.png": partial(plot_losses, load_losses()),
+    }
+    return Table("training", pd.DataFrame(), plots=plots)
 
 
 def save_picture(figure: "Figure", path: Path) -> "Figure":
