@@ -58,7 +58,7 @@ ENDS = {
     "table6": TABLE | SEARCHED | {"facts.json"},
     "figure4": {"csv", "png", "facts.json"},
     "related": ANSWERED | {"qualities.csv.gz", "costs.csv"},
-    "speed": {"training.png", "inference.json", "peers.json", "losses.png"},
+    "speed": {"inference.json", "peers.json"},
 }
 WRITTEN = {name: {f"{name}.{end}" for end in ends} for name, ends in ENDS.items()}  # all others leave none
 WRITTEN |= {"train": {"figure3.png", "losses.png"}, "lesson": {"method.md", "method.png"}}

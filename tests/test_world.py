@@ -15,7 +15,7 @@ from covrag_lite.data.world.entities import TRAPS
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import failure_of, form_of
-from covrag_lite.tables.world import gold_found
+from covrag_lite.tables.world import failure_rates, gold_found, show_failures
 
 
 def ask(config, split, *datasets):
@@ -129,6 +129,16 @@ def test_well_put_questions_fail_broken_ones_succeed_and_a_known_question_mends_
         assert hit_rate(config, lambda q, trap=trap: failure_of(q.kind) == trap) < 0.5
     for failure in FAILURES:
         assert hit_rate(config, lambda q, one=failure: failure_of(q.kind) == one, clean=True) >= 0.9
+
+
+def test_the_tables_of_failures_have_a_row_per_obstacle_whose_good_query_finds_more():
+    questions, search = ask(DEFAULT, "test"), load_retriever(Retrieval(), CORPUS)
+    examples, rates = show_failures(questions, search), failure_rates(questions, search)
+    assert set(examples.index) == FAILURES and set(rates.index) == FAILURES | {"all"}
+    assert examples["gold at rank"].notna().all()
+    assert rates.loc["all", "questions"] == len(questions)
+    assert rates.loc["all", "found"] == pytest.approx(100 * hit_rate(DEFAULT), abs=0.05)
+    assert (rates["found, good query"] >= rates["found"]).all()
 
 
 @pytest.mark.parametrize("share", ["misspelt", "cut_off", "vague"])
