@@ -22,7 +22,7 @@ import pandas as pd
 from covrag_lite.config import ROOT
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture
+from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture, pictures
 from covrag_lite.tables.paper import paper_facts
 
 EMBEDDED = Path("figures", "embedded")
@@ -84,6 +84,8 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
         yield folder / "claim", claim.build_seeds(frames)
     if (root / EMBEDDED / "figure4.csv").exists():
         yield EMBEDDED / "figure4", figure4.build(figure4.load(root))
+    if (root / EMBEDDED / "training.data.png").exists():
+        yield EMBEDDED / "training", pictures.build_training()
     for folder in sorted((root / "results").glob("speed-*")):
         table = import_module("benchmarks.report").build(folder)
         yield folder.relative_to(root) / "speed", replace(table, plots={})

@@ -19,6 +19,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parent
 WITHOUT_OUTPUTS = {"hosted"}  # starts a whole replication on a rented GPU
+RECORDED_ONLY = {"train", "train_related", "speed"}  # their live cells take half an hour, or measure time
 FIRST = ("table2",)  # the other tables reuse what it writes to the journal
 KEPT_METADATA = {"tags", "template"}
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -28,8 +29,14 @@ TIMED_LINE = re.compile(r"^cost: .*\n?", re.MULTILINE)  # seconds and tokens of 
 def execute(path: Path) -> None:
     """Run one notebook from the project's root and replace its outputs."""
     notebook = nbformat.read(path, as_version=4)
+    sources = [cell.source for cell in notebook.cells]
+    for cell in notebook.cells:
+        if path.stem in RECORDED_ONLY and "live" in cell.metadata.get("tags", []):
+            cell.source = ""
     resources = {"metadata": {"path": str(FOLDER.parent)}}
     NotebookClient(notebook, timeout=None, kernel_name="python3", resources=resources).execute()
+    for cell, source in zip(notebook.cells, sources):
+        cell.source = source
     clean(notebook)
     path.write_text(nbformat.writes(notebook, indent=1, ensure_ascii=False).rstrip("\n") + "\n", encoding="utf-8")
 
@@ -44,7 +51,19 @@ def clean(notebook: nbformat.NotebookNode) -> None:
         if cell.cell_type == "code":
             cell.execution_count = None
             hidden = "reveal" in cell.metadata.get("tags", [])
-            cell.outputs = [] if hidden else [output for output in map(clean_output, cell.outputs) if output]
+            outputs = [output for output in map(clean_output, cell.outputs) if output]
+            cell.outputs = [] if hidden else join_prints(outputs)
+
+
+def join_prints(outputs: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Outputs in which printed text is in one piece: a kernel splits it at random."""
+    joined: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if joined and output.output_type == joined[-1].output_type == "stream":
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
