@@ -54,7 +54,15 @@ def test_one_altered_prediction_is_found(judged, tmp_path):
     right, wrong = next((right, last) for right, last in lasts if right not in last["answer"])
     wrong["answer"] = right
     file.write_bytes(lzma.compress(write_jsonl(tmp_path / "lines", lines).read_bytes()))
-    ends = ("table2.csv", "table2.md", "table2.facts.json", "table3.csv", "table3.md", "table3.verdicts.jsonl")
+    ends = (
+        "table2.csv",
+        "table2.md",
+        "table2.facts.json",
+        "table3.csv",
+        "table3.md",
+        "table3.facts.json",
+        "table3.verdicts.jsonl",
+    )
     assert {line.split(",")[0] for line in check(judged)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
 
 
@@ -80,8 +88,19 @@ def test_one_altered_number_of_a_page_a_table_or_a_fact_is_found_with_both_value
     assert check(alone, write=True)[0] == twice == check(alone)[0]  # page and facts are as they were
 
 
+def test_only_a_rebuild_replaces_a_recorded_table(alone):
+    file = find(alone, "table2").file("csv")
+    table = file.read_text()
+    file.write_text(table.replace("table2,", "table2 ,", 1))
+    assert check(alone, write=True)[0] != []
+    assert check(alone, write=True, rebuild=True)[0] == []
+    assert file.read_text() == table
+
+
 # The rubric's verdicts are computed again; a served judge's are kept, and its table must follow.
-@pytest.mark.parametrize("judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md"})])
+@pytest.mark.parametrize(
+    "judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md", "facts.json"})]
+)
 def test_a_score_that_no_judge_gave_is_found(judged, judge, ends):
     file = find(judged, "table3").file("verdicts.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]

@@ -57,7 +57,7 @@ def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(a
     asked, shown = table3.explain(answers, verdicts)
     assert asked.id == "q2" and shown.answer.to_dict() == {system: texts[1] for system, texts in TEXTS.items()}
     assert shown.correctness.to_dict() == verdicts[1]["scores"]["correctness"]
-    with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
+    with pytest.raises(ValueError, match="unknown judge 'GPT-4': use 'rubric' or 'endpoint:<model>'"):
         table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
 
 
