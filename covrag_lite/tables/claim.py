@@ -335,7 +335,9 @@ def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
     over_rag = rows[rows["from"] == "RAG trained"]
     whole = over_rag[over_rag.set == EVERY]
     systems = [system for system in FOREST if (whole.to == system).any()]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 5.6), layout="constrained", width_ratios=(4, 3))
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(13.5, 1.6 + 0.6 * len(systems)), layout="constrained", width_ratios=(4, 3)
+    )
     ticks = []
     for place, system in enumerate(systems):
         label, kind = FOREST[system]
