@@ -233,7 +233,7 @@ def test_a_notebook_shows_the_sentence_alone():
     assert "did you mean 'n_questions', " in line and len(line) < 250
 
 
-COMMAND = re.compile(r"^.*papermill notebooks/(\w+)\.ipynb\b(.*)$", re.MULTILINE)
+COMMAND = re.compile(r"papermill notebooks/(\w+)\.ipynb\b([^`\n]*)")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -241,7 +241,7 @@ def test_a_command_that_a_notebook_suggests_has_parameters_that_exist(path):
     every = json.loads(path.read_text())["cells"]
     text = "\n".join("".join(cell["source"]) for cell in every if cell["cell_type"] == "markdown")
     for notebook, words in COMMAND.findall(text):
-        words = shlex.split(words.replace("`", ""), comments=True)
+        words = shlex.split(words, comments=True)
         given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
         assert (ROOT / "notebooks" / f"{notebook}.ipynb").exists()
         (options.from_notebook if notebook == "speed" else from_notebook)(given)
