@@ -6,6 +6,8 @@ run in this process, without a kernel.
 
 import ast
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -246,3 +248,17 @@ def test_a_notebook_shows_the_sentence_alone():
         from_notebook({"n_question": 4})
     (line,) = slip.value._render_traceback_()  # what IPython shows in place of a traceback
     assert "did you mean 'n_questions', " in line and len(line) < 250
+
+
+COMMAND = re.compile(r"papermill notebooks/(\w+)\.ipynb\b([^`\n]*)")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_command_that_a_notebook_suggests_has_parameters_that_exist(path):
+    every = json.loads(path.read_text())["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in every if cell["cell_type"] == "markdown")
+    for notebook, words in COMMAND.findall(text):
+        words = shlex.split(words, comments=True)
+        given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
+        assert (ROOT / "notebooks" / f"{notebook}.ipynb").exists()
+        (options.from_notebook if notebook == "speed" else from_notebook)(given)

@@ -191,7 +191,7 @@ def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame
     encoder = Path(used["entailment"]["encoder"]).name
     run.manifest["notes"] = [
         "Citations are the [n] marks that an answer writes. Entailment is judged by our own proxy "
-        f"on the encoder {encoder}; it is correct for {validation['balanced (%)']:.1f} % of "
+        f"on the encoder {encoder}; it is right for {validation['balanced (%)']:.1f} % of "
         f"{validation['n']} validation pairs, with both classes weighted equally "
         f"(AUROC {validation['AUROC']:.2f})."
     ]

@@ -34,6 +34,8 @@ SYSTEM_LABELS = {
     "RAG trained, every query expanded by guesses": "Query expansion",
     "RAG trained, every query expanded by guesses, weighed answer": "Query expansion + verifier choice",
     "RAG trained, every query expanded by its answer": "Query expansion by own answer",
+    "RRR": "Rewrite-Retrieve-Read",
+    "CoQ": "Chain of queries",
     "verify, swapped references": "Verifier, swapped passages",
     "verify, swapped answers": "Verifier, swapped answers",
     "CoV-RAG free": "CoV-RAG, free decoding",

@@ -182,7 +182,7 @@ def next_to_paper(frame: pd.DataFrame) -> pd.DataFrame:
     """The paper's own questions: one row per measure, per system the paper's value and ours."""
     long = chain_table(frame[frame.dataset.isin(paper.PUBLISHED)])
     long = long.assign(ours=[format_cell(row) for row in long.itertuples()])
-    long["paper"] = long.paper.map("{:.1f}".format)
+    long["paper"] = ["–" if pd.isna(value) else f"{value:.1f}" for value in long.paper]
     columns = {}
     for system, rows in long.groupby("system", sort=False):
         for column in ("paper", "ours", "n"):
