@@ -6,8 +6,8 @@ import pytest
 
 from covrag_lite import metrics, replication
 from covrag_lite.config import ROOT
+from covrag_lite.labels import label_of
 from covrag_lite.tables import claim
-from covrag_lite.tables.labels import label_of
 
 
 def test_flipping_signs_is_mcnemars_exact_test_for_one_training():

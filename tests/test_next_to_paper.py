@@ -5,9 +5,9 @@ import json
 import pandas as pd
 import pytest
 
+from covrag_lite.labels import label_of
 from covrag_lite.tables import claim, table2, table4
 from covrag_lite.tables.accuracy import COLUMNS
-from covrag_lite.tables.labels import label_of
 from covrag_lite.tables.reproduction import REAL, SEED, load_rows, next_to_paper
 
 SETS = {"nq": 10, "webq": 20, "mintaka": 30}  # our accuracy of the first system

@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 from toy_project import find
 
+from covrag_lite.labels import label_of
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import choose
 from covrag_lite.tables import table2
-from covrag_lite.tables.labels import label_of
 from covrag_lite.tables.reproduction import changed, differing_cells, reproduction
 
 

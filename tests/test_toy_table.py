@@ -13,12 +13,12 @@ import pytest
 import toy
 from toy import BORN, DAY, KEEPER, LOW, QUESTIONS, SYSTEMS, TEXTS, write_verdict
 
-from covrag_lite import evaluate
+from covrag_lite import evaluate, labels
 from covrag_lite.prompts import parse_verdict
 from covrag_lite.records import Round
 from covrag_lite.runs.outcomes import check_frame, failure_of, to_frame
 from covrag_lite.systems import SYSTEMS as ENTRIES
-from covrag_lite.tables import Table, accuracy, claim, labels, sigma, table5, verifier
+from covrag_lite.tables import Table, accuracy, claim, sigma, table5, verifier
 
 IDS = list(TEXTS)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.labels import SMALL_SAMPLE, with_labels
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.related import a2r, heads
 from covrag_lite.runs.manifest import save_manifest
@@ -19,7 +20,6 @@ from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.tables import Table
 from covrag_lite.tables import accuracy as tables
-from covrag_lite.tables.labels import SMALL_SAMPLE, with_labels
 
 RECORDED = "real/former/qwen2.5-coder-1.5b/seed-1"  # the recorded run on real questions
 QUALITY = {  # how tables call the citation qualities

@@ -8,6 +8,7 @@ import ipywidgets as widgets
 from IPython.display import HTML
 from jinja2 import Environment
 
+from covrag_lite.labels import label_of
 from covrag_lite.records import CITATION, SCORES, Passage, Prediction, Question
 
 
@@ -17,7 +18,7 @@ def show(one: Prediction | Question | Sequence[Passage]) -> HTML:
     Every text is escaped.
     """
     if isinstance(one, Prediction):
-        shown = {"prediction": one}
+        shown = {"prediction": one, "system": label_of(one.system)}
     elif isinstance(one, Question):
         small = f"set: {one.dataset}; gold answer: {' | '.join(one.answers)}"
         known = one.clean_question not in ("", one.question)

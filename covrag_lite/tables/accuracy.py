@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import metrics
+from covrag_lite import labels, metrics
 from covrag_lite.config import Config, Model
+from covrag_lite.labels import label_of, label_of_set, with_labels
 from covrag_lite.runs.recorded import Recorded, name_data
 from covrag_lite.systems import SYSTEMS, palette
-from covrag_lite.tables import Table, labels, paper, pictures
-from covrag_lite.tables.labels import label_of, label_of_set, with_labels
+from covrag_lite.tables import Table, paper, pictures
 
 COLUMNS = ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
 # Systems that are compared question by question, the one expected to be worse first.

@@ -14,13 +14,13 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config
+from covrag_lite.labels import label_of, label_of_set, with_labels
 from covrag_lite.records import SCORES, Prediction, Question, Round
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.redaction import MARK
 from covrag_lite.systems import palette
 from covrag_lite.tables.accuracy import in_order
-from covrag_lite.tables.labels import label_of, label_of_set, with_labels
 
 # What can come of a verdict. A question may have several of these outcomes, or none.
 OUTCOMES = {

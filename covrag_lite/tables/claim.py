@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.labels import format_p, label_of_set
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, pictures
 from covrag_lite.tables.accuracy import facts_of, with_labels
-from covrag_lite.tables.labels import format_p, label_of_set
 from covrag_lite.tables.verifier import tell_area
 
 METRIC = "whole"

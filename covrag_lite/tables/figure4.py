@@ -16,10 +16,10 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import config
+from covrag_lite.labels import label_of
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table, claim, paper, pictures
 from covrag_lite.tables.accuracy import minus, with_interval
-from covrag_lite.tables.labels import label_of
 
 REAL = Path("results", "real")
 MEAN = "mean"  # in the place of a seed: the mean of several training runs, or the only one

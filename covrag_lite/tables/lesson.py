@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite.config import Config
+from covrag_lite.labels import label_of
 from covrag_lite.method import expect
 from covrag_lite.records import SCORES, Prediction, Verdict
 from covrag_lite.runs.recorded import choose, tell
 from covrag_lite.systems import palette
 from covrag_lite.tables import browse, method_picture, pictures, verifier
 from covrag_lite.tables.accuracy import share
-from covrag_lite.tables.labels import label_of
 from covrag_lite.tables.verifier import judged_rows
 
 RECORDS = {  # what "auto" means here: the runs of the shipped adapters on the fictional world

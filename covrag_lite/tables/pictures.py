@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from covrag_lite.config import ROOT
+from covrag_lite.labels import label_of
 from covrag_lite.systems import palette
 from covrag_lite.tables import Table
-from covrag_lite.tables.labels import label_of
 
 if TYPE_CHECKING:  # other modules refer to these types through this one
     from matplotlib.axes import Axes

@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import config
+from covrag_lite.labels import label_of
 from covrag_lite.records import Prediction
 from covrag_lite.runs.recorded import changed, find_under, load_part
 from covrag_lite.systems import SYSTEMS
 from covrag_lite.tables import accuracy, paper
-from covrag_lite.tables.labels import label_of
 
 REAL = Path("real", "qwen2.5-coder-1.5b")  # under results/: the backbone of our main result
 SEED = REAL / "seed-3"  # its training run that has all tables

@@ -13,6 +13,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
+from covrag_lite.labels import format_p
 from covrag_lite.method import by_fitted_thresholds, keep_likelier
 from covrag_lite.records import Prediction
 from covrag_lite.runs.manifest import save_manifest
@@ -20,7 +21,6 @@ from covrag_lite.runs.outcomes import outcome_of
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table
 from covrag_lite.tables.accuracy import share
-from covrag_lite.tables.labels import format_p
 from covrag_lite.tables.table5 import is_right
 
 # Search again only below these thresholds; the first of each never prevents a search.

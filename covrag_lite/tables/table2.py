@@ -14,12 +14,12 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import config
+from covrag_lite.labels import label_of, with_labels
 from covrag_lite.records import Prediction
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded, changed, choose, tell
 from covrag_lite.tables import Table, accuracy, claim, table4, verifier
-from covrag_lite.tables.labels import label_of, with_labels
 from covrag_lite.tables.reproduction import REAL, load_rows
 from covrag_lite.tables.table5 import is_right
 

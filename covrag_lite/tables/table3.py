@@ -18,12 +18,12 @@ from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
 from covrag_lite.journal import Journal
 from covrag_lite.judging import Answers
+from covrag_lite.labels import format_p, label_of, with_labels
 from covrag_lite.records import Question
 from covrag_lite.runs.recorded import Recorded, check_data
 from covrag_lite.systems import SYSTEMS
 from covrag_lite.tables import Table, accuracy, paper
 from covrag_lite.tables.accuracy import PAIRS
-from covrag_lite.tables.labels import format_p, label_of, with_labels
 
 RECORDED = "table3-rubric"  # the recorded run under results/
 # Shown wherever the paper's ranks are next to the rubric's.

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.labels import label_of
 from covrag_lite.records import Prediction, Question, Search
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, accuracy
-from covrag_lite.tables.labels import label_of
 
 # No revision, a revision before retrieval, one after the answer.
 POSITIONS = ("CoV-RAG-S", "Start-Revise trained", "CoV-RAG")

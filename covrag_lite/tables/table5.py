@@ -11,12 +11,12 @@ from functools import partial
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.labels import SMALL_SAMPLE, format_p, label_of, with_labels
 from covrag_lite.method import by_thresholds, keep_likelier
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.outcomes import outcome_of, to_frame
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, accuracy, paper, verifier
-from covrag_lite.tables.labels import SMALL_SAMPLE, format_p, label_of, with_labels
 
 REAL = "real/qwen2.5-coder-1.5b/seed-3"  # the recorded run on real questions
 WORLD = "table5-smollm2-135m-h200"  # the recorded run on all questions of the fictional world

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite import config, metrics
+from covrag_lite import config, labels, metrics
 from covrag_lite.data import load_passages, load_questions
+from covrag_lite.labels import format_p, label_of_set
 from covrag_lite.records import Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_or_outcomes, load_part
 from covrag_lite.systems import palette
-from covrag_lite.tables import Table, accuracy, labels, paper, pictures
+from covrag_lite.tables import Table, accuracy, paper, pictures
 from covrag_lite.tables.accuracy import minus, share, with_interval
-from covrag_lite.tables.labels import format_p, label_of_set
 
 SETS = ("search", "entity", "nq", "webq")  # that CoV-RAG answers: the paper's two kinds
 MEASURES = {"answer": "found", "gold passage": "gold"}  # what the top k must hold -> columns of the frame

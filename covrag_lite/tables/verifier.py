@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.labels import SMALL_SAMPLE, with_labels
 from covrag_lite.tables.accuracy import (
     count_changes,
     facts_of,
@@ -18,7 +19,6 @@ from covrag_lite.tables.accuracy import (
     tell_rows,
     with_interval,
 )
-from covrag_lite.tables.labels import SMALL_SAMPLE, with_labels
 
 FORMS = ("all", "well put", "broken wording", "two-hop")
 KINDS = {  # how tables call a question's obstacle
