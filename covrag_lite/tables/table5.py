@@ -67,6 +67,8 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     on_sets = "on the paper's questions"
     facts |= accuracy.tell_rows(of_paper, f"{{system}} {{metric}} {on_sets}", forms | {"n": "{n}"})
     facts |= effect_facts(frame) | effect_facts(on_paper_sets, on_sets)
+    for row in of_paper[of_paper.metric == "single"].itertuples():  # what a constant judgment scores
+        facts[f"{row.system} majority {on_sets}"] = f"{max(row.value, 100 - row.value):.1f}"
     named = rules.assign(rule=rules.rule.str.partition(":")[0])
     facts |= accuracy.tell_rows(named, "{rule}", {"accuracy": "{accuracy:.1f}", "hurt": "{hurt}"})
     shown = of_paper if of_paper.paper.notna().any() else long
