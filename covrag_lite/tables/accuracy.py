@@ -263,6 +263,7 @@ def plot_accuracy(long: pd.DataFrame, title: str, path: Path, metric: str | None
     if rows.paper.notna().any():
         axes.plot([], [], ms=7, label=pictures.THE_PAPER, **pictures.DIAMOND)
     label = f"accuracy, {metric} (%)" if metric else "share (%)"
-    axes.set(title=title, xlabel="", ylabel=label, ylim=(0, 100))
+    axes.set(xlabel="", ylabel=label, ylim=(0, 100))
+    axes.set_title(title, pad=14, size=15)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return pictures.save_picture(figure, path)

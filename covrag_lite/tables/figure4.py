@@ -216,6 +216,7 @@ def plot(long: pd.DataFrame, path: Path) -> "pictures.Figure":
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2, frameon=False)
     note = "bars: 95 % intervals; small rings: single seeds"
     figure.suptitle(f"Figure 4: one recipe, several backbones ({note})")
+    plt.close(figure)  # the notebook shows the saved file, not the open figure as well
     return pictures.save_picture(figure, path)
 
 
