@@ -10,9 +10,12 @@ differ between processors; cells tagged `reveal` are stored without output, so t
 """
 
 import re
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 from nbclient import NotebookClient
@@ -78,15 +81,28 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     return output
 
 
+@contextmanager
+def keep_folder(folder: Path) -> Iterator[None]:
+    """Put a folder back as it was: default runs write into the recorded ones."""
+    with TemporaryDirectory() as place:
+        shutil.copytree(folder, Path(place, "kept"))
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder)
+            shutil.copytree(Path(place, "kept"), folder)
+
+
 def main(names: Sequence[str]) -> None:
     """Execute the named notebooks, or all that store outputs."""
     paths = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb")) if path.stem not in WITHOUT_OUTPUTS}
     unknown = set(names) - set(paths)
     if unknown:
         sys.exit(f"notebooks/execute.py: {', '.join(unknown)} not found; use some of {', '.join(paths)}")
-    for name in sorted(names or paths, key=lambda name: (name not in FIRST, name)):
-        print(f"executing {name}", flush=True)
-        execute(paths[name])
+    with keep_folder(FOLDER.parent / "figures" / "embedded"):
+        for name in sorted(names or paths, key=lambda name: (name not in FIRST, name)):
+            print(f"executing {name}", flush=True)
+            execute(paths[name])
 
 
 if __name__ == "__main__":
