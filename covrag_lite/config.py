@@ -174,6 +174,9 @@ class Synthesis:
     n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
     n_train_questions: int = 8  # questions of D taken from each world or set; 0 means all
     verify_share: float = 1.0  # size of D2' as a share of D
+    # What an adapter that verifies learns: "all" answers and verdicts; "paper" (Figure 3): as many samples as D has
+    # answers, one half of D as answers and verdicts on the other; "paper+answers": those verdicts and all answers.
+    mixture: str = "all"
     annotator: str = "oracle"  # "oracle", which knows the gold answers, or "endpoint:<model>", a teacher
 
 
