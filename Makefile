@@ -1,34 +1,39 @@
-.PHONY: help setup setup-all table2 test lint check lab faults
+.PHONY: help setup setup-all table2 test lint check lab faults notebooks
 .DEFAULT_GOAL := help
-# Compiled modules are kept, whatever the shell says: every process would compile torch and the like anew.
+# Keep compiled modules, whatever the shell's setting: otherwise every process compiles torch again.
 export PYTHONDONTWRITEBYTECODE =
 
-help:  ## what can be made
+help:  ## list these targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-setup:  ## what tables and notebooks need, in .venv, from the pins in env/
+setup:  ## install what the tables and notebooks need into .venv, with the versions in env/
 	@bash env/setup.sh
 
-setup-all:  ## also other retrievers, public sets, served models, JupyterLab and the tests
+setup-all:  ## also install other retrievers, public sets, served models, JupyterLab and test tools
 	@bash env/setup.sh all
 
-table2: setup  ## Table 2: the recorded run over all questions, and a sample of them answered here, live
+table2: setup  ## show Table 2: the recorded run on all questions, and a sample answered live here
 	.venv/bin/papermill notebooks/table2.ipynb
 	@cat runs/embedded/table2.live.md
-	@echo 'Picture: figures/embedded/table2.png. Next: notebooks/explore.ipynb follows one question (make lab), results/README.md has real ones.'
+	@echo 'Figure: figures/embedded/table2.png'
+	@echo 'Next: make lab, then notebooks/explore.ipynb follows one question.'
+	@echo 'Results on real questions: results/README.md'
 
-test: setup-all  ## all tests, offline, on a CPU
+test: setup-all  ## run all tests, offline, on a CPU
 	.venv/bin/python -m pytest
 
-lint: setup-all  ## formatting and style, without changing anything
+lint: setup-all  ## check formatting and style; change nothing
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 
-faults: setup-all  ## put each fault of tests/faults into a copy and print those that no test notices; SAMPLE=10 takes ten
+faults: setup-all  ## list the faults of tests/faults that no test finds (SAMPLE=10: only ten)
 	.venv/bin/python tests/faults/run.py $(if $(SAMPLE),--sample $(SAMPLE))
 
-check: setup-all  ## make every recorded table anew, without a model, and compare every recorded number
+check: setup-all  ## compute every recorded table again, without a model, and compare all numbers
 	.venv/bin/python -m covrag_lite.check
 
-lab: setup-all  ## JupyterLab on the notebooks
+notebooks: setup-all  ## execute the notebooks in place, with default parameters, and store their outputs (15 minutes)
+	.venv/bin/python notebooks/execute.py $(ONLY)
+
+lab: setup-all  ## open the notebooks in JupyterLab
 	.venv/bin/jupyter lab notebooks

@@ -1,1 +1,1 @@
-"""How fast and how lean training and answering are, each measured against its plain way in one run."""
+"""Benchmarks of speed and memory in training and answering, against plain and other libraries."""

@@ -1,4 +1,4 @@
-"""Whether one card holds one size of one kind of work, in a process of its own that is held to the card's memory."""
+"""Tests whether a card can hold work of one size, in a process with memory capped at the card's."""
 
 import json
 import random
@@ -14,14 +14,14 @@ from covrag_lite.engine.decoding import Writer
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.prepare import FULL
 
-CONTEXT = 0.75  # GiB that a process takes of a card before its first tensor
+CONTEXT = 0.75  # GiB that a process takes on a card before its first tensor
 PROMPT = 600  # tokens of a prompt with five passages
-ANSWER = 8  # tokens written: the cache has room for more from the start
-STEPS = 3  # of training: the second and third meet what the first leaves
+ANSWER = 8  # written tokens: the cache has room for more from the start
+STEPS = 3  # of training: the later ones also meet what the first one leaves in memory
 
 
 def attempt(task: dict) -> float | None:
-    """The peak in GB of work of this size, None where it does not fit."""
+    """Return the peak in GB of work of this size; None if it does not fit."""
     device = task["device"]
     if device == "cuda":
         whole = torch.cuda.get_device_properties(0).total_memory
@@ -29,14 +29,14 @@ def attempt(task: dict) -> float | None:
     try:
         answer(task) if task["work"] == "answering" else train(task)
     except RuntimeError as error:
-        if not ran_out(error):  # says nothing about the card
+        if not ran_out(error):  # not caused by the card
             raise
         return None
     return torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else 0.0
 
 
 def ran_out(error: BaseException | None) -> bool:
-    """Whether memory was short: a shortage breaks a graph, which then says something else."""
+    """Was there too little memory? In a graph, this leads to another error, with this as cause."""
     while error is not None:
         if FULL.search(str(error)):
             return True
@@ -45,7 +45,7 @@ def ran_out(error: BaseException | None) -> bool:
 
 
 def train(task: dict) -> None:
-    """Train a few steps on rows of so many tokens, with weights loaded from 4 bits."""
+    """Train a few steps on rows of this size, with weights loaded from 4 bits."""
     shape, device, tokens = task["shape"], task["device"], task["size"]
     settings = Training(
         step_tokens=tokens,
@@ -61,15 +61,15 @@ def train(task: dict) -> None:
 
 
 def answer(task: dict) -> None:
-    """Answer so many prompts in one batch, with weights loaded from 4 bits."""
+    """Answer this many prompts in one batch, with weights loaded from 4 bits."""
     place = folders.write_folder(task["shape"], Path(task["folder"]), task["device"])
     model = load_engine(Model(model=str(place), adapters="none", device=task["device"])).loaded
 
     def write(prompts: list[str]) -> None:
-        """Answers in one batch, which nobody halves where it does not fit."""
+        """Write answers in one batch, which is not halved if it does not fit."""
         Writer(model, None, model.encode(prompts, ANSWER)).write_answers(ANSWER)
 
-    write(["<2> <3>"])  # weights are unpacked at a first use, where they fit
+    write(["<2> <3>"])  # the first use unpacks the weights, if they fit
     if task["device"] == "cuda":
         torch.cuda.reset_peak_memory_stats()
     generator = random.Random(0)

@@ -1,7 +1,8 @@
-"""Model folders with the weights in 4 bits: what every way of training reads, so that all have the same base.
+"""Model folders with 4-bit weights: the same base for every training method.
 
-A shape has random weights; a folder or a GGUF file has its own, which are quantised once. A process of its own
-writes a folder and gives its memory back: `python -m benchmarks.folders <a task as JSON>`.
+A shape has random weights; the weights of a model folder or a GGUF file are quantised once. A
+separate process writes a folder and then frees its memory:
+`python -m benchmarks.folders <a task as JSON>`.
 """
 
 import json
@@ -18,11 +19,11 @@ from covrag_lite import config as configs
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.engine.network import quantization
 
-END = "<end>"  # the one token that a tokenizer of random weights must know
+END = "<end>"  # the only token that a tokenizer for random weights needs
 
 
 def write_folder(name: str, folder: Path, device: str) -> Path:
-    """The 4-bit folder of a shape, of a model's folder or of its GGUF file, written once under `folder`."""
+    """Write the 4-bit folder of a shape, a model folder or a GGUF file, once, under `folder`."""
     place = folder / Path(name).name.replace(".", "-")
     if not (place / "config.json").exists():
         network, tokenizer = random_weights(name, device) if name in SHAPES else own_weights(name, device)
@@ -31,26 +32,27 @@ def write_folder(name: str, folder: Path, device: str) -> Path:
 
 
 def random_weights(shape: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A network of this shape, and a tokenizer whose tokens are written as numbers: "<12> <7>"."""
+    """Build a network of this shape, and a tokenizer with numbers as tokens: "<12> <7>"."""
     network = build_network(shape, device)
     words = {END: 0} | {f"<{i}>": i for i in range(1, SHAPES[shape].vocabulary)}
     raw = Tokenizer(models.WordLevel(words, unk_token=END))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = {"bos_token": END, "eos_token": END, "unk_token": END, "pad_token": "<1>"}  # Unsloth wants an own pad
+    # Unsloth needs a separate padding token.
+    special = {"bos_token": END, "eos_token": END, "unk_token": END, "pad_token": "<1>"}
     return network, PreTrainedTokenizerFast(tokenizer_object=raw, **special)
 
 
 def own_weights(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model's own weights, quantised as our loader does it."""
+    """Load a model's own weights, quantised like in our loader."""
     model = load_engine(configs.Model(model=name, adapters="none", device=device))
     tokenizer = model.loaded.tokenizer
-    if tokenizer.pad_token_id == tokenizer.eos_token_id:  # Unsloth wants a pad of its own
+    if tokenizer.pad_token_id == tokenizer.eos_token_id:  # Unsloth needs a separate padding token
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(1)
     return model.network, tokenizer
 
 
 def save_four_bit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a network with its 4-bit weights as they are, and its tokenizer."""
+    """Write a network with its 4-bit weights, and its tokenizer."""
     folder.mkdir(parents=True)
     tokenizer.save_pretrained(folder)
     tensors = dict(network.state_dict())
@@ -65,7 +67,7 @@ def save_four_bit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
 
 
 def load_four_bit(folder: Path, device: str, attention: str = "sdpa") -> PreTrainedModel:
-    """The network of such a folder, as transformers loads it."""
+    """Load the network of such a folder with transformers."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     return AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, device_map=device, use_safetensors=True, attn_implementation=attention

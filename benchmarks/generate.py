@@ -1,4 +1,7 @@
-"""Other engines that write our texts, and the first of them, transformers' `generate`: its verdicts run free."""
+"""Other engines that write our texts, and the first of them: `generate` of transformers.
+
+Its verdicts are free, not forced into the schema.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,7 +16,7 @@ from covrag_lite.engine.local import FREE_VERDICT_TOKENS, LocalEngine
 
 
 def write_merged(model: LocalEngine, folder: Path) -> None:
-    """Write the weights unpacked from 4 bits, the adapter merged into them, as any engine can read them."""
+    """Write the weights unpacked from 4 bits, with the adapter merged, for any engine to read."""
     network = model.loaded.read()
     if model.settings.quantize == "nf4":
         network = network.dequantize()
@@ -25,44 +28,44 @@ def write_merged(model: LocalEngine, folder: Path) -> None:
 
 
 class Peer(LocalEngine):
-    """A model whose texts another engine writes; all else about it is the model's own."""
+    """A model whose texts are written by another engine."""
 
-    stages = ("answers", "verdicts", "two rounds")  # that are measured
+    stages = ("answers", "verdicts", "two rounds")  # what is measured
 
     def __init__(self, model: LocalEngine):
-        vars(self).update(vars(model))  # with the adapter that the engine is given
+        vars(self).update(vars(model))  # including the adapter
 
     def with_adapter(self, name: str) -> "Peer":
-        """The same: the adapter `cov` is the only one that is measured."""
+        """Return the same engine: only the adapter `cov` is measured."""
         return self
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
-        """One batch: how many rows go together is for the engine to decide."""
+        """Return one batch: the engine decides how many rows to compute together."""
         return [list(prompts)] if prompts else []
 
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
-        """The tokens of greedy texts."""
+        """Write greedy texts as tokens."""
         raise NotImplementedError
 
     def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
-        """Greedy texts, without the probabilities behind them."""
+        """Write greedy texts, without probabilities."""
         made = self.write(prompts, max_tokens)
         texts = self.loaded.tokenizer.batch_decode(made, skip_special_tokens=True)
         return [Completion(text.strip()) for text in texts]
 
     def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
-        """Verdicts that run free."""
+        """Write free verdicts."""
         return self.complete(prompts, FREE_VERDICT_TOKENS + max_tokens)
 
     def forget(self) -> None:
-        """Drop what was read, before something is timed."""
+        """Drop cached prompts before a measurement."""
 
     def stop(self) -> None:
-        """Give its memory back."""
+        """Free the engine's memory."""
 
 
 class Plain(Peer):
-    """What `generate` writes, one prompt at a time, on the network as it is loaded."""
+    """Texts written by `generate`, one prompt at a time, on the network as loaded."""
 
     stages = ("answers",)
 
@@ -73,7 +76,7 @@ class Plain(Peer):
 
     @torch.inference_mode()
     def write(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
-        """The tokens of greedy texts."""
+        """Write greedy texts as tokens."""
         ends = {"eos_token_id": self.loaded.end_id, "pad_token_id": self.loaded.tokenizer.pad_token_id}
         greedy = GenerationConfig(max_new_tokens=max_tokens, do_sample=False, **ends)
         made = []

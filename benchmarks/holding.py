@@ -1,10 +1,11 @@
-"""What the cards of our users hold: the longest rows to train on and the largest batches to answer, memory capped.
+"""What users' cards can hold: the longest rows in training and the largest batches in answering.
 
-The allocator is held to a card's memory, less what a process takes before its first tensor, and sizes are doubled until
-it refuses. The shapes have random weights, loaded from a folder in 4 bits; prompts are as long as those of RAG. Each
-size is tried in a process of its own (`card`), and what is in the file already is not measured again, unless it failed.
+The allocator's memory is capped at that of a card, minus what a process takes before its first
+tensor, and sizes are doubled until it fails. The shapes have random weights, loaded from a 4-bit
+folder; prompts are as long as those of RAG. Each size is tried in its own process (`card`). Rows in
+the file are not measured again, unless they failed.
 
-    python -m benchmarks.holding --shapes smollm2 1.5b 7b 13b --cards 12 24 --workers 4 --out holding.json
+    python -m benchmarks.holding --shapes smollm2 1.5b 7b 13b --cards 12 24 --workers 4 --out x.json
 """
 
 import argparse
@@ -21,13 +22,13 @@ from benchmarks.rows import LATE, ChildFailed, known_rows, run_child, write_json
 from benchmarks.shapes import SHAPES
 from covrag_lite.runs.manifest import find_commit
 
-ROWS = (1024, 2048, 4096, 8192, 16384)  # tokens of a row
-BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # prompts that are answered together
+ROWS = (1024, 2048, 4096, 8192, 16384)  # tokens per row
+BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # prompts answered together
 SIZES = {"training": ROWS, "away": ROWS, "answering": BATCHES}
-# The column of what a work holds; "away" is training with what can wait in the CPU's memory.
+# The column with the result of each kind of work; "away" is training with offloading.
 COLUMN = {"training": "row", "away": "away_row", "answering": "batch"}
 NOTHING = "does not fit"
-MIDDLING = 2  # the place of the size that is tried first
+MIDDLING = 2  # the index of the size that is tried first
 
 
 def measure(
@@ -39,7 +40,7 @@ def measure(
     works: Sequence[str] = tuple(SIZES),
     workers: int = 1,
 ) -> pd.DataFrame:
-    """The table: backbone, card, the longest rows with their peaks, the largest batch with its peak."""
+    """Measure the table: backbone, card, the longest rows and the largest batch, with peaks."""
     until = time.monotonic() + seconds
     lock = threading.Lock()
     rows = {(row["backbone"], row["card_gb"]): row for row in known_rows(out)}
@@ -53,7 +54,7 @@ def measure(
             write_json(out, {**find_commit(), "rows": list(rows.values())})
 
     def measure_cards(shape: str, work: str, folder: str) -> None:
-        """One work on each card, from the largest: what that held says where to begin on the next."""
+        """Measure one kind of work on each card, the largest first; its result starts the next."""
         begin = MIDDLING
         for card in sorted(cards, reverse=True):
             held = rows.get((shape, card), {}).get(COLUMN[work])
@@ -72,12 +73,12 @@ def measure(
             for job in jobs:
                 job.result()
         finally:
-            pool.shutdown(cancel_futures=True)  # whoever interrupts this wants no further process
+            pool.shutdown(cancel_futures=True)  # after an interrupt, no new process is started
     return pd.DataFrame(rows.values())
 
 
 def search(task: dict, begin: int, until: float, log: Path | None) -> dict:
-    """What a card holds of a work: its columns of the table."""
+    """Return what a card can hold, as columns of the table."""
     work = task["work"]
     if time.monotonic() > until:
         return {f"{work}_failure": LATE}
@@ -94,7 +95,7 @@ def search(task: dict, begin: int, until: float, log: Path | None) -> dict:
 
 
 def largest(attempt: Callable[[int], float | None], sizes: Sequence[int], begin: int = 0) -> dict[int, float]:
-    """The sizes that fit, each with its peak: from `begin` up until one does not, or down to the first that does."""
+    """Return the sizes that fit, with peaks: up from `begin`, or down to the first that fits."""
     made = {}
     at = begin
     while 0 <= at < len(sizes):
@@ -105,7 +106,7 @@ def largest(attempt: Callable[[int], float | None], sizes: Sequence[int], begin:
             at -= 1
             continue
         made[sizes[at]] = peak
-        if at < begin:  # came down to it
+        if at < begin:  # found on the way down
             break
         at += 1
     return made
@@ -120,8 +121,10 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=usual)
     parser.add_argument("--cards", nargs="+", type=float, default=[12.0, 24.0], help="GiB of each card")
     parser.add_argument("--works", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--workers", type=int, default=1, help="processes side by side, where the GPU has room")
-    parser.add_argument("--seconds", type=float, default=240, help="after which no further card is begun")
+    about_workers = "parallel processes, if the GPU has room"
+    parser.add_argument("--workers", type=int, default=1, help=about_workers)
+    about_seconds = "no new card is started after this time"
+    parser.add_argument("--seconds", type=float, default=240, help=about_seconds)
     parser.add_argument("--out", type=Path, help="a JSON file for the table")
     given = parser.parse_args()
     device = "cuda" if has_cuda else "cpu"

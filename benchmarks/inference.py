@@ -1,8 +1,9 @@
-"""How fast answering is: our batches against other engines on the same prompts, and two rounds against one.
+"""Speed of answering: our batches against other engines on the same prompts, and two rounds.
 
-"plain" is transformers' `generate` on the network as transformers, peft and bitsandbytes load it, "vllm" vLLM. "rounds"
-measures what CoV-RAG costs over RAG. Each row is written as it comes. (transformers' continuous batching was measured,
-results/speed-*/inference.continuous*.json, and has left.)
+"plain" is `generate` of transformers on the network as transformers, peft and bitsandbytes load it;
+"vllm" is vLLM. "rounds" measures the cost of CoV-RAG relative to RAG. Each row is written as soon
+as it is measured. results/speed-*/inference.continuous*.json also has transformers' continuous
+batching.
 
     python -m benchmarks.inference --parts plain rounds --out inference.json
 """
@@ -32,19 +33,20 @@ from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import find_commit
 
 PARTS = ("plain", "rounds", "vllm")
-SECONDS = 300.0  # after which no further row is begun
-FIRST = 32  # prompts of a peer's round that is not timed
-LATER = 3  # times that are timed after a first one, where that records and compiles
+SECONDS = 300.0  # no new row is started after this time
+FIRST = 32  # prompts of another engine's first round, which is not timed
+LATER = 3  # timed rounds after the first, which records and compiles
 ONE_ROUND = "RAG trained, paper layout"
 
 
 def benchmark(
     parts: Sequence[str], config: Config, n: int, seconds: float = SECONDS, out: Path | None = None
 ) -> dict[str, pd.DataFrame]:
-    """The named parts over the first questions; every row is written to `out` as it comes."""
+    """Measure these parts on the first questions; every row is written to `out` at once."""
     for part in parts:
         if part not in PARTS:
-            raise ValueError(f"part {part!r} is not known; use some of {', '.join(PARTS)}")
+            known = ", ".join(PARTS)
+            raise ValueError(f"part {part!r} is not known; use some of {known}")
     questions = load_questions(config)[:n]
     search = load_retriever(config.retrieval, load_passages(config))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
@@ -67,7 +69,7 @@ def benchmark(
 
 
 def load_peer(part: str, model: LocalEngine) -> tuple[str, Peer]:
-    """The engine that a part measures, after the name of its rows."""
+    """Return the name of a part's rows, and the engine that it measures."""
     if part == "plain":
         return "generate", Plain(model)
     from benchmarks.vllm_peer import Vllm
@@ -84,15 +86,15 @@ def time_peer(
     search: Search,
     questions: Sequence[Question],
 ) -> None:
-    """Questions a second, ours first: answers, verdicts on them, and all of CoV-RAG's two rounds.
+    """Measure questions per second, ours first: answers, verdicts, and CoV-RAG's two rounds.
 
-    `same` counts texts that are those of our own batches, `parsed` the verdicts that parse at all.
+    `same` counts texts that equal those of our batches, and `parsed` the verdicts that parse.
     """
     asked = [question.question for question in questions]
     found = search(asked)
     limit = config.model.max_answer_tokens
     given = {"answers": [prompts.build_answer(x, k) for x, k in zip(asked, found)]}
-    made: dict[str, dict[str, str]] = {}  # texts by their prompts
+    made: dict[str, dict[str, str]] = {}  # prompt -> text, by row
 
     def take(stage: str, way: str, one: LocalEngine) -> dict:
         if stage == "two rounds":
@@ -117,7 +119,7 @@ def time_peer(
 def time_texts(
     one: LocalEngine, stage: str, given: Sequence[str], limit: int
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """One way's row and its texts; a first round is not timed, in which kernels are chosen and pages laid out."""
+    """Return one engine's row and its texts; a first round, for setup, is not timed."""
 
     revised = one.settings.max_revised_tokens
 
@@ -130,14 +132,15 @@ def time_texts(
 
     start = time.perf_counter()
     if one.execution == "eager":
-        write(["?"])  # weights are loaded, and nothing is recorded
+        write(["?"])  # loads the weights; nothing is recorded yet
     elif isinstance(one, Peer):
-        # The longest, because pages are laid out for them, but backwards: what an engine has read it may remember.
+        # The longest prompts, because memory is reserved for them. Their words are reversed, so
+        # that nothing of them is cached.
         write([backwards(text) for text in sorted(given, key=len)[-FIRST:]])
         one.forget()
     else:
-        write(given)  # our steps are recorded for the shapes that come
-        one.batches(["?"], 1)  # each way tokenises its prompts in its own time
+        write(given)  # records our steps for these shapes
+        one.batches(["?"], 1)  # every engine tokenises its prompts within its own time
     begun = time.perf_counter()
     made = write(given)
     seconds = time.perf_counter() - begun
@@ -148,16 +151,16 @@ def time_texts(
 
 
 def backwards(text: str) -> str:
-    """The words of a text in the other order: as long, and it begins otherwise."""
+    """Reverse the words of a text: the length is the same, but it begins differently."""
     return " ".join(reversed(text.split(" ")))
 
 
 def time_rounds(rows: Rows, config: Config, search: Search, questions: Sequence[Question]) -> None:
-    """RAG, and CoV-RAG in both layouts of the prompts, each with its own adapters."""
+    """Measure RAG, and CoV-RAG in both layouts of the prompts, each with its own adapters."""
     for layout in prompts.LAYOUTS:
         own = config.change(layout=layout)
         model = load_engine(own.model)
-        model.complete(["?"], 1)  # weights are loaded before the clock starts
+        model.complete(["?"], 1)  # loads the weights before the clock starts
         for system in ("RAG trained", "CoV-RAG") if layout == "paper" else ("CoV-RAG",):
             rows.take(f"{system}, {layout} layout", partial(time_system, system, own, model, search, questions))
 
@@ -165,7 +168,7 @@ def time_rounds(rows: Rows, config: Config, search: Search, questions: Sequence[
 def time_system(
     name: str, config: Config, model: LocalEngine, search: Search, questions: Sequence[Question]
 ) -> dict[str, float]:
-    """Seconds of a whole system; where steps are recorded or compiled, the middle one of later times."""
+    """Return the seconds of a whole system; with recorded or compiled steps, the later median."""
 
     def run_once() -> float:
         if isinstance(model, Peer):
@@ -183,10 +186,10 @@ def time_system(
 
 
 def table(rows: Made) -> pd.DataFrame:
-    """One row a way, with our speed over its speed first, or its time over that of one round."""
+    """Return one row per engine, with our relative speed, or its time relative to one round."""
     frame = pd.DataFrame.from_dict(rows, orient="index")
     if "seconds" not in frame:
-        return frame  # of failures alone
+        return frame  # only failures
     if ONE_ROUND in frame.index:
         frame.insert(0, "times_rag", frame.seconds / frame.seconds[ONE_ROUND])
     else:
@@ -199,10 +202,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS[:2])
     parser.add_argument("--questions", type=int, default=256 if torch.cuda.is_available() else 1)
-    parser.add_argument("--model", default=Config().model.model, help="as in covrag_lite.config, as is the next")
+    about_model = "the parameter `model` of covrag_lite.config"
+    parser.add_argument("--model", default=Config().model.model, help=about_model)
     parser.add_argument("--adapters", default=Config().model.adapters)
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="after which a part begins no further row")
+    about_seconds = "a part starts no new row after this time"
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=about_seconds)
     given = parser.parse_args()
     config = Config().change(
         name="speed", n_questions=math.ceil(given.questions / 4), model=given.model, adapters=given.adapters

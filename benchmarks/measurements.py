@@ -1,4 +1,4 @@
-"""Measurements that were recorded under results/speed-*, as frames and as tables to read."""
+"""Recorded measurements under results/speed-*, as data frames and as readable tables."""
 
 import json
 from pathlib import Path
@@ -6,49 +6,50 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-MEMORY = 0.6  # of the plain way's memory: what training may take on a CUDA GPU
-COUNTS = ("n", "same", "parsed", "passes", "tokens", "padded_tokens")  # columns of whole numbers, some missing
-WIKIPEDIA = 21_015_324  # passages of a hundred words, as retrieval over all of Wikipedia is mostly measured
-GROWING = ["index_cpu_seconds", "index_peak_mb", "disk_mb", "search_mb", "cpu_ms_per_query"]  # with the passages
+MEMORY = 0.6  # the most memory of training on a CUDA GPU, relative to the plain method
+COUNTS = ("n", "same", "parsed", "passes", "tokens", "padded_tokens")  # integers, some missing
+WIKIPEDIA = 21_015_324  # passages of a hundred words: the usual corpus of all of Wikipedia
+# The columns that grow with the number of passages.
+GROWING = ["index_cpu_seconds", "index_peak_mb", "disk_mb", "search_mb", "cpu_ms_per_query"]
 
 
 def load_speed(path: Path) -> tuple[pd.DataFrame, str]:
-    """Recorded rows that were measured, and a sentence on the machine."""
+    """Load recorded rows that were measured, and a sentence on the machine."""
     content = json.loads(path.read_text())
     frame = pd.DataFrame(content["rows"])
     measured = frame[frame.tokens_per_second.notna()].drop(columns=["operations_per_token", "failure"])
     machine = (
         f"{content['device']}, torch {content['torch']}; "
-        f"{content['matrix_rate'] / 1e12:.0f} × 10¹² operations a second in large matrix products"
+        f"{content['matrix_rate'] / 1e12:.0f} × 10¹² operations per second in large matrix products"
     )
     return measured.reset_index(drop=True), machine
 
 
 def find_frames(folder: Path) -> list[Path]:
-    """The files in which a folder records answering: inference.json, and one of each run besides."""
+    """Return a folder's records of answering: inference.json and those of other runs."""
     return sorted(folder.glob("inference*.json"))
 
 
 def load_frames(path: Path) -> tuple[dict[str, pd.DataFrame], str]:
-    """What was recorded of answering, part by part, and a sentence on the machine."""
+    """Load the records of answering, part by part, and a sentence on the machine."""
     content = json.loads(path.read_text())
     frames = {}
     for part, rows in content.items():
-        if isinstance(rows, dict) and rows:  # all else tells of the machine
+        if isinstance(rows, dict) and rows:  # everything else describes the machine
             frames[part] = pd.DataFrame.from_dict(rows, orient="index")
     return frames, f"{content['device']}, torch {content['torch']}, commit {content['commit'][:7]}"
 
 
 def load_peers(folder: Path) -> pd.DataFrame:
-    """What was recorded of training against what others use, none where nothing was."""
+    """Load the records of training with other libraries; an empty frame if there are none."""
     file = folder / "peers.json"
     return with_as_lean(pd.DataFrame(json.loads(file.read_text())["rows"] if file.exists() else []))
 
 
 def with_as_lean(frame: pd.DataFrame) -> pd.DataFrame:
-    """Beside each other way the quickest of ours that takes no more memory on the same samples, if one does.
+    """Add to each other method our fastest one that needs no more memory, if there is one.
 
-    `as_lean_faster` is its speed over the other's, `as_lean_steady` that of each one's fastest step.
+    `as_lean_faster` is its relative speed, and `as_lean_steady` that of the fastest steps.
     """
     if frame.empty:
         return frame
@@ -69,13 +70,13 @@ def with_as_lean(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def load_holding(folder: Path) -> pd.DataFrame:
-    """What was recorded of the cards' memory, likewise."""
+    """Load the records of what cards can hold; an empty frame if there are none."""
     file = folder / "holding.json"
     return pd.DataFrame(json.loads(file.read_text())["rows"] if file.exists() else [])
 
 
 def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:
-    """For each shape our quickest way within that share of the plain way's memory."""
+    """Return our fastest method for each shape, within a share of the plain method's memory."""
     is_ours = frame.variant.str.startswith("ours")
     is_lean = frame.memory_ratio.isna() | (frame.memory_ratio <= memory)
     ours = frame[is_ours & is_lean]
@@ -84,7 +85,7 @@ def best(frame: pd.DataFrame, memory: float = MEMORY) -> pd.DataFrame:
 
 
 def without_details(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows and columns to read: without how often and how long the parts of a way took, which the record has."""
+    """Drop the columns on the parts of a method, which only the record needs."""
     parts = {"reads", "begins", "steps", "gaps", "recorded", "given_up"}
     details = [name for name in frame if name in parts or name.endswith(("_s", "_ms")) and name != "first_s"]
     shown = frame.drop(columns=details).dropna(how="all")
@@ -92,13 +93,13 @@ def without_details(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tell_peers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The ways as a table to read, those on the same samples together; what is not known has a dash."""
+    """Return the methods as a readable table, grouped by samples; a dash means unknown."""
     if frame.empty:
         return frame
     groups = frame.groupby(["shape", "samples"], sort=False).ngroup()
     rows = frame.loc[groups.sort_values(kind="stable").index]
     forms = {
-        "tokens_per_second": ("tokens a second", "{:,.0f}"),
+        "tokens_per_second": ("tokens per second", "{:,.0f}"),
         "steady": ("fastest step", "{:,.0f}"),
         "peak_gb": ("peak", "{:.2f} GB"),
         "of_limit": ("of the limit", "{:.2f}"),
@@ -120,11 +121,11 @@ def tell_peers(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tell_holding(frame: pd.DataFrame) -> pd.DataFrame:
-    """What cards hold as a table to read; what was not measured has a dash, and says why."""
+    """Return what cards can hold as a readable table; a dash means not measured."""
     if frame.empty:
         return frame
     cells = {"card": frame.card_gb.map("{:g} GB".format)}
-    works = {"training": ("row", "rows to train on"), "away": ("away_row", "rows, away")}
+    works = {"training": ("row", "rows to train on"), "away": ("away_row", "rows, offloaded")}
     works |= {"answering": ("batch", "prompts to answer")}
     for work, (size, heading) in works.items():
         held = frame.get(size, pd.Series(index=frame.index, dtype=object))
@@ -138,7 +139,7 @@ def tell_holding(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def extrapolate(frame: pd.DataFrame, size: int = WIKIPEDIA) -> pd.DataFrame:
-    """What so many passages would take, on paper: the straight line through each engine's two largest worlds."""
+    """Extrapolate each engine linearly from its two largest worlds to this many passages."""
     frame = frame.reindex(columns=GROWING).dropna()
     parts = frame.index.str.extract(r"(?P<name>.*), (?P<size>[\d,]+) passages")
     sizes = parts["size"].str.replace(",", "").astype(int).to_numpy()

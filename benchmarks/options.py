@@ -1,4 +1,4 @@
-"""The parameters of notebooks/speed.ipynb, beside those of covrag_lite.config."""
+"""The parameters of notebooks/speed.ipynb, in addition to those of covrag_lite.config."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,17 +10,19 @@ from covrag_lite.config import Config, Run, read_parameters
 class Options:
     """What the notebook measures."""
 
-    shapes: tuple[str, ...] = ("tiny",)  # "tiny" runs anywhere; "smollm2", "7b", "13b" (random weights) want a GPU
-    speed_seconds: float = 60.0  # after which no further way of training, or of answering, is begun
-    speed_ways: tuple[str, ...] = ("ours", "plain", "trl + Liger", "Unsloth", "trl")  # of training: peers.WAYS
-    speed_parts: tuple[str, ...] = ("plain", "rounds")  # of answering: inference.PARTS
-    speed_questions: int = 1  # questions that are answered and verified; a few hundred on a GPU
-    recorded: str = "speed-h200"  # the folder under results/ that is shown beside what is measured here
+    # "tiny" runs anywhere; "smollm2", "7b" and "13b" (random weights) need a GPU.
+    shapes: tuple[str, ...] = ("tiny",)
+    speed_seconds: float = 60.0  # no new method is started after this time, in each section
+    # Training methods of peers.WAYS.
+    speed_ways: tuple[str, ...] = ("ours", "plain", "trl + Liger", "Unsloth", "trl")
+    speed_parts: tuple[str, ...] = ("plain", "rounds")  # parts of answering: inference.PARTS
+    speed_questions: int = 1  # questions to answer and verify; a few hundred on a GPU
+    recorded: str = "speed-h200"  # the folder under results/ that is shown next to live numbers
     config: Config = field(default_factory=Config)  # the model, the data, and where results go
 
 
 def from_notebook(names: Mapping[str, object]) -> Options:
-    """The options a notebook's globals ask for; every plain value among them must be a parameter."""
+    """Read the options from a notebook's globals; every plain value must be a parameter."""
     own = asdict(Options())
     del own["config"]
     given = read_parameters(names, own | Config().flat())

@@ -1,6 +1,6 @@
-"""The ways of training, and one of them on one case, in a process of its own: prints its row as JSON.
+"""The training methods, and one of them on one case in its own process, which prints a JSON row.
 
-Little is imported at the top: Unsloth must come before transformers, whose code it changes.
+Little is imported at the top: Unsloth must be imported before transformers, because it patches it.
 """
 
 import importlib.metadata
@@ -21,21 +21,22 @@ PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "trl", "liger-kerne
 PACKAGES += ("unsloth-zoo", "datasets")
 WARM_UP = 2  # steps that are not timed
 OPTIMIZER = {"optim": "adamw_torch_fused"}
-SELECTIVE = {"gradient_checkpointing_kwargs": {"selective": True}}  # trl's: matrix products are kept, all else is not
+# An option of trl: only the results of matrix products are kept.
+SELECTIVE = {"gradient_checkpointing_kwargs": {"selective": True}}
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to train."""
+    """One training method."""
 
     kind: str  # "ours", "plain", "trl" or "unsloth"
-    modules: tuple[str, ...] = ()  # what must be installed
-    given: Mapping[str, object] = field(default_factory=dict)  # of our settings, or of SFTConfig
-    # Of a way that trl runs, on CUDA: "flex_attention" keeps the samples of a row apart without a mask of its square.
+    modules: tuple[str, ...] = ()  # the modules that must be installed
+    given: Mapping[str, object] = field(default_factory=dict)  # our settings, or those of SFTConfig
+    # For trl on CUDA: "flex_attention" separates the samples of a row without a quadratic mask.
     attention: str = "sdpa"
 
 
-WAYS = {  # those worth most first: what does not fit into the time is left out
+WAYS = {  # the most important first: those that exceed the time are left out
     "ours": Way("ours"),
     "trl + Liger": Way("trl", ("trl", "liger_kernel"), OPTIMIZER | {"use_liger_kernel": True}, "flex_attention"),
     "Unsloth": Way("unsloth", ("unsloth", "trl"), {"optim": "adamw_8bit"}),
@@ -54,24 +55,24 @@ WAYS = {  # those worth most first: what does not fit into the time is left out
     "ours eager": Way("ours", given={"execution": "eager"}),
     "plain": Way("plain"),
 }
-# The samples, and the tokens of a row; the last is for a GPU with room, where longer rows may be quicker.
+# Samples and the tokens of a row. The last needs a GPU with room, where long rows may be faster.
 SAMPLES = {"our mix": 4096, "rows of 2,048": 2048, "our mix in rows of 16,384": 16384}
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is trained on what."""
+    """A shape and the samples to train on."""
 
-    shape: str  # of `shapes`, or a model's folder or GGUF file
+    shape: str  # of `shapes`, or a model folder or GGUF file
     samples: str
     step_tokens: int
     n_steps: int
 
 
 def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
-    """Useful tokens a second, peak memory and losses of one way; what it stumbles over is a result like any other."""
+    """Measure useful tokens per second, peak memory and losses; a failure is a result too."""
     if way.kind == "unsloth":
-        import unsloth  # noqa: F401  before transformers, whose code it changes
+        import unsloth  # noqa: F401  before transformers, because it patches it
     import torch
 
     from benchmarks import folders, training
@@ -81,7 +82,7 @@ def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
         place = folders.write_folder(case.shape, folder, device)
         steps = steps_of(case, place, settings.pack_tokens)
         taken, told = train(way, place, steps, settings, device, folder)
-    except Exception as error:  # whatever a peer says is its result
+    except Exception as error:  # any error of another library is a result
         traceback.print_exc()
         return {"failure": tell_failure(error)}
     seconds, losses, computed = (list(column) for column in zip(*taken))
@@ -106,7 +107,7 @@ def measure(way: Way, case: Case, device: str, folder: Path) -> dict:
 
 
 def steps_of(case: Case, place: Path, pack_tokens: int) -> list:
-    """The case's samples in rows, and its rows in steps; for a model's own weights they are pieces of our passages."""
+    """Return the case's rows in steps; for a model's own weights, samples are our passages."""
     from transformers import AutoTokenizer
 
     from benchmarks import shapes, training
@@ -128,7 +129,7 @@ def steps_of(case: Case, place: Path, pack_tokens: int) -> list:
 def train(
     way: Way, place: Path, steps: list, settings: Training, device: str, folder: Path
 ) -> tuple[list[tuple[float, float, int | None]], dict]:
-    """Each step's seconds, loss and computed tokens (None where a peer does not say), and the settings given."""
+    """Return each step's seconds, loss and computed tokens (None if unknown), and the settings."""
     import torch
 
     from benchmarks import folders, sft, training
@@ -151,7 +152,7 @@ def train(
         stepped = training.our_steps(network, short, own, device, given.get("unpack", False))
     taken = []
     start = time.perf_counter()
-    for loss, computed in stepped:  # every step ends by reading its loss, so the device is done
+    for loss, computed in stepped:  # reading the loss waits for the device
         end = time.perf_counter()
         taken.append((end - start, loss, computed))
         start = end
@@ -159,7 +160,7 @@ def train(
 
 
 def shorten(step: list[list], pack_tokens: int) -> list[list]:
-    """A step's samples in rows of at most so many tokens; as they are where they fit."""
+    """Split a step's samples into rows of at most `pack_tokens` tokens, if they are longer."""
     from benchmarks.training import plan
 
     if all(sum(len(one.ids) for one in row) <= pack_tokens for row in step):
@@ -169,14 +170,14 @@ def shorten(step: list[list], pack_tokens: int) -> list[list]:
 
 
 def operations(shape: dict) -> float:
-    """What a token cannot cost less than: forward, and back to the inputs, through the linear layers of a Llama."""
+    """Return the least operations per token, forward and backward, in a Llama's linear layers."""
     width, wide, heads = shape["hidden_size"], shape["intermediate_size"], shape["num_attention_heads"]
     keys = width * shape["num_key_value_heads"] // heads
     return 4.0 * shape["num_hidden_layers"] * width * (2 * width + 2 * keys + 3 * wide)
 
 
 def versions() -> dict[str, str]:
-    """The versions of what is installed of the libraries that matter."""
+    """Return the versions of the relevant libraries that are installed."""
     there = {dist.name: dist.version for dist in importlib.metadata.distributions() if dist.name in PACKAGES}
     return {name: there[name] for name in PACKAGES if name in there}
 

@@ -1,9 +1,10 @@
-"""Training against what people use instead, side by side: trl, trl with Liger's kernels, Unsloth, the plain way.
+"""Training compared with other libraries: trl, trl with Liger's kernels, Unsloth, and plain.
 
-Every way reads the same 4-bit folder, gets the same rows in the same order, and trains adapters of the same rank on the
-same layers; only the samples' own tokens count. A way runs in a process of its own (`peer`), with libraries of its own
-where they need other versions than ours, and where it cannot run its own words are the result. What the file of `--out`
-holds already with as many steps is kept; `--again` measures it anew.
+Every method reads the same 4-bit folder, gets the same rows in the same order, and trains adapters
+of the same rank on the same layers. Only the tokens of the samples count, not padding. A method
+runs in its own process (`peer`), with its own libraries if it needs other versions than ours. If it
+cannot run, its error is the result. Rows with the same number of steps that the file of `--out`
+already contains are kept; `--again` measures them again.
 
     python -m benchmarks.peers --shapes tiny --out peers.json
     python -m benchmarks.peers --shapes 7b 13b path/to/model.gguf --unsloth path/to/its/packages
@@ -29,13 +30,13 @@ from covrag_lite.runs.manifest import find_commit
 COLUMNS = ["shape", "samples", "way", "ours_faster", "ours_faster_steady", "ours_memory", "tokens_per_second", "steady"]
 COLUMNS += ["peak_gb", "useful", "of_limit", "first_loss", "last_loss", "losses", "step_seconds", "settings"]
 COLUMNS += ["versions", "failure"]
-LONG = ["losses", "step_seconds", "settings", "versions"]  # columns that no table shows
-STEP_TOKENS = 16384  # between two updates
+LONG = ["losses", "step_seconds", "settings", "versions"]  # columns that tables do not show
+STEP_TOKENS = 16384  # per update
 BOTH = ("our mix", "rows of 2,048")
 
 
 def cases_of(shapes: Sequence[str], kinds: Sequence[str], n_steps: int) -> list[Case]:
-    """The first kind of samples for every shape, then the next; a tiny shape takes short steps, a small one more."""
+    """List the cases, kind by kind of samples; a tiny shape has short steps, a small one more."""
     made = []
     for samples in kinds:
         for shape in shapes:
@@ -56,14 +57,15 @@ def benchmark(
     again: bool = False,
     libraries: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Every way on every case, one process each; written to `out` as it goes, beside what is there already.
+    """Measure every method on every case, in one process each; add each row to `out` at once.
 
-    What `out` holds of these ways with as many steps is not measured again, unless `again` says so. `seconds` count
+    Rows in `out` with the same number of steps are kept, unless `again` is set. `seconds` count
     from when the weights are written.
     """
     for way in ways:
         if way not in WAYS:
-            raise ValueError(f"way {way!r} is not known; use some of {', '.join(WAYS)}")
+            known = ", ".join(WAYS)
+            raise ValueError(f"way {way!r} is not known; use some of {known}")
     rows = {key_of(row): row for row in known_rows(out)}
     asked = [(way, case) for case in cases_of(shapes, kinds, n_steps) for way in ways]
     if not again:
@@ -84,9 +86,9 @@ def benchmark(
 
 
 def write_folders(shapes: Sequence[str], device: str, folder: str, log: Path | None) -> None:
-    """Write the 4-bit folders before any way's time begins; a way whose folder cannot be written will say so."""
+    """Write the 4-bit folders before the time starts; if that fails, the methods report it."""
     for shape in dict.fromkeys(shapes):
-        if device == "cpu":  # whose memory is not measured
+        if device == "cpu":  # memory is not measured there
             folders.write_folder(shape, Path(folder), device)
             continue
         try:
@@ -96,14 +98,15 @@ def write_folders(shapes: Sequence[str], device: str, folder: str, log: Path | N
 
 
 def run_way(task: dict, until: float, library: str, log: Path | None) -> dict:
-    """What came of one way and case; why nothing did where it is not installed, too late, or fails."""
+    """Return the result of one method on one case, or why there is none."""
     paths = [library, *sys.path] if library else sys.path
     missing = [name for name in WAYS[task["way"]].modules if PathFinder.find_spec(name, paths) is None]
     if missing:
         return {"failure": f"not installed: {', '.join(missing)}"}
     if time.monotonic() > until:
         return {"failure": LATE}
-    if task["device"] == "cpu" and WAYS[task["way"]].kind in ("ours", "plain"):  # whose memory is not measured
+    # On a CPU, memory is not measured.
+    if task["device"] == "cpu" and WAYS[task["way"]].kind in ("ours", "plain"):
         return peer.measure(WAYS[task["way"]], Case(**task["case"]), "cpu", Path(task["folder"]))
     try:
         return run_child("benchmarks.peer", task, until, log, library)
@@ -112,7 +115,7 @@ def run_way(task: dict, until: float, library: str, log: Path | None) -> dict:
 
 
 def key_of(row: dict) -> tuple[str, str, str]:
-    """What a row is about."""
+    """Return what identifies a row."""
     return row["shape"], row["samples"], row["way"]
 
 
@@ -121,21 +124,21 @@ def is_measured(row: dict) -> bool:
 
 
 def is_known(rows: Mapping[tuple, dict], way: str, case: Case) -> bool:
-    """Whether a way was measured on this case with as many steps."""
+    """Was this method measured on this case with the same number of steps?"""
     row = rows.get(key_of(about(way, case)), {})
     return is_measured(row) and len(row.get("losses") or ()) == WARM_UP + case.n_steps
 
 
 def about(way: str, case: Case) -> dict:
-    """The beginning of every row."""
+    """Return the first columns of a row."""
     return {"shape": Path(case.shape).name.removesuffix(".gguf"), "samples": case.samples, "way": way}
 
 
 def compare(rows: list[dict]) -> pd.DataFrame:
-    """The rows; `ours_faster` is our speed over theirs and `ours_memory` our peak over theirs, on the same samples.
+    """Return the rows with `ours_faster`, our relative speed, and `ours_memory`, our relative peak.
 
-    `ours_faster` is of the timed steps' median, `ours_faster_steady` of each way's fastest one (`steady`): a way that
-    compiles anew for each length may still be at it in most of them.
+    `ours_faster` compares the median of the timed steps, and `ours_faster_steady` each method's
+    fastest step (`steady`): a method that compiles again for each length may do so in most steps.
     """
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     ours = frame[frame.way == "ours"].set_index(["shape", "samples"])
@@ -151,17 +154,22 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--shapes", nargs="+", default=["tiny"], help="of benchmarks.shapes, or folders or GGUF files")
+    about_shapes = "shapes of benchmarks.shapes, model folders or GGUF files"
+    parser.add_argument("--shapes", nargs="+", default=["tiny"], help=about_shapes)
     parser.add_argument("--samples", nargs="+", choices=SAMPLES, default=BOTH)
     for kind in ("unsloth", "trl"):
-        parser.add_argument(f"--{kind}", default="", help="a folder of packages that it alone takes before ours")
-    parser.add_argument("--steps", type=int, default=4, help="steps that are timed, after two that are not")
-    parser.add_argument("--seconds", type=float, default=420, help="after which no further case is begun")
-    parser.add_argument("--again", action="store_true", help="measure what --out holds already, too")
+        about_kind = "a folder of packages that only this method uses, before ours"
+        parser.add_argument(f"--{kind}", default="", help=about_kind)
+    about_steps = "timed steps, after two that are not timed"
+    parser.add_argument("--steps", type=int, default=4, help=about_steps)
+    about_seconds = "no new case is started after this time"
+    parser.add_argument("--seconds", type=float, default=420, help=about_seconds)
+    about_again = "also measure what --out already contains"
+    parser.add_argument("--again", action="store_true", help=about_again)
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    # Whole, because a way runs in a folder of its own; a link keeps its name.
+    # Absolute, because a method runs in its own folder; a link keeps its name.
     shapes = [os.path.abspath(one) if Path(one).exists() else one for one in given.shapes]
     libraries = {"unsloth": given.unsloth, "trl": given.trl}
     frame = benchmark(

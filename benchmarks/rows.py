@@ -1,4 +1,4 @@
-"""Rows of a measurement as they come: each is told at once, and what fails or comes too late is a row as well."""
+"""Rows of a measurement: each is printed at once; failures and missing time are rows too."""
 
 import json
 import os
@@ -12,30 +12,30 @@ from pathlib import Path
 from covrag_lite.config import ROOT
 
 LATE = "left out: the time is up"
-GRACE = 90  # seconds beyond its time after which a process is stopped, whatever it does
+GRACE = 90  # seconds beyond its time after which a process is stopped
 Made = dict[str, dict]  # rows by their names
 
 
 class ChildFailed(RuntimeError):
-    """A process ended without a result; the message is its last words."""
+    """A process ended without a result; the message is the last line of its output."""
 
 
 class Rows:
-    """What was measured so far, and the time after which no further row is begun."""
+    """The rows measured so far, and the time after which no new row is started."""
 
     def __init__(self, seconds: float, note: Callable[[Made], None] | None = None):
         self.until = time.monotonic() + seconds
-        self.note = note  # called with all rows whenever there is a new one
+        self.note = note  # called with all rows after every new one
         self.made: Made = {}
 
     def take(self, name: str, work: Callable[[], dict]) -> None:
-        """The row that `work` returns, or one that says why there is none."""
+        """Add the row that `work` returns, or a row that says why there is none."""
         if time.monotonic() > self.until:
             row = {"failure": LATE}
         else:
             try:
                 row = work()
-            except Exception as error:  # whatever a peer or this machine says is its result
+            except Exception as error:  # any error of another library or this machine is a result
                 row = {"failure": tell_failure(error)}
         self.made[name] = row
         print(name, row, flush=True)
@@ -43,13 +43,13 @@ class Rows:
             self.note(self.made)
 
     def need(self, name: str) -> None:
-        """Refuse to go on without a row that was measured."""
+        """Raise an error if this row was not measured."""
         if "failure" in self.made.get(name, {"failure": ""}):
             raise LookupError(f"it needs {name!r}, which was not measured")
 
 
 def tell_failure(error: BaseException, limit: int = 200) -> str:
-    """The kind of an error and its first line; the kind alone where it says nothing."""
+    """Return the type of an error and its first line, if it has one."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:limit]}" if lines else type(error).__name__
 
@@ -61,15 +61,15 @@ def run_child(
     log: Path | None = None,
     library: str = "",
 ) -> dict:
-    """What a module prints about a task in a process of its own, with packages of its own before ours.
+    """Run a module in its own process, with its own packages before ours; return what it prints.
 
-    The process is stopped some time after `until`; all else that it says is added to the log.
+    The process is stopped some time after `until`. The rest of its output is added to the log.
     """
     paths = [library, str(ROOT), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(path for path in paths if path), "HF_HUB_OFFLINE": "1"}
     own |= {"UNSLOTH_DISABLE_STATISTICS": "1", "UNSLOTH_COMPILE_LOCATION": f"{task['folder']}/unsloth"}
     limit = max(0.0, until - time.monotonic()) + GRACE if until < float("inf") else None
-    # Files and no pipes: those that compile for it may hold on to a pipe when it is gone.
+    # Files, not pipes: compilers that it started may keep a pipe open after it has ended.
     with (
         tempfile.TemporaryFile("w+", errors="replace") as result,
         tempfile.TemporaryFile("w+", errors="replace") as talk,
@@ -98,19 +98,18 @@ def run_child(
 
 
 def known_rows(out: Path | None) -> list[dict]:
-    """The rows that an earlier run has left in a file; none where there is no file."""
+    """Load the rows of an earlier run from a file; an empty list if there is no file."""
     if not (out and out.exists()):
         return []
     try:
         return json.loads(out.read_text())["rows"]
     except (ValueError, KeyError, TypeError) as error:
-        raise SystemExit(
-            f"{out} is no record of an earlier run ({error}); name another file, or move it away"
-        ) from None
+        cause = f"{out} is not a record of an earlier run ({error})"
+        raise SystemExit(f"{cause}; name another file, or move this one") from None
 
 
 def write_json(path: Path | None, content: dict) -> None:
-    """Write a record at once: whoever kills the run finds the old one or the new one, and no half."""
+    """Write a record in one move, so that a killed run leaves the old or the new one."""
     if path:
         new = path.with_name(f"{path.name}.{os.getpid()}")
         new.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,7 +1,8 @@
-"""Training with what others use instead: trl's SFTTrainer, with Liger's kernels or without, and Unsloth.
+"""Training with other libraries: trl's SFTTrainer, with or without Liger's kernels, and Unsloth.
 
-Each way gets the very rows that ours gets, packed already, in the same order, and takes one update a step.
-Liger and Unsloth change transformers' code where they are imported, so that each way wants a process of its own.
+Each method gets exactly the rows that ours gets, already packed, in the same order, and makes one
+update per step. Liger and Unsloth patch transformers when imported, so each method needs its own
+process.
 """
 
 import time
@@ -21,7 +22,7 @@ LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 class Clock(TrainerCallback):
-    """Each step's seconds and loss."""
+    """Records the seconds and the loss of each step."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -32,7 +33,7 @@ class Clock(TrainerCallback):
             self.last = time.perf_counter()
 
     def on_log(self, *_: object, logs: dict, **__: object) -> None:
-        """Called after every step with its loss, for which the device had to be done."""
+        """Record a step; the device has finished it, because its loss is known."""
         if "loss" in logs:
             now = time.perf_counter()
             self.seconds.append(now - self.last)
@@ -41,7 +42,7 @@ class Clock(TrainerCallback):
 
 
 def to_row(samples: Sequence[Encoded]) -> dict[str, list[int]]:
-    """One packed row as trl's own packing leaves it: tokens, labels, and the lengths of its samples."""
+    """Convert a packed row to the form of trl's packing: tokens, labels and sample lengths."""
     ids, labels = [], []
     for one in samples:
         ids += one.ids
@@ -52,7 +53,7 @@ def to_row(samples: Sequence[Encoded]) -> dict[str, list[int]]:
 def load_trl(
     folder: Path, settings: Training, device: str, attention: str
 ) -> tuple[PreTrainedModel, LoraConfig | None]:
-    """The 4-bit folder as transformers loads it, and the adapters that trl is to put on it."""
+    """Load the 4-bit folder with transformers, and the adapter settings for trl."""
     adapters = LoraConfig(
         r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules=LINEARS, task_type="CAUSAL_LM"
     )
@@ -62,7 +63,7 @@ def load_trl(
 def load_unsloth(
     folder: Path, settings: Training, device: str, attention: str
 ) -> tuple[PreTrainedModel, LoraConfig | None]:
-    """The 4-bit folder as Unsloth loads and adapts it, with the settings of its guides."""
+    """Load the 4-bit folder with Unsloth, with the settings of its guides."""
     from unsloth import FastLanguageModel
 
     network, _ = FastLanguageModel.from_pretrained(
@@ -91,11 +92,11 @@ def fit(
     out: Path,
     given: dict,
 ) -> Clock:
-    """Train by SFTTrainer, as it is or as Unsloth has changed it; `given` are the settings that make this way."""
+    """Train with SFTTrainer, original or patched by Unsloth; `given` are the method's settings."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    # Our samples a step, our rate and clip, bf16, no evaluation, no checkpoints.
+    # Our samples per step, learning rate and clipping; bf16; no evaluation, no checkpoints.
     common = {
         "output_dir": str(out / "out"),
         "max_steps": len(steps),

@@ -1,6 +1,7 @@
-"""What the speed of training is measured on: Llamas with random weights, and samples of our lengths.
+"""Networks and samples for measuring training: Llamas with random weights, samples of our lengths.
 
-Networks are quantised layer by layer on the device, so that 13B needs no more of the host than of the GPU.
+Networks are quantised layer by layer on the device, so that 13B needs no more memory on the host
+than on the GPU.
 """
 
 import random
@@ -30,14 +31,14 @@ class Shape(NamedTuple):
 SHAPES = {
     "tiny": Shape(64, 192, 2, 4, 2, 512, True),
     "smollm2": Shape(576, 1536, 30, 9, 3, 49152, True),
-    "1.5b": Shape(1536, 8960, 28, 12, 2, 151936, True),  # of Qwen2.5
+    "1.5b": Shape(1536, 8960, 28, 12, 2, 151936, True),  # that of Qwen2.5
     "7b": Shape(4096, 11008, 32, 32, 32, 32000, False),
     "13b": Shape(5120, 13824, 40, 40, 40, 32000, False),
 }
 
 
 def build_network(shape: str, device: str) -> LlamaForCausalLM:
-    """A Llama of this shape with random weights, its linear layers quantised one by one on the device."""
+    """Build a Llama of this shape with random weights, quantised layer by layer on the device."""
     sizes = SHAPES[shape]
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     config = LlamaConfig(
@@ -57,12 +58,12 @@ def build_network(shape: str, device: str) -> LlamaForCausalLM:
     network.model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
     if sizes.tied:
         network.lm_head.weight = network.model.embed_tokens.weight
-    network.is_loaded_in_4bit = True  # what peft looks at to choose its 4-bit layer
+    network.is_loaded_in_4bit = True  # peft checks this to choose its 4-bit layer
     return network
 
 
 def fill_with_random_weights(network: torch.nn.Module, device: str, dtype: torch.dtype) -> None:
-    """Give a network without weights random ones, in 4 bits where a layer is linear and does not make the logits."""
+    """Fill a network with random weights, in 4 bits for linear layers except the last."""
     generator = torch.Generator(device).manual_seed(0)
 
     def draw(weight: torch.Tensor) -> torch.Tensor:
@@ -74,25 +75,25 @@ def fill_with_random_weights(network: torch.nn.Module, device: str, dtype: torch
                 setattr(parent, name, quantised(layer, draw(layer.weight), dtype))
         for name, weight in list(parent.named_parameters(recurse=False)):
             if weight.is_meta:
-                is_matrix = weight.dim() > 1  # all else scales a norm
+                is_matrix = weight.dim() > 1  # others scale a norm
                 value = draw(weight) if is_matrix else torch.ones(weight.shape, device=device, dtype=dtype)
                 setattr(parent, name, torch.nn.Parameter(value, requires_grad=False))
 
 
 def quantised(layer: torch.nn.Linear, weight: torch.Tensor, dtype: torch.dtype) -> Linear4bit:
-    """A linear layer with these weights in NF4 with double quantisation."""
+    """Build a linear layer with these weights in NF4 with double quantisation."""
     new = Linear4bit(
         layer.in_features, layer.out_features, bias=False, compute_dtype=dtype, quant_type="nf4", device="meta"
     )
     packed = Params4bit(weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=new)
-    new.weight = packed.to(weight.device)  # moving it quantises it
+    new.weight = packed.to(weight.device)  # moving the weight quantises it
     return new
 
 
 def length_mix(n: int, vocabulary: int, seed: int = 0, text: Sequence[int] = ()) -> list[Encoded]:
-    """Samples of our training data's lengths: answers of some 500 tokens with 15 to learn, verdicts of 750 with 110.
+    """Return samples as long as our training data, of random tokens or pieces of a text.
 
-    Their tokens are drawn one by one, or are pieces of a text's.
+    Answers have about 500 tokens with 15 targets, verdicts 750 with 110.
     """
     generator = random.Random(seed)
     samples = []
@@ -105,14 +106,14 @@ def length_mix(n: int, vocabulary: int, seed: int = 0, text: Sequence[int] = ())
 
 
 def full_rows(n: int, vocabulary: int, length: int, seed: int = 0, text: Sequence[int] = ()) -> list[Encoded]:
-    """Samples that each fill a row of their own, with 110 tokens to learn."""
+    """Return samples that fill one row each, with 110 targets."""
     generator = random.Random(seed)
     targets = min(110, length // 2)
     return [Encoded(1, draw_ids(length, vocabulary, generator, text), length - targets) for _ in range(n)]
 
 
 def draw_ids(length: int, vocabulary: int, generator: random.Random, text: Sequence[int] = ()) -> tuple[int, ...]:
-    """So many tokens, drawn one by one, or a piece of the text where there is one."""
+    """Return random tokens, or a piece of the text if there is one."""
     if text:
         begin = generator.randrange(len(text) - length)
         return tuple(text[begin : begin + length])

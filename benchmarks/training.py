@@ -1,6 +1,6 @@
 """Training steps to time: ours, and plain transformers + peft + bitsandbytes, on the same samples.
 
-The plain way pads its batches, keeps logits for every token and recomputes every layer.
+The plain method pads its batches, keeps the logits of every token and recomputes every layer.
 """
 
 import time
@@ -15,14 +15,15 @@ from covrag_lite.config import Training
 from covrag_lite.engine import training
 from covrag_lite.qlora import Encoded, lay_out, pack, shape_of
 
-Step = list[list[Encoded]]  # the rows, or for the plain way the one batch, that make one update
+Step = list[list[Encoded]]  # the rows of one update; for the plain method, its one batch
 
 
 def plan(samples: Sequence[Encoded], pack_tokens: int, step_tokens: int, n_steps: int) -> list[Step]:
-    """Full steps of packed samples."""
+    """Return full steps of packed samples."""
     packs = pack([len(one.ids) for one in samples], pack_tokens)
     passes = max(1, step_tokens // pack_tokens)
-    full = packs[: n_steps * passes]  # about half of all: these were packed with a choice of samples, as in a long run
+    # About half of all packs: their samples were chosen from many, as in a long run.
+    full = packs[: n_steps * passes]
     steps = []
     for first in range(0, len(full), passes):
         rows = full[first : first + passes]
@@ -33,7 +34,10 @@ def plan(samples: Sequence[Encoded], pack_tokens: int, step_tokens: int, n_steps
 def plain_steps(
     network: torch.nn.Module, steps: Sequence[Step], settings: Training, device: str
 ) -> Iterator[tuple[float, int]]:
-    """Each step's loss and computed tokens, the plain way: autocast as the Trainer does it, a loss over every token."""
+    """Yield each step's loss and computed tokens with the plain method.
+
+    Like the Trainer, it uses autocast and computes the logits of every token.
+    """
     adapters = LoraConfig(
         r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
@@ -54,7 +58,7 @@ def plain_steps(
 
 
 def pad(samples: Sequence[Encoded], device: str) -> dict[str, torch.Tensor]:
-    """Samples as one batch for transformers, each padded to the longest."""
+    """Return samples as one batch for transformers, padded to the longest."""
     ids = [torch.tensor(one.ids) for one in samples]
     labels = [torch.tensor([-100] * one.start + list(one.ids[one.start :])) for one in samples]
     batch = {
@@ -68,7 +72,7 @@ def pad(samples: Sequence[Encoded], device: str) -> dict[str, torch.Tensor]:
 def our_steps(
     network: torch.nn.Module, steps: Sequence[Step], settings: Training, device: str, unpack: bool = False
 ) -> Iterator[tuple[float, int]]:
-    """Each step's loss and computed tokens, our way: by the very functions that `qlora.train` calls."""
+    """Yield each step's loss and computed tokens with our method, as in `qlora.train`."""
     trainee = training.build(network, settings, settings.execution, unpack)
     learn = trainee.record(qlora.learner(trainee, 1.0, device))
     rows = [row for step in steps for row in step]
@@ -79,23 +83,23 @@ def our_steps(
 
     def build(step: Step) -> list[dict]:
         n_targets = sum(len(one.ids) - one.start for row in step for one in row)
-        mean = (1 / max(1, n_targets),) * 2  # so that a step's loss is a mean over its target tokens, as others have it
+        mean = (1 / max(1, n_targets),) * 2  # the loss of a step is its mean over target tokens
         return [lay_out(row, mean, device, shape) for row in step]
 
     ready = build(steps[0])
     for following in [*steps[1:], []]:
         sums = qlora.take_step(learn, ready, trainee, 1e-4)
         computed = sum(row["input_ids"].numel() for row in ready)
-        ready = build(following)  # while the GPU still computes
+        ready = build(following)  # while the GPU is still computing
         yield sums[0].sum().item(), computed
 
 
 def matrix_rate(device: str) -> float:
-    """Operations a second in large matrix products of the training's own type, kept up for half a second on a GPU."""
+    """Measure operations per second in large matrix products of the type used in training."""
     size, dtype, times = (8192, torch.bfloat16, 300) if device == "cuda" else (512, torch.float32, 10)
     a = torch.randn(size, size, device=device, dtype=dtype)
     b = torch.randn(size, size, device=device, dtype=dtype)
-    for repeats in (times // 10, times):  # the first round warms up
+    for repeats in (times // 10, times):  # the first round is the warm-up
         start = time.perf_counter()
         for _ in range(repeats):
             c = a @ b

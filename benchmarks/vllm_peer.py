@@ -1,9 +1,9 @@
-"""vLLM as an engine that writes our texts: the same weights unpacked to 16 bits, the same adapter.
+"""vLLM as an engine that writes our texts: the same adapter, and the same weights in 16 bits.
 
-vLLM reads a folder that is written here, with the adapter merged into the weights, and is told of the verdict's schema
-as a regular expression. All else is as it decides, but for the memory, of which our own network
-has a part. It is no requirement of ours: vLLM 0.27 to 0.29 want the torch that we pin, and 0.26, which was measured,
-wants torch 2.11.
+vLLM reads a folder that is written here, with the adapter merged into the weights, and gets the
+schema of verdicts as a regular expression. All other settings are its own, except the memory, which
+it shares with our network. It is not among our requirements: vLLM 0.27 to 0.29 need the torch
+version that we pin; 0.26, which was measured, needs torch 2.11.
 
     python -m benchmarks.inference --parts vllm --questions 400 --out vllm.json
 """
@@ -24,21 +24,24 @@ from covrag_lite.prompts import JUDGMENTS, VERDICT_ROOM
 if TYPE_CHECKING:
     from vllm import LLM
 
-MEMORY = 0.5  # of the GPU's: our own network is there too
+MEMORY = 0.5  # share of the GPU's memory: our own network is there too
 SCORE = r"(0\.[0-9][0-9]|1\.00)"
-LETTERS = 8  # of a token at most, mostly: what keeps a revised question as short as ours
+LETTERS = 8  # the most letters of almost all tokens; limits the length of a revised question
 
 
 def regex_of(schema: Schema, max_revised_tokens: int) -> str:
-    """The verdict's schema as a regular expression; it cannot count a revised question's tokens, so its letters."""
+    """Return the schema of verdicts as a regular expression.
+
+    It cannot count the tokens of a revised question, so it counts letters.
+    """
     text = rf' "[^"\\\n]{{0,{LETTERS * max_revised_tokens}}}"'
     gaps = {"score": SCORE, "judgment": f"({'|'.join(JUDGMENTS)})", "text": text}
     made = "".join(re.escape(part) if isinstance(part, str) else gaps[part[0]] for part in schema)
-    return made.replace("\\ ", " ")  # an escaped blank is unknown to its reader of expressions
+    return made.replace("\\ ", " ")  # vLLM's parser does not accept an escaped blank
 
 
 class Vllm(Peer):
-    """What vLLM writes; the engine starts with the first prompt."""
+    """Texts written by vLLM; the engine starts with the first prompt."""
 
     @cached_property
     def written(self) -> tempfile.TemporaryDirectory:
@@ -55,12 +58,12 @@ class Vllm(Peer):
         return LLM(self.written.name, dtype="bfloat16", gpu_memory_utilization=MEMORY, max_model_len=longest)
 
     def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
-        """Verdicts held to the schema."""
+        """Write verdicts that follow the schema."""
         written = self.write(prompts, VERDICT_ROOM + max_tokens, regex_of(schema, max_tokens))
         return [Completion(text) for text in self.loaded.tokenizer.batch_decode(written, skip_special_tokens=True)]
 
     def write(self, prompts: Sequence[str], max_tokens: int, regex: str | None = None) -> list[list[int]]:
-        """The tokens of greedy texts, held to a regular expression if there is one."""
+        """Write greedy texts as tokens, following a regular expression if there is one."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -80,7 +83,7 @@ class Vllm(Peer):
         self.engine.reset_prefix_cache()
 
     def stop(self) -> None:
-        """End the engine's process, and remove the folder."""
+        """End the engine's process and remove the folder."""
         engine = vars(self).pop("engine", None)
         if engine is not None:
             engine.llm_engine.engine_core.shutdown()

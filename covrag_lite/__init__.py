@@ -1,6 +1,7 @@
-"""covrag_lite: a replication of CoV-RAG (Retrieving, Rethinking and Revising) for one consumer GPU, or none.
+"""covrag_lite: a replication of CoV-RAG for one consumer GPU, or a CPU.
 
-Start with `notebooks/table2.ipynb`; `method.py` has the paper's Algorithm 1.
+The paper is "Retrieving, Rethinking and Revising: The Chain-of-Verification Can Improve Retrieval
+Augmented Generation". Start with `notebooks/table2.ipynb`; `method.py` contains Algorithm 1.
 """
 
 __version__ = "0.1.0"

@@ -1,8 +1,9 @@
-"""Whether everything recorded follows from what it was made from: `make check`.
+"""Does every recorded number follow from the recorded predictions? The command behind `make check`.
 
-Every recorded table is built anew, without a model, and compared number by number; so are the numbers in README.md, on
-the pages of results/ and in the notebooks' prose. Each page has one template: <page>.template.md beside it, or the key
-"template" in a notebook cell's metadata. In it `{folder/table | name}` stands for a fact of that run under results/.
+Every recorded table is built again, without a model, and compared number by number. So are the numbers in README.md,
+on the pages of results/ and in the notebooks' prose. Each page has a template: <page>.template.md next to it, or the
+key "template" in a notebook cell's metadata. There, `{folder/table | name}` is replaced by a fact of that run under
+results/, and `{paper/table2 | row column}` by a number of the paper.
 """
 
 import argparse
@@ -21,17 +22,30 @@ import pandas as pd
 from covrag_lite.config import ROOT
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture, mixture
+from covrag_lite.tables import (
+    TABLES,
+    Table,
+    claim,
+    figure4,
+    find_table,
+    lesson,
+    load_basis,
+    method_picture,
+    mixture,
+    pictures,
+)
+from covrag_lite.tables.paper import paper_facts
 
 EMBEDDED = Path("figures", "embedded")
 FACT = re.compile(r"\{([^{}|]+) \| ([^{}]+)\}")
 Facts = Mapping[str, Mapping[str, str]]  # of every run, by its folder and table
 
 
-def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]:
-    """Every difference between what is recorded and what can be made anew, and what could not be compared.
+def check(root: Path = ROOT, write: bool = False, rebuild: bool = False) -> tuple[list[str], list[str]]:
+    """Every difference between what is recorded and what can be built again, and what could not be compared.
 
-    To write puts facts and filled pages in place.
+    `write` puts facts and filled pages in place; `rebuild` also replaces recorded tables and pictures, which is right
+    after a change of their form and wrong after an unexplained change of a number.
     """
     wrong, notes = [], []
     tables = dict(build_tables(root, wrong, notes))
@@ -41,27 +55,30 @@ def check(root: Path = ROOT, write: bool = False) -> tuple[list[str], list[str]]
         made |= set(own.values())
         for end, text in table.files.items():
             name = own[end].relative_to(root)
-            if write and end == "facts.json":
+            if rebuild and own[end].exists() or write and end == "facts.json":
                 own[end].write_text(text)
             if not own[end].exists():
                 notes.append(f"{name}: not recorded")
                 continue
             for number, was, now in compare_lines(own[end].read_text(), text):
                 wrong.append(f"{name}, line {number}: recorded {was}, recomputed {now}")
+        for end, plot in table.plots.items():
+            if rebuild and own[end].exists():
+                plot(own[end])
     for file in [*sorted(root.glob("results/**/*")), *sorted(root.glob("figures/embedded/*"))]:
         if file.suffix in (".csv", ".png") and file not in made:
-            notes.append(f"{file.relative_to(root)}: not checked, as it cannot be made from what is recorded")
-    facts = {place.as_posix().removeprefix("results/"): table.facts for place, table in tables.items()}
+            notes.append(f"{file.relative_to(root)}: not checked, because it cannot be built from the records")
+    facts = {place.as_posix().removeprefix("results/"): table.facts for place, table in tables.items()} | paper_facts()
     for file in sorted(root.glob("results/**/*.facts.json")):
         place = file.relative_to(root / "results").as_posix().removesuffix(".facts.json")
         if place not in facts:
             facts[place] = json.loads(file.read_text())
-            notes.append(f"{file.relative_to(root)}: taken as recorded, as nothing here makes it anew")
+            notes.append(f"{file.relative_to(root)}: taken as recorded, because nothing here builds it")
     return wrong + check_pages(root, facts, write), notes
 
 
 def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tuple[Path, Table]]:
-    """Every table and figure that is recorded, by its place under the root."""
+    """Build every recorded table and figure; yields its place under the root with it."""
     shown = Path("results", lesson.RECORDS["table2"], "table2")  # in the picture of the method
     seeds: dict[Path, dict[str, pd.DataFrame]] = {}
     arms: dict[Path, dict[tuple[str, str], pd.DataFrame]] = {}
@@ -69,7 +86,7 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
         basis, folder = try_to_load(run, root, wrong, notes), run.folder.relative_to(root)
         if basis is None:
             continue
-        if run.table == "claim" and folder.name.startswith("seed-"):  # told with all others of its backbone
+        if run.table == "claim" and folder.name.startswith("seed-"):  # shown together with its backbone's other seeds
             seeds.setdefault(folder.parent, {})[folder.name.removeprefix("seed-")] = to_frame(basis)
         elif run.table == "mixture":
             arm = folder.parent.name, folder.name.removeprefix("seed-")
@@ -84,6 +101,8 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
         yield folder / "mixture", mixture.build_arms(frames, seeds[folder.parent])
     if (root / EMBEDDED / "figure4.csv").exists():
         yield EMBEDDED / "figure4", figure4.build(figure4.load(root))
+    if (root / EMBEDDED / "training.data.png").exists():
+        yield EMBEDDED / "training", pictures.build_training()
     for folder in sorted((root / "results").glob("speed-*")):
         table = import_module("benchmarks.report").build(folder)
         yield folder.relative_to(root) / "speed", replace(table, plots={})
@@ -92,10 +111,10 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
 
 
 def try_to_load(run: Recorded, root: Path, wrong: list[str], notes: list[str]) -> object | None:
-    """What a run's table is made from, or None and a line that says why it cannot be had."""
+    """What a run's table is built from, or None and a line that says why it is not available."""
     name = run.file("manifest.json").relative_to(root)
     if run.table not in TABLES:
-        notes.append(f"{name}: not checked, as nothing here makes {run.table}")
+        notes.append(f"{name}: not checked, because nothing here builds {run.table}")
         return None
     try:
         return load_basis(run)
@@ -110,7 +129,7 @@ def try_to_load(run: Recorded, root: Path, wrong: list[str], notes: list[str]) -
 
 
 def check_pages(root: Path, facts: Facts, write: bool) -> list[str]:
-    """Every difference between the pages and their templates filled in; to write puts the latter in place."""
+    """Every difference between the pages and their filled templates; `write` replaces the pages."""
     wrong: list[str] = []
 
     def compare(name: str, recorded: str, template: str) -> str:
@@ -137,19 +156,19 @@ def check_pages(root: Path, facts: Facts, write: bool) -> list[str]:
 
 
 def fill(template: str, facts: Facts, name: str, wrong: list[str]) -> str:
-    """A template with its facts; one that is not known stays as it is, and is named."""
+    """A template with its facts filled in; an unknown fact stays as it is and is reported."""
 
     def look_up(match: re.Match) -> str:
         run, fact = match.groups()
         if fact not in facts.get(run, {}):
-            wrong.append(f"the template of {name}: {match[0]} is no fact of a run that can be scored")
+            wrong.append(f"the template of {name}: {match[0]} is not a fact of a recorded run")
         return facts.get(run, {}).get(fact, match[0])
 
     return FACT.sub(look_up, template)
 
 
 def compare_lines(recorded: str, made: str) -> Iterator[tuple[int, str, str]]:
-    """Each line that differs: its number, as it is recorded and as it is made; "nothing" where one side has none."""
+    """Each line that differs: its number, the recorded and the rebuilt text, or "nothing" where there is none."""
     was, now = recorded.splitlines(), made.splitlines()
     for tag, start, end, *span in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
         pairs = zip_longest(was[start:end], now[slice(*span)], fillvalue="nothing")
@@ -157,17 +176,19 @@ def compare_lines(recorded: str, made: str) -> Iterator[tuple[int, str, str]]:
 
 
 def tell_words(was: str, now: str) -> str:
-    """The words in which two lines differ, where both have as many; else the lines whole."""
+    """The words in which two lines of equal length differ; otherwise both lines whole."""
     a, b = was.split(), now.split()
     words = [pair for pair in zip(a, b) if pair[0] != pair[1]] if len(a) == len(b) else []
     return "; ".join(f"recorded {one}, recomputed {other}" for one, other in words or [(was, now)])
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """The command: compare, or with --write fill the pages in; print what differs, and fail if something does."""
-    parser = argparse.ArgumentParser(description="Does everything recorded follow from what it was made from?")
-    parser.add_argument("--write", action="store_true", help="write facts, and the pages that are filled from them")
-    wrong, notes = check(write=parser.parse_args(words).write)
+    """The command: print what differs, and fail if something does; with --write fill the pages in."""
+    parser = argparse.ArgumentParser(description="Does every recorded number follow from the recorded predictions?")
+    parser.add_argument("--write", action="store_true", help="write facts, and the pages filled from them")
+    parser.add_argument("--rebuild", action="store_true", help="also replace recorded tables and pictures")
+    options = parser.parse_args(words)
+    wrong, notes = check(write=options.write or options.rebuild, rebuild=options.rebuild)
     verdict = f"{len(wrong)} differences" if wrong else "every number follows"
     scored = sum(run.table in TABLES for run in find())
     print("\n".join([*notes, *wrong, f"{scored} recorded runs scored again: {verdict}"]))

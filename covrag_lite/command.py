@@ -1,7 +1,7 @@
-"""The commands of this environment: `covrag`, and `papermill` without the need of an output path.
+"""The commands of this package: `covrag`, and a `papermill` that needs no output path.
 
-Papermill refuses a missing output path on a terminal, and without one takes the notebook for an output and waits for
-standard input. Here `papermill notebooks/table2.ipynb` writes the executed copy to runs/executed/table2.ipynb.
+Without an output path, papermill itself stops or waits for standard input. Here
+`papermill notebooks/table2.ipynb` writes the executed copy to runs/executed/table2.ipynb.
 """
 
 import builtins
@@ -13,34 +13,39 @@ from pathlib import Path
 
 from covrag_lite.config import ROOT
 
-USAGE = """usage: covrag <notebook> [-p <parameter> <value> ...]   run it; the executed copy goes to runs/executed/
-       covrag replicate <backbone> [...]              everything on one backbone (--help tells more)
-       covrag check [--write]                         whether every recorded number follows from what was recorded
+USAGE = """usage:
+  covrag <notebook> [-p <parameter> <value> ...]  run a notebook; the copy goes to runs/executed/
+  covrag replicate <backbone> [...]               run the whole replication on one backbone
+                                                  (covrag replicate --help lists the options)
+  covrag check [--write]                          compute every recorded number again and compare
 notebooks: """
 MODULES = {"replicate": "covrag_lite.replication", "check": "covrag_lite.check"}
-CAUSED = (ValueError, OSError, MemoryError)  # errors that a user can cause, told in a sentence
-OURS = ("ParameterError", "SearchError", "EndpointError")  # so are these
+CAUSED = (ValueError, OSError, MemoryError)  # errors that a user can cause: no traceback is shown
+OURS = ("ParameterError", "SearchError", "EndpointError")  # the same for these
 
 
 def covrag() -> None:
-    """Run a notebook or a module by its name; an unknown word ends in a sentence and status 2."""
+    """Run a notebook or a module by its name; an unknown name gives one sentence and status 2."""
     notebooks = {file.stem: file for file in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     word, words = next(iter(sys.argv[1:]), "--help"), sys.argv[2:]
     if word in notebooks:
-        papermill([str(notebooks[word]), *words])
+        papermill([str(notebooks[word]), *words], "covrag")
     elif word in MODULES:
+        sys.argv[0] = f"covrag {word}"  # argparse begins its messages with this name
         import_module(MODULES[word]).main(words)
     elif word in ("-h", "--help"):
-        print(USAGE + (", ".join(notebooks) or "none here; install from a clone with pip install --editable ."))
+        none = "none here; install from a clone with pip install --editable ."
+        print(USAGE + (", ".join(notebooks) or none))
     else:
         near = difflib.get_close_matches(word, [*MODULES, *notebooks], n=1, cutoff=0) or ["--help"]
-        print(f"covrag: {word!r} is not known; did you mean {near[0]!r}? (covrag --help tells all)", file=sys.stderr)
+        message = f"covrag: {word!r} is not known; did you mean {near[0]!r}?"
+        print(f"{message} (covrag --help lists all)", file=sys.stderr)
         sys.exit(2)
 
 
-def papermill(words: Sequence[str] | None = None) -> None:
-    """Run papermill, with an output path put in where only a notebook was given."""
-    # jsonschema would load a grammar of web addresses, which takes 3 seconds of a slow core and checks nothing here.
+def papermill(words: Sequence[str] | None = None, name: str = "papermill") -> None:
+    """Run papermill, with an output path added if none is given; messages begin with `name`."""
+    # jsonschema would load a grammar for web addresses: 3 seconds on a slow core, for nothing.
     sys.modules.setdefault("rfc3987_syntax", None)
     from papermill.cli import papermill as command
     from papermill.exceptions import PapermillExecutionError
@@ -54,8 +59,8 @@ def papermill(words: Sequence[str] | None = None) -> None:
         words.insert(words.index(notebook) + 1, str(output))
         print(f"executed copy: {output}", file=sys.stderr)
     try:
-        command.main(args=words, prog_name="papermill")
+        command.main(args=words, prog_name=name)
     except PapermillExecutionError as error:
         if error.ename not in OURS and not issubclass(getattr(builtins, error.ename, Exception), CAUSED):
             raise
-        sys.exit(f"papermill: {error.evalue}\n(the executed copy has the traceback)")
+        sys.exit(f"{name}: {error.evalue}\n(the executed copy has the traceback)")

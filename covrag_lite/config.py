@@ -1,7 +1,14 @@
-"""Every parameter of a run: one frozen dataclass a concern, and the only place where defaults stand.
+"""All parameters of a run and their default values, grouped into frozen dataclasses.
 
-A notebook's parameters cell holds the same flat names (a test compares them); `from_notebook(globals())` reads them
-back and stops at a name or a type it does not know, because papermill itself only warns.
+No other file defines defaults. The parameters cell of a notebook uses the same names, without the
+groups; a test compares their values. `from_notebook(globals())` reads them back. It stops at an
+unknown name or a wrong type, because papermill only warns about them.
+
+Example:
+    >>> from covrag_lite.config import Config
+    >>> config = Config().change(n_questions=10, retriever="dense")
+    >>> config.retrieval.retriever
+    'dense'
 """
 
 import difflib
@@ -13,87 +20,117 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
-# Relative paths start here: papermill and JupyterLab work in different folders.
+# Relative paths start at the clone's root: papermill and JupyterLab run in different folders.
 ROOT = Path(__file__).resolve().parent.parent
-ALL = ("all",)  # every set that the data has
-ASSIGNED = re.compile(r"^(\w[\w, ]*?)(?::[^=\n]*)?=(?!=)", re.MULTILINE)  # the names that a line of a cell assigns to
+ALL = ("all",)  # every question set that the data contains
+# Finds the names that a line of a notebook cell assigns to.
+ASSIGNED = re.compile(r"^(\w[\w, ]*?)(?::[^=\n]*)?=(?!=)", re.MULTILINE)
 
 
 class ParameterError(ValueError):
-    """A parameter that cannot be; in a notebook the sentence is shown without the way that led to it."""
+    """A parameter with an unknown name or an invalid value.
 
-    def _render_traceback_(self) -> list[str]:  # IPython's
+    A notebook shows its message only, without a traceback.
+    """
+
+    def _render_traceback_(self) -> list[str]:  # called by IPython
         return [f"ParameterError: {self}"]
 
 
 @dataclass(frozen=True)
 class World:
-    """The embedded fictional world (data/world/)."""
+    """The fictional world: questions and passages that are generated from a seed (data/world/)."""
 
-    seed: int = 1  # same seed, same bytes
-    n_passages: int = 2400  # size of the corpus, from a thousand to a million
-    # Test questions in each of the four sets; then training and validation questions, all sets together.
+    # Random seed of the world. The same seed always gives identical questions and passages.
+    seed: int = 1
+    # Size of the corpus in passages, from 1,000 to 1,000,000.
+    n_passages: int = 2400
+    # Number of test, training and validation questions. Test questions are counted per set (there
+    # are four sets), training and validation questions over all sets together.
     n_world: tuple[int, ...] = (150, 1200, 200)
-    # Shares of the questions with something in the way of their answer; one that is not named keeps its default.
+    # Share of the questions, from 0 to 1, that has each kind of difficulty. A kind that is not
+    # listed keeps its default share.
     traps: tuple[str, ...] = (
-        "misspelt 0.12",  # words are misspelt
-        "cut_off 0.07",  # the question is cut off before its end
-        "vague 0.07",  # it names its subject only vaguely
-        "namesakes 0.12",  # it is about one of several of the same name
-        "synonyms 0.12",  # it has other words than its passage
-        "stale 0.1",  # older passages seem to answer it
-        "contradicting 0.1",  # passages answer it which contradict a better one
+        "misspelt 0.12",  # the question contains misspelt words
+        "cut_off 0.07",  # the end of the question is missing
+        "vague 0.07",  # the question names its subject only vaguely
+        "namesakes 0.12",  # several entities share the name in the question
+        "synonyms 0.12",  # the question and its gold passage use different words
+        "stale 0.1",  # outdated passages give an old answer
+        "contradicting 0.1",  # unreliable passages contradict the gold passage
     )
 
     def __post_init__(self) -> None:
-        """Write out all shares, so that equal worlds compare equal and a manifest names every share."""
+        """Fill in all shares: equal worlds compare equal, and a manifest lists every share."""
         made = {name: float(share) for name, share in map(str.split, World.traps)}
         for one in self.traps:
             name, _, share = one.partition(" ")
             if name not in made or not re.fullmatch(r"-?\d*\.?\d+", share):
                 known = ", ".join(made)
-                raise ParameterError(f"{one!r} of 'traps' must be one of {known}, and its share, as in 'vague 0.07'")
+                raise ParameterError(
+                    f"{one!r} in parameter 'traps' is not valid: it must be one of {known}, "
+                    "followed by a space and its share from 0 to 1, for example 'vague 0.07'"
+                )
             made[name] = float(share)
         object.__setattr__(self, "traps", tuple(f"{name} {share}" for name, share in made.items()))
 
     @cached_property
     def shares(self) -> dict[str, float]:
-        """The shares of `traps` by name."""
+        """The share of each kind of difficulty, by its name in `traps`."""
         return {name: float(share) for name, share in map(str.split, self.traps)}
 
 
 @dataclass(frozen=True)
 class Data:
-    """Which questions, over which passages (data/)."""
+    """The questions to answer and the corpus to search (data/)."""
 
-    data: str = "world"  # "world", "hub" (public sets by name), or a folder with <set>.jsonl, train_<set>.jsonl, corpus
-    datasets: tuple[str, ...] = ALL  # "all", or some sets by name; the world's are search, entity, complex and quiz
-    split: str = "test"  # "test", "validation" or "train"
-    n_questions: int = 2  # of each set, the first ones; 0 means all
-    # Passages for "hub", or in place of a folder's corpus: a name of data/corpora.toml, or a JSONL file.
+    # "world" (the fictional world), "hub" (public question sets from the Hugging Face hub), or the
+    # path of a folder with your own questions and documents; data/folder.py describes its files.
+    data: str = "world"
+    # "all", or the names of some question sets. The world has search, entity, complex and quiz.
+    datasets: tuple[str, ...] = ALL
+    # Which questions: "test", "validation" or "train".
+    split: str = "test"
+    # Number of questions per set; the first ones are used. 0 means all.
+    n_questions: int = 2
+    # The corpus of "hub", or another corpus for a folder: a name from data/corpora.toml or the path
+    # of a JSONL file. Empty means the folder's own corpus.
     corpus: str = ""
-    sample: int = 400  # test questions that are drawn from each set of "hub", as many as the paper's; 0 means all
-    question: str = "complex 1"  # of notebooks/explore.ipynb: a set and a number, counted from 0; or your own question
+    # Number of test questions sampled from each set of "hub"; the paper uses 400. 0 means all.
+    sample: int = 400
+    # The question that notebooks/explore.ipynb follows: a set and a number counted from 0, such as
+    # "complex 1", or the text of your own question.
+    question: str = "complex 1"
 
 
 @dataclass(frozen=True)
 class Model:
-    """The language model (engine/)."""
+    """The language model and how it decodes (engine/)."""
 
-    # That alias, a hub id (with @<revision>), a local folder, a .gguf file, or "endpoint:<name>" of a server.
+    # "smollm2-135m" (installed by `make setup`), a Hugging Face id (optionally with @<revision>),
+    # a local folder, a .gguf file, or "endpoint:<name>" for a model behind a server with the OpenAI
+    # API.
     model: str = "smollm2-135m"
-    # A folder with trained adapters; "auto": results/adapters/<model>, if there; "none"; "served" behind an endpoint.
+    # Folder of the trained adapters. "auto" uses results/adapters/<model> if it exists, "none" uses
+    # the base model. "served": the endpoint serves each adapter as a separate model.
     adapters: str = "auto"
-    quantize: str = "nf4"  # "nf4" (4 bits, double quantisation), "int8" or "none"
-    device: str = "auto"  # "auto" takes CUDA where there is one; "cpu" or "cuda"
-    max_answer_tokens: int = 40  # the gold answers are a few words; a sentence with citations fits
-    max_revised_tokens: int = 32  # the longest revised question
-    layout: str = "shared"  # of adapters' prompts: criteria first, the answer last; "paper" is the paper's order
-    verdicts: str = "forced"  # "forced" into their schema, so that every one parses; "free": as the model writes them
+    # Precision of the base model's weights: "nf4" (4 bits, double quantisation), "int8" or "none".
+    quantize: str = "nf4"
+    # "auto" (CUDA if available), "cpu" or "cuda".
+    device: str = "auto"
+    # Maximum length of an answer in tokens. Gold answers have a few words.
+    max_answer_tokens: int = 40
+    # Maximum length of a revised question in tokens.
+    max_revised_tokens: int = 32
+    # Order of the parts of an adapter's prompt: "shared" (criteria first, answer last) or "paper".
+    layout: str = "shared"
+    # "forced": decoding follows the verdict's schema, so every verdict parses. "free": the model
+    # writes verdicts without this constraint.
+    verdicts: str = "forced"
 
     @property
     def short(self) -> str:
-        """The model's name without the place it comes from, and without its revision."""
+        """The model's name without folder, organisation, revision and file ending."""
         return Path(self.model.partition("@")[0]).name.removesuffix(".gguf")
 
 
@@ -101,107 +138,146 @@ class Model:
 class Retrieval:
     """The retriever (retrieval/)."""
 
-    # "bm25" (words), "dense" (embeddings) or "fused" (both); "engine" (LanceDB, cached) or engine:<folder>; "web" or
-    # web-<provider>: ddgs, serper or searxng.
+    # "bm25" (words), "dense" (embeddings), "fused" (both), "engine" or "engine:<folder>" (full-text
+    # search in LanceDB), "web" or "web-<provider>" with the provider ddgs, serper or searxng.
     retriever: str = "bm25"
-    encoder: str = "minilm"  # of "dense", "fused" and "web": that alias (all-MiniLM-L6-v2), a hub id, or a local folder
-    k: int = 5  # the paper's five references
-    snapshot: str = "runs/web"  # the folder of the web's frozen results, which are read wherever there are some
-    live: str = "no"  # "yes" searches the web for what is not frozen yet, and freezes it
-    retrievers: tuple[str, ...] = ("bm25", "dense", "fused")  # those that notebooks/table6.ipynb compares
+    # Sentence encoder of "dense", "fused" and "web": "minilm" (all-MiniLM-L6-v2), a Hugging Face id
+    # or a local folder.
+    encoder: str = "minilm"
+    # Number of passages retrieved per query; the paper uses 5.
+    k: int = 5
+    # Folder with saved web search results. A saved result is always used instead of a new search.
+    snapshot: str = "runs/web"
+    # "yes" searches the web for queries that are not in the snapshot and saves the results there;
+    # "no" stops at such a query.
+    live: str = "no"
+    # The retrievers that notebooks/table6.ipynb compares.
+    retrievers: tuple[str, ...] = ("bm25", "dense", "fused")
 
     @property
     def kind(self) -> str:
-        """The retriever's name without the provider or the address behind it."""
+        """The retriever's name without its provider or folder."""
         return self.retriever.partition(":")[0].partition("-")[0]
 
     @property
     def has_corpus(self) -> bool:
-        """Does it search the data's passages, rather than the web?"""
+        """Whether the retriever searches the data's passages, and not the web."""
         return self.kind != "web"
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The systems (systems.py)."""
+    """The systems to run and the rules of the chain of verification (systems.py, method.py)."""
 
+    # Names of the systems to run; systems.py lists all of them.
     systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "RAG trained", "CoV-RAG-S", "CoV-RAG")
-    sigma: str = "revision"  # re-retrieve when there is a revised question; or "thresholds", the paper's footnote 1
-    keep: str = "last"  # whose answer counts: the last one's, as in the paper; "likelier" and "weighed" are ours
-    max_rounds: int = 2  # the paper: one re-retrieval; 1 is CoV-RAG-S, more is our extension
-    free_every: int = 6  # every sixth question's verdicts are also written freely, for Table 5's format rate
+    # When to search again: "revision" (whenever there is a revised question, the paper's default)
+    # or "thresholds" (on the verdict's scores, footnote 1 of the paper).
+    sigma: str = "revision"
+    # Which round's answer to return: "last" (as in the paper), "likelier" (the answer with the
+    # higher likelihood) or "weighed" (the score-combined answer: likelihood + 3 × verifier score).
+    keep: str = "last"
+    # Maximum number of searches per question. 2 is the paper's CoV-RAG, 1 its CoV-RAG-S; higher
+    # values are our extension.
+    max_rounds: int = 2
+    # For Table 5's format rate, one in this many questions is also verified with free decoding.
+    free_every: int = 6
 
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run keeps its work (runs/)."""
+    """Names and folders of a run's files (runs/)."""
 
-    name: str = "embedded"  # results go to <figures>/<name>; "embedded" is kept for the default parameters
-    figures: str = "figures"  # pictures and tables, under the project's root unless absolute
-    runs: str = "runs"  # journals, likewise
-    # The recorded run that is shown: a folder of results/; "auto": of this very model and data the one with the most
-    # questions, if there is one; "none".
+    # Name of the run: results go to <figures>/<name>. Only a run with default parameters writes to
+    # "embedded"; with other parameters and this name, results go to <figures>/custom.
+    name: str = "embedded"
+    # Folder of figures and tables, relative to the clone's root unless absolute.
+    figures: str = "figures"
+    # Folder of the journals, relative to the clone's root unless absolute.
+    runs: str = "runs"
+    # The recorded run to show: a folder under results/, "none", or "auto", which takes the recorded
+    # run of the same model and data with the most questions, if there is one.
     record: str = "auto"
 
 
 @dataclass(frozen=True)
 class Training:
-    """QLoRA on D1 and D2' (qlora.py)."""
+    """QLoRA fine-tuning on D1 and D2′ (qlora.py)."""
 
-    epochs: int = 3  # times every sample is seen
-    learning_rate: float = 2e-4  # QLoRA's, for models up to 13B
-    # Of L_CoV's mean beside L_RAG's: a verdict has about four times the free tokens of an answer, and the paper sums.
+    # Number of times that every sample is seen.
+    epochs: int = 3
+    # Peak learning rate; the default is QLoRA's for models of up to 13B parameters.
+    learning_rate: float = 2e-4
+    # Weight of the mean verification loss L_CoV relative to the mean answer loss L_RAG. The paper
+    # sums both losses over tokens, and a verdict has about four times the free tokens of an answer.
     verify_weight: float = 4.0
-    lora_rank: int = 16  # on all linear layers; QLoRA found that a higher one buys nothing there
-    step_tokens: int = 16384  # tokens between two updates, about 26 samples
-    pack_tokens: int = 4096  # tokens that go through the model together; the setting that decides the memory
-    # What layers hold between forward and backward pass: "keep" all of it (fastest), "recompute" most of it, or
-    # "offload" it to the CPU's memory, with the optimizer's weights and moments (least of the GPU's memory).
+    # Rank of the LoRA matrices, on all linear layers. QLoRA found no benefit from a higher rank.
+    lora_rank: int = 16
+    # Number of tokens per optimizer update, about 26 samples.
+    step_tokens: int = 16384
+    # Number of tokens per forward pass. It decides how much memory training needs.
+    pack_tokens: int = 4096
+    # Activations between the forward and backward pass: "keep" (fastest), "recompute", or "offload"
+    # to CPU memory together with the optimizer's weights and moments (least GPU memory).
     activations: str = "recompute"
-    # How passes run, of training and of answering: "eager", "graph", "compiled" or "compiled+graph"; "auto" takes what
-    # engine/devices.py says.
+    # How forward and backward passes run: "eager", "graph" (CUDA graphs), "compiled",
+    # "compiled+graph", or "auto", which lets engine/devices.py choose for this machine.
     execution: str = "auto"
-    adapters_out: str = "runs/adapters"  # the folder that the adapters are written to
-    training_seed: int = 1  # of the adapter's first weights and of the order of the samples
+    # Folder to which the trained adapters are written.
+    adapters_out: str = "runs/adapters"
+    # Random seed of the adapter's initial weights and of the order of the samples.
+    training_seed: int = 1
 
 
 @dataclass(frozen=True)
 class Synthesis:
-    """The training data (synthesis.py)."""
+    """The training data D1 and D2′ (sources.py, synthesis.py)."""
 
-    # Adapters to train: WebGLM's recipe, CoV-RAG, CoV-RAG without its chain, Start-Revise's rewriter.
+    # Adapters to train: "rag" (WebGLM's recipe), "cov" (CoV-RAG), "cov-direct" (CoV-RAG without the
+    # chain of scores), "rewrite" (the rewriter of Start-Revise).
     methods: tuple[str, ...] = ("rag", "cov", "cov-direct", "rewrite")
-    n_worlds: int = 1  # worlds whose training splits make up D: the test world's own, then those of the next seeds
-    n_train_questions: int = 8  # questions of D taken from each world or set; 0 means all
-    verify_share: float = 1.0  # size of D2' as a share of D
-    # What an adapter that verifies learns: "all" answers and verdicts; "paper" (Figure 3): as many samples as D has
-    # answers, one half of D as answers and verdicts on the other; "paper+answers": those verdicts and all answers.
+    # Number of fictional worlds whose training questions make up D: the test world's own, then the
+    # worlds of the next seeds.
+    n_worlds: int = 1
+    # Number of training questions per world or set. 0 means all.
+    n_train_questions: int = 8
+    # Size of D2′ as a share of the size of D.
+    verify_share: float = 1.0
+    # What an adapter that verifies learns. "all": all answers and all verdicts. "paper" (Figure 3):
+    # as many samples as D has answers, namely one half of D as answers and verdicts on the other
+    # half. "paper+answers": the same verdicts and all answers.
     mixture: str = "all"
-    annotator: str = "oracle"  # "oracle", which knows the gold answers, or "endpoint:<model>", a teacher
+    # Who writes the verdicts of D2′: "oracle" (rules that use the gold answers) or
+    # "endpoint:<model>" (a larger model behind a server).
+    annotator: str = "oracle"
 
 
 @dataclass(frozen=True)
 class Judging:
-    """Who judges whose answers (judging.py)."""
+    """The judges of Table 3 and the answers that they judge (judging.py)."""
 
-    predictions: str = "table2-smollm2-135m-h200"  # a folder of results/ whose Table 2 is judged
-    judges: tuple[str, ...] = ("rubric",)  # "rubric", rules in place of a judge, and "endpoint:<model>", a served model
-    n_judged: int = 0  # questions of each set that are judged, the first ones; 0 means all
+    # Folder under results/ with the recorded Table 2 whose answers are judged.
+    predictions: str = "table2-smollm2-135m-h200"
+    # "rubric" (rules, no model) and "endpoint:<model>" (a model behind a server).
+    judges: tuple[str, ...] = ("rubric",)
+    # Number of questions per set to judge; the first ones are used. 0 means all.
+    n_judged: int = 0
 
 
 @dataclass(frozen=True)
 class Related:
-    """CRAG, A²R and FaVe beside CoV-RAG, and what they need trained (related/)."""
+    """The comparison with CRAG, A²R and FaVe, and the training of their evaluators (related/)."""
 
-    related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")  # the rows
-    # Training questions of each world or set that heads learn from; 0 means all. A fifth as many validation questions
-    # fit thresholds.
+    # Names of the systems to compare, one row each.
+    related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
+    # Number of training questions per world or set for CRAG's evaluator and A²R's entailment model.
+    # 0 means all. A fifth of this number of validation questions is used to fit thresholds.
     n_learnt: int = 80
 
 
 @dataclass(frozen=True)
 class Config:
-    """All parameters of a run. Field names are unique across the concerns, so that a notebook can write them flat."""
+    """All parameters of a run; names are unique, so notebooks use them without their groups."""
 
     world: World = World()
     data: Data = Data()
@@ -215,11 +291,11 @@ class Config:
     related: Related = Related()
 
     def flat(self) -> dict:
-        """Every parameter by its flat name."""
+        """Return every parameter by its name, without the groups."""
         return {name: value for concern in asdict(self).values() for name, value in concern.items()}
 
     def change(self, **changes: object) -> "Config":
-        """The same run with other values of some parameters, given by their flat names."""
+        """Return a copy with new values for the named parameters."""
         home = {f.name: concern.name for concern in fields(self) for f in fields(concern.type)}
         made = self
         for name, value in changes.items():
@@ -228,29 +304,36 @@ class Config:
         return made
 
     def folder(self) -> Path:
-        """Where pictures and their numbers go; only the default parameters ever write to figures/embedded."""
+        """Return the folder for figures and tables.
+
+        Only a run with default parameters writes to figures/embedded.
+        """
         own = self.run.name != Run().name or self == Config()
         return resolve(self.run.figures) / (self.run.name if own else "custom")
 
     def journal(self) -> Path:
-        """The file that holds every text a model wrote in this run."""
+        """Return the path of the file that stores every text that a model wrote in this run."""
         return resolve(self.run.runs) / self.run.name / "journal.jsonl"
 
     def __str__(self) -> str:
         default = Config().flat()
         changed = {name: value for name, value in self.flat().items() if value != default[name]}
         lines = [f"{name} = {value!r}   (default {default[name]!r})\n" for name, value in changed.items()]
-        rest = f"{len(default) - len(changed)} parameters have the defaults of covrag_lite/config.py"
-        return f"{''.join(lines)}{rest}; the manifest lists all"
+        n_unchanged = len(default) - len(changed)
+        rest = f"{n_unchanged} parameters keep their defaults (covrag_lite/config.py)"
+        return f"{''.join(lines)}{rest}; the manifest lists all values"
 
 
 def from_notebook(names: Mapping[str, object]) -> Config:
-    """The configuration a notebook's globals ask for; every plain value among them must be a parameter."""
+    """Read the configuration from a notebook's globals; every plain value must be a parameter."""
     return Config().change(**read_parameters(names, Config().flat()))
 
 
 def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
-    """The plain values among a notebook's globals, each in its parameter's type; any other name is refused."""
+    """Read the parameters among a notebook's globals, each converted to the type of its default.
+
+    Plain values are numbers, texts, lists and None; one whose name is no parameter raises an error.
+    """
     given, own = {}, own_variables(names.get("In", ()), known)
     for name, value in names.items():
         plain = isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))
@@ -259,17 +342,19 @@ def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) ->
         if name not in known:
             near = [repr(one) for one in difflib.get_close_matches(name, known, n=3, cutoff=0)]
             raise ParameterError(
-                f"{name!r} is not a parameter; did you mean {', '.join(near[:-1])} or {near[-1]}? All are told in "
-                "covrag_lite/config.py. (A variable of your own: start its name with an underscore.)"
+                f"{name!r} is not a parameter; did you mean {', '.join(near[:-1])} or {near[-1]}? "
+                "covrag_lite/config.py describes all parameters. (If it is a variable of your own, "
+                "start its name with an underscore.)"
             )
         given[name] = typed(name, value, known[name])
     return given
 
 
 def own_variables(cells: Sequence[str], known: Collection[str]) -> set[str]:
-    """What a notebook computed before its cells were run again; these plain values are no parameters.
+    """Find the variables that a notebook computed before its cells were run a second time.
 
-    A cell that sets a parameter, or calls nothing, holds parameters, and what is misspelt there is still refused.
+    These plain values are no parameters. A cell that sets a parameter, or that calls no function,
+    counts as a parameters cell, so a misspelt name there is still refused.
     """
     computed, given = set(), set()
     if sum("from_notebook(" in cell for cell in cells) < 2:
@@ -283,36 +368,42 @@ def own_variables(cells: Sequence[str], known: Collection[str]) -> set[str]:
 
 
 def from_manifest(parameters: Mapping[str, object]) -> Config:
-    """The configuration of a recorded run; a parameter that has gone since is passed over."""
+    """Read the configuration of a recorded run; parameters that no longer exist are ignored."""
     given = {name: value for name, value in parameters.items() if name in Config().flat()}
-    known = [one for one in given.get("traps", World.traps) if one != "unanswerable 0.0"]  # gone, and no run has set it
+    # Old manifests list the trap "unanswerable", which no longer exists; its share was always 0.
+    known = [one for one in given.get("traps", World.traps) if one != "unanswerable 0.0"]
     return from_notebook(given | {"traps": known})
 
 
 def resolve(path: str) -> Path:
-    """A path a user gave, from the project's root unless it is absolute or starts with "~"."""
+    """Return a user's path as an absolute path; a relative one starts at the clone's root."""
     return ROOT / Path(path).expanduser()
 
 
 def need(module: str) -> types.ModuleType:
-    """A module that only some runs need; where a package is missing, the command that brings it."""
+    """Import a module that only some runs need; if a package is missing, say how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{error.name} is not installed; `make setup-all` brings it, or pip install -r env/requirements-all.txt",
+            f"{error.name} is not installed; install it with `make setup-all`, or with "
+            "pip install -r env/requirements-all.txt",
             name=error.name,
         ) from None
 
 
 def typed(name: str, value: object, default: object) -> object:
-    """The value in its default's type: text is read as that, and a list, or "a,b", stands for a tuple."""
+    """Convert a value to the type of its default.
+
+    Text is parsed. For a tuple, give a list, or text such as "a,b"; separate names that contain a
+    comma by semicolons.
+    """
     is_tuple = isinstance(default, tuple)
     kind = type(default[0] if is_tuple else default)
     given = value if is_tuple else [value]
-    if is_tuple and isinstance(value, str):  # parted by semicolons where a name holds a comma
+    if is_tuple and isinstance(value, str):
         given = [part.strip() for part in value.split(";" if ";" in value else ",") if part.strip()]
-    kinds = {kind, str, int} if kind is float else {kind, str}  # True is no number
+    kinds = {kind, str, int} if kind is float else {kind, str}  # by exact type: True is no number
     try:
         if given and {type(one) for one in given} <= kinds:
             made = tuple(map(kind, given))

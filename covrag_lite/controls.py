@@ -1,4 +1,7 @@
-"""Controls, systems that nobody would use: they tell what CoV-RAG's gain is owed to, and what its judge reads."""
+"""Control systems: variants of CoV-RAG that each change one part of it. They are not in the paper.
+
+They show what CoV-RAG's gain is due to, and whether its verifier reads references and answers.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,12 +11,18 @@ from covrag_lite.records import Prediction, Question, Verdict
 
 
 def verify_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Answer and verify, but search nothing again: how often verdicts parse when they are written freely."""
+    """Answer and verify, but never search again.
+
+    Used with free decoding, to measure how often verdicts parse (Table 5, "Fmt").
+    """
     return cov_rag(questions, replace(tools, sigma=lambda one: False, max_rounds=2))
 
 
 def shuffled(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """CoV-RAG that searches as often and at the same places, but for the next question that was revised."""
+    """CoV-RAG in which each second search uses the revised question of another question.
+
+    The same questions are searched again as in CoV-RAG; only their revised questions are exchanged.
+    """
 
     def verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:
         verdicts = list(tools.verify(x, k, y))
@@ -27,7 +36,10 @@ def shuffled(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
 
 
 def read_on(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """CoV-RAG that revises nothing: where it would search again, it reads the next passages for the same question."""
+    """CoV-RAG without revised questions: a second search reads the next k passages instead.
+
+    The same questions are searched again as in CoV-RAG, each with its original wording.
+    """
 
     def verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:
         verdicts = zip(x, tools.verify(x, k, y))
@@ -39,12 +51,12 @@ def read_on(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
 
 
 def swap_references(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Verify by the passages of another question: a judge that reads these holds nothing for true."""
+    """Verify each answer against another question's passages; a good verifier accepts none."""
     return verify_only(questions, replace(tools, verify=lambda x, k, y: tools.verify(x, [*k[1:], *k[:1]], y)))
 
 
 def swap_answers(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Verify the next other answer of the same set, where there is one: a judge that reads answers holds it false."""
+    """Verify a different answer from the same set, if there is one; a good verifier rejects it."""
 
     def answer(x: Sequence[str], k: Sequence[Passages]) -> list[str]:
         answers, made = tools.answer(x, k), []

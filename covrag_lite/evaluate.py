@@ -1,6 +1,7 @@
-"""Systems over questions: retriever, model and journal are shared, each system is bound to its adapters.
+"""Run systems over questions: load the shared resources and give each system its tools.
 
-No system is known here by its name: `systems` has an entry for each.
+Retriever, model and journal are shared by all systems of a run; each system gets the model with its
+own adapters. This file names no system: `systems.py` has one entry for each.
 """
 
 import json
@@ -20,24 +21,24 @@ from covrag_lite.retrieval import load_deeper, load_retriever
 from covrag_lite.systems import System, find_system
 from covrag_lite.task_model import TaskModel, schema_of
 
-BARE_LAYOUT = "paper"  # in which a model answers that was trained for no other
-# Which answer counts.
+BARE_LAYOUT = "paper"  # layout of the base model's prompts; it was trained on neither layout
+# The rules that choose which round's answer to return, by their names in the parameter `keep`.
 KEEPS = {"last": method.keep_last, "likelier": method.keep_likelier, "weighed": method.keep_weighed}
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What all systems of a run share."""
+    """The retriever, model and journal that all systems of a run share."""
 
     search: Search
-    model: Engine  # the bare model; a system takes a view of it with its adapter
+    model: Engine  # the base model; a system uses it with its own adapter
     journal: Journal
-    deeper: Callable[[int], Search] | None = None  # the same search with so many times as many passages
-    meter: Any = None  # a related.tools.Meter, where somebody wants to know what one system costs
+    deeper: Callable[[int], Search] | None = None  # n -> the same search with n times k passages
+    meter: Any = None  # a related.tools.Meter that counts what one system costs, or None
 
 
 def load_resources(config: Config, passages: Sequence[Passage], model: Engine | None = None) -> Resources:
-    """Retriever, model and journal of a run; a test hands in a scripted model."""
+    """Load retriever, model and journal of a run; a test passes a scripted `model` instead."""
     search = load_retriever(config.retrieval, passages)
     model = model or load_engine(config.model, config.training.execution)
     deeper = cache(partial(load_deeper, config.retrieval, passages))
@@ -45,7 +46,7 @@ def load_resources(config: Config, passages: Sequence[Passage], model: Engine | 
 
 
 def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskModel:
-    """The model with this adapter, writing under this run's settings; a bare one knows the paper's layout alone."""
+    """Return the model with this adapter; without one, the base model with the paper's layout."""
     model = resources.model.with_adapter(adapter)
     settings = config.model if model.adapter else replace(config.model, layout=BARE_LAYOUT)
     count = resources.meter and resources.meter.add
@@ -53,12 +54,12 @@ def load_task_model(config: Config, resources: Resources, adapter: str) -> TaskM
 
 
 def bind(system: System, config: Config, resources: Resources) -> Tools:
-    """A system's tools: its adapters behind the functions that it may call."""
+    """Build the tools of a system: search, and answer and verify with the system's adapters."""
     own = config.change(**system.settings)
     if own.chain.keep not in KEEPS:
         raise ValueError(f"keep {own.chain.keep!r} is not known; use one of {', '.join(KEEPS)}")
     if own.chain.max_rounds < 1:
-        raise ValueError(f"max_rounds is {own.chain.max_rounds}; 1 answers once, 2 is the paper's")
+        raise ValueError(f"max_rounds is {own.chain.max_rounds}; use 1 or more (the paper: 2)")
     author = load_task_model(own, resources, system.adapter)
     verifier = load_task_model(own, resources, system.verifier or system.adapter)
     rewriter = load_task_model(own, resources, system.rewriter)
@@ -82,7 +83,10 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
 
 
 def choose_sigma(rule: str, verifier: TaskModel) -> Sigma:
-    """σ by its name; thresholds are those fitted for the adapter, on expected scores and likelihood, or the paper's."""
+    """Return the rule σ by its name.
+
+    "thresholds" uses the adapter's fitted thresholds (expected scores, likelihood) or the paper's.
+    """
     if rule == "revision":
         return method.by_revision
     if rule != "thresholds":
@@ -92,12 +96,15 @@ def choose_sigma(rule: str, verifier: TaskModel) -> Sigma:
         try:
             return method.by_fitted_thresholds(**json.loads((adapter / "sigma.json").read_text()))
         except (ValueError, TypeError):
-            raise ValueError(f"{adapter / 'sigma.json'} is broken or of an earlier version; fit σ again") from None
+            raise ValueError(
+                f"{adapter / 'sigma.json'} is damaged or has an outdated format; delete it to use "
+                "the paper's thresholds, or fit the thresholds again with notebooks/train.ipynb"
+            ) from None
     return method.by_thresholds
 
 
 def run_system(name: str, config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
-    """One system over the questions."""
+    """Run one system over the questions."""
     system = find_system(name)
     function = resolve_name(system.run) if isinstance(system.run, str) else system.run
     made = function(questions, bind(system, config, resources))
@@ -107,8 +114,11 @@ def run_system(name: str, config: Config, resources: Resources, questions: Seque
 
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> list[Prediction]:
-    """Every configured system over the questions; equal prompts are computed once, whichever system asks first."""
-    chosen = [find_system(name) for name in config.chain.systems]  # a slip is named before anything runs
+    """Run every configured system over the questions; prompts that systems share run only once."""
+    chosen = [find_system(name) for name in config.chain.systems]  # an unknown name stops here
     if not questions:
-        raise ValueError("there is no question to answer; a folder needs questions.csv, or a file <set>.jsonl")
+        raise ValueError(
+            f"there are no questions in {config.data.data!r}; a folder needs the file "
+            "questions.csv or a file <set>.jsonl"
+        )
     return [made for system in chosen for made in run_system(system.name, config, resources, questions)]

@@ -1,4 +1,4 @@
-"""What a replication will fetch, hold and take, told before anything starts; what cannot fit is told with its cure."""
+"""The forecast of a replication: hours, memory and downloads; an error if it cannot fit."""
 
 import shutil
 import tomllib
@@ -17,22 +17,24 @@ from covrag_lite.engine.devices import find_device
 from covrag_lite.engine.interface import Shape
 from covrag_lite.plan import SETTINGS, Plan
 
-REFUSED = "does not fit: "  # begins a sentence on what stops the run
-UNSEEN = ("endpoint:", "plain:")  # engines whose memory is not known beforehand
-LONGEST = 2048  # tokens that the longest sample is taken to have: five passages of a hundred words take half of it
-TARGETS = 8  # of so many tokens of a row one is learnt from
+REFUSED = "does not fit: "  # the beginning of a sentence that stops the run
+UNSEEN = ("endpoint:", "plain:")  # engines whose memory cannot be estimated
+LONGEST = 2048  # assumed tokens of the longest sample: twice five passages of a hundred words
+TARGETS = 8  # one in this many tokens of a row is a target
 
 
 def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) -> None:
-    """Print a row a stage (seed, stage, whether it is done) with its hours, and sentences on memory, downloads, gates.
+    """Print one row per stage with its hours, and sentences on memory, downloads and gates.
 
-    `gpu_gb` reckons with a card of that size; 0 takes what is found. What cannot fit is an error, with its cure.
+    `states` contains (seed, stage, whether it is done). `gpu_gb` is the memory of the assumed card;
+    0 means the one found. If something cannot fit, an error names the cure.
     """
     rates = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))["rates"]
     left = {stage for _, stage, done in states if not done}
     found = find_device() if plan.config.model.device == "auto" else plan.config.model.device
     device = "cuda" if gpu_gb else found
-    room = gpu_gb * 1e9 or memory.free_memory(device)  # a card's GiB counted as GB leave it 7 % for its own use
+    # A card's GiB, counted as GB, leave it 7 % for its own use.
+    room = gpu_gb * 1e9 or memory.free_memory(device)
     network = sketch(plan, device) if left else None
     hours, told, size = {}, [], 0
     if network is not None:
@@ -43,12 +45,14 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
     frame = pd.DataFrame(rows, columns=["seed", "stage", "state", "hours"]).round(2)
     if hours:
         total, watts = frame.hours.sum(), rates["watts"]
-        where = f"on an {rates['card']} ({rates['source']}), or {total * watts / 1000:.0f} kWh at its {watts} W"
-        # A small card holds small batches of a large network alone.
+        energy = f"{total * watts / 1000:.0f} kWh at its {watts} W"
+        where = f"on an {rates['card']} ({rates['source']}), or {energy}"
+        # With a large network, a small card only has room for small batches.
         times = next((times for gb, times in rates["held"] if room / 1e9 <= gb), None)
         small = times and size >= 5e9 and device == "cuda"
         slower = f"; in {room / 1e9:.0f} GB its texts may take {times} times as long" if small else ""
-        told.insert(0, f"hours: {total:.1f} at the rates measured {where}; other cards have others{slower}")
+        at_rates = f"hours: {total:.1f} at the rates measured {where}"
+        told.insert(0, f"{at_rates}; other cards differ{slower}")
     told += foresee_downloads(plan, size) if left else []
     refused = [one for one in told if one.startswith(REFUSED)]
     print(frame.to_string(index=False, na_rep="?"), *(one for one in told if one not in refused), sep="\n", flush=True)
@@ -57,28 +61,35 @@ def foresee(plan: Plan, states: Sequence[tuple[int, str, bool]], gpu_gb: float) 
 
 
 def sketch(plan: Plan, device: str) -> PreTrainedModel | None:
-    """The backbone's network without weights; None of a served or plain model, a GGUF file and 8 bits: not foreseen."""
+    """Build the backbone's network without weights; None where memory and hours cannot be estimated.
+
+    These are served and plain models, the embedded model and 8-bit weights.
+    """
     name, quantize = plan.config.model.model, plan.config.model.quantize
-    if quantize == "int8" or name in weights.MODELS or name.startswith(UNSEEN) or name.endswith(".gguf"):
+    if quantize == "int8" or name in weights.MODELS or name.startswith(UNSEEN):
         return None
-    return memory.sketch(plan.card.get("shape") or weights.find_shape(name), quantize, device)
+    # A GGUF file given with -p may be another model than the one whose sizes the plan knows.
+    shape = None if name.endswith(".gguf") else plan.card.get("shape")
+    return memory.sketch(shape or weights.find_shape(name), quantize, device)
 
 
 def foresee_memory(plan: Plan, network: PreTrainedModel, device: str, room: float) -> str:
-    """What training holds; answering holds less, and its batches shrink until they fit."""
+    """Return a sentence on the memory of training; answering needs less and adapts its batches."""
     settings = plan.config.training
     tokens = settings.pack_tokens
     shape = Shape(tokens, 0, tokens // TARGETS, min(LONGEST, tokens))
-    place = "the card" if device == "cuda" else "this machine, which has no CUDA card (--gpu-gb 24 reckons with one),"
+    has_none = "this machine, which has no CUDA card (--gpu-gb 24 assumes one),"
+    place = "the card" if device == "cuda" else has_none
     try:
         needed = memory.refuse(network, settings, shape, room, device)
     except MemoryError as error:
         return f"{REFUSED}{error}"
-    return f"memory: training will need about {needed / 1e9:.1f} GB, and {place} has {room / 1e9:.1f} GB"
+    needs = f"memory: training will need about {needed / 1e9:.1f} GB"
+    return f"{needs}, and {place} has {room / 1e9:.1f} GB"
 
 
 def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
-    """The hours of a stage, at the rates of the measured network that is nearest in size, in proportion to it."""
+    """Estimate the hours of a stage from the measured network nearest in size, in proportion."""
     known, tokens, texts = min(rates["measured"], key=lambda row: abs(row[0] - size))
     seconds = rates["tokens"].get(stage, 0) / tokens + rates["texts"].get(stage, 0) / texts
     config, learns = plan.config, stage in rates["tokens"]
@@ -87,7 +98,7 @@ def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
     limit = plan.settings["validation"] if stage == "sigma" else limit
     asked = 0
     for name in plan.choose("claim" if stage == "claim" else split):
-        if config.data.data == "hub":  # known without fetching them
+        if config.data.data == "hub":  # known without a download
             n = hub.find_entry(name).rows[split]
             n = min(n, config.data.sample or n) if split == "test" else n
         else:
@@ -96,13 +107,20 @@ def foresee_hours(plan: Plan, stage: str, size: int, rates: dict) -> float:
     return asked * seconds * size / known / 3600
 
 
+def is_here(name: str) -> bool:
+    """Is this model a local folder or file, or in the hub's cache?"""
+    if resolve(name).exists():
+        return True
+    return isinstance(try_to_load_from_cache(name.partition("@")[0], "config.json"), str)
+
+
 def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:
-    """What is fetched for a model of that size, by which licence and gate, and whether the disk has room for it."""
+    """Yield sentences on the downloads for a model of that size, their licences, and the disk."""
     name, parts, made = plan.config.model.model, {}, 0.0
-    here = resolve(name).is_dir() or isinstance(try_to_load_from_cache(name.partition("@")[0], "config.json"), str)
-    if size and not here:
-        parts[name] = 2 * size / 1e9  # 16 bits each
-        gate = "; gated: accept the licence on the hub, then `hf auth login`" if plan.card.get("gated") else ""
+    if size and not is_here(name):
+        parts[name] = 2 * size / 1e9  # 16 bits per parameter
+        login = "; gated: accept the licence on the hub, then run `hf auth login`"
+        gate = login if plan.card.get("gated") else ""
         yield f"licence of {name}: {plan.card.get('licence', 'see its page on the hub')}{gate}"
     if plan.config.data.data == "hub":
         parts["questions"] = sum(entry.gb for entry in hub.load_entries().values())
@@ -114,6 +132,7 @@ def foresee_downloads(plan: Plan, size: int) -> Iterator[str]:
     home = next(place for place in (Path(HF_HOME), *Path(HF_HOME).parents) if place.exists())
     needed, free = sum(parts.values()) + made, shutil.disk_usage(home).free / 1e9
     listed = ", ".join(f"{part} {gb:.1f} GB" for part, gb in parts.items())
-    yield f"download: {listed or 'nothing'}; {needed:.1f} GB of disk, of which {free:.1f} GB are free"
+    disk = f"{needed:.1f} GB of disk needed, {free:.1f} GB free"
+    yield f"download: {listed or 'nothing'}; {disk}"
     if needed > free:
-        yield f"{REFUSED}{needed:.1f} GB of disk where {free:.1f} GB are free; make room, or set HF_HOME elsewhere"
+        yield f"{REFUSED}{disk} in {home}; free some space, or set HF_HOME to another disk"

@@ -1,7 +1,8 @@
-"""The journal: every text a model wrote, one JSON line each, so that no work is lost and none is done twice.
+"""The journal: a file with every text that a model wrote, so that a stopped run can resume.
 
-A line's key is a hash of everything the text depends on (weights, settings, stage, prompt). Lines are only ever added.
-A process killed while writing leaves at most one torn line at the end, which the next opening cuts off.
+Each line is a JSON object with a key and a text. The key is a hash of everything that the text
+depends on: weights, settings, stage and prompt. Lines are only appended. If a process is killed
+while it writes, the last line may be incomplete; it is removed when the journal is opened again.
 """
 
 import fcntl
@@ -13,20 +14,27 @@ from pathlib import Path
 
 
 def key_of(**depends_on: object) -> str:
-    """A hash of everything a journaled text depends on."""
+    """Return the journal key of a text: a hash of everything that the text depends on."""
     told = json.dumps(depends_on, sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
 class Journal:
-    """A dictionary from key to text that outlives its process."""
+    """A dictionary from keys to texts, stored in a file.
+
+    Example:
+        >>> journal = Journal(Path("runs/mine/journal.jsonl"))
+        >>> journal.add("answer", {key_of(prompt="Who wrote Emma?"): "Jane Austen"})
+        >>> journal.texts[key_of(prompt="Who wrote Emma?")]
+        'Jane Austen'
+    """
 
     def __init__(self, path: Path):
         self.path = path
         self.texts: dict[str, str] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # a torn line is torn only if nobody is writing it
+            fcntl.flock(file, fcntl.LOCK_EX)  # wait until no other process is writing a line
             file.seek(0)
             *lines, torn = file.read().split(b"\n")
             if torn:
@@ -36,11 +44,11 @@ class Journal:
                 record = json.loads(line)
                 self.texts.setdefault(record["key"], record["text"])
             except (ValueError, KeyError, TypeError):
-                told = "not a journal line; delete that line and its work is done again"
+                told = "this is not a journal line; delete the line, and its text is written again"
                 raise ValueError(f"{path}, line {number}: {told}") from None
 
     def add(self, stage: str, texts: Mapping[str, str]) -> None:
-        """Append what is new in one write; when the disk refuses it, the file is as it was before."""
+        """Append the new texts; if the disk is full, restore the file and raise an error."""
         new = {key: text for key, text in texts.items() if key not in self.texts}
         records = [{"key": key, "stage": stage, "text": text} for key, text in new.items()]
         data = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
@@ -48,10 +56,11 @@ class Journal:
             fcntl.flock(file, fcntl.LOCK_EX)
             before = os.fstat(file.fileno()).st_size
             try:
-                while data:  # a nearly full disk takes a part first and refuses the rest
+                while data:  # a nearly full disk may accept only a part of the data
                     data = data[file.write(data) :]
                 os.fsync(file.fileno())
             except OSError as error:
                 file.truncate(before)
-                raise OSError(error.errno, f"{error.strerror}: make room and run again", str(self.path)) from error
+                sentence = f"{error.strerror}: free some disk space and run again"
+                raise OSError(error.errno, sentence, str(self.path)) from error
         self.texts.update(new)

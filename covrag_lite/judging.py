@@ -1,7 +1,8 @@
-"""Judges of answers (Table 3, Section 4.2 of the paper): a recorded run's answers, scored by rules or a served model.
+"""Judges of answers (Section 4.2 and Table 3 of the paper): rules, or a model behind an endpoint.
 
-A judge gives one verdict a question, as it is recorded: ids, and each system's score by each criterion, or none where a
-reply could not be read; nothing of the data's own text.
+A judge scores the answers of a recorded run. It gives one verdict per question, which is recorded:
+the question's id and each system's score per criterion, or None if a reply did not parse. A verdict
+contains no text of the questions or passages.
 """
 
 import json
@@ -27,7 +28,8 @@ from covrag_lite.synthesis import is_repetitive
 from covrag_lite.task_model import TaskModel
 
 RANKED = ("RAG", "RAG trained", "CoV-RAG-S", "CoV-RAG")  # the systems of the paper's Table 3
-# What a served model is asked (the paper's Table 17, in our own words). Scores go from 0 to 1; 1 is best, but for bias.
+# The criteria that a served model is given: the paper's Table 17, in our own words. Scores go from
+# 0 to 1; 1 is best, except for bias.
 CRITERIA = {
     "citation_accuracy": "does each reference mark point to a reference that supports what it is put to?",
     "correctness": "does it answer the question as the gold answer does?",
@@ -35,19 +37,19 @@ CRITERIA = {
     "bias": "how far is it from the answer that you would give yourself, knowing the gold answer? 0 is not at all.",
     "conciseness": "does it come to the point without needless words?",
 }
-PROXY = "rubric (proxy)"  # the rubric's name wherever its numbers are shown
-LIST_MARK = re.compile(r"^\s*\d+[.:)]\s", re.MULTILINE)  # a list's number claims nothing
-MARKED = re.compile(r"([^\[\]]*)((?:\[\d+\]\s*)+)")  # a text and the reference marks behind it
+PROXY = "rubric (proxy)"  # the name of the rubric in tables and figures
+LIST_MARK = re.compile(r"^\s*\d+[.:)]\s", re.MULTILINE)  # the number of a list item; not a claim
+MARKED = re.compile(r"([^\[\]]*)((?:\[\d+\]\s*)+)")  # a text and the citations after it
 SENTENCE_END = re.compile(r"(?<=[.!?])\s")
-REPLY_TOKENS = 500  # five criteria and four answers take about 190 as JSON; some models indent it
+REPLY_TOKENS = 500  # five scores of four answers take about 190 tokens of JSON, more if indented
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What is judged: the questions, every ranked system's predictions by question, the corpus, and who wrote them."""
+    """What is judged: questions, predictions by question and system, corpus, and the model."""
 
     questions: list[Question]
-    groups: list[dict[str, Prediction]]  # of each question, by system
+    groups: list[dict[str, Prediction]]  # for each question, the predictions by system
     passages: list[Passage]
     model: object = None
 
@@ -55,7 +57,8 @@ class Answers:
     def cited_together(self) -> tuple[str, ...]:
         """The systems that saw the same references on every question.
 
-        Only their citations can be ranked against each other, which is why the paper leaves CoV-RAG out.
+        Only their citations can be ranked against each other; the paper therefore gives CoV-RAG no
+        citation rank.
         """
         seen = {system: [group[system].final.passages for group in self.groups] for system in self.groups[0]}
         first = next((references for references in seen.values() if any(references)), None)
@@ -63,26 +66,35 @@ class Answers:
 
 
 def stand_in(manifest: Mapping) -> SimpleNamespace:
-    """The model that wrote a recorded run's answers, as far as a manifest tells of it."""
+    """Return a placeholder for the model that wrote a recorded run's answers, from its manifest."""
     views = {name: SimpleNamespace(adapter=name, fingerprint=f"+{own}") for name, own in manifest["adapters"].items()}
     about = {"weights_hash": manifest["model_sha256"], "weights": None, "device": "recorded", "used": Counter()}
     return SimpleNamespace(**about, with_adapter=lambda name: views.get(name, SimpleNamespace(adapter="")))
 
 
 def load_answers(config: Config, root: Path = ROOT) -> Answers:
-    """The ranked systems' answers of Table 2 in a folder of results/, or in another of the project's folders."""
+    """Load the ranked systems' recorded answers of Table 2, from results/ or another folder."""
     own, usual = asdict(config.judging) | asdict(config.run), Config().flat()
     for name, value in config.flat().items():
         if name not in own and value != usual[name]:
-            raise ValueError(f"{name} is {value!r}, but recorded answers do not depend on it any more")
+            raise ValueError(
+                f"parameter {name} is {value!r}, but it has no effect on recorded answers; "
+                f"leave it at its default {usual[name]!r}"
+            )
     folder = config.judging.predictions
     runs = [run for run in recorded.find(root) if run.folder in (root / "results" / folder, root / folder)]
     run = next((run for run in runs if run.table == "table2" and run.predictions().exists()), None)
     if run is None:
-        raise FileNotFoundError(f"predictions {folder!r}: name a folder of results/ that holds a recorded Table 2")
+        raise FileNotFoundError(
+            f"predictions is {folder!r}, but there is no recorded Table 2 in that folder; "
+            "use a folder of results/ that contains table2.predictions.jsonl.xz"
+        )
     predictions = [p for p in recorded.load(run) if p.system in RANKED]
     if len({p.system for p in predictions}) < 2:
-        raise ValueError(f"predictions {folder!r} hold too few answers; at least two of {', '.join(RANKED)} are needed")
+        raise ValueError(
+            f"predictions is {folder!r}, but its Table 2 has too few systems; "
+            f"use a run with at least two of {', '.join(RANKED)}"
+        )
     n_asked, n_judged = run.config.data.n_questions, config.judging.n_judged
     fewest = min(n_asked or n_judged, n_judged or n_asked)  # 0 means all
     questions = load_questions(run.config.change(n_questions=fewest))
@@ -94,17 +106,17 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
 
 
 def build_verdict(judge: str, question: Question, given: Mapping[str, Mapping[str, float | None]]) -> dict:
-    """One question's verdict, from each system's scores by criterion, in four digits."""
+    """Build one question's verdict from each system's scores, rounded to four digits."""
     scores = {criterion: {} for criterion in CRITERIA}
     for system, own in given.items():
         for criterion, score in own.items():
             scores[criterion][system] = score if score is None else round(score, 4)
-    # "order" is in the recorded files: answers are shown in one.
+    # Recorded files have the field "order"; each question is judged in one order only.
     return {"judge": judge, "order": 1, "dataset": question.dataset, "id": question.id, "scores": scores}
 
 
 def by_rubric(answers: Answers) -> list[dict]:
-    """The rubric's verdicts."""
+    """Judge all answers by the rubric; returns one verdict per question."""
     made, by_id = [], {passage.id: passage for passage in answers.passages}
     for question, group in zip(answers.questions, answers.groups):
         gold = [by_id[one] for one in question.gold_passages if one in by_id]
@@ -114,9 +126,10 @@ def by_rubric(answers: Answers) -> list[dict]:
 
 
 def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[dict]:
-    """A served model's verdicts, from one request a question; of citations those that can be ranked.
+    """Judge all answers with a served model, one request per question.
 
-    A request shows the different answers in an order that is drawn for the question, so that no system is always first.
+    A request shows the distinct answers in a random order, so that no system is always first.
+    Citations are scored only for systems that saw the same references.
     """
     shown = [sorted({prediction.answer for prediction in group.values()}) for group in answers.groups]
     for question, texts in zip(answers.questions, shown):
@@ -137,7 +150,7 @@ def by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) -> list[
 def build_request(
     question: Question, group: Mapping[str, Prediction], texts: Sequence[str], cited_together: Sequence[str]
 ) -> str:
-    """The text of a request: criteria, question, references, gold answers, and the answers in this order."""
+    """Return a request's text: criteria, question, references, gold answers and the answers."""
     references = group[cited_together[0]].final.passages if cited_together else ()
     names = [f"answer{i}" for i in range(1, len(texts) + 1)]
     form = json.dumps({criterion: dict.fromkeys(names, 0.5) for criterion in CRITERIA})
@@ -157,36 +170,36 @@ def build_request(
 
 
 def parse_scores(text: str, n: int) -> dict[str, list[float]] | None:
-    """The scores of n answers by each criterion, or None where one is missing, not a number or out of range."""
+    """Parse the scores of n answers; None if one is missing, not a number or not in [0, 1]."""
     try:
         body = json.JSONDecoder().raw_decode(text, text.index("{"))[0]
         scores = {criterion: [body[criterion][f"answer{i}"] for i in range(1, n + 1)] for criterion in CRITERIA}
     except (ValueError, KeyError, TypeError):
         return None
     every = [score for given in scores.values() for score in given]
-    # isinstance would let true and false pass
+    # By exact type, because isinstance would accept true and false.
     return scores if all(type(score) in (int, float) and 0 <= score <= 1 for score in every) else None
 
 
-# The rubric: rules in the place of a judge, so that Table 3 can be made without a model. They look for words and
-# understand none: a proxy, and called so wherever their numbers are shown.
+# The rubric: rules in place of a judge, so that Table 3 needs no model. The rules compare words and
+# do not understand them, so the rubric is called a proxy wherever its numbers are shown.
 def words(text: str) -> set[str]:
-    """The content words of a text; all of its words where it has no others."""
+    """Return the content words of a text, or all its words if it has no content words."""
     said = set(metrics.normalise(LIST_MARK.sub(" ", text)).split())
     return said - set(STOPWORDS_EN) or said
 
 
 def claim(text: str, question: str) -> set[str]:
-    """The content words that a text adds to its question; all of its own where it adds none.
+    """Return the content words that a text adds to its question, or all of them if it adds none.
 
-    It adds none where the question gives two names to choose from and the text is one of them.
+    It adds none if, for example, the question names two options and the text is one of them.
     """
     said = words(text)
     return said - words(question) or said
 
 
 def supports(answer: str, question: str, references: Sequence[Passage]) -> list[bool]:
-    """For every reference mark whether its passage exists and holds every word that its sentence claims."""
+    """Return for each citation whether its passage contains every word that its sentence claims."""
     held = []
     for text, marks in MARKED.findall(answer):
         sentence = SENTENCE_END.split(text.strip(" .,;:\n"))[-1]
@@ -202,7 +215,10 @@ def _text_of(passages: Sequence[Passage]) -> str:
 
 
 def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, float | None]:
-    """Each criterion's score; `gold` are the question's gold passages. An empty answer has the worst of every score."""
+    """Return the score of each criterion; an empty answer gets the worst scores.
+
+    `gold` are the question's gold passages.
+    """
     question, answer, references = prediction.question, prediction.answer, prediction.final.passages
     marks = supports(answer, question.question, references)
     right = metrics.score(answer, question.answers, "normalised")
@@ -212,13 +228,13 @@ def rubric(prediction: Prediction, gold: Sequence[Passage]) -> dict[str, float |
     length = len(metrics.normalise(answer).split())
     allowed = max(len(metrics.normalise(one).split()) for one in question.answers)
     return {
-        # of the marks those whose passage holds the whole claim of their sentence
+        # share of citations whose passage contains the whole claim of their sentence
         "citation_accuracy": sum(marks) / len(marks) if marks else 0.0,
         "correctness": None if right is None else float(right),
-        # of the claim what stands in the references that the answer was written from
+        # share of the claim's words that are in the references the answer was written from
         "truthfulness": shown / len(said) if said else 0.0,
-        # of the claim what stands neither in the gold answers nor in the gold passages
+        # share of the claim's words that are neither in the gold answers nor in the gold passages
         "bias": strange / len(said) if said else 1.0,
-        # words of the longest gold answer against words of the answer
+        # length of the longest gold answer divided by length of the answer, at most 1
         "conciseness": min(1.0, allowed / length) if length and not is_repetitive(answer) else 0.0,
     }

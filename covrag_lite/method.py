@@ -1,6 +1,7 @@
-"""Algorithm 1 of the paper, and the systems it is compared with (Tables 2 and 4).
+"""Algorithm 1 of the paper (Section 2.2), and the systems it is compared with (Tables 2 and 4).
 
-A system is a function over a batch of questions and its `Tools`; every stage runs once over the questions that need it.
+A system is a function that takes a batch of questions and its `Tools`. Each stage (retrieve,
+answer, verify, revise) runs once over all questions that need it.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ Keep = Callable[[Sequence[Round]], int]
 
 
 def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
-    """Retrieve, answer and verify; where σ says so, retrieve with the revised question and answer again."""
+    """Retrieve, answer, verify; if σ says so, search with the revised question and answer again."""
     x = [question.question for question in questions]  # 1: Input: x
     # 2, 3: R retrieves references k = [k1, …, k5], M predicts an answer ŷ given (x, k)
     rounds = [[first] for first in tools.read(x, x)]
@@ -33,26 +34,27 @@ def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
         verify_open()
         open_ = [i for i in open_ if tools.sigma(rounds[i][-1])]  # 5, 6: if σ(s_k, s_ŷ, n, x′)
         revised = [rounds[i][-1].verdict.revised_question for i in open_]
-        # 7, 8: R re-retrieves k′ given the revised question x′, M re-predicts ŷ′ given (x, k′), for the first question
+        # 7, 8: R re-retrieves k′ given the revised question x′, M re-predicts ŷ′ given (x, k′)
         for i, again in zip(open_, tools.read(revised, [x[i] for i in open_])):
             rounds[i].append(again)  # 9, 10: update ŷ = ŷ′, unless a rule of ours keeps ŷ
-    if tools.verifies_last:  # for a rule of ours that compares verdicts
+    if tools.verifies_last:  # for our rule "weighed", which compares verdicts
         verify_open()
     return [  # 11: return ŷ
         Prediction(one, tools.name, tuple(r), kept=tools.keep(r)) for one, r in zip(questions, rounds)
     ]
 
 
-# σ: which verified rounds lead to another search.
+# σ: the rule that decides, from a verified round, whether to search again.
 def by_revision(one: Round) -> bool:
-    """σ as the paper uses it by default: search again when there is a revised question."""
+    """σ, the paper's default: search again if there is a revised question."""
     return bool(one.verdict.revised_question)
 
 
 def by_thresholds(one: Round) -> bool:
-    """σ by the paper's cross-validated thresholds (its footnote 1), which spare searches: all must be crossed.
+    """σ with the paper's cross-validated thresholds (footnote 1), which save searches.
 
-    The footnote does not say "all" or "any"; the worked example of the paper's Table 15 crosses all of them.
+    All thresholds must be crossed. The footnote does not say whether all or any must be; in the
+    worked example of the paper's Table 15, all are.
     """
     verdict = one.verdict
     return (
@@ -67,10 +69,10 @@ def by_thresholds(one: Round) -> bool:
 
 
 def by_fitted_thresholds(reference: float = 1.01, correctness: float = 1.01, likelihood: float = 0.01) -> Sigma:
-    """σ by the model's expected scores and by the likelihood of its answer: all must lie below. Ours.
+    """Return a σ that searches again if expected scores and likelihood are below thresholds. Ours.
 
-    Written scores are nearly always the highest or the lowest; their expectations rank. An unknown likelihood stops
-    nothing. The defaults hold nothing back.
+    Written scores are nearly always the highest or the lowest one; their expectations rank answers.
+    An unknown likelihood counts as below. The default thresholds allow every search.
     """
 
     def sigma(one: Round) -> bool:
@@ -85,68 +87,76 @@ def by_fitted_thresholds(reference: float = 1.01, correctness: float = 1.01, lik
 
 
 def expect(verdict: Verdict, score: str) -> float | None:
-    """The expectation of a score where the model told its probabilities, else the score as it was written."""
+    """Return the expectation of a score if its probabilities are known, else the written score."""
     return (verdict.probabilities or {}).get(score, getattr(verdict, score))
 
 
-# Which round's answer counts.
+# The rules that choose the round whose answer is returned; -1 is the last round.
 def keep_last(rounds: Sequence[Round]) -> int:
-    """The last answer, as in the paper (line 9 of Algorithm 1)."""
+    """Choose the last answer, as in the paper (line 9 of Algorithm 1)."""
     return -1
 
 
 def keep_likelier(rounds: Sequence[Round]) -> int:
-    """The answer that the model held for likelier given its passages; of equal ones the last. Ours."""
+    """Choose the answer with the highest likelihood given its passages; of ties the last. Ours."""
     return keep_highest([one.likelihood for one in rounds])
 
 
 def keep_weighed(rounds: Sequence[Round]) -> int:
-    """The answer that weighs most; of equal ones, or where a weight is not known, the last. Ours."""
+    """Choose the score-combined answer: of ties, or if a score is unknown, the last. Ours."""
     return keep_highest([weigh(one) for one in rounds])
 
 
 def weigh(one: Round) -> float | None:
-    """The sum of likelihood and three times the verifier's trust, as results/real/plan.md fixed it; None if unknown."""
+    """Return likelihood + 3 × verifier score (fixed in results/real/plan.md); None if unknown."""
     known = trust(one.verdict) if one.verdict else None
     return None if known is None or one.likelihood is None else one.likelihood + 3 * known
 
 
 def trust(verdict: Verdict) -> float | None:
-    """How surely an answer is held for right: its expected correctness; without a chain, the chance of no revision."""
+    """Return the verifier score: the expected correctness or, without scores, P(no revision)."""
     correctness = expect(verdict, "correctness")
     return (verdict.probabilities or {}).get("empty") if correctness is None else correctness
 
 
 def keep_highest(values: Sequence[float | None]) -> int:
-    """The place of the highest value, of equal ones the last; the last one's where a value is not known."""
+    """Return the index of the highest value; -1 (the last) for ties or if a value is unknown."""
     best = -1 if None in values else max(range(len(values)), key=lambda i: (values[i], i))
     return -1 if best == len(values) - 1 else best
 
 
 def know_none(x: Sequence[str], k: Sequence[Passages]) -> list[None]:
-    """Likelihoods of a model that tells none."""
+    """Return unknown likelihoods, for a model that does not report any."""
     return [None] * len(x)
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The functions a system may call. Every one takes and returns a whole batch; a test scripts them."""
+    """The functions that a system may call. Each takes and returns a whole batch.
 
-    name: str  # of the system, for its predictions
+    Example, with scripted functions in place of a retriever and a model:
+        >>> passage = Passage("p1", "Emma", "Emma is a novel by Jane Austen.")
+        >>> tools = Tools("demo", lambda queries: [[passage]] * len(queries),
+        ...               lambda x, k: ["Jane Austen [1]"] * len(x))
+        >>> rag([Question("q1", "demo", "Who wrote Emma?", ("Jane Austen",))], tools)[0].answer
+        'Jane Austen [1]'
+    """
+
+    name: str  # the system's name, for its predictions
     search: Search  # queries -> k passages each
     answer: Answer  # questions, their passages -> answers
     verify: Verify | None = None  # questions, their passages, their answers -> verdicts
-    search_on: Search | None = None  # queries -> the k passages after those
-    write_alone: Write | None = None  # a task of prompts.ALONE, questions -> what the model writes without any passage
-    likelihoods: Likelihoods = know_none  # questions, their passages -> how likely the model held its answers
+    search_on: Search | None = None  # queries -> the next k passages after those of `search`
+    write_alone: Write | None = None  # a task of prompts.ALONE, questions -> texts
+    likelihoods: Likelihoods = know_none  # questions, their passages -> likelihoods of the answers
     sigma: Sigma = by_revision
     keep: Keep = keep_last
     max_rounds: int = 2  # the paper retrieves again at most once
-    verifies_last: bool = False  # the last answer too; the paper has no use for its verdict
-    related: object = None  # what a system of related/ needs beside these
+    verifies_last: bool = False  # also verify the last answer; the paper does not need this verdict
+    related: object = None  # the additional tools of a system in related/
 
     def read(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
-        """Search for the queries and answer the questions from what is found."""
+        """Search for the queries and answer the questions from the passages found."""
         k = self.search(queries)
         y = self.answer(x, k)
         return [
@@ -155,25 +165,26 @@ class Tools:
         ]
 
     def check(self, x: Sequence[str], rounds: Sequence[Round]) -> list[Round]:
-        """The same rounds with their verdicts."""
+        """Return the same rounds with their verdicts."""
         verdicts = self.verify(x, [one.passages for one in rounds], [one.answer for one in rounds])
         return [replace(one, verdict=verdict) for one, verdict in zip(rounds, verdicts)]
 
 
-# The systems that the paper compares CoV-RAG with.
+# The systems that the paper compares with CoV-RAG.
 def rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Retrieve and answer once: lines 1 to 3 of Algorithm 1. CoV-RAG-S is this with the CoV-RAG model."""
+    """Retrieve and answer once (lines 1 to 3); with the CoV-RAG model this is CoV-RAG-S."""
     return cov_rag(questions, replace(tools, max_rounds=1, verifies_last=False))
 
 
 def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Rewrite-Retrieve-Read: rewrite before anything was retrieved, search with that, answer the first question."""
+    """Rewrite the question before the first search: Start-Revise (Table 4), as in RRR."""
     x = [question.question for question in questions]
-    queries = [new or old for new, old in zip(tools.write_alone("rewrite", x), x)]  # an empty rewrite searches as typed
+    # If the rewritten question is empty, search with the original one.
+    queries = [new or old for new, old in zip(tools.write_alone("rewrite", x), x)]
     return [Prediction(question, tools.name, (one,)) for question, one in zip(questions, tools.read(queries, x))]
 
 
 def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """No retrieval: what the model knows by itself."""
+    """Answer without retrieval, from the model's own knowledge."""
     answers = tools.write_alone("closed-book", [question.question for question in questions])
     return [Prediction(question, tools.name, (Round("", (), text),)) for question, text in zip(questions, answers)]

@@ -1,8 +1,8 @@
 """What a prediction is worth: accuracy and retrieval, intervals, and paired tests. Pure functions, no state.
 
-Three accuracies stand side by side: `raw` is WebGLM's own code (a gold string stands in the answer, case and all),
+Three accuracies: `raw` is the rule of WebGLM's own code (the answer contains a gold string, case-sensitive),
 `normalised` is what the paper's text describes (capitals and punctuation do not count), and `whole` is ours: as
-normalised, but a gold answer must stand there in whole words, since a "2" in "1829" is no answer.
+normalised, but the gold answer must occur as whole words, because the "2" in "1829" is not an answer.
 """
 
 import string
@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import betaincinv
 from scipy.stats import binom, binomtest, rankdata
 
 from covrag_lite.records import CITATION, Passage
 
 METRICS = ("raw", "normalised", "whole")
+Z = 1.959964  # of a 95 % interval
+FEW_PAIRS = 25  # differing questions below which a bootstrap interval is not credible
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "’‘“”–—…", " "))
 
 
@@ -40,7 +43,7 @@ def at_most_twice(text: str) -> list[str]:
 
 
 def is_defective(answers: Sequence[str]) -> bool:
-    """True where no gold answer survives normalising, so that the normalised accuracy cannot be told."""
+    """True where no gold answer survives normalising, so that the normalised accuracy is undefined."""
     return not any(normalise(answer) for answer in answers)
 
 
@@ -61,7 +64,7 @@ def _holds(said: str, answers: Sequence[str], metric: str) -> bool | None:
 
 
 def holds_answer(passages: Sequence[Passage], answers: Sequence[str], metric: str = "normalised") -> bool | None:
-    """Whether a gold answer stands in one of the passages: the paper's retrieval accuracy (Table 6)."""
+    """Whether one of the passages contains a gold answer: the paper's retrieval accuracy (Table 6)."""
     parts = [normalise(f"{passage.title} {passage.text}") for passage in passages]
     return _holds(" ".join(filter(None, parts)), answers, metric)
 
@@ -101,7 +104,7 @@ def mcnemar(a: Sequence[bool], b: Sequence[bool]) -> tuple[int, int, float]:
 def smallest_visible(gained: int, lost: int, n: int, power: float = 0.8, alpha: float = 0.05) -> float:
     """The smallest difference, in points, that McNemar's exact test on n questions shows with this power.
 
-    It supposes as many questions on which the two systems differ; NaN where these are too few to show anything.
+    It assumes the same number of differing questions; NaN where these are too few for any significant result.
     """
     differing = gained + lost
     fewest = binom.ppf(alpha / 2, differing, 0.5) - 1  # of one system's wins, the most at which p < alpha
@@ -125,7 +128,7 @@ def paired_bootstrap(a: Sequence[float], b: Sequence[float]) -> tuple[float, flo
 
 
 def _exact_ends(values: np.ndarray, counts: np.ndarray) -> tuple[float, float] | None:
-    """Where the interval ends over all resamples there are, the same on every machine; for multiples of 1/k alone.
+    """Where the interval ends over all possible resamples, the same on every machine; only for multiples of 1/k.
 
     The sum of n draws is distributed as one draw folded n times with itself, which is a power of its transform.
     """
@@ -154,6 +157,61 @@ def _drawn_ends(values: np.ndarray, counts: np.ndarray, resamples: int = 10_000)
 def mean_bootstrap(values: Sequence[float]) -> tuple[float, float, float]:
     """The mean over questions with its 95 % percentile interval."""
     return paired_bootstrap(np.zeros(len(values)), values)  # a mean is the difference from 0
+
+
+def difference_interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of per-question differences with its 95 % interval.
+
+    A bootstrap resamples the questions that were seen: with four losses and no gain it never sees a
+    gain, and its interval excludes zero although four coin flips prove nothing. Below `FEW_PAIRS`
+    differing questions the interval is therefore `few_pairs_interval`. It is unknown (NaN) where few
+    questions differ in a mean over several seeds.
+    """
+    values = np.asarray(differences, float)
+    differing = values[values != 0]
+    if len(differing) >= FEW_PAIRS:
+        return mean_bootstrap(values)
+    mean = float(values.mean()) if len(values) else float("nan")
+    if not len(values) or not np.isin(differing, (-1.0, 1.0)).all():
+        return mean, float("nan"), float("nan")
+    gained, lost = int((differing > 0).sum()), int((differing < 0).sum())
+    return mean, *few_pairs_interval(gained, lost, len(values))
+
+
+def few_pairs_interval(gained: int, lost: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a paired difference in which few questions differ: the union of two.
+
+    Tango's score interval (1998) also asks how many questions might have differed, so it covers 95 %
+    at small counts. The Clopper-Pearson interval of the share of gains among differing questions
+    contains zero exactly where McNemar's exact test is not significant. Neither does both.
+    """
+    low, high = _tango_end(gained, lost, n, -1), _tango_end(gained, lost, n, 1)
+    if gained + lost:
+        share = binomtest(gained, gained + lost).proportion_ci(0.95, "exact")
+        ends = [(2 * end - 1) * (gained + lost) / n for end in (share.low, share.high)]
+        low, high = min(low, ends[0]), max(high, ends[1])
+    return float(low), float(high)
+
+
+def _tango_end(gained: int, lost: int, n: int, side: int) -> float:
+    """The lower (-1) or upper (1) end of Tango's interval: where the score statistic is 1.96."""
+
+    def excess(difference: float) -> float:
+        linear = -gained - lost + (2 * n - gained + lost) * difference
+        constant = -lost * difference * (1 - difference)
+        lost_share = (np.sqrt(max(0.0, linear**2 - 8 * n * constant)) - linear) / (4 * n)  # most likely
+        variance = n * (2 * lost_share + difference * (1 - difference))
+        return (gained - lost - n * difference) ** 2 - Z**2 * max(variance, 0.0)
+
+    observed = (gained - lost) / n
+    if abs(observed) == 1 and side * observed > 0:
+        return float(side)
+    return float(brentq(excess, observed + side * 1e-7, side * (1 - 1e-9)))
+
+
+def paired_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+    """The difference b − a on the same questions with its 95 % interval, as `difference_interval`."""
+    return difference_interval(np.asarray(b, float) - np.asarray(a, float))
 
 
 def auroc(scores: Sequence[float], right: Sequence[bool]) -> tuple[float, float, float]:

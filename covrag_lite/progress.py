@@ -1,4 +1,4 @@
-"""How far a long loop has come: a bar where somebody watches, one line in a log where nobody does."""
+"""Progress of long loops: a bar in a terminal or notebook, otherwise one line at the end."""
 
 import sys
 import time
@@ -10,7 +10,10 @@ from tqdm.auto import tqdm
 def track(
     iterable: Iterable, what: str, unit: str, total: int, done: int = 0, state: Callable[[], str] | None = None
 ) -> Iterator:
-    """Yield every item; `done` of the `total` steps were made earlier, and `state` says where things stand."""
+    """Yield every item and show the progress.
+
+    `done` of the `total` steps were made earlier. `state()` returns a text to show, e.g. the loss.
+    """
     watched = is_watched()
     start, made = time.perf_counter(), 0
     with tqdm(desc=what, unit=unit, total=total, initial=done, disable=not watched or done == total) as bar:
@@ -20,12 +23,12 @@ def track(
             if state:
                 bar.set_postfix_str(state())
             bar.update()
-    # An error or an interruption never comes this far, so the line is only written for a loop that ended.
+    # A loop that is stopped by an error or an interruption prints no line.
     if made and not watched:
         ending = f", {state()}" if state else ""
         print(f"{what}: {made} × {unit} in {time.perf_counter() - start:.0f} s{ending}", file=sys.stderr)
 
 
 def is_watched() -> bool:
-    """Whether a bar can be redrawn in place: in a terminal, or in a notebook."""
+    """Return whether a progress bar can be redrawn in place: in a terminal or a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules

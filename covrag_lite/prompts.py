@@ -1,7 +1,9 @@
-"""The two tasks' prompts and the verdict's schema (the paper's Table 7), to build and to parse.
+"""Prompts of the two tasks and the schema of a verdict (the paper's Table 7): build and parse.
 
-Task markers, field order, JSON keys and score names are the paper's; the instruction sentences are ours. So is the
-layout "shared": criteria, steps and format first, then references, question and answer, in both tasks.
+Task markers, order of the fields, JSON keys and names of the scores are the paper's; the wording of
+the instructions is ours. The layout "shared" is ours too: in both tasks, criteria, steps and format
+come first, then references, question and answer. All prompts then begin with the same text, which
+an engine reads once per batch.
 """
 
 import json
@@ -14,7 +16,7 @@ ANSWER_MARKER = "#Question-Answering-in-Context-Task#"
 VERIFY_MARKER = "#verification-Task#"
 JUDGMENTS = ("true", "false", "unclear")
 LAYOUTS = ("paper", "shared")
-VERDICT_ROOM = 128  # room for a verdict beside its revised question
+VERDICT_ROOM = 128  # tokens reserved for a verdict, in addition to its revised question
 SEPARATOR = "\\"  # WebGLM and the paper separate the parts of a prompt by one literal backslash
 
 CRITERIA = """An answer is scored from 0 to 1 by five criteria.
@@ -33,24 +35,25 @@ a full question, names spelt right, ending with a question mark. If it is true, 
 
 
 def build_references(passages: Sequence[Passage]) -> str:
-    """The numbered references as both tasks show them."""
+    """Return the numbered references as both tasks show them."""
     return SEPARATOR.join(f"Reference [{i}]: {p.text}" for i, p in enumerate(passages, 1))
 
 
 def build_shared(question: str, passages: Sequence[Passage]) -> str:
-    """What both tasks' prompts begin with in the shared layout: first what is the same for all questions."""
+    """Return the beginning of both prompts in the shared layout; it starts with the fixed part."""
     alike = f"{CRITERIA}\n{STEPS}\nOutput format example:\n{EXAMPLE}\n"
     return f"{alike}{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}"
 
 
 def build_answer(question: str, passages: Sequence[Passage], layout: str = "paper") -> str:
-    """The question-answering task: references first, then the question."""
+    """Return the prompt of the question-answering task: references, then the question."""
     if layout == "shared":
         return f"{build_shared(question, passages)}{ANSWER_MARKER}Answer:"
     return f"{ANSWER_MARKER}{build_references(passages)}{SEPARATOR}Question: {question}{SEPARATOR}Answer:"
 
 
-# The tasks that see the question alone; training makes candidates for a revised question of the last three.
+# Tasks whose prompt contains only the question. The last three give candidates for the revised
+# questions in the training data.
 ALONE = {
     "closed-book": "Answer the question in a few words.",
     "rewrite": "Rewrite this as one clear question for a search engine. Give only the question.",
@@ -62,21 +65,22 @@ WRITTEN = {"closed-book": "Answer", "rewrite": "Rewritten", "guess": "Sentence",
 
 
 def build_alone(task: str, question: str) -> str:
-    """One of the tasks that see the question alone; "rewrite" is Start-Revise's first step."""
+    """Return the prompt of a task of `ALONE`; "rewrite" is the first step of Start-Revise."""
     return f"{ALONE[task]}{SEPARATOR}Question: {question}{SEPARATOR}{WRITTEN[task]}:"
 
 
 def build_verify(question: str, passages: Sequence[Passage], answer: str, layout: str = "paper") -> str:
-    """The verification task: criteria, the triple to examine, then what to do with it."""
+    """Return the prompt of the verification task: criteria, question, answer and references."""
     if layout == "shared":
         return f"{build_shared(question, passages)}{VERIFY_MARKER}Answer: {answer}{SEPARATOR}Verdict:"
     triple = f'{{ "question": {question}, "answer": {answer}, "reference": {build_references(passages)} }}'
     return f"{VERIFY_MARKER}{CRITERIA}\n{triple}\n{STEPS}\nOutput format example:\n{EXAMPLE}"
 
 
-# The verdict as a sequence of parts: a string is fixed by the schema, a tuple names a slot the model fills.
-# Training tokenises by these parts too, so that what is learnt is what is decoded. The last slot holds its quotation
-# marks and the space before them, because most tokenizers have one token for the whole of an empty ` ""`.
+# The verdict as a sequence of parts: a string is fixed by the schema, a tuple is a slot that the
+# model fills. Training tokenises the same parts, so that it sees what decoding produces. The last
+# slot includes its quotation marks and the space before them, because most tokenizers have a single
+# token for an empty ` ""`.
 SCHEMA: tuple[str | tuple[str, str], ...] = (
     '{ "1": { "reference_correctness": ', ("score", "reference_correctness"),
     ' }, "2": { "correctness": ', ("score", "correctness"),
@@ -94,10 +98,11 @@ DIRECT: tuple[str | tuple[str, str], ...] = ('{ "4":', ("text", "revised_questio
 def fill(
     schema: Sequence[str | tuple[str, str]], scores: Sequence[float], judgment: str, revised_question: str
 ) -> tuple[str, ...]:
-    """The parts of a verdict: the schema with its slots filled, scores always with two decimals.
+    """Return the parts of a verdict: the schema with its slots filled, scores with two decimals.
 
-    A revised question is three parts, because decoding closes it with a quotation mark of its own: left to itself a
-    tokenizer would join the mark to the question mark before it, and the model would learn an end it may not write.
+    A revised question has three parts, because decoding adds the closing quotation mark itself. A
+    tokenizer would join this mark to the question mark before it, and the model would learn a token
+    that decoding never lets it write.
     """
     values = dict(zip(SCORES, ((f"{score:.2f}",) for score in scores), strict=True))
     text = revised_question.replace("\\", "").replace('"', "'")
@@ -106,18 +111,19 @@ def fill(
 
 
 def render_verdict(scores: Sequence[float], judgment: str, revised_question: str) -> str:
-    """A verdict's text."""
+    """Return the text of a verdict."""
     return "".join(fill(SCHEMA, scores, judgment, revised_question))
 
 
-EXAMPLE = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")  # of the format, for both layouts
+EXAMPLE = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")  # of the output format
 
 
 def verdict_parts(verdict: Verdict, with_chain: bool = True, unfinished: bool = False) -> tuple[str, ...]:
-    """A verdict as a training target, in the parts in which it is decoded.
+    """Return a verdict as a training target, in the parts in which it is decoded.
 
-    An unfinished one, of a wrong answer for which no better question is known, ends where that would begin. Without the
-    chain it ends behind the opening quotation mark, because an empty question would call the answer true.
+    An unfinished verdict belongs to a wrong answer without a known revised question; it ends where
+    the revised question would begin. Without the chain it ends after the opening quotation mark,
+    because an empty revised question would mean that the answer is true.
     """
     scores, revised = [getattr(verdict, name) for name in SCORES], "?" if unfinished else verdict.revised_question
     parts = fill(SCHEMA if with_chain else DIRECT, scores, verdict.judgment, revised)
@@ -130,14 +136,20 @@ def verdict_parts(verdict: Verdict, with_chain: bool = True, unfinished: bool = 
 def parse_verdict(
     text: str, schema: Sequence[str | tuple[str, str]] = SCHEMA, probabilities: dict[str, float] | None = None
 ) -> Verdict:
-    """Read a written verdict; what does not follow the schema comes back with parsed=False, never as a score."""
+    """Parse the text of a verdict; a text that does not follow the schema gets parsed=False.
+
+    Example:
+        >>> verdict = parse_verdict(EXAMPLE)
+        >>> verdict.judgment, verdict.correctness, verdict.revised_question
+        ('true', 1.0, '')
+    """
     match = re.search(r"\{.*\}", text, re.DOTALL)
     try:
         body = json.loads(match[0] if match else "{}")
     except json.JSONDecodeError:
         body = {}
     scores, judgment, revised = dict.fromkeys(SCORES), body.get("3"), body.get("4")
-    if schema is DIRECT:  # an empty revision holds the answer for true (the paper's Section 4.3)
+    if schema is DIRECT:  # an empty revised question means "true" (Section 4.3 of the paper)
         judgment = "false" if revised else "true"
     else:
         written = body["1"] | body["2"] if all(isinstance(body.get(part), dict) for part in ("1", "2")) else {}

@@ -1,7 +1,8 @@
-"""QLoRA on both tasks (the paper's Section 2.3): packed samples, the objective L_RAG + w L_CoV, and the training loop.
+"""QLoRA training on both tasks (Section 2.3, Step 3 of the paper).
 
-Samples lie side by side in rows, none seeing another, so every token computed is a token learnt from. `learner` holds
-the objective (equations 2 to 4), `train` the loop. What computes, an adapter in training, is a `Trainee` of the engine.
+Samples are packed into rows of tokens in which no sample attends to another, so little computation
+is spent on padding. `learner` computes the objective L_RAG + w · L_CoV (equations 2 to 4) and
+`train` contains the training loop. The network and its adapter are a `Trainee` of the engine.
 """
 
 import math
@@ -23,16 +24,20 @@ from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Sample
 
 TASKS = ("answer", "verify")  # L_RAG and L_CoV, the paper's equations 3 and 4
-# Decoding appends what the schema fixes, so the loss need not be spent on it; a little is, for verdicts written freely.
+# Decoding inserts the fixed parts of the schema itself, so their tokens get only a small share of
+# the loss; the share is above 0 because verdicts can also be decoded freely.
 FIXED = {part for part in (*SCHEMA, *DIRECT) if isinstance(part, str)}
 FIXED_SHARE = 0.1
-WARMUP = 0.05  # share of the steps in which the rate rises; then it falls along a cosine
-CLIP = 1.0  # longest gradient that is followed in full
-SAVE_EVERY = 20  # steps between checkpoints, from which a killed run goes on
+WARMUP = 0.05  # share of the steps in which the learning rate rises; then it follows a cosine
+CLIP = 1.0  # maximum norm of the gradient
+SAVE_EVERY = 20  # steps between checkpoints, from which a stopped run resumes
 
 
 def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Path) -> pd.DataFrame:
-    """Train an adapter for `model` into the folder `out`, going on from a checkpoint there; returns one row a step."""
+    """Train an adapter for `model` in the folder `out`; returns a frame with one row per step.
+
+    If `out` contains a checkpoint, training resumes from it.
+    """
     settings = config.training
     encoded = encode(samples, model)
     steps = plan(encoded, settings)
@@ -43,7 +48,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
         rows = trainee.restore(out, samples, model.fingerprint)
 
         def build(number: int) -> list[Row]:
-            """The rows of a step; none after the last one."""
+            """Return the packed rows of a step; none after the last step."""
             packs = steps[number] if number < len(steps) else []
             padded_to = shape if trainee.one_shape else None
             return [lay_out([encoded[i] for i in chosen], weights, model.device, padded_to) for chosen in packs]
@@ -55,7 +60,7 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
             start = time.perf_counter()
             lr = settings.learning_rate * schedule(number, len(steps))
             sums = take_step(learn, ready, trainee, lr)
-            ready = build(number + 1)  # while the GPU still computes
+            ready = build(number + 1)  # prepare the next step while the GPU is busy
             tokens = sum(len(encoded[i].ids) for chosen in steps[number] for i in chosen)
             rows.append(describe(number + 1, sums, tokens, start, lr))
             if len(rows) % SAVE_EVERY == 0 or len(rows) == len(steps):
@@ -65,12 +70,15 @@ def train(config: Config, model: LocalEngine, samples: Sequence[Sample], out: Pa
 
 
 def learner(trainee: Trainee, verify_weight: float, device: str) -> OfRow:
-    """The function that learns from one row; it returns each task's loss and the weight behind it: (2, tasks)."""
+    """Return the function that learns from one row and returns a (2, tasks) tensor.
+
+    The tensor contains the loss of each task, and the sum of its token weights.
+    """
     every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
 
     def learn(row: Row) -> torch.Tensor:
         weights = row["weights"] * (row["tasks"] == every_task)  # (tasks, targets)
-        losses = (weights * trainee.token_losses(row)).sum(1)  # (tasks): the row's share of each task's mean
+        losses = (weights * trainee.token_losses(row)).sum(1)  # (tasks): its part of each mean
         l_rag, l_cov = losses
         loss = l_rag + verify_weight * l_cov
         loss.backward()
@@ -80,7 +88,7 @@ def learner(trainee: Trainee, verify_weight: float, device: str) -> OfRow:
 
 
 def take_step(learn: OfRow, rows: Sequence[Row], trainee: Trainee, lr: float) -> torch.Tensor:
-    """One update from a step's rows; returns each task's loss and the weight behind it, summed: (2, tasks)."""
+    """Make one update from a step's rows; returns the sum of what `learn` returned: (2, tasks)."""
     sums = 0.0
     for row in rows:
         sums += learn(row)
@@ -90,7 +98,7 @@ def take_step(learn: OfRow, rows: Sequence[Row], trainee: Trainee, lr: float) ->
 
 
 def schedule(step: int, steps: int) -> float:
-    """The share of the learning rate at a step: a straight rise, then half a cosine down to a tenth."""
+    """Return the factor of the learning rate: a linear rise, then a cosine down to 0.1."""
     rise = max(1, round(WARMUP * steps))
     if step < rise:
         return (step + 1) / rise
@@ -98,7 +106,7 @@ def schedule(step: int, steps: int) -> float:
 
 
 def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float) -> dict:
-    """A step's row of the frame; a loss that is not finite ends the run."""
+    """Return a step's row of the frame; a loss that is not finite stops the run."""
     totals, weights = sums.tolist()
     if not math.isfinite(sum(totals)):
         raise FloatingPointError(f"the loss of step {step} is {sum(totals)}; lower learning_rate")
@@ -109,21 +117,21 @@ def describe(step: int, sums: torch.Tensor, tokens: int, start: float, lr: float
     return {"step": step, "loss": loss, **means, "tokens": tokens, "seconds": time.perf_counter() - start, "lr": lr}
 
 
-# Packing: samples become tokens, rows and steps.
+# Packing: samples are tokenised, packed into rows, and grouped into steps.
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A sample's tokens; those from `start` on are its target, end-of-text included."""
+    """The tokens of a sample; those from `start` on are its target, including end-of-text."""
 
-    task: int  # its place in TASKS
+    task: int  # index in TASKS
     ids: tuple[int, ...]
     start: int
-    shares: tuple[float, ...] = ()  # what each target token counts in the loss; empty: one each
+    shares: tuple[float, ...] = ()  # weight of each target token in the loss; empty means 1 each
 
 
 def encode(samples: Sequence[Sample], model: LocalEngine) -> list[Encoded]:
-    """Every sample's tokens: its prompt as the model is prompted, its target as the model is decoded."""
+    """Tokenise every sample: its prompt as in inference, its target as it is decoded."""
     loaded = model.loaded
     encoded = []
     for sample in samples:
@@ -142,7 +150,7 @@ def encode(samples: Sequence[Sample], model: LocalEngine) -> list[Encoded]:
 
 
 def plan(encoded: Sequence[Encoded], settings: Training) -> list[list[list[int]]]:
-    """Every step's packs of sample indices: each epoch in its own order, packed, and dealt to steps."""
+    """Return each step's packs of sample indices; every epoch is shuffled, then packed."""
     steps = []
     passes = max(1, settings.step_tokens // settings.pack_tokens)
     for epoch in range(settings.epochs):
@@ -155,10 +163,11 @@ def plan(encoded: Sequence[Encoded], settings: Training) -> list[list[list[int]]
 
 
 def token_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list[float]:
-    """What a target token of each task weighs in its step.
+    """Return the weight of a target token of each task.
 
-    A task's weights over a whole run sum to the number of steps, so that the steps' losses average to L_RAG and L_CoV,
-    each a mean over its own target tokens, whatever mix of tasks a single step holds.
+    Over a whole run, the weights of a task sum to the number of steps. The losses of the steps
+    therefore average to L_RAG and L_CoV, each a mean over its own target tokens, regardless of how
+    the tasks are mixed within a step.
     """
     weights = []
     for task in range(len(TASKS)):
@@ -168,13 +177,17 @@ def token_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list
 
 
 def pack(lengths: Sequence[int], pack_tokens: int) -> list[list[int]]:
-    """Indices of samples that share a row of at most `pack_tokens`, in the given order as far as rows get full.
+    """Return packs of sample indices; each pack is a row of at most `pack_tokens` tokens.
 
-    Each row is filled by the best subset of the next samples. First-fit decreasing would leave more room and sort by
-    length, and so by task: a row must hold both tasks to stand for both losses.
+    Each row is filled with the best subset of the next samples, so the given order is roughly kept.
+    First-fit decreasing would sort samples by length, and thereby by task; but a row should contain
+    both tasks, so that its loss represents both.
     """
     if max(lengths) > pack_tokens:
-        raise ValueError(f"a sample has {max(lengths)} tokens, but pack_tokens is {pack_tokens}; raise pack_tokens")
+        raise ValueError(
+            f"pack_tokens is {pack_tokens}, but the longest sample has {max(lengths)} tokens; "
+            f"raise pack_tokens to at least {max(lengths)}"
+        )
     window = max(16, 2 * pack_tokens * len(lengths) // sum(lengths))
     left = list(range(len(lengths)))
     packs = []
@@ -188,13 +201,14 @@ def pack(lengths: Sequence[int], pack_tokens: int) -> list[list[int]]:
 
 
 def fullest_subset(lengths: Sequence[int], room: int) -> list[int]:
-    """The places of the samples, the first among them, that together come closest to filling the room."""
-    # reached[n] is a whole number as a set: bit t is set if some of the samples up to n, with the first, make t tokens.
+    """Return the indices of a subset, always with the first sample, that fills `room` best."""
+    # reached[n] is a bit set: bit t is set if some subset of samples 0 to n, with the first, has t
+    # tokens in total.
     reached = [1 << lengths[0]]
     within = (1 << room + 1) - 1
     for length in lengths[1:]:
         reached.append((reached[-1] | reached[-1] << length) & within)
-    # Going back from the largest total: a sample was taken if the total was not reached before it.
+    # Go back from the largest total: a sample was taken if the total was not reached before it.
     total = reached[-1].bit_length() - 1
     chosen = []
     for place in range(len(lengths) - 1, 0, -1):
@@ -205,38 +219,38 @@ def fullest_subset(lengths: Sequence[int], room: int) -> list[int]:
 
 
 def shape_of(packs: Sequence[Sequence[int]], encoded: Sequence[Encoded], pack_tokens: int) -> Shape:
-    """The one shape that every row of these packs fits in."""
+    """Return one shape that is large enough for every row of these packs."""
     longest = 128 * math.ceil(max(len(one.ids) for one in encoded) / 128)
     sequences = []
     targets = []
     for chosen in packs:
         samples = [encoded[i] for i in chosen]
         spare = pack_tokens - sum(len(one.ids) for one in samples)
-        tails = math.ceil(spare / longest)  # the tail is split like samples are
+        tails = math.ceil(spare / longest)  # padding is split into sequences, like samples
         sequences.append(len(samples) + tails)
         targets.append(sum(len(one.ids) - one.start for one in samples))
     return Shape(pack_tokens, max(sequences), 64 * math.ceil(max(targets) / 64), longest)
 
 
 def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device: str, shape: Shape | None = None) -> Row:
-    """Samples as one row of tensors; `weights` are those of a target token of each task."""
-    ids, positions, ends = [], [], [0]  # of all tokens
-    where, labels, tasks, token_weights = [], [], [], []  # of the target tokens
+    """Return samples as one row of tensors; `weights` has the token weight of each task."""
+    ids, positions, ends = [], [], [0]  # for all tokens
+    where, labels, tasks, token_weights = [], [], [], []  # for the target tokens
     for one in samples:
         n_targets = len(one.ids) - one.start
-        first = len(ids) + one.start - 1  # a token is predicted one place earlier
+        first = len(ids) + one.start - 1  # a token is predicted at the position before it
         where += range(first, first + n_targets)
         labels += one.ids[one.start :]
         tasks += [one.task] * n_targets
         shares = one.shares or [1.0] * n_targets
         token_weights += [weights[one.task] * share for share in shares]
         ids += one.ids
-        positions += range(len(one.ids))  # every sample starts at position 0, as it does alone
+        positions += range(len(one.ids))  # each sample starts at position 0, as without packing
         ends.append(len(ids))
     longest = max(len(one.ids) for one in samples)
     if shape:
         longest = shape.longest
-        while len(ids) < shape.tokens:  # the tail is a few samples of its own, without targets
+        while len(ids) < shape.tokens:  # padding: additional sequences without targets
             tail = min(longest, shape.tokens - len(ids))
             ids += [0] * tail
             positions += range(tail)
@@ -256,7 +270,7 @@ def lay_out(samples: Sequence[Encoded], weights: Sequence[float], device: str, s
         "position_ids": tensor([positions]),  # (1, tokens)
         "ends": tensor(ends, torch.int32),  # (samples + 1)
         "longest": longest,
-        "where": tensor(where),  # (targets), as are the others
+        "where": tensor(where),  # (targets); the next three have the same shape
         "labels": tensor(labels),
         "tasks": tensor(tasks),
         "weights": tensor(token_weights, torch.float32),

@@ -1,7 +1,7 @@
-"""The steps of notebooks/train.ipynb around the method: train adapters, make D2′ with them, validate them.
+"""The training steps of notebooks/train.ipynb: train adapters, make D2′ with them, validate them.
 
-The paper's own annotator (Section 2.3, Step 2) is here too, a larger model behind an endpoint: GPT-4 wrote the paper's
-verdicts, of which 93 % of a sample were right.
+This file also contains the paper's annotator (Section 2.3, Step 2): a larger model behind an
+endpoint writes the verdicts. The paper used GPT-4, and 93 % of a sample of its verdicts were right.
 """
 
 import gzip
@@ -28,7 +28,7 @@ from covrag_lite.synthesis import Annotate, Example, supporting
 from covrag_lite.systems import find_system
 from covrag_lite.task_model import TaskModel, schema_of
 
-TRIED = ("RAG trained", "CoV-RAG-S", "CoV-RAG")  # on validation questions, as far as their adapters are there
+TRIED = ("RAG trained", "CoV-RAG-S", "CoV-RAG")  # validated if their adapters exist
 STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range from 0 to 1, "
     "and call an answer true only if it is right, supported by the references it cites, and free of repetition."
@@ -36,7 +36,7 @@ STRICT = (
 
 
 def train_adapter(config: Config, method: str, samples: Sequence[Sample]) -> pd.DataFrame:
-    """Train one adapter into `adapters_out`, with the manifest of its training; a row a step comes back."""
+    """Train one adapter into `adapters_out` and save its manifest; returns one row per step."""
     out = resolve(config.training.adapters_out) / method
     start = time.perf_counter()
     model = load_engine(config.change(adapters="none").model)
@@ -47,14 +47,14 @@ def train_adapter(config: Config, method: str, samples: Sequence[Sample]) -> pd.
 
 
 def load_trained(config: Config, adapter: str) -> TaskModel:
-    """The model with an adapter that was just trained, or bare for ""."""
+    """Return the model with an adapter from `adapters_out`; "" is the base model."""
     own = config.change(adapters=config.training.adapters_out)
     model = load_engine(own.model, own.training.execution).with_adapter(adapter)
     return TaskModel(own.model, model, Journal(config.journal()), schema_of(adapter))
 
 
 def train_seeds(config: Config, sources: Sequence[Source]) -> dict[str, pd.DataFrame]:
-    """Train the seed models, each to answer one half of D."""
+    """Train the seed models; each learns to answer one half of D."""
     losses = {}
     for name, half in synthesis.seed_halves(config).items():
         samples = []
@@ -65,12 +65,12 @@ def train_seeds(config: Config, sources: Sequence[Source]) -> dict[str, pd.DataF
 
 
 def make_d2(config: Config, sources: Sequence[Source]) -> tuple[list[Example], list[Example]]:
-    """Make D2′, whole and balanced, by the seed models in `adapters_out` and the annotator of the settings."""
+    """Make D2′ with the trained seed models; returns all examples, and the balanced ones."""
     return synthesis.make_d2(config, sources, partial(load_trained, config), load_annotator(config))
 
 
 def load_annotator(config: Config) -> Annotate:
-    """Who writes the verdicts of D2′: the oracle, which knows the gold answers, or a served model."""
+    """Return the annotator of D2′: the oracle, which uses gold answers, or a served model."""
     annotator = config.synthesis.annotator
     if annotator == "oracle":
         return synthesis.annotate
@@ -82,25 +82,26 @@ def load_annotator(config: Config) -> Annotate:
 
 
 def annotate_with_teacher(examples: Sequence[Example], teacher: TaskModel, search: Search) -> list[Example]:
-    """The examples with the teacher's verdicts, without those that cannot be read; what it agrees on is printed.
+    """Add the teacher's verdicts, drop those that do not parse, and print its agreement with gold.
 
-    "unclear" agrees with neither "true" nor "false".
+    The judgment "unclear" agrees with neither "true" nor "false".
     """
     asked = [f"{build_verify(one.question.question, one.passages, one.answer)}\n{STRICT}" for one in examples]
     verdicts = [parse_verdict(text) for text in teacher.write("verify", asked, teacher.settings.max_revised_tokens)]
     labelled = [replace(one, verdict=verdict) for one, verdict in zip(examples, verdicts) if verdict.parsed]
     n, same = len(labelled), sum(one.verdict.judgment == synthesis.judge(one, "").judgment for one in labelled)
     low, high = (100 * end for end in metrics.wilson(same, n))
-    print(f"the teacher labelled {n} of {len(examples)} examples; the others could not be read")
+    print(f"the teacher annotated {n} of {len(examples)} examples; the others did not parse")
     share = f"{100 * same / max(1, n):.1f} % (95 % interval {low:.1f} to {high:.1f}; the paper: 93 %)"
-    print(f"the teacher's judgment is the gold one in {same} of n = {n} examples: {share}")
+    print(f"the teacher's judgment agrees with the gold answer for {same} of {n} examples: {share}")
     return try_revisions(labelled, search)
 
 
 def try_revisions(examples: Sequence[Example], search: Search) -> list[Example]:
-    """Take away the revised questions that do not help.
+    """Remove the revised questions that do not help.
 
-    A revised question helps if it finds a supporting reference where none was found; a true answer needs none.
+    One helps if the answer is not true, its references do not support the gold answer, and the
+    search with the revised question finds a reference that does.
     """
     needed = [one.verdict.judgment != "true" and not supporting(one.question, one.passages) for one in examples]
     tried = [one.verdict.revised_question if need else "" for one, need in zip(examples, needed)]
@@ -113,7 +114,7 @@ def try_revisions(examples: Sequence[Example], search: Search) -> list[Example]:
 
 
 def validate(config: Config) -> list[Prediction]:
-    """Run the bare model and every system whose adapter is there on questions that none of them has learnt from."""
+    """Run the base model and every system with a trained adapter on the validation questions."""
     own = config.change(split="validation", adapters=config.training.adapters_out)
     folder = resolve(config.training.adapters_out)
     trained = [name for name in TRIED if (folder / find_system(name).adapter / "adapter_config.json").exists()]
@@ -122,7 +123,7 @@ def validate(config: Config) -> list[Prediction]:
 
 
 def save_samples(path: Path, samples: Sequence[Sample]) -> None:
-    """Write samples as gzipped JSONL, whole or not at all, so that a stage can begin where another ended."""
+    """Write samples as gzipped JSONL; the file appears only when it is complete."""
     lines = "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in samples)
     making = path.with_suffix(".part")
     making.write_bytes(gzip.compress(lines.encode(), 1, mtime=0))
@@ -130,5 +131,5 @@ def save_samples(path: Path, samples: Sequence[Sample]) -> None:
 
 
 def load_samples(path: Path) -> list[Sample]:
-    """Read the samples that `save_samples` wrote."""
+    """Read samples that `save_samples` wrote."""
     return [Sample(**row | {"target": tuple(row["target"])}) for row in read_rows(path)]

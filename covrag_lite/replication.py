@@ -1,12 +1,14 @@
-"""The whole replication on one backbone, by one command; killed in the middle, the same command goes on.
+"""The whole replication on one backbone, with one command that can be stopped and run again.
 
     python -m covrag_lite.replication meta-llama/Llama-2-7b-hf --dry-run
     python -m covrag_lite.replication qwen2.5-coder-1.5b -p data <folder, or hub>
 
-makes the training data, trains the adapters of three seeds, fits σ on validation questions, measures the paper's claim
-over all test questions and makes Tables 2, 4, 5 and 6, all under runs/<backbone>/. What is done already is not done
-again, and other parameters than those it was begun with are refused. replication.toml holds the settings, those of its
-[plan] too, as in `-p table2 "RAG trained,CoV-RAG"`. The embedded world is `smollm2-135m-world`, which needs no data.
+It builds the training data, trains the adapters of three seeds, fits σ on validation questions,
+tests the paper's claim on all test questions, and makes Tables 2, 4, 5 and 6. All output goes to
+runs/<backbone>/. Finished stages are not repeated. Other parameters than at the start are refused.
+The settings are in replication.toml; those in its [plan] can be set too, as in
+`-p table2 "RAG trained,CoV-RAG"`. The backbone `smollm2-135m-world` uses the fictional world and
+needs no data.
 """
 
 import argparse
@@ -34,11 +36,11 @@ from covrag_lite.tables import claim, find_table, pictures, sigma, table4, table
 METHODS = ("rag", "cov", "cov-direct", "rewrite")
 TABLES = ("claim", "table2", "table4", "table5", "table6")
 STAGES = ("data", *METHODS, "sigma", *TABLES)
-FIRST_SEED = ("rewrite", "table4", "table6")  # stages of the first seed alone
+FIRST_SEED = ("rewrite", "table4", "table6")  # stages that only the first seed runs
 
 
 def make_data(plan: Plan) -> None:
-    """D and D2′ as samples of every method, from seed models that are trained for it."""
+    """Build D and D2′ as samples for every method, with seed models trained for this purpose."""
     config = plan.training().change(adapters_out=f"{plan.config.run.runs}/{plan.backbone}/seeds", training_seed=1)
     sources = load_sources(config)
     recipe.train_seeds(config, sources)
@@ -51,11 +53,11 @@ def make_data(plan: Plan) -> None:
 
 
 def train(plan: Plan, method: str) -> None:
-    """One adapter, and its manifest and losses among the results."""
+    """Train one adapter, and copy its manifest and losses to the results."""
     config = plan.training()
     samples = plan.folder / f"{method}.samples.jsonl.gz"
     if not samples.exists():
-        raise FileNotFoundError(f"{samples} is not there: run the stage data first")
+        raise FileNotFoundError(f"{samples} does not exist; run the stage data first")
     losses = recipe.train_adapter(config, method, recipe.load_samples(samples))
     losses.to_csv(plan.results / f"train.{method}.losses.csv", index=False, float_format="%.4g")
     told = resolve(config.training.adapters_out) / method / "manifest.json"
@@ -63,14 +65,14 @@ def train(plan: Plan, method: str) -> None:
 
 
 def fit_sigma(plan: Plan) -> None:
-    """σ on validation questions, with the rules it is compared with."""
+    """Fit σ on validation questions, and print the rules that it is compared with."""
     changes = {"split": "validation", "systems": ("CoV-RAG",), "n_questions": plan.settings["validation"]}
     config = plan.testing("train", **changes)
     print(sigma.fit(config, answer(plan, config, "sigma")[""]).to_string())
 
 
 def run_table(plan: Plan, table: str) -> None:
-    """A table's systems over its questions; of Table 5 the first seed also runs what the paper's does not have."""
+    """Run a table's systems; for Table 5, the first seed also runs our controls."""
     own = {"table4": table4.POSITIONS, "table5": table5.CHAINS, "table6": ("CoV-RAG",)}
     systems = (plan.settings | own)[table]
     config = plan.testing("claim" if table == "claim" else "test", systems=systems)
@@ -80,16 +82,16 @@ def run_table(plan: Plan, table: str) -> None:
 
 
 def answer(plan: Plan, config: Config, table: str) -> Parts:
-    """Run a table's systems, those that write freely on some questions only, and record what came of it.
+    """Run a table's systems and record the results; free verdicts get only some questions.
 
-    Table 6 has a part a retriever, in which all questions are searched without a model too.
+    Table 6 has one part per retriever, in which all questions are also searched without a model.
     """
     start, several = time.perf_counter(), table == "table6"
     passages, every = load_passages(config), load_questions(config.change(n_questions=0) if several else config)
     questions = table6.choose_questions(config) if several else every
     resources = evaluate.load_resources(config, passages)
     for adapter in sorted(set().union(*(find_system(system).adapters for system in config.chain.systems))):
-        resources.model.with_adapter(adapter)  # one that was not trained is told now, and not after the other systems
+        resources.model.with_adapter(adapter)  # a missing one fails now, not after other systems
     parts = {}
     for name in config.retrieval.retrievers if several else ("",):
         search = load_retriever(replace(config.retrieval, retriever=name), passages) if several else resources.search
@@ -106,7 +108,7 @@ def answer(plan: Plan, config: Config, table: str) -> Parts:
 
 
 def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, Path, Callable[[Plan], None]]]:
-    """Each of these stages of every seed that runs it: plan and name, the file that ends it, and what does it."""
+    """List these stages for every seed that runs them: plan, name, final file and function."""
     made = []
     for plan in plans:
         own = {"data": (plan.folder / f"{METHODS[-1]}.samples.jsonl.gz", make_data)}
@@ -119,57 +121,64 @@ def walk(plans: Sequence[Plan], stages: Sequence[str]) -> list[tuple[Plan, str, 
 
 
 def replicate(plans: Sequence[Plan], stages: Sequence[str]) -> pd.DataFrame:
-    """Every stage of every seed that is not done yet; a row a stage comes back."""
+    """Run every stage that is not finished; return one row per stage."""
     rows = []
     hold_to(plans[0])
     for plan, name, done, run in walk(plans, stages):
         start, there = time.perf_counter(), done.exists()
-        print(f"seed {plan.seed}, {name}: {'done already' if there else 'begins'}", flush=True)
+        print(f"seed {plan.seed}, {name}: {'already done' if there else 'starting'}", flush=True)
         if not there:
             plan.results.mkdir(parents=True, exist_ok=True)
             run(plan)
         rows.append((plan.seed, name, round(time.perf_counter() - start)))
     folder = plans[0].folder
     claims = {run.folder.name.removeprefix("seed-"): run for run in find_under(folder) if run.table == "claim"}
-    if claims:  # pooled over the seeds that have been run so far
+    if claims:  # pooled over all seeds so far
         frames = {seed: to_frame(load_or_outcomes(run)) for seed, run in claims.items()}
         print(claim.build_seeds(frames).save(folder))
     return pd.DataFrame(rows, columns=["seed", "stage", "seconds"])
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("backbone", help="a name of replication.toml, a hub id, or a local folder")
-    parser.add_argument(
-        "-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter of config.py"
-    )
-    parser.add_argument("--stages", default=",".join(STAGES), help="some of these, by commas: %(default)s")
-    parser.add_argument("--seeds", help="the training seeds themselves, by commas, as in 1,2,3")
-    parser.add_argument("--dry-run", action="store_true", help="only tell what is fetched, held and waited for")
-    parser.add_argument("--gpu-gb", type=float, default=0, help="reckon with a card of so many GB, not the one found")
+    about_backbone = "a name in replication.toml, a hub id, a local folder or a .gguf file"
+    parser.add_argument("backbone", help=about_backbone)
+    about_p = "set a parameter of config.py or of [plan] in replication.toml"
+    named = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
+    parser.add_argument("-p", **named, help=about_p)
+    about_stages = "the stages to run, separated by commas: %(default)s"
+    parser.add_argument("--stages", default=",".join(STAGES), help=about_stages)
+    parser.add_argument("--seeds", help="the training seeds, separated by commas, as in 1,2,3")
+    about_dry = "only print the forecast of hours, memory and downloads"
+    parser.add_argument("--dry-run", action="store_true", help=about_dry)
+    about_gb = "assume a card with this many GB, not the one found"
+    parser.add_argument("--gpu-gb", type=float, default=0, help=about_gb)
     asked = parser.parse_args(words)
     stages = asked.stages.split(",")
     unknown = set(stages) - set(STAGES)
     if unknown:
-        parser.error(f"stages {', '.join(sorted(unknown))} are not known; use some of {', '.join(STAGES)}")
+        names = ", ".join(sorted(unknown))
+        parser.error(f"stages {names} are not known; use some of {', '.join(STAGES)}")
     try:
         seeds = typed("seeds", asked.seeds, (1,)) if asked.seeds else ()
         plans = load_plans(asked.backbone, dict(asked.p), seeds)
         named = set(plans[0].settings["claim"])
         if "claim" in stages and not any(named.issuperset(pair) for pair in claim.COMPARISONS):
-            raise ValueError("-p claim names no two systems that are compared, as RAG trained and CoV-RAG are")
-        plans[0].choose("train")  # data that is not there is told before anything is written
+            cure = "name at least RAG trained and CoV-RAG"
+            raise ValueError(f"-p claim has no two systems that can be compared; {cure}")
+        plans[0].choose("train")  # missing data fails before anything is written
         print(plans[0].config)
-        first = {}  # by the file that it makes: all seeds share their data
+        first = {}  # by the file that a stage makes: all seeds share their data
         for plan, name, done, _ in walk(plans, stages):
             first.setdefault(done, (plan.seed, name, done.exists()))
         forecast.foresee(plans[0], list(first.values()), asked.gpu_gb)
         if not asked.dry_run:
-            load_engine(plans[0].config.model)  # a gate or a lost network is told now, and not after the data's hours
+            # A gated model or a lost network fails now, not after hours of building data.
+            load_engine(plans[0].config.model)
             print(replicate(plans, stages).to_string(index=False))
     except (ValueError, OSError, MemoryError) as error:
-        sys.exit(f"replication: {error}")
+        sys.exit(f"{parser.prog}: {error}")
 
 
 if __name__ == "__main__":

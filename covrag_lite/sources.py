@@ -1,4 +1,4 @@
-"""D, the questions to learn from (Section 2.3 of the paper), with the passages behind them and their search."""
+"""D, the training questions (Section 2.3 of the paper), with their passages and searches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,24 @@ from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.retrieval import load_deeper
 
-DEPTH = 4  # a retriever's next passages, from which answers without support are made
+DEPTH = 4  # the deep search returns this many times k passages
 
 
 @dataclass(frozen=True)
 class Source:
-    """Questions to learn from, the passages behind them, and the search over these."""
+    """Training questions, their corpus, and two searches over it."""
 
     questions: list[Question]
     passages: list[Passage]
-    search: Search  # the k passages that a system sees
-    deep: Search  # DEPTH times as many, for the worse ones among them
+    search: Search  # queries -> the k passages that a system sees
+    deep: Search  # queries -> DEPTH × k passages; the later ones rarely contain the answer
 
 
 def load_sources(config: Config) -> list[Source]:
-    """The training splits of several worlds, or of a folder's sets; never a question that is validated or tested on."""
+    """Load the training questions of several worlds, or of a folder's sets.
+
+    It prints that no training question is used for validation or testing, or raises an error.
+    """
     learning = config.change(split="train", n_questions=0)
     sources = (_worlds if config.data.data == "world" else _sets)(learning, config.synthesis.n_train_questions or None)
     print(check_disjoint([question for source in sources for question in source.questions], config))
@@ -32,9 +35,10 @@ def load_sources(config: Config) -> list[Source]:
 
 
 def _worlds(config: Config, limit: int | None) -> list[Source]:
-    """The test world's own training split, and those of the worlds of the next seeds.
+    """Load the training questions of the test world, then those of the worlds of the next seeds.
 
-    No two splits ask about the same entity, but a few questions that are cut off sound alike: these are left out.
+    No two splits ask about the same entity. Questions that are cut off can still have the same text
+    as a validation or test question; these are dropped.
     """
     asked = {normalise(question.question) for split in reserved(config).values() for question in split}
     made = []
@@ -47,7 +51,7 @@ def _worlds(config: Config, limit: int | None) -> list[Source]:
 
 
 def _sets(config: Config, limit: int | None) -> list[Source]:
-    """One source a set; all but those with references of their own share the corpus."""
+    """Load one source per set; sets without references of their own share the corpus."""
     read_cited = getattr(kind_of(config), "read_cited", lambda config, dataset: None)
     made, corpus = [], None
     for dataset in choose_sets(config):
@@ -63,7 +67,10 @@ def _sets(config: Config, limit: int | None) -> list[Source]:
 
 
 def _cited(config: Config, dataset: str, rows: Iterable[tuple[int, dict]]) -> Source:
-    """WebGLM-QA's shape: a question finds its own references; any other query searches all of them."""
+    """Build a source in which each question has its own references, as in WebGLM-QA.
+
+    A query that is a question returns its own references; any other query searches all of them.
+    """
     questions, own = [], {}
     for number, row in rows:
         found = [Passage(f"{dataset}-{number}-{i}", "", text) for i, text in enumerate(row["references"], 1)]
@@ -80,7 +87,7 @@ def _cited(config: Config, dataset: str, rows: Iterable[tuple[int, dict]]) -> So
 
 
 def load_searches(config: Config, passages: Sequence[Passage]) -> tuple[Search, Search]:
-    """The search that a system has, and a deeper one over the same index."""
+    """Return the search of a system and a deeper one, both over the same index."""
     deep = load_deeper(config.retrieval, passages, DEPTH)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:

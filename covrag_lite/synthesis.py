@@ -1,10 +1,16 @@
-"""The paper's training data (Section 2.3): answers to learn for L_RAG, and D2′, verdicts on answers, for L_CoV.
+"""Synthesis of the training data (Section 2.3): answer samples for L_RAG, and D2′ for L_CoV.
 
-The paper halves D, lets a seed model trained on D1 answer D2, and adds errors made by hand. Ours are natural errors
-first: two seed models, each trained on one half, answer the other, over what was retrieved and over deeper passages
-without the answer. A wrong answer from there is also put beside the passages that hold the right one, so that a judge
-has to read the answer. Errors made by hand and broken wording are minorities. Right and wrong are balanced within every
-set and wording, so that neither tells the verdict. `make_d2`, at the end, is the table of contents.
+D2′ contains verdicts on answers. The paper splits D into halves, lets a seed model trained on D1
+answer the questions of D2, and adds synthetic errors. We rely mainly on natural errors:
+
+- Two seed models, each trained on one half, answer the other half. They read the retrieved passages
+  and, for some questions, deeper passages that do not contain the answer.
+- Each wrong answer from deeper passages is also paired with the retrieved passages, which do
+  contain the right answer. The verifier must therefore read the answer, not only the passages.
+- A minority has synthetic errors (repetition, wrong citations) or a question with broken wording.
+- Within every set and wording, half of the answers are right, so neither reveals the verdict.
+
+`make_d2`, at the end of the file, calls these steps in order.
 """
 
 import random
@@ -22,39 +28,41 @@ from covrag_lite.runs.outcomes import failure_of, form_of
 from covrag_lite.sources import Source
 from covrag_lite.task_model import TaskModel
 
-SEED = 1  # of the halves, the corruption and the balancing
-UNSUPPORTED = 0.25  # share of D's answers for which no passage was found: from memory, without a citation
+SEED = 1  # random seed for the halves, the corruption and the balancing
+UNSUPPORTED = 0.25  # share of answer samples without a supporting passage (no citation)
 BROKEN = 0.2  # share of D's questions that are also asked with broken wording
-CORRUPTED = 0.1  # share of D's right answers that are also corrupted by hand: repetitions, wrong citations
+CORRUPTED = 0.1  # share of right answers that are also corrupted: repetition, wrong citations
 
-THRICE = re.compile(r"(?<!\S)(\S+(?: \S+)*?) \1 \1(?!\S)")  # a run of whole words three times in a row
-LONGEST = 40  # words of a revised question
+# One or more whole words, three times in a row.
+THRICE = re.compile(r"(?<!\S)(\S+(?: \S+)*?) \1 \1(?!\S)")
+LONGEST = 40  # maximum length of a revised question in words
 MIXTURES = ("all", "paper", "paper+answers")
-TITLES = 3  # passages whose titles are tried
-CLEAN = "the question well put"  # a form that goes before all others
-BARE = ("a guess alone", "key terms alone")  # forms that drop the question, and with it what it had found
+TITLES = 3  # number of passages whose titles are tried in a revised question
+CLEAN = "the question well put"  # the preferred form of a revised question
+BARE = ("a guess alone", "key terms alone")  # forms without the question itself; the last choice
 
 Candidates = dict[str, str]  # a form -> the revised question in that form
 
 
 @dataclass(frozen=True)
 class Example:
-    """A question, what was retrieved for it, an answer, and what the annotator says of it."""
+    """A question, its passages and an answer, with the annotator's verdict once there is one."""
 
     question: Question
     passages: tuple[Passage, ...]
     answer: str
-    kind: str  # where it comes from: "retrieved", "deeper passages", "crossed answer" …
+    kind: str  # origin of the answer: "retrieved", "deeper passages", "crossed answer" …
     verdict: Verdict | None = None
 
     @property
     def lacks_revision(self) -> bool:
-        """Is the answer wrong for want of a passage, and no better question known?"""
+        """Whether a wrong answer has neither a supporting passage nor a known revised question."""
         wrong = self.verdict.judgment != "true" and not self.verdict.revised_question
         return wrong and not supporting(self.question, self.passages)
 
 
-# Who writes the verdicts of D2′: examples, better questions by the text that was asked, and the search to try others.
+# An annotator writes the verdicts of D2′: examples, revised questions by the question's text, and a
+# search to try other ones -> examples with verdicts.
 Annotate = Callable[[Sequence[Example], Mapping[str, str], Search], list[Example]]
 
 
@@ -73,17 +81,21 @@ def seed_halves(config: Config) -> dict[str, int]:
 
 
 def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
-    """The numbers of the references that state the answer: the gold ones where known, else those with its words."""
+    """Return the numbers of the references that state the answer.
+
+    These are the gold passages if they are known, else the passages that contain a gold answer.
+    """
     if question.gold_passages:
         return [i for i, p in enumerate(passages, 1) if p.id in question.gold_passages]
     return [i for i, p in enumerate(passages, 1) if metrics.holds_answer([p], question.answers, "whole")]
 
 
 def answer_samples(source: Source, questions: Sequence[Question], config: Config) -> list[Sample]:
-    """Make samples of the answering task, as in WebGLM's recipe; some questions must be answered from memory."""
+    """Make samples of the answering task (WebGLM's recipe); a share has no supporting passage."""
     rng, supported, others = random.Random(SEED), [], []
     gold = {identity for question in questions for identity in question.gold_passages}
-    by_id = {p.id: p for p in source.passages if p.id in gold} if gold else {}  # there may be millions
+    # A corpus may have millions of passages; keep only the gold ones.
+    by_id = {p.id: p for p in source.passages if p.id in gold} if gold else {}
     for question, found in zip(questions, source.search([q.question for q in questions])):
         shown = with_gold(question, found, by_id, rng)
         prompt = prompts.build_answer(question.question, shown, config.model.layout)
@@ -97,7 +109,10 @@ def answer_samples(source: Source, questions: Sequence[Question], config: Config
 def with_gold(
     question: Question, found: Sequence[Passage], by_id: dict[str, Passage], rng: random.Random
 ) -> list[Passage]:
-    """The retrieved passages, a gold one put among them where none was found: the task is to read, not to guess."""
+    """Return the retrieved passages; if none is gold, gold passages replace some of them.
+
+    The sample then teaches the model to read the answer, not to guess it.
+    """
     passages = list(found)
     missing = [by_id[identity] for identity in question.gold_passages if identity in by_id]
     if missing and not supporting(question, passages):
@@ -107,14 +122,14 @@ def with_gold(
 
 
 def gold_answer(question: Question, passages: Sequence[Passage]) -> str:
-    """The right answer with its citations; data that has cited answers keeps them as they are."""
+    """Return the gold answer with citations; an answer that already has citations is kept."""
     if CITATION.search(question.answers[0]):
         return question.answers[0]
     return question.answers[0] + "".join(f"[{i}]" for i in supporting(question, passages))
 
 
 def make_examples(source: Source, questions: Sequence[Question], answer: Answer, config: Config) -> list[Example]:
-    """D2′ before annotation: the seed model's answers, and a minority of answers corrupted by hand."""
+    """Make the examples of D2′ before annotation: seed model answers and some corrupted answers."""
     rng = random.Random(SEED)
     found = source.deep([q.question for q in questions])
     k = config.retrieval.k
@@ -124,7 +139,7 @@ def make_examples(source: Source, questions: Sequence[Question], answer: Answer,
         without = [p for i, p in enumerate(passages, 1) if i not in held]
         if held and min(held) <= k <= len(without):
             asked.append((question, tuple(without[:k]), "deeper passages"))
-    # What is broken already, or needs two steps, cannot be broken further and still be guessed.
+    # Two-hop questions, and those already broken, would become impossible to understand.
     whole = [q for q in questions if form_of(q.kind) == "well put"]
     broken = [break_question(q, rng) for q in rng.sample(whole, round(BROKEN * len(whole)))]
     for question, passages in zip(broken, source.search([q.question for q in broken])):
@@ -135,13 +150,13 @@ def make_examples(source: Source, questions: Sequence[Question], answer: Answer,
 
 
 def cross(examples: Sequence[Example], found: Mapping[Question, Sequence[Passage]], k: int) -> list[Example]:
-    """The wrong answers that were read from deeper passages, beside the retrieved ones, which hold the right answer."""
+    """Pair the wrong answers from deeper passages with the retrieved passages of the question."""
     wrong = [one for one in examples if one.kind == "deeper passages" and not is_right(one.answer, one.question)]
     return [replace(one, passages=tuple(found[one.question][:k]), kind="crossed answer") for one in wrong]
 
 
 def corrupt(examples: Sequence[Example], rng: random.Random) -> list[Example]:
-    """Some right answers again, corrupted by repetition or by citations that point elsewhere."""
+    """Copy some right answers and corrupt them by repetition or by wrong citations."""
     right = [one for one in examples if one.answer and is_right(one.answer, one.question)]
     made = []
     for one in rng.sample(right, round(CORRUPTED * len(right))):
@@ -155,7 +170,7 @@ def corrupt(examples: Sequence[Example], rng: random.Random) -> list[Example]:
 
 
 def break_question(question: Question, rng: random.Random) -> Question:
-    """The same question as a hurried user types it: letters swapped in its longest words, or the end missing."""
+    """Return the question as typed in a hurry: misspelt long words, or the end missing."""
     words = question.question.rstrip("?. ").split()
     if rng.random() < 0.35 and len(words) > 4:
         words = words[: -rng.randint(1, 2)]
@@ -178,7 +193,7 @@ def _typo(word: str, rng: random.Random) -> str:
 
 
 def repeat_words(answer: str, rng: random.Random) -> str:
-    """Corrupt a right answer by repetition (the paper's Table 9)."""
+    """Corrupt a right answer by repetition (Table 9 of the paper)."""
     body = CITATION.sub("", answer).strip()
     marks = "".join(f"[{n}]" for n in CITATION.findall(answer))
     last = body.split()[-1]
@@ -188,24 +203,25 @@ def repeat_words(answer: str, rng: random.Random) -> str:
 
 
 def move_citations(answer: str, right: Sequence[int], n: int, rng: random.Random) -> str:
-    """Corrupt a right answer's citations: they point elsewhere (the paper's Table 8)."""
+    """Corrupt a right answer by citing wrong references (Table 8 of the paper)."""
     wrong = [i for i in range(1, n + 1) if i not in right]
     chosen = rng.sample(wrong, min(len(wrong), rng.randint(1, 2)))
     return CITATION.sub("", answer).strip() + "".join(f"[{i}]" for i in sorted(chosen))
 
 
-# The oracle knows gold answers and passages (the paper asked GPT-4) and writes verdicts by rules.
+# The oracle annotator: rules that use gold answers and gold passages. The paper uses GPT-4.
 
 
 def annotate(examples: Sequence[Example], revisions: Mapping[str, str], search: Search | None = None) -> list[Example]:
-    """Give every example the oracle's verdict; `revisions` has better questions by the text that was asked."""
+    """Add the oracle's verdict to every example; `revisions` maps a question to its revised one."""
     return [replace(one, verdict=judge(one, revisions.get(one.question.question, ""))) for one in examples]
 
 
 def judge(one: Example, revised: str) -> Verdict:
-    """The oracle's verdict by the criteria of the paper's Table 1; a right answer, or one that could be read, stays.
+    """Return the oracle's verdict by the criteria of the paper's Table 1.
 
-    The judgment is about the answer alone. Where its citations point has a score of its own.
+    The judgment is about the answer only; citations have a score of their own. A revised question
+    is given if the answer is wrong and no passage supports the right one.
     """
     right_places = supporting(one.question, one.passages)
     cited = [int(mark) for mark in CITATION.findall(one.answer)]
@@ -228,7 +244,10 @@ def judge(one: Example, revised: str) -> Verdict:
 
 
 def is_right(answer: str, question: Question) -> bool:
-    """Is it right in whole words? A gold answer of whole sentences must share most of its words instead."""
+    """Return whether an answer contains a gold answer in whole words.
+
+    For a gold answer of more than 12 words, the F1 overlap of their words must be at least 0.5.
+    """
     gold = metrics.normalise(question.answers[0]).split()
     if len(gold) <= 12:
         return bool(metrics.score(answer, question.answers, "whole"))
@@ -238,32 +257,32 @@ def is_right(answer: str, question: Question) -> bool:
 
 
 def is_grounded(answer: str, passages: Sequence[Passage]) -> bool:
-    """Do the answer's words stand in a passage, one after the other?"""
+    """Return whether a passage contains the answer's words in the same order."""
     said = metrics.normalise(answer)
     return bool(said) and any(said in metrics.normalise(passage.text) for passage in passages)
 
 
 def is_repetitive(answer: str) -> bool:
-    """Does a word, or a run of words, come three times in a row?"""
+    """Return whether a word, or several words, occur three times in a row."""
     return bool(THRICE.search(metrics.normalise(answer)))
 
 
-# Revised questions that the retriever rewards. The paper's annotator writes the revised question. Ours may be anything
-# a search engine takes, and counts only if the retriever finds with it what it missed before. Of several the one in
-# the form that finds most is taken, so that what is to be learnt looks alike.
+# Revised questions. In the paper, the annotator writes them. Ours are candidates of several forms;
+# one is used only if the retriever finds a supporting passage with it. If several work, we take the
+# form that works most often, so that the revised questions of the training data are similar.
 
 
 def find_failures(examples: Sequence[Example]) -> dict[str, Example]:
-    """The examples whose own search found no passage that states the answer, by the text they were asked in."""
+    """Return, by question text, the examples whose search found no supporting passage."""
     searched = [one for one in examples if one.kind in ("retrieved", "broken wording")]
     return {one.question.question: one for one in searched if not supporting(one.question, one.passages)}
 
 
 def find_revisions(failed: Mapping[str, Example], author: TaskModel, search: Search) -> dict[str, Candidates]:
-    """For each question that missed, by the text it was asked in, the candidates that find what states the answer."""
+    """Return, by question text, the candidates whose search finds a supporting passage."""
     asked = list(failed)
     texts = [author.write_alone(task, asked) for task in ("guess", "terms", "options")]
-    tried = []  # the text it was asked in, a form, the candidate
+    tried = []  # (question text, form, candidate)
     for text, *said in zip(asked, *texts):
         tried += [(text, form, candidate) for form, candidate in propose(failed[text], *said).items()]
     kept: dict[str, Candidates] = {}
@@ -274,7 +293,7 @@ def find_revisions(failed: Mapping[str, Example], author: TaskModel, search: Sea
 
 
 def propose(one: Example, guess: str, terms: str, options: str) -> Candidates:
-    """Every candidate by its form; what says nothing beyond the question is none."""
+    """Return the candidates for a revised question by their form; drop those that add nothing."""
     asked = one.question.question.rstrip("? ")
     answer = CITATION.sub("", one.answer).strip()
     guess, terms, options = (text.strip().split("\n")[0] for text in (guess, terms, options))
@@ -295,9 +314,10 @@ def propose(one: Example, guess: str, terms: str, options: str) -> Candidates:
 
 
 def clean_wording(question: Question, passages: Sequence[Passage]) -> str:
-    """The well-put question where it is known and could be: names, years and records it adds must have been read.
+    """Return the question in clear wording, if that is known and could be written by the model.
 
-    A two-hop question's first step, or a newer account or a better source that a passage points at, may not be found.
+    For two-hop, stale and contradicted questions, it may contain a name or number that the model
+    could not know. It is then used only if the question or a passage contains them all.
     """
     if failure_of(question.kind) in ("two-hop", "stale", "contradiction"):
         seen = set(metrics.normalise(" ".join([question.question, *(p.text for p in passages)])).split())
@@ -308,20 +328,23 @@ def clean_wording(question: Question, passages: Sequence[Passage]) -> str:
 
 
 def tidy(text: str) -> str:
-    """One line without what JSON has to escape, no word more than twice, of a length that a model may write."""
+    """Return one line without quotes and backslashes, no word more than twice, at most 40 words."""
     plain = "".join(letter if letter.isprintable() and letter not in '"\\' else " " for letter in text)
     return " ".join(metrics.at_most_twice(plain)[:LONGEST])
 
 
 def choose(candidates: Candidates, counts: Mapping[str, int]) -> str:
-    """The candidate in the form that finds most; before all the well-put question, last what drops the question."""
+    """Choose the candidate whose form works most often.
+
+    Clear wording comes first; forms without the question itself come last.
+    """
     return candidates[min(candidates, key=lambda form: (form != CLEAN, form in BARE, -counts[form]))]
 
 
 def balance(examples: Sequence[Example], size: int) -> list[Example]:
-    """At most `size` examples, as many judged true as false within every set and wording.
+    """Choose at most `size` examples; in every set and wording, half of them are judged true.
 
-    Of the false ones those with a revision come first, since they are few and teach most.
+    Of the false ones, those with a revised question are preferred: they are rare and most useful.
     """
     rng = random.Random(SEED)
     mixed = sorted(rng.sample(list(examples), len(examples)), key=_stratum)
@@ -339,16 +362,17 @@ def balance(examples: Sequence[Example], size: int) -> list[Example]:
 
 
 def _stratum(one: Example) -> tuple[str, str]:
-    """Its set, and how its question is put."""
+    """Return the example's question set and how the question is worded."""
     return one.question.dataset, "broken wording" if one.kind == "broken wording" else form_of(one.question.kind)
 
 
 def verify_samples(examples: Sequence[Example], with_chain: bool = True, layout: str = "paper") -> list[Sample]:
-    """Make samples of the verification task; without the chain the target is the revised question alone (Table 5)."""
+    """Make samples of the verification task; w/o chain, only the revised question (Table 5)."""
     made = []
     for number, one in enumerate(examples):
         prompt = prompts.build_verify(one.question.question, one.passages, one.answer, layout)
-        # Without the chain an empty revised question would call the answer true, so one is begun for every false one.
+        # Without the chain, an empty revised question means "true"; a false answer gets an
+        # unfinished one instead.
         unfinished = one.lacks_revision or not with_chain and one.verdict.judgment != "true"
         unfinished = unfinished and not one.verdict.revised_question
         target = prompts.verdict_parts(one.verdict, with_chain, unfinished)
@@ -357,7 +381,7 @@ def verify_samples(examples: Sequence[Example], with_chain: bool = True, layout:
 
 
 def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
-    """Start-Revise's task from the same verdicts: a question's revision, or the question itself where it has none."""
+    """Make samples for Start-Revise's rewriter: the revised question, or the question unchanged."""
     revised = {}
     for one in examples:
         asked = one.question.question
@@ -389,9 +413,12 @@ def make_samples(config: Config, sources: Sequence[Source], chosen: Sequence[Exa
 def make_d2(
     config: Config, sources: Sequence[Source], load: Callable[[str], TaskModel], annotate: Annotate = annotate
 ) -> tuple[list[Example], list[Example]]:
-    """Make D2′, whole and balanced; `load` gives the model with the adapter of that name, bare for ""."""
+    """Make D2′; returns all examples, and the balanced ones.
+
+    `load` returns the model with the adapter of the given name; "" is the base model.
+    """
     every = []
-    for name, learnt in reversed(seed_halves(config).items()):
+    for name, learnt in reversed(seed_halves(config).items()):  # each answers the other half
         seed_model = load(name)
         for source in sources:
             half = halve(source.questions)[1 - learnt]
@@ -401,7 +428,9 @@ def make_d2(
     found = [find_revisions(one, bare, source.search) for one, (source, _) in zip(failed, every)]
     counts = Counter(form for one in found for candidates in one.values() for form in candidates)
     forms = ", ".join(f"{form} {n}" for form, n in counts.most_common())
-    print(f"{sum(map(len, found))} of {sum(map(len, failed))} questions that found nothing have a revised one: {forms}")
+    n_failed, n_revised = sum(map(len, failed)), sum(map(len, found))
+    print(f"{n_failed} questions found no supporting passage")
+    print(f"{n_revised} of them have a revised question; its possible forms: {forms}")
     whole = []
     for (source, examples), one in zip(every, found):
         revisions = {text: choose(candidates, counts) for text, candidates in one.items()}
@@ -410,6 +439,8 @@ def make_d2(
     chosen = balance(whole, round(config.synthesis.verify_share * n_questions))
     if not chosen:
         right = sum(one.verdict.judgment == "true" for one in whole)
-        told = f"D2' is empty: {right} of the seed models' {len(whole)} answers are right"
-        raise ValueError(f"{told}, and as many must be wrong; train on more questions, or for more epochs")
+        raise ValueError(
+            f"D2' is empty: {right} of the seed models' {len(whole)} answers are right, but both "
+            "right and wrong answers are needed; raise n_train_questions or epochs"
+        )
     return whole, chosen

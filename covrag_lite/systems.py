@@ -1,6 +1,6 @@
-"""Every system of the tables, one entry each: its function, the adapters it wants, its colour, the paper's row.
+"""Every system of the tables, one entry each: its function, its adapters, its colour and the paper's row.
 
-A further system is one function over `method.Tools` and one entry here.
+A new system is one function over `method.Tools` and one entry here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ class System:
 
     name: str
     run: Callable[[Sequence[Question], Tools], list[Prediction]] | str  # "module:function" is imported when it runs
-    adapter: str = ""  # the trained adapter that answers and verifies; "" is the bare model
+    adapter: str = ""  # the trained adapter that answers and verifies; "" is the base model
     rewriter: str = ""  # the adapter that rewrites the question before retrieval, and writes all that is no answer
     verifier: str = ""  # the adapter that verifies, where it is another than the one that answers
     settings: Mapping[str, object] = field(default_factory=dict)  # parameters that it fixes, whatever the run says

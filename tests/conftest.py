@@ -1,4 +1,4 @@
-"""Toys made from nothing: a scripted model, a small corpus, a tiny Llama and a tiny encoder with their tokenizers."""
+"""Fixtures built from scratch: scripted model, small corpus, tiny Llama, tiny encoder."""
 
 import json
 import math
@@ -6,10 +6,10 @@ import os
 import shutil
 from collections import Counter
 
-# Before torch is imported, here and by the notebooks: several tests run at once, and their threads would wait for each
-# other's.
+# Set before torch is imported, here and by the notebooks: several tests run at once, and their
+# threads would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# They state facts to the last digit, which a GPU rounds otherwise; its own tests run where somebody asks for them.
+# Tests compare exact numbers, and a GPU rounds differently; its own tests run only on request.
 if not os.environ.get("COVRAG_CUDA_TESTS"):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -26,7 +26,7 @@ PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 
 
 
 def write_jsonl(path, rows):
-    """Rows as a file of JSON lines, in a folder that is made for it; returns its path."""
+    """Write rows as a JSONL file, create its folder, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -56,7 +56,7 @@ def questions():
 
 
 class ScriptedModel:
-    """An engine that answers from the prompt itself, by rule, and remembers what it was asked."""
+    """An engine that answers by a rule from the prompt and remembers its prompts."""
 
     fingerprint = weights_hash = "scripted"
     device, at_once = "cpu", 1
@@ -96,7 +96,7 @@ def scripted():
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory):
-    """A project folder with recorded tables. Nobody may change it: take a copy."""
+    """A project folder with recorded tables. Tests must not change it; they copy it."""
     import toy_project
 
     root = tmp_path_factory.mktemp("project")
@@ -106,7 +106,7 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def predictions(tmp_path_factory):
-    """What all systems predict of the toy's questions."""
+    """The predictions of all systems for the toy's questions."""
     import toy
 
     config, resources = toy.stage(tmp_path_factory.mktemp("toy"), systems=toy.SYSTEMS)
@@ -125,7 +125,7 @@ def cov(predictions):
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
-    """A Llama of a few thousand random weights and a byte-level tokenizer, as a model folder."""
+    """The folder of a Llama with a few thousand random weights and a byte-level tokenizer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -144,7 +144,7 @@ def tiny_folder(tmp_path_factory):
 
 
 def build_network(family, **own):
-    """Two layers of random weights of an architecture, with grouped keys, for the tokenizer of the tiny Llama."""
+    """A two-layer network of an architecture, with random weights and grouped keys."""
     import torch
     import transformers
 
@@ -156,7 +156,7 @@ def build_network(family, **own):
     settings = getattr(transformers, f"{family}Config")(**sizes | heads | tokens | own)
     network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
     for name, weight in network.named_parameters():
-        if name.endswith("bias"):  # zero, if left alone
+        if name.endswith("bias"):  # zero by default
             torch.nn.init.normal_(weight, std=0.3)
     return network
 
@@ -178,7 +178,7 @@ def load_tiny(folder, execution="auto", **settings):
 
 @pytest.fixture
 def family_folder(family, tiny_folder, tmp_path):
-    """A tiny network of the architecture that a test is given, as a model folder."""
+    """The folder of a tiny network; the test's parameter names its architecture."""
     without = shutil.ignore_patterns("*.safetensors", "config.json")
     folder = shutil.copytree(tiny_folder, tmp_path / family, ignore=without)
     build_network(family).save_pretrained(folder)
@@ -187,7 +187,7 @@ def family_folder(family, tiny_folder, tmp_path):
 
 @pytest.fixture(scope="session")
 def tiny_adapters(tiny_folder, tmp_path_factory):
-    """Two random adapters of the tiny Llama, "cov" on some of its layers alone."""
+    """Two random adapters of the tiny Llama; "cov" changes only some of its layers."""
     folder = tmp_path_factory.mktemp("adapters.d")
     for name, layers in {"rag": "all-linear", "cov": ["q_proj", "up_proj"]}.items():
         add_adapter(build_network("Llama"), target_modules=layers).save_pretrained(folder / name)
@@ -196,7 +196,7 @@ def tiny_adapters(tiny_folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny_encoder(tmp_path_factory):
-    """A BERT of a few thousand random weights and a letter-by-letter tokenizer, as an encoder's folder."""
+    """The folder of a BERT with a few thousand random weights and a character tokenizer."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast

@@ -1,20 +1,22 @@
-"""Other engines and trainers get our prompts, weights and rows; what they cost is told, and what fails says so."""
+"""Benchmarks of other engines and trainers with our prompts, weights and rows."""
 
 import importlib.util
 import re
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 from conftest import write_jsonl
+from matplotlib import pyplot
 from transformers import AutoModelForCausalLM
 
 from benchmarks import folders, generate, inference, options, peer, peers, report, rows, sft, vllm_peer
 from benchmarks.rows import Rows
 from benchmarks.shapes import full_rows, length_mix
 from covrag_lite import prompts
-from covrag_lite.config import Config, Retrieval
+from covrag_lite.config import Config, Retrieval, resolve
 from covrag_lite.engine.interface import load_engine
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import save_predictions
@@ -73,7 +75,7 @@ ABOUT = {"device": "a GPU", "torch": "2.0", "commit": "0123456789"}
 
 @pytest.fixture
 def speed(tmp_path, predictions):
-    """The toy's questions' worth of work, and a GPU on which 7B answers one a second."""
+    """The work of the toy's questions, on a GPU where a 7B model answers one per second."""
     run = tmp_path / report.WORK
     for name, tokens, samples in (("cov", 3000, 30), ("rag", 1000, 10)):
         write_jsonl(run / f"train.{name}.json", [{"data": {"samples": {"n": samples}}}])
@@ -114,6 +116,40 @@ def test_recorded_speed_can_be_told_in_prose_and_the_cost_is_the_work_at_the_mea
     assert large.hours == pytest.approx(2 * middle.hours)  # half as quick in training, so it is in answering
     (speed / "training.json").unlink()
     assert "price of an hour" not in report.facts(speed)
+
+
+def test_the_notebooks_tables_of_recorded_speed_have_the_recorded_ratios():
+    results = resolve("results")
+    speed = results / report.RECORDED
+    facts = report.facts(speed)
+    plain = report.compare_with_plain(speed)
+    assert plain.loc["13B", "times as fast as plain"] == facts["13b ours, 4k speed_ratio"]
+    peers = report.compare_with_peers(speed).loc[("7B", "our mix", "Unsloth")]
+    assert peers["tokens/s"] == facts["7b, our mix, Unsloth tokens_per_second"]
+    assert peers["ours, at no more memory: times as fast"] == facts["7b, our mix, Unsloth as_lean_faster"]
+    cards = report.compare_cards(speed).loc[("13B", "12 GB")]
+    assert cards["tokens per training row"].startswith(facts["13b in 12 GB row"] + " (")
+    answering = report.compare_answering(speed)["times as fast"]
+    assert answering["answers", "SmolLM2-135M", "vLLM"] == facts["vllm, 135M answers, vLLM merged ours_faster"]
+    assert answering["verdicts", "7B shape", "transformers generate"] == facts["verdicts, 7b shape forced faster"]
+    assert report.compare_engines(results).index[0] == "ours (bm25s)"
+
+
+def test_a_figure_of_recorded_speed_is_the_committed_one_or_drawn_for_another_record(speed, tmp_path):
+    shown = report.show_figure(resolve("results") / report.RECORDED, tmp_path, "training.png")
+    assert Path(shown.filename) == resolve("figures/embedded/speed.training.png")
+    shown = report.show_figure(speed, tmp_path, "training.png")
+    left, right = pyplot.gcf().axes[:2]
+    pyplot.close("all")
+    assert Path(shown.filename) == tmp_path / "speed.training.png"
+    assert [bar.get_width() for bar in left.patches] == [1.96] and right.patches[0].get_width() == 0.455
+    assert left.get_title("left") == "SmolLM2-135M: speed relative to plain"
+
+
+def test_settings_and_models_have_labels():
+    assert report.label_setting("ours away") == "ours, offloaded"
+    assert report.label_setting("packed alone, 8k") == "plain + packing, rows of 8,192"
+    assert (report.label_model("7b"), report.label_model("another")) == ("7B", "another")
 
 
 CASE = peer.Case("tiny", "our mix", 2048, 1)
@@ -172,7 +208,7 @@ def test_our_speed_is_told_over_each_peers():
 def test_a_notebooks_parameters_are_options_or_of_the_configuration():
     made = options.from_notebook({"shapes": "7b,13b", "speed_questions": 3, "model": "a", "_own": 1})
     assert (made.shapes, made.speed_questions, made.config.model.model) == (("7b", "13b"), 3, "a")
-    assert made.config.folder().name == "custom"  # the defaults alone write to figures/embedded
+    assert made.config.folder().name == "custom"  # only the defaults write to figures/embedded
     assert options.from_notebook({}) == options.Options() and Config().folder().name == "embedded"
     with pytest.raises(ValueError, match="did you mean 'speed_parts'"):
         options.from_notebook({"speed_part": "plain"})

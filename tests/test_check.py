@@ -1,4 +1,4 @@
-"""What is recorded follows from the predictions, and a number that was changed by hand is found."""
+"""The check: recorded numbers follow from the predictions, and a changed number is found."""
 
 import json
 import lzma
@@ -21,13 +21,13 @@ from covrag_lite.tables import TABLES, Table
 
 @pytest.fixture
 def judged(project, tmp_path):
-    """A copy with Tables 2 and 3, which is checked in half the time."""
+    """A copy of the project with Tables 2 and 3 only, which halves the time of a check."""
     return shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("table6.*", "runs"))
 
 
 @pytest.fixture
 def alone(judged):
-    """A copy with Table 2 alone."""
+    """A copy of the project with Table 2 only."""
     for file in judged.glob("results/toy/table3.*"):
         file.unlink()
     return judged
@@ -35,7 +35,7 @@ def alone(judged):
 
 def test_an_untouched_record_follows_and_facts_whose_code_left_the_tree_are_taken_as_recorded(project, alone):
     assert check(project) == ([], [])
-    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n0.0 points more", (project / "README.md").read_text())
+    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n\+0 of 8 points more", (project / "README.md").read_text())
     (alone / "results" / "toy" / "gone.facts.json").write_text('{"gain": "+1.5"}')
     template = alone / "README.template.md"
     template.write_text(template.read_text() + "Formerly {toy/gone | gain}.\n")
@@ -54,7 +54,15 @@ def test_one_altered_prediction_is_found(judged, tmp_path):
     right, wrong = next((right, last) for right, last in lasts if right not in last["answer"])
     wrong["answer"] = right
     file.write_bytes(lzma.compress(write_jsonl(tmp_path / "lines", lines).read_bytes()))
-    ends = ("table2.csv", "table2.md", "table2.facts.json", "table3.csv", "table3.md", "table3.verdicts.jsonl")
+    ends = (
+        "table2.csv",
+        "table2.md",
+        "table2.facts.json",
+        "table3.csv",
+        "table3.md",
+        "table3.facts.json",
+        "table3.verdicts.jsonl",
+    )
     assert {line.split(",")[0] for line in check(judged)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
 
 
@@ -80,8 +88,19 @@ def test_one_altered_number_of_a_page_a_table_or_a_fact_is_found_with_both_value
     assert check(alone, write=True)[0] == twice == check(alone)[0]  # page and facts are as they were
 
 
-# The rubric scores again; of a served judge only the table cannot follow.
-@pytest.mark.parametrize("judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md"})])
+def test_only_a_rebuild_replaces_a_recorded_table(alone):
+    file = find(alone, "table2").file("csv")
+    table = file.read_text()
+    file.write_text(table.replace("table2,", "table2 ,", 1))
+    assert check(alone, write=True)[0] != []
+    assert check(alone, write=True, rebuild=True)[0] == []
+    assert file.read_text() == table
+
+
+# The rubric's verdicts are computed again; a served judge's are kept, and its table must follow.
+@pytest.mark.parametrize(
+    "judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md", "facts.json"})]
+)
 def test_a_score_that_no_judge_gave_is_found(judged, judge, ends):
     file = find(judged, "table3").file("verdicts.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -109,10 +128,10 @@ def test_a_page_may_only_name_facts_of_recorded_runs(tmp_path):
     text = "# Toy\n{toy/table2 | GPT-9 average} %\n{gone/table2 | RAG average}\n"
     (tmp_path / "README.template.md").write_text(text)
     assert check_pages(tmp_path, {"toy/table2": {"RAG average": "9"}}, write=True) == [
-        "the template of README.md: {toy/table2 | GPT-9 average} is no fact of a run that can be scored",
-        "the template of README.md: {gone/table2 | RAG average} is no fact of a run that can be scored",
+        "the template of README.md: {toy/table2 | GPT-9 average} is not a fact of a recorded run",
+        "the template of README.md: {gone/table2 | RAG average} is not a fact of a recorded run",
     ]
-    assert (tmp_path / "README.md").read_text() == text  # and what they stand for is not made up
+    assert (tmp_path / "README.md").read_text() == text  # and their values are not invented
 
 
 def test_the_prose_of_a_notebook_is_filled_in_and_checked_too(tmp_path):

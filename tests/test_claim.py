@@ -1,4 +1,4 @@
-"""The claim as paired differences: the tests behind it, pooling over seeds, and which answer counts."""
+"""Paired differences: their tests, pooling over seeds, and the rules that choose an answer."""
 
 import numpy as np
 import pandas as pd
@@ -6,6 +6,7 @@ import pytest
 
 from covrag_lite import metrics, replication
 from covrag_lite.config import ROOT
+from covrag_lite.labels import label_of
 from covrag_lite.tables import claim, mixture
 
 
@@ -27,7 +28,7 @@ def test_three_trainings_that_agree_are_not_three_times_the_questions():
 
 
 def frame(right: dict[str, list[int]], sets: list[str]) -> pd.DataFrame:
-    """A frame of systems' outcomes on the same questions."""
+    """A frame with the outcomes of several systems on the same questions."""
     rows = []
     for system, values in right.items():
         for number, (value, name) in enumerate(zip(values, sets)):
@@ -57,12 +58,70 @@ def test_the_picture_has_a_row_a_comparison_with_its_trainings_and_the_first_one
     once = frame({"RAG trained": [0, 0, 0, 1, 1, 0, 0, 0], claim.DIRECT: [0, 0, 1, 1, 1, 0, 0, 1]}, sets)
     table = claim.build_seeds({"1": pd.concat([both, once.iloc[8:]]), "2": both})
     by_set = table.part("by set").groupby("comparison").seed.unique().map(list).to_dict()
-    assert by_set[f"RAG trained → {claim.BEST}"] == ["pooled"] and by_set[f"RAG trained → {claim.DIRECT}"] == ["1"]
+    two_adapters, no_scores = (f"RAG (trained) → {label_of(system)}" for system in (claim.BEST, claim.DIRECT))
+    assert by_set[two_adapters] == ["pooled"] and by_set[no_scores] == ["1"]
     left, right = claim.plot(table.rows, tmp_path / "claim.png").axes
-    told = [[label.get_text() for label in axis.get_yticklabels()] for axis in (left, right)]
-    assert [name[-3:] for name in told[0]] == ["(2)", "(1)"] and told[1] == ["NQ (4)", "WebQ (4)"]
+    rows, sets = ([label.get_text() for label in axis.get_yticklabels()] for axis in (left, right))
+    assert [row.splitlines()[1] for row in rows] == ["2 seeds, n = 8", "1 seed, n = 8", "2 seeds, n = 8"]
+    assert sets == ["NQ (4)", "WebQ (4)"]
     dots = [line.get_xdata().tolist() for line in left.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"]
-    assert dots == [[25.0, 25.0]]  # both trainings of the first comparison
+    assert dots == [[25.0, 25.0], [0.0, 0.0]]  # both seeds of two adapters, and of two plain readers
+
+
+def test_each_comparison_holds_both_accuracies_on_the_same_questions_and_seeds():
+    sets = ["nq"] * 4
+    first = frame({"RAG trained": [0, 0, 1, 1], "CoV-RAG": [1, 0, 1, 1], "CoV-RAG-S": [0, 0, 0, 1]}, sets)
+    second = frame({"RAG trained": [0, 0, 0, 0], "CoV-RAG-S": [0, 0, 1, 1]}, sets)  # CoV-RAG was not run
+    rows = claim.compare_systems({"1": first, "2": second}).query("set == 'all'").set_index(["from", "to", "seed"])
+    of_cov_rag = rows.loc[("RAG trained", "CoV-RAG", "1"), ["accuracy_from", "accuracy_to", "difference"]]
+    assert of_cov_rag.tolist() == [50.0, 75.0, 25.0]  # seed 1's baseline only
+    of_first = rows.loc[("RAG trained", "CoV-RAG-S", "pooled"), ["accuracy_from", "accuracy_to", "difference"]]
+    assert of_first.tolist() == [25.0, 37.5, 12.5]
+
+
+def test_two_plain_readers_keep_the_answer_with_the_higher_likelihood():
+    sets = ["nq"] * 3
+    first, second = (frame({"RAG trained": right}, sets) for right in ([1, 0, 0], [0, 1, 1]))
+    second["likelihood"] = [-0.5, -0.05, -0.5]  # the first reader's answers have -0.1
+    shuffled = second.sample(frac=1, random_state=1)
+    rows = claim.compare_systems({"1": first, "2": shuffled})
+    pooled = rows[(rows.to == claim.PLAIN_TWO) & (rows.set == "all") & (rows.seed == "pooled")]
+    assert pooled.accuracy_to.item() == pytest.approx(200 / 3, abs=0.001)  # the first two questions
+
+
+def test_an_interval_of_few_differing_pairs_contains_zero_exactly_where_mcnemar_is_not_significant():
+    for gained in range(12):
+        for lost in range(12):
+            low, high = metrics.few_pairs_interval(gained, lost, 300)
+            p = metrics.mcnemar([False] * gained + [True] * lost, [True] * gained + [False] * lost)[2]
+            assert (low <= 0 <= high) or p < 0.05
+            assert low <= (gained - lost) / 300 <= high
+
+
+def test_four_losses_of_284_questions_do_not_exclude_zero():
+    mean, low, high = metrics.difference_interval([-1.0] * 4 + [0.0] * 280)  # MuSiQue
+    assert mean == pytest.approx(-4 / 284)
+    # Clopper-Pearson for 0 gains of 4: at most 1 - 0.025 ** (1 / 4) = 0.602.
+    assert high == pytest.approx((2 * (1 - 0.025**0.25) - 1) * 4 / 284)
+    assert low < -4 / 284  # more than four of other questions may be lost
+
+
+def test_an_interval_without_differing_pairs_depends_on_how_many_were_asked():
+    low, high = metrics.few_pairs_interval(0, 0, 400)
+    assert (low, high) == pytest.approx((-(1.96**2) / (400 + 1.96**2), 1.96**2 / (400 + 1.96**2)), rel=1e-3)
+
+
+def test_an_interval_of_few_pairs_covers_the_truth():
+    rng = np.random.default_rng(3)
+    draws = rng.multinomial(400, [0.05, 0.005, 0.945], size=300)
+    ends = [metrics.few_pairs_interval(gained, lost, 400) for gained, lost, _ in draws]
+    assert np.mean([low <= 0.045 <= high for low, high in ends]) > 0.93
+
+
+def test_many_differing_pairs_are_bootstrapped_and_a_mean_of_seeds_with_few_has_no_interval():
+    many = [1.0] * 20 + [-1.0] * 5 + [0.0] * 75
+    assert metrics.difference_interval(many) == metrics.mean_bootstrap(many)
+    assert np.isnan(metrics.difference_interval([0.5, 0.0, -0.5])[1:]).all()
 
 
 def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside_an_answer():
@@ -71,7 +130,7 @@ def test_the_judge_stands_beside_likelihood_and_majority_and_counts_trust_beside
     assert (row["right"], row["majority"], row["wrong ones beside an answer trusted"]) == ("40.0", "60.0", "100.0")
     assert row["AUROC"].startswith("1.000") and row["AUROC of the likelihood"].startswith("0.500")
     made.loc[2, "judgment"] = "false"  # a wrong answer: two of three are trusted, both right ones are
-    found = [True, True, True, True, None]  # which leaves one of two beside an answer
+    found = [True, True, True, True, None]  # which leaves one of two next to an answer
     (row,) = claim.judge_rows(made.assign(words_first=found), "1")
     assert (row["right ones trusted"], row["wrong ones trusted"], row["right"]) == ("100.0", "66.7", "60.0")
     assert row["wrong ones beside an answer trusted"] == "50.0"
@@ -157,7 +216,7 @@ def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():
 
 
 def test_a_claim_without_two_systems_to_compare_is_refused_before_anything_runs():
-    with pytest.raises(SystemExit, match="-p claim names no two systems that are compared"):
+    with pytest.raises(SystemExit, match="-p claim has no two systems that can be compared"):
         replication.main(["smollm2-135m-world", "-p", "claim", "RAG trained", "--stages", "claim"])
 
 

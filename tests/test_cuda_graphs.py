@@ -1,4 +1,4 @@
-"""Decoding steps of fixed shapes write what growing ones do, and can be recorded: nothing in them moves or waits."""
+"""CUDA graphs: decoding steps of a fixed shape write the same texts and can be recorded."""
 
 import itertools
 import warnings
@@ -25,7 +25,7 @@ def growing(tiny_folder, tiny_adapters):
 
 @pytest.fixture
 def fixed(tiny_folder, tiny_adapters, request, monkeypatch):
-    """A model that takes fixed steps, unrecorded where there is no CUDA, by our own layers or by transformers'."""
+    """A model with steps of a fixed shape, by our or transformers' layers; not recorded."""
     if getattr(request, "param", "ours") == "theirs":
         monkeypatch.setattr(varlen_prefill, "install", lambda *_: False)
     made = load_tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none")
@@ -37,7 +37,7 @@ both = pytest.mark.parametrize("fixed", ["ours", "theirs"], indirect=True)
 
 
 def steps_of(model):
-    """The steps of the network as it is switched."""
+    """The decoding steps of the network with its current adapter."""
     model.loaded.prepare(model.adapter)
     return model.loaded.steps
 
@@ -47,13 +47,13 @@ def writer_of(model, room=LIMIT):
 
 
 def assert_same(made, expected):
-    """The same texts, and chances that differ by a rounding at most."""
+    """Check that texts are equal and probabilities differ by rounding at most."""
     assert [one.text for one in made] == [one.text for one in expected]
     assert [one.probabilities for one in made] == [pytest.approx(one.probabilities, abs=2e-4) for one in expected]
 
 
 def spread_ends(model):
-    """Let the model's turn end with a token that many rows write; returns prompts that end, and when."""
+    """Choose an end token that ends prompts at many different steps; return prompts and steps."""
     written = {row: one.tokens for row, one in writer_of(model).write_free((), LIMIT).items()}
 
     def ends(token):
@@ -83,7 +83,7 @@ def test_a_step_serves_batches_of_like_shapes_and_of_one_adapter_and_writes_what
 
 
 class Noted(TorchDispatchMode):
-    """What is computed, on which memory."""
+    """Records every operation with the shapes of its tensors."""
 
     def __init__(self):
         super().__init__()
@@ -136,14 +136,14 @@ def test_a_failed_recording_is_told_once_and_changes_no_text(growing, fixed, rec
 
 def test_steps_without_memory_are_told_and_change_no_text(growing, fixed, monkeypatch):
     monkeypatch.setattr(decode_session, "free_memory", lambda device: 0)
-    with pytest.warns(UserWarning, match="kernel by kernel, because memory is too short for the keys and values"):
+    with pytest.warns(UserWarning, match="kernel by kernel, because there is not enough memory for the keys"):
         assert_same(fixed.complete(PROMPTS, LIMIT), growing.complete(PROMPTS, LIMIT))
     assert fixed.used - growing.used == {"fallback: decoding steps run kernel by kernel": 1}
 
 
 @pytest.fixture
 def recorder(fixed, monkeypatch):
-    """A CUDA of toys, where a recorded step is computed at each replay; with the pools that steps were recorded in."""
+    """A fake CUDA that computes a recorded step at each replay, and the memory pools in use."""
     pools = []
 
     def record_graph(compute, warmups, stream, pool):
@@ -162,7 +162,8 @@ def recorder(fixed, monkeypatch):
 def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_nor_moves_by_recording(growing, fixed, recorder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for prompts in (PROMPTS[:1], PROMPTS[:2], PROMPTS):  # each wants a larger store, over which no old step lies
+        # Each needs more memory; no old step uses it.
+        for prompts in (PROMPTS[:1], PROMPTS[:2], PROMPTS):
             assert_same(fixed.complete(prompts, LIMIT), growing.complete(prompts, LIMIT))
         assert_same(fixed.complete(PROMPTS[:2], LIMIT), growing.complete(PROMPTS[:2], LIMIT))
     assert recorder == [0, 1, 2, 2]  # as long as the store is there, so are the graphs of its pool
@@ -173,7 +174,7 @@ def test_no_step_lies_over_memory_or_in_a_pool_that_is_gone_nor_moves_by_recordi
         assert {part.data_ptr() for layer in step.cache.layers for part in (layer.keys, layer.values)} == store
 
 
-@pytest.mark.parametrize("what, said", [(0, "12 of 12 rows another token"), (1, "0 of 12 rows .* off by 1 ")])
+@pytest.mark.parametrize("what, said", [(0, "12 of 12 rows another token"), (1, "0 of 12 rows .* differ by 1 ")])
 def test_a_replay_that_writes_something_else_is_refused(growing, fixed, recorder, monkeypatch, what, said):
     def wrong(compute, *_):
         compute()

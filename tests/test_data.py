@@ -1,4 +1,4 @@
-"""Questions and passages of every kind of data; the embedded world has test_world.py."""
+"""Questions and passages of every kind of data; test_world.py tests the fictional world."""
 
 import json
 import sys
@@ -17,14 +17,14 @@ ROW = {"id": "a", "question": "who?", "answers": ["Edith"], "gold_passage": "p1"
 
 
 def folder(tmp_path, rows):
-    """A folder with one set, as the data of a run; a string is a line as it stands."""
+    """A folder with one set, as the data of a run; a row that is a string is written unchanged."""
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     (tmp_path / "nq.jsonl").write_text("\n".join(lines))
     return Config().change(data=str(tmp_path), datasets=("nq",), n_questions=0)
 
 
 def texts(config, split):
-    """The normalised questions of a split, of all sets."""
+    """The normalised questions of a split, from all sets."""
     return [normalise(q.question) for q in load_questions(config.change(split=split, datasets=("all",), n_questions=0))]
 
 
@@ -43,10 +43,10 @@ def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
     "rows, sentence",
     [
         ([ROW, '{"id": "b", '], "nq.jsonl, line 2: not JSON"),
-        ([ROW, {"id": "b", "question": "who?"}], "nq.jsonl, line 2: has no answers"),
-        ([ROW, "[1]"], "line 2: has no id and no question"),
+        ([ROW, {"id": "b", "question": "who?"}], "nq.jsonl, line 2: missing answers"),
+        ([ROW, "[1]"], "line 2: missing id, question"),
         ([{**ROW, "answers": "Edith"}], "line 1: answers must be a list of strings"),
-        ([ROW, {**ROW, "question": "where?"}], "line 2: the id 'a' is another question's already"),
+        ([ROW, {**ROW, "question": "where?"}], "line 2: the id 'a' is already used by another question"),
         ([{**ROW, "question": " "}], "line 1: the question is empty"),
         ([], "nq.jsonl is empty"),
     ],
@@ -59,11 +59,14 @@ def test_a_broken_file_is_named_with_its_line(tmp_path, rows, sentence):
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        ({"n_questions": -1}, "n_questions is -1 and must not be negative"),
-        ({"datasets": ("search", "search")}, "must name no set twice"),
+        ({"n_questions": -1}, "n_questions is -1, but must be 0 .all questions. or more"),
+        ({"datasets": ("search", "search")}, "must not name a set twice"),
         ({"split": "dev"}, "split 'dev' is not known; use one of train, validation, test"),
-        ({"datasets": ("squad",)}, "no dataset 'squad' in the world: choose some of search, entity, complex, quiz"),
-        ({"data": "nowhere"}, "'nowhere' is neither 'world' nor 'hub' nor a folder"),
+        (
+            {"datasets": ("squad",)},
+            "dataset 'squad' is not part of the world; use some of search, entity, complex, quiz",
+        ),
+        ({"data": "nowhere"}, "data is 'nowhere', but it must be 'world', 'hub' or a folder"),
     ],
 )
 def test_missing_things_are_named(changes, sentence):
@@ -75,7 +78,7 @@ def test_what_a_folder_lacks_is_named(tmp_path):
     config = folder(tmp_path, [ROW])
     with pytest.raises(FileNotFoundError, match="neither corpus.jsonl nor documents"):
         load_passages(config)
-    with pytest.raises(FileNotFoundError, match="no test file of dataset 'squad' in .*, only of nq"):
+    with pytest.raises(FileNotFoundError, match="no test file of dataset 'squad'; .* has files of: nq"):
         load_questions(config.change(datasets=("squad",)))
 
 

@@ -1,4 +1,4 @@
-"""Public sets by name, read from local files through the very call that reads the hub."""
+"""Public sets by name, read from local files with the same call that reads the hub."""
 
 import gzip
 from dataclasses import replace
@@ -28,7 +28,7 @@ def write_parquet(path, rows):
 
 
 def write_set(folder, splits):
-    """A set's splits in Parquet, named as on the hub, with the card that names the configuration's files."""
+    """Write a set's splits as Parquet files, named as on the hub, with the card that lists them."""
     card = f"---\nconfigs:\n- config_name: {'default' if folder.name == 'data' else folder.name}\n  data_files:\n"
     for split, rows in splits.items():
         write_parquet(folder / f"{split}-00000-of-00001.parquet", rows)
@@ -37,7 +37,7 @@ def write_set(folder, splits):
 
 
 def ask(name, column="answers", n=12):
-    """Different questions of one kind, each with one of two answers in the shape that the column has on the hub."""
+    """Distinct questions of one kind, with answers in the format of the set on the hub."""
     shaped = {"answerText": str, "value": lambda x: {"value": x, "aliases": [x, x.upper()]}}
     shape, answers = shaped.get(column, lambda x: [x, x.upper()]), "answer" if column == "value" else column
     names = [f"{name} {i}" for i in range(n)]
@@ -46,7 +46,7 @@ def ask(name, column="answers", n=12):
 
 
 def write_sets(root):
-    """The paper's four sets in the files and columns that they have on the hub."""
+    """The paper's four sets, with the files and columns that they have on the hub."""
     write_set(root / "nq/nq_open", {split: ask(f"{split} lake", "answer") for split in data.SPLITS})
     quiz = {split: ask(f"{split} quiz", "value") for split in data.SPLITS}
     write_set(root / "triviaqa/rc.nocontext", {split: rows + rows[:2] for split, rows in quiz.items()})
@@ -71,7 +71,7 @@ def public(tmp_path, monkeypatch):
 
 @pytest.fixture
 def own_set(monkeypatch):
-    """A function that makes a folder's set the only one."""
+    """A function that makes a folder's set the only known one."""
 
     def describe(place, **parameters):
         splits = {name: name for name in data.SPLITS}
@@ -101,7 +101,7 @@ def test_the_papers_four_sets_are_read_in_the_shapes_they_have_on_the_hub(public
     asked = data.load_questions(public)
     assert data.choose_sets(public) == ("nq", "webq", "mintaka", "triviaqa")
     by_set = {name: [one for one in asked if one.dataset == name] for name in data.choose_sets(public)}
-    assert [len(rows) for rows in by_set.values()] == [12] * 4  # of what stands twice one is taken
+    assert [len(rows) for rows in by_set.values()] == [12] * 4  # of duplicates, one is kept
     nq, webq, mintaka, triviaqa = (rows[1] for rows in by_set.values())
     assert (nq.id, nq.question) == ("nq-validation-1", "Where is validation lake 1?")  # no ids, and no other test split
     assert nq.answers == webq.answers == triviaqa.answers == ("south", "SOUTH")
@@ -122,13 +122,13 @@ def test_the_splits_of_every_set_share_no_question(public):
 def test_cited_answers_are_to_learn_from_only_and_find_their_own_references(public, capsys):
     webglm = public.change(datasets=("webglm",))
     assert data.load_questions(webglm.change(split="validation")) == []
-    with pytest.raises(ValueError, match="webglm has cited answers to learn from; set split to 'train'"):
+    with pytest.raises(ValueError, match="webglm has cited answers, which are only for training; set split to 'train'"):
         data.load_questions(webglm)
     sources = load_sources(public.change(n_train_questions=0, k=2))
     assert [len(source.questions) for source in sources] == [11, 11, 12, 11, 4]  # every set, and webglm last
     cited = sources[-1]
     assert [p.text for p in cited.search([cited.questions[0].question])[0]] == ["It is there.", "It is old."]
-    counted = "49 different questions to learn from, none of them among 15 for validation and 48 for test"
+    counted = "49 different training questions, none of them among 15 for validation and 48 for test"
     assert counted in capsys.readouterr().out
 
 
@@ -140,7 +140,7 @@ def test_the_sample_is_always_the_same_and_keeps_the_order(tmp_path, own_set):
     assert drawn == [one for one in every if one in set(drawn)] != every[:400]
     assert drawn == data.load_questions(own_set(tmp_path / "set"))
     assert len(data.load_questions(own_set(tmp_path / "set", sample=501))) == 500
-    with pytest.raises(ValueError, match="sample is -1 and must not be negative"):
+    with pytest.raises(ValueError, match="sample is -1, but must be 0"):
         data.load_questions(own_set(tmp_path / "set", sample=-1))
 
 
@@ -148,7 +148,7 @@ def test_gold_that_normalises_to_nothing_stays_and_is_counted_on_the_card(tmp_pa
     known = [["south"], ["south"], ["---"], ["---"], None]
     write_jsonl(tmp_path / "set/test.jsonl", [row | {"answers": one} for row, one in zip(ask("river"), known)])
     card = data.describe(own_set(tmp_path / "set"))["set"]
-    assert (card["questions"], card["gold that normalises to nothing"]) == (5, 3)
+    assert (card["questions"], card["golds that normalise to nothing"]) == (5, 3)
 
 
 PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"text {i}", "source": "s"} for i in range(4)]
@@ -166,10 +166,10 @@ def test_a_corpus_comes_from_jsonl_and_what_cannot_be_one_is_named(tmp_path):
     assert [p.id for p in made] == ["p0", "p1", "p2", "p3"] and data.load_passages(corpus_of(packed)) == made
     assert {p.text for p in made} == {row["text"] for row in PASSAGES} and made[0].title == "T0"
     textless = [{"id": "a", "title": "", "text": None}]
-    for sentence, rows in {"empty": [], "line 1: has no text": textless}.items():
+    for sentence, rows in {"empty": [], "line 1: missing text": textless}.items():
         with pytest.raises(ValueError, match=sentence):
             data.load_passages(corpus_of(write_jsonl(tmp_path / "c.jsonl", rows)))
-    with pytest.raises(FileNotFoundError, match="use nq-wikipedia, wikipedia-dpr or a file .jsonl.*corpora.toml"):
+    with pytest.raises(FileNotFoundError, match="use nq-wikipedia, wikipedia-dpr .in data/corpora.toml. or a .jsonl"):
         data.load_passages(corpus_of("hub:someone/set"))
 
 

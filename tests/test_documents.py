@@ -1,4 +1,4 @@
-"""One's own data as a user has it: documents in a folder, questions in a table."""
+"""A user's own data: documents in a folder, questions in a table."""
 
 import pytest
 from matplotlib import rc_context
@@ -12,7 +12,7 @@ from covrag_lite.retrieval import load_retriever
 
 
 def write_pdf(path, pages):
-    """A PDF file of one line a page."""
+    """A PDF file with one line per page."""
     with rc_context({"pdf.use14corefonts": True}), PdfPages(path) as file:
         for text in pages:
             figure = Figure()
@@ -59,7 +59,7 @@ def test_questions_come_from_a_table_with_several_answers_between_bars(folder):
     ("name", "data", "told"),
     [
         ("questions.csv", b"question;answer\na;b\n", "questions.csv, line 1: no column answer and question"),
-        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: has no answers"),
+        ("questions.csv", b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: missing answers"),
         ("questions.csv", b"question,answer\n", "questions.csv is empty"),
         ("cut.pdf", b"%PDF-1.4\nnothing", "cut.pdf cannot be read as PDF"),
         ("latin.txt", "one\ntwo\nné".encode("latin-1"), "latin.txt, line 3: not UTF-8"),

@@ -1,4 +1,4 @@
-"""The endpoint and the teacher, against a real server on loopback that fails in every way a server can."""
+"""The endpoint and the teacher, tested with a local server that fails in many ways."""
 
 import json
 import math
@@ -25,7 +25,7 @@ FALSE = prompts.render_verdict((0.1, 0.1, 0.1, 0.1, 0.9, 0.9), "false", "Where w
 
 
 def message(content, refusal=None, finish="stop"):
-    """A chat completion in JSON."""
+    """A chat completion as JSON."""
     said = {"role": "assistant", "content": content, "refusal": refusal}
     about = {"id": "1", "object": "chat.completion", "created": 1, "model": "toy"}
     used = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
@@ -38,7 +38,7 @@ def say(content, status="200 OK", **headers):
 
 
 WRONG = '{"1": {"reference_correctness": 7}, "3": "perhaps"}'
-# What a server may answer with, whatever it was asked; nothing, and the connection is closed.
+# Replies of a server to any request; with None, it closes the connection.
 WAYS = {
     "busy": say({"error": {"message": "too many requests"}}, "429 Busy", Retry_After="0.4"),
     "broken": say({"error": {"message": f"no luck with Bearer {KEY}"}}, "500 Broken"),
@@ -55,13 +55,13 @@ WAYS = {
 
 
 def write_by_task(prompt):
-    """What the server's model writes to a prompt, unless a test says otherwise."""
+    """The default reply of the server's model to a prompt."""
     return FALSE if prompts.VERIFY_MARKER in prompt else "Edith Marrow[1]"
 
 
 @pytest.fixture
 def server(monkeypatch):
-    """A server that answers as its script says: one entry a request, the last one for ever."""
+    """A server that replies from a script: one entry per request; the last entry is repeated."""
     server = SimpleNamespace(script=["good"], write=write_by_task, pause=0, asked=[])
 
     def answer(connection, path):
@@ -98,7 +98,7 @@ def verify(endpoint, *asked):
 
 
 def write(endpoint, asked, path):
-    """Answers through the journal."""
+    """Answer questions through the journal."""
     return TaskModel(endpoint.settings, endpoint, Journal(path)).write("answer", asked, 9)
 
 
@@ -115,7 +115,7 @@ def examples(questions, search):
 
 
 def spoken(error):
-    """Everything an error can show: its text, its traceback and every error it hides."""
+    """Everything that an error can show: message, traceback and chained errors."""
     texts = []
     while error:
         texts += [repr(error), str(vars(error)), "".join(traceback.format_exception(error))]
@@ -164,10 +164,10 @@ def test_what_may_pass_is_tried_again(server, script, requests):
     [
         ("broken_briefly", "status 503", 3),
         ("busy", "status 429, .*too many requests", 3),
-        ("page", "no chat completion", 1),
-        ("strange", "no chat completion", 1),
+        ("page", "not a chat completion", 1),
+        ("strange", "not a chat completion", 1),
         ("locked", r"refused the key in OPENAI_API_KEY \(status 401\)", 1),
-        ("dropped", "broke off", 3),
+        ("dropped", "the connection failed", 3),
         ("slow", "no answer within 0.3 s", 3),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_server_without_schemas_is_asked_in_plain_text(server):
 
 
 def tell(text, chances, size=1):
-    """A message in tokens of so many letters, with other chances than certainty at some places."""
+    """A message split into tokens of equal length; some tokens have alternatives."""
     made = []
     for start in range(0, len(text), size):
         token = text[start : start + size]
@@ -247,7 +247,7 @@ def test_what_was_answered_before_a_failure_is_journaled_at_once(server, tmp_pat
     with pytest.raises(EndpointError, match="503"):
         write(connect(retries=0), asked, path)
     had = len(Journal(path).texts)
-    assert 3 <= had <= 5  # those before, and the one under way beside the failed one
+    assert 3 <= had <= 5  # earlier ones, and the one that ran with the failed one
     server.script, server.asked = ["good"], []
     assert len(write(connect(), asked, path)) == 8 and len(server.asked) == 8 - had
 
@@ -260,10 +260,10 @@ def test_the_fingerprint_knows_server_and_model_but_no_secret_and_what_is_missin
     assert second.fingerprint == first.fingerprint and second.server == f"{address}/v1"
     assert Endpoint(replace(first.settings, model="endpoint:other")).fingerprint != first.fingerprint
     monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
-    with pytest.raises(EndpointError, match="OPENAI_BASE_URL has its address, http://"):
+    with pytest.raises(EndpointError, match="set OPENAI_BASE_URL to its address, http://"):
         ask(connect(retries=0), "who?")
     monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(ValueError, match="a key in OPENAI_API_KEY .*, and the server's address in OPENAI_BASE_URL"):
+    with pytest.raises(ValueError, match="a key in OPENAI_API_KEY .* and the server's address in OPENAI_BASE_URL"):
         load_engine(first.settings)
 
 
@@ -290,7 +290,7 @@ def test_rubbish_is_left_out_and_counted(server, examples, search, tmp_path, cap
     annotate = recipe.load_annotator(settings)
     made = annotate(examples, {}, search)
     assert [one.question.id for one in made] == ["q2", "q3"] and all(one.verdict.parsed for one in made)
-    assert "labelled 2 of 3 examples" in capsys.readouterr().out
+    assert "annotated 2 of 3 examples" in capsys.readouterr().out
     for _, body in server.asked:
         assert recipe.STRICT in body["messages"][0]["content"] and "response_format" in body
 

@@ -1,4 +1,4 @@
-"""Every engine writes the same texts, on tiny networks made from nothing; weights are told by what they are."""
+"""Every engine writes the same texts with tiny networks; weights are identified by their hash."""
 
 import gc
 import json
@@ -74,7 +74,7 @@ def test_packed_prompts_and_fixed_steps_write_what_the_plain_engine_does(family_
 
 
 def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monkeypatch):
-    """Left to itself a model writes `?"` as one token: where that is forbidden, it has no end that it knows."""
+    """Models often write `?"` as one token; if it were forbidden, a question could not end."""
     tokenizer = fast.loaded.tokenizer
     wanted = tokenizer("Who was it", add_special_tokens=False).input_ids
     wanted += tokenizer('?"', add_special_tokens=False).input_ids
@@ -90,7 +90,7 @@ def test_a_revised_question_may_end_with_the_last_letters_of_a_token(fast, monke
 
 
 def write_slots(engine, asked, places):
-    """The choices that fill each prompt's verdict."""
+    """The choices that fill the verdict of each prompt."""
     filled = VerdictWriter(engine.loaded, None, engine.loaded.encode(asked, 0)).write_slots(places)
     return tuple(tuple(one.path) for one in filled.values())
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_had_is_named_but_an_adapter_by_default_is_optional(plain
     with pytest.raises(FileNotFoundError, match="has no weights"):
         tiny(tmp_path / "empty")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(FileNotFoundError, match="'no-such/model' is no alias .smollm2-135m., no local folder"):
+    with pytest.raises(FileNotFoundError, match="'no-such/model' is not an alias .smollm2-135m. or a local folder"):
         load_engine(config.Model(model="no-such/model"))
     for name, value in {"quantize": "nf3", "verdicts": "loud", "layout": "square", "device": "tpu"}.items():
         with pytest.raises(ValueError, match=f"{name} '{value}' is not known"):
@@ -192,7 +192,7 @@ def test_the_end_of_a_turn_is_read_off_the_chat_template(tiny_folder):
 
 
 def test_a_file_is_converted_once_under_any_name_and_no_folder_is_taken_that_is_still_written(tmp_path, monkeypatch):
-    converted = []  # by a transformers that writes folders alone
+    converted = []  # by a transformers that writes only folders
 
     def read(folder, gguf_file, **_):
         converted.append(gguf_file)

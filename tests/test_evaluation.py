@@ -1,3 +1,5 @@
+"""Running systems: shared prompts, adapters, rules for σ and for the returned answer."""
+
 import json
 
 import pytest
@@ -24,7 +26,8 @@ def resources(config, passages, scripted):
 
 def test_systems_that_share_their_first_round_compute_it_once(config, resources, questions, scripted):
     evaluate.run(config.change(systems=("RAG", "CoV-RAG-S", "CoV-RAG")), resources, questions)
-    # 4 first answers and 4 verdicts; the one second search finds the same passages, so its prompt was answered already
+    # 4 first answers and 4 verdicts; the only second search finds the same passages, so its prompt
+    # is in the journal
     assert len(scripted.asked) == len(set(scripted.asked)) == 8
 
 
@@ -61,13 +64,13 @@ def test_thresholds_that_were_fitted_for_an_adapter_are_taken_for_it(config, res
     (scripted.adapter / "sigma.json").write_text(json.dumps(own))
     sigma = evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources).sigma
     (scripted.adapter / "sigma.json").write_text('{"bias": 0.7}')
-    with pytest.raises(ValueError, match="sigma.json is broken or of an earlier version; fit σ again"):
+    with pytest.raises(ValueError, match="sigma.json is damaged .*; delete it .*, or fit"):
         evaluate.bind(SYSTEMS["CoV-RAG thresholds"], config, resources)
     assert not sigma(one)  # its reference_correctness of 0.1 is not below 0.05
 
 
 def repeat(questions, tools):
-    """A toy system: it answers with its own question, and searches for nothing."""
+    """A toy system that repeats the question as its answer and searches nothing."""
     return [Prediction(one, tools.name, (Round("", (), one.question),)) for one in questions]
 
 

@@ -1,4 +1,4 @@
-"""The deliberate faults themselves. No fault may name this file among its tests: each would be noticed here."""
+"""Every fault patch fits the code. No patch may list this file, which would notice them all."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""What a replication fetches, holds and takes is told before it starts; what the hub refuses is told with a cure."""
+"""The forecast: downloads, memory and time are printed before a replication, errors with a cure."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from covrag_lite.engine import memory, weights
 from covrag_lite.engine.interface import Shape, load_engine
 from covrag_lite.plan import load_plans
 
-# As published, from memory: the hub's pages could not be looked up.
+# As published, from memory; the hub's pages could not be checked.
 PARAMETERS = {
     "llama-2-7b-hf": 6_738_415_616,
     "llama-2-13b-hf": 13_015_864_320,
@@ -32,7 +32,7 @@ PARAMETERS = {
 
 
 def tell(capsys, *words):
-    """What the command prints, and the sentence that it ends with, if it fails."""
+    """What the command prints, and its error message if it fails."""
     try:
         replication.main(words)
         return capsys.readouterr().out, ""
@@ -77,7 +77,7 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_noth
     assert "hours: 7.1 at the rates measured on an NVIDIA H200" in out and "or 5 kWh at its 700 W" in out
     assert "in 12 GB its texts may take 5.8 times as long" in out
     assert "training will need about 6.2 GB, and the card has 12.0 GB" in out
-    assert "gated: accept the licence on the hub, then `hf auth login`" in out
+    assert "gated: accept the licence on the hub, then run `hf auth login`" in out
     assert "meta-llama/Llama-2-7b-hf 13.5 GB" in out and "nq-wikipedia, 2,681,468 passages: CC BY-SA" in out
     done = tmp_path / "runs/llama-2-7b-hf/seed-1/train.rag.json"
     done.parent.mkdir(parents=True)
@@ -86,17 +86,36 @@ def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_noth
     assert "1        rag  done   0.00" in out
 
 
+def test_a_dry_run_reads_the_size_of_a_gguf_file_from_its_header_and_fetches_no_model(capsys, tmp_path):
+    file = weights.find_model("smollm2-135m")
+    given = ("-p", "model", str(file), "-p", "runs", str(tmp_path / "runs"))
+    out, failed = tell(capsys, "llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", *given)
+    assert not failed and not (tmp_path / "runs").exists()
+    assert "memory: training will need about 0.8 GB, and the card has 12.0 GB" in out  # Llama 2 7B: 6.2
+    assert "hours: 0.1 at the rates measured" in out and "licence of meta-llama" not in out
+    assert "download: questions" in out and str(file) not in out.partition("download: ")[2]
+
+
+def test_a_dry_run_says_which_gguf_file_is_missing_and_leaves_out_the_size_of_a_plain_model(capsys, tmp_path):
+    place = ("--dry-run", "-p", "runs", str(tmp_path / "runs"))
+    missing = tmp_path / "none.gguf"
+    failed = tell(capsys, "smollm2-135m-world", "-p", "model", str(missing), *place)[1]
+    assert f"there is no GGUF file {missing}" in failed
+    out, failed = tell(capsys, "smollm2-135m-world", "-p", "model", "plain:smollm2-135m", *place)
+    assert not failed and "download: nothing" in out
+
+
 def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(replication, "replicate", lambda *_: pytest.fail("a stage began"))
     monkeypatch.setattr(memory, "free_memory", lambda device: 64e9)  # of the CPU, for what is put aside
     words = ("qwen2.5-7b-instruct", "--seeds", "1", "-p", "runs", str(tmp_path), "-p", "activations", "keep")
     for more in (("--dry-run",), ()):
         said = tell(capsys, *words, "--gpu-gb", "24", *more)[1]
-        assert said.startswith("replication: does not fit: training needs about 33.4 GB and 24.0 GB can be had; set ac")
+        assert "does not fit: training needs about 33.4 GB, but 24.0 GB are available; set ac" in said
     assert not tell(capsys, *words, "--gpu-gb", "40", "--dry-run")[1]
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: SimpleNamespace(free=20e9))
     said = tell(capsys, *words, "--dry-run", "--gpu-gb", "40")[1]
-    assert "GB of disk where 20.0 GB are free; make room, or set HF_HOME" in said
+    assert "GB of disk needed, 20.0 GB free in " in said
 
 
 def test_the_rates_of_texts_are_those_of_the_recorded_claim():
@@ -120,11 +139,11 @@ def refuse(kind):
 
 
 ANSWERS = {
-    errors.GatedRepoError: "it is gated: accept the licence on the hub, then `hf auth login`",
-    errors.RevisionNotFoundError: "it has no such revision: name one that its page lists, or none",
-    errors.LocalEntryNotFoundError: "there is no network, or it was lost: try again, what has come is kept",
-    ConnectionResetError: "there is no network, or it was lost: try again, what has come is kept",
-    OSError: "the disk is full: make room, or set HF_HOME to a folder on another disk; what has come is kept",
+    errors.GatedRepoError: "it is gated: accept the licence on the hub, then run `hf auth login`",
+    errors.RevisionNotFoundError: "it has no such revision: give one that its page lists, or none",
+    errors.LocalEntryNotFoundError: "there is no network connection: try again (finished files are kept",
+    ConnectionResetError: "there is no network connection: try again (finished files are kept",
+    OSError: "the disk is full: free some space, or set HF_HOME to another disk; finished files are kept",
 }
 
 

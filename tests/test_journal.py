@@ -1,4 +1,4 @@
-"""No work is lost: torn lines, full disks and killed processes."""
+"""The journal loses no work: incomplete lines, full disks and killed processes."""
 
 import json
 import multiprocessing
@@ -32,7 +32,7 @@ def test_what_was_added_is_there_after_reopening_but_for_a_torn_last_line(tmp_pa
         journal.add("answer", {"b": "ü"})
         assert path.read_bytes() == whole
     path.write_text('{"key": "a", "text": "one"}\nrubbish\n{"key": "b", "text": "two"}\n')
-    with pytest.raises(ValueError, match="line 2: not a journal line"):
+    with pytest.raises(ValueError, match="line 2: this is not a journal line"):
         Journal(path)
 
 
@@ -44,7 +44,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 40, limits[1]))  # the next line fits only in part
     try:
-        with pytest.raises(OSError, match="make room and run again"):
+        with pytest.raises(OSError, match="free some disk space and run again"):
             journal.add("answer", {"b": "x" * 500})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -54,7 +54,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path):
 
 
 def run_tiny(given):
-    """The tiny model over a question of the world."""
+    """Run the tiny model on one question of the fictional world."""
     config = from_notebook(given)
     made = evaluate.run(config, evaluate.load_resources(config, load_passages(config)), load_questions(config))
     assert len(made) == len(config.chain.systems)
@@ -72,7 +72,7 @@ def test_a_run_whose_texts_are_all_journaled_loads_neither_torch_nor_weights(tmp
 
 
 def run_toy(folder, calls):
-    """All systems over the toy, by a model that is killed after so many calls."""
+    """Run all systems on the toy with a model that is killed after this number of calls."""
     left, complete = iter(range(calls)), toy.Actor.complete
 
     def complete_or_die(self, *given):

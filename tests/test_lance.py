@@ -1,4 +1,4 @@
-"""LanceDB finds what BM25 finds, and its index is completed after a kill."""
+"""LanceDB finds what BM25 finds, and an index is completed after its build was killed."""
 
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
@@ -16,7 +16,7 @@ OTTERS = [Passage(f"p{i}", "", f"otter {i} of {'Ambleford' if i % 2 else 'Brinkw
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
-    """A LanceDB with a cache of its own."""
+    """A LanceDB retriever with a cache of its own."""
     monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
     return Retrieval(retriever="engine", k=3)
 

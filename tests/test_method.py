@@ -1,4 +1,4 @@
-"""Algorithm 1, line by line, and the systems beside it, with everything scripted."""
+"""Algorithm 1 line by line, and the systems compared with it, with scripted tools."""
 
 import inspect
 from dataclasses import replace
@@ -30,7 +30,7 @@ FALSE = parse_verdict(render_verdict((0.21, 0.21, 0.81, 0.91, 0.82, 0.89), "fals
 
 
 class Script:
-    """Functions for a system that keep a log of what they were handed."""
+    """Tools of a system that log their arguments."""
 
     def __init__(self, passages, verdicts):
         self.passages, self.verdicts, self.log = passages, verdicts, []
@@ -214,5 +214,5 @@ def test_every_entry_is_found_by_its_name_and_drawn_in_a_colour_of_its_own():
     assert systems.adapter_of("clean wording") == ""  # no system
     with pytest.raises(ValueError, match="system 'GPT-9' is not known; use some of closed-book, RAG"):
         systems.find_system("GPT-9")
-    with pytest.raises(ValueError, match="there is no question to answer; a folder needs questions.csv"):
+    with pytest.raises(ValueError, match="there are no questions in .*; a folder needs"):
         evaluate.run(Config(), None, [])

@@ -1,10 +1,13 @@
-"""Every notebook is thin, takes its defaults from config.py, and runs from both folders on a tiny model.
+"""Notebooks are short, take their defaults from config.py, and run from both folders.
 
-One goes through papermill as a user runs it; of the others the code cells are run here, which starts no kernel.
+They use a tiny model. One runs through papermill, as a user runs it; the code cells of the others
+run in this process, without a kernel.
 """
 
 import ast
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,6 +42,7 @@ SMALL = {
     "speed": {"speed_ways": "ours"},
     "table4": FEW,
     "table5": FEW,
+    "controls": FEW,
     "table6": FEW | {"encoder": "{encoder}"},
     "related": FEW | {"related_systems": "RAG trained,FaVe,CoV-RAG"},
     "train_related": {"adapters_out": "{tmp}/adapters", "n_learnt": 40, "encoder": "{encoder}", "k": 2},
@@ -47,16 +51,16 @@ SMALL = {
 TABLE = {"csv", "md", "png", "manifest.json"}
 ANSWERED = TABLE | {"predictions.jsonl.xz", "facts.json"}
 SEARCHED = {f"{name}.predictions.jsonl.xz" for name in ("bm25", "dense", "fused")}
-# How the files that a notebook leaves in figures/<name> end after its name.
+# Endings of the files that a notebook writes to figures/<name>.
 ENDS = {
     "table2": ANSWERED,
-    "table3": TABLE | {"verdicts.jsonl"},
+    "table3": TABLE | {"verdicts.jsonl", "facts.json"},
     "table4": ANSWERED,
     "table5": ANSWERED,
     "table6": TABLE | SEARCHED | {"facts.json"},
     "figure4": {"csv", "png", "facts.json"},
     "related": ANSWERED | {"qualities.csv.gz", "costs.csv"},
-    "speed": {"training.png", "inference.json", "peers.json", "losses.png"},
+    "speed": {"inference.json", "peers.json"},
 }
 WRITTEN = {name: {f"{name}.{end}" for end in ends} for name, ends in ENDS.items()}  # all others leave none
 WRITTEN |= {"train": {"figure3.png", "losses.png"}, "lesson": {"method.md", "method.png"}}
@@ -76,7 +80,6 @@ def test_a_notebook_is_thin(path):
     lines = [line for line in lines if line and not line.startswith("#")]
     assert len(lines) <= 60
     assert not any(line.startswith(("def ", "class ", "try:", "!", "%")) or "sys.path" in line for line in lines)
-    assert not any(outputs for _, _, outputs in cells(path)), "committed with outputs"
 
 
 @pytest.mark.parametrize("path", OF_CONFIG, ids=lambda path: path.stem)
@@ -94,7 +97,7 @@ def test_a_notebooks_parameters_are_the_defaults_of_config(path):
 
 
 def run_cells(path, parameters):
-    """Run a notebook's code cells in this process; the parameters stand after its own, where papermill puts them."""
+    """Run a notebook's code cells here; parameters are set after its own, as papermill does."""
     names = {"__name__": "__main__", "display": show}
     for tags, source, _ in cells(path):
         *lines, last = ast.parse(source).body
@@ -108,19 +111,19 @@ def run_cells(path, parameters):
 
 
 def show(*values):
-    """Write out values as a notebook would show them."""
+    """Format values as a notebook shows them."""
     for value in values:
         for form in ("_repr_html_", "__repr__"):
             getattr(value, form, str)()
 
 
 def places(tmp_path):
-    """Parameters that keep everything a run writes under a folder of its own."""
+    """Parameters that keep all files of a run in a folder of the test."""
     return {"runs": str(tmp_path / "runs"), "figures": str(tmp_path / "figures"), "name": "toy"}
 
 
 def build_library(folder):
-    """Data that even a tiny model learns to read: who of two wrote a book, which its only passage says."""
+    """Data that a tiny model can learn to read: its only passage says who of two wrote a book."""
     asked, known = [], []
     for i in range(10, 30):
         who = "Agnes" if i % 4 == 3 else "Edith"
@@ -172,7 +175,7 @@ def test_each_of_six_solutions_ends_in_an_assertion():
     assert len(solutions) == 6 and all(isinstance(ast.parse(one).body[-1], ast.Assert) for one in solutions)
 
 
-# The command `covrag`: thin doors to notebooks and modules; a slip ends in its sentence.
+# The command `covrag` runs notebooks and modules; a mistake ends in a message.
 
 
 def call(monkeypatch, *words):
@@ -208,7 +211,7 @@ def test_an_unknown_word_ends_in_one_sentence_with_the_nearest_and_status_2(word
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith(f"covrag: {word!r} is not known; did you mean {near!r}?") and said.count("\n") == 1
-    call(monkeypatch)  # without a word it tells what there is
+    call(monkeypatch)  # without arguments it prints the usage
     said = capsys.readouterr().out
     assert all(name in said for name in ("replicate", "check", "table2", "lesson"))
 
@@ -223,8 +226,39 @@ def test_what_a_user_can_cause_ends_papermill_in_its_sentence_and_no_other_error
     assert not sentence or ended.value.code.startswith("papermill: 'n_question' is not a parameter\n")
 
 
+def test_messages_begin_with_the_command_that_was_typed(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        call(monkeypatch, "replicate", "gpt")
+    assert ended.value.code.startswith("covrag replicate: backbone 'gpt'")
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "check", "--wrote")
+    assert "covrag check: error: unrecognized arguments: --wrote" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "lesson", "out.ipynb", "--wrong")
+    assert capsys.readouterr().err.startswith("Usage: covrag ")
+    error = PapermillExecutionError(0, 1, "", "ValueError", "k is -1", ["", ""])
+    monkeypatch.setattr(cli.papermill, "main", Mock(side_effect=error))
+    with pytest.raises(SystemExit) as ended:
+        call(monkeypatch, "table2", "out.ipynb")
+    assert ended.value.code.startswith("covrag: k is -1\n")
+
+
 def test_a_notebook_shows_the_sentence_alone():
     with pytest.raises(ParameterError) as slip:
         from_notebook({"n_question": 4})
     (line,) = slip.value._render_traceback_()  # what IPython shows in place of a traceback
     assert "did you mean 'n_questions', " in line and len(line) < 250
+
+
+COMMAND = re.compile(r"papermill notebooks/(\w+)\.ipynb\b([^`\n]*)")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_command_that_a_notebook_suggests_has_parameters_that_exist(path):
+    every = json.loads(path.read_text())["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in every if cell["cell_type"] == "markdown")
+    for notebook, words in COMMAND.findall(text):
+        words = shlex.split(words, comments=True)
+        given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
+        assert (ROOT / "notebooks" / f"{notebook}.ipynb").exists()
+        (options.from_notebook if notebook == "speed" else from_notebook)(given)

@@ -1,3 +1,5 @@
+"""Outcomes and recorded predictions: saved without the data, loaded with or without it."""
+
 import json
 import lzma
 from dataclasses import replace
@@ -11,12 +13,12 @@ from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.outcomes import load_predictions, outcome_of, read_packed, read_rows, save_predictions, to_frame
 from covrag_lite.tables import sigma, table5
 
-Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # where the prediction of a question stands that was revised
+Q2 = 7 * SYSTEMS.index("CoV-RAG") + 1  # index of the prediction of a revised question
 BACKBONE = {"model": "smollm2-135m", "adapters": ("rag", "cov", "cov-direct")}
 
 
 def come_back(folder, predictions):
-    """What is known of predictions without their data."""
+    """What is known about predictions without their data."""
     save_predictions(folder / "p.xz", predictions)
     return load_predictions(folder / "p.xz", **BACKBONE)
 
@@ -97,7 +99,7 @@ def test_what_came_of_a_round_is_taken_from_the_record_where_this_leaves_out_its
     told = load_predictions(tmp_path / "p.xz", QUESTIONS, list(PASSAGES.values()), **BACKBONE)
     assert to_frame(told).words_last.tolist() == to_frame(cov).words_last.tolist()
     (tmp_path / "p.xz").write_bytes(lzma.compress(read_packed(tmp_path / "p.xz").replace("outcome", "other").encode()))
-    with pytest.raises(ValueError, match="p.xz does not tell what came of its predictions"):
+    with pytest.raises(ValueError, match="p.xz does not contain the outcomes of its predictions"):
         load_predictions(tmp_path / "p.xz")
 
 
@@ -113,5 +115,5 @@ def test_predictions_come_back_system_by_system_though_a_line_holds_a_question_a
     ]  # fmt: skip
     assert load_predictions(tmp_path / "p.xz", questions, []) == made
     for untold in ([*made, made[-1]], [*made[1::-1], *made[2:]]):
-        with pytest.raises(ValueError, match="p.xz: a system has a question twice, or its questions in another order"):
+        with pytest.raises(ValueError, match="p.xz: a system has the same question twice, or its"):
             save_predictions(tmp_path / "p.xz", untold)

@@ -1,4 +1,4 @@
-"""A number of the paper stands beside ours only where it was measured on the same sets."""
+"""A number of the paper is shown next to ours only if it was measured on the same sets."""
 
 import pytest
 
@@ -13,14 +13,14 @@ FOUR = ("nq", "webq", "mintaka", "triviaqa")
     [
         ("table2", ["webq"], {"webq": 68.5}),
         ("table4", ["nq", "search"], {"nq": 58.3}),
-        ("table2", FOUR[::-1], {"nq": 66.0, "webq": 68.5}),  # of the others the sample is not published, so no average
+        ("table2", FOUR[::-1], {"nq": 66.0, "webq": 68.5}),  # the other samples are not public, so no average
         ("table4", ["triviaqa"], {}),
         ("table5", FOUR, {}),  # shares of two sets
-        ("table3", FOUR, {}),  # ranks over sets of which two are not known
+        ("table3", FOUR, {}),  # ranks over sets of which two are not public
         ("table3", ["nq"], {}),
     ],
 )
-def test_a_value_stands_beside_the_sets_it_was_measured_on_alone(table, sets, values):
+def test_a_value_is_shown_only_for_the_sets_it_was_measured_on(table, sets, values):
     assert paper.find_values(table, "CoV-RAG", sets) == values
 
 

@@ -1,4 +1,4 @@
-"""Answering is quick, and no answer changes by it: fused layers, unpacked weights, planned batches."""
+"""Fast decoding changes no answer: fused layers, unpacked weights, planned batches."""
 
 import itertools
 import random
@@ -38,7 +38,7 @@ def test_adapters_do_not_touch_each_other_and_lean_ones_compute_what_pefts_do(ti
         torch.testing.assert_close(logits(view.loaded.prepare(view.adapter), view), expected[name])
         assert not packed(view.network)  # small weights are unpacked, once
         torch.testing.assert_close(logits(other.network, other), expected[name])
-    # Training gets the network as it is read; afterwards that one answers with the adapter.
+    # Training gets the network as loaded; afterwards the same network answers with the adapter.
     view, before = lean.with_adapter("rag"), lean.with_adapter("rag").complete(PROMPTS, 6)
     four_bits = packed(lean.read_anew())
     assert bool(four_bits) == (quantize == "nf4")
@@ -63,7 +63,7 @@ def test_attention_in_blocks_is_attention(tiny_folder):
 
 def test_texts_are_the_same_whatever_the_budget_and_the_order(tiny_folder, tiny_adapters, monkeypatch):
     def write(prompts, tokens):
-        """Each prompt's answer and verdict, and the sizes of the batches they were written in."""
+        """The answer and verdict of each prompt, and the sizes of the batches."""
         monkeypatch.setattr(prepare, "CPU_TOKENS", tokens)
         cov = tiny(tiny_folder, adapters=str(tiny_adapters), quantize="none").with_adapter("cov")
         texts, sizes = {}, []
@@ -110,7 +110,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_run_goes_on(kind, said):
     with pytest.warns(UserWarning, match="batches are halved, because they do not fit into memory"):
         assert prepare.fit(write, list("abcde"), used) == list("ABCDE")
     assert tried == [5, 2, 3, 1, 2] and used == {"fallback: batches are halved": 2}
-    with pytest.raises(MemoryError, match="one prompt of 3 letters does not fit into memory"):
+    with pytest.raises(MemoryError, match="one prompt of 3 characters does not fit into memory"):
         prepare.fit(partial(write, most=0), ["abc"], used)
     said = "shapes do not match"  # any other failure is not a matter of size
     with pytest.raises(RuntimeError, match=said):
@@ -122,7 +122,7 @@ def test_a_gpus_free_memory_decides_how_many_tokens_fit_beside_the_decoding_step
     seven = memory.sketch(("llama", 4096, 11008, 32, 32, 32, 32000, 4096), "nf4", "cuda")
     per_token = (2 * 2 * 2 * 16 + 3 * 128 + 8 * 64) * 4  # two layers' keys and values, and one layer's tensors
     cases = [(network, 3000 * per_token, 1024), (network, 1e15, prepare.CUDA_TOKENS)]
-    cases += [(seven, 11e9, 4096), (seven, 20e9, 8192)]  # cards of 16 and 24 GB, the weights in 4 bits beside it
+    cases += [(seven, 11e9, 4096), (seven, 20e9, 8192)]  # GPUs of 16 and 24 GB, with 4-bit weights
     for one, free, fits in cases:
         monkeypatch.setattr(prepare, "free_memory", lambda device, free=free: free)
         assert prepare.fitting_tokens(one, "cuda") == fits
@@ -141,7 +141,7 @@ def test_what_all_prompts_begin_with_is_read_once(tiny_folder, monkeypatch):
     alone = [engine.complete([prompt], 1)[0] for prompt in prompts]
     assert [one.text for one in together] == [one.text for one in alone]
     (rows, shared), (_, rest), (_, whole), *_ = (call.kwargs["input_ids"].shape for call in forward.call_args_list)
-    assert rows == 1 and rest < 12 and whole > shared  # alone, a prompt is read whole
+    assert rows == 1 and rest < 12 and whole > shared  # a single prompt is read whole
     assert shared + rest == max(map(len, engine.loaded.encode(prompts, 0)))
 
 

@@ -1,4 +1,4 @@
-"""What holds for every input, tried on many drawn at random: parsers, splits, balance, redaction, numbers."""
+"""Properties of parsers, splits, balance, redaction and numbers, tested on random inputs."""
 
 import itertools
 import random
@@ -23,7 +23,7 @@ LETTERS = string.ascii_letters + string.digits + "éßİ"
 
 
 def seeds(n):
-    """So many generators, each the same in every run."""
+    """This number of random generators, the same in every run."""
     return map(random.Random, range(n))
 
 
@@ -115,7 +115,7 @@ def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
 
 
 def draw_examples(rng):
-    """Examples of two sets and two wordings, judged at random."""
+    """Examples of two sets and two wordings with random judgments."""
     verdict = Verdict(*[0.5] * 6, "true", "", True, "")
     made = []
     for number in range(rng.randint(1, 80)):
@@ -193,7 +193,7 @@ def draw_question(rng, number):
 
 
 def disguise(rng, text):
-    """The same words in other capitals, or with other signs between them."""
+    """The same words with other capitals, or with other characters between them."""
     text = rng.choice([str.upper, str.lower, str.title, str])(text)
     return text if rng.random() < 0.6 else rng.choice([", ", "  ", " – "]).join(text.split())
 
@@ -225,7 +225,7 @@ def test_two_words_and_a_copy_that_was_cut_off_are_redacted_and_other_texts_are_
         assert redact(own, long) == own
 
 
-# Statistics beside other ways to the same number.
+# Statistics compared with other ways to compute the same number.
 
 
 def test_wilson_knows_the_textbook_values():

@@ -1,4 +1,4 @@
-"""The hub is out of reach, so its cache is made by hand: the very command of a 7B replication runs on it to its end."""
+"""The command of a 7B replication runs to its end, offline, on a hub cache made by hand."""
 
 import json
 import os
@@ -27,7 +27,7 @@ SMALL |= {"epochs": 8, "learning_rate": 0.02, "pack_tokens": 1024, "step_tokens"
 
 
 def write_corpus(root):
-    """The corpus of BEIR's NQ, in which every answer stands: a model that has learnt one word is right about half."""
+    """A corpus like BEIR's NQ, with all answers; a one-word model is right about half the time."""
     names = [f"{split} {kind}" for split in SPLITS for kind in ("lake", "quiz", "hill", "town")]
     rows = [(f"{name} {i}", ("north", "south")[i % 2]) for name in names for i in range(12)]
     rows = [{"_id": title, "title": title, "text": f"The {title} lies in the {place}."} for title, place in rows]
@@ -35,7 +35,7 @@ def write_corpus(root):
 
 
 def fill_cache(root, home):
-    """What is left in HF_HOME once these sets were fetched: files as they are, or what `datasets` made of them."""
+    """The files in HF_HOME after these sets were downloaded, raw or as `datasets` stores them."""
     known = {name: entry for name, entry in hub.load_entries().items() if not entry.cited}
     for name, entry in (known | {"nq-wikipedia": hub.load_corpora()["nq-wikipedia"]}).items():
         owner, repository = entry.id.split("/")
@@ -48,14 +48,14 @@ def fill_cache(root, home):
 
 
 def put_snapshot(folder, place, revision="main"):
-    """A repository as the hub's cache holds it."""
+    """A repository as the hub's cache stores it."""
     shutil.copytree(folder, place / "snapshots" / SHA)
     (place / "refs" / revision).parent.mkdir(parents=True)
     (place / "refs" / revision).write_text(SHA)
 
 
 def write_llama(folder):
-    """Two random layers with a SentencePiece tokenizer, in the files that Llama 2's derivatives have."""
+    """Two random layers and a SentencePiece tokenizer, in the files of a Llama 2 derivative."""
     build_network("Llama", vocab_size=WORDS, bos_token_id=1, eos_token_id=2, pad_token_id=2).save_pretrained(folder)
     lines = [*prompts.CRITERIA.splitlines(), *prompts.STEPS.splitlines()] * 3 + [
         (ROOT / "LICENSE").read_text()[
@@ -73,7 +73,7 @@ def write_llama(folder):
 
 @pytest.fixture
 def home(tmp_path):
-    """HF_HOME after everything was fetched."""
+    """HF_HOME after everything was downloaded."""
     datasets.disable_progress_bars()
     write_sets(tmp_path / "sets")
     write_corpus(tmp_path / "sets")
@@ -95,7 +95,7 @@ def test_the_command_runs_to_its_end_on_what_the_hub_left_in_its_cache(home, mon
     manifest = json.loads((results / "table2.manifest.json").read_text())
     assert manifest["data"]["passages"]["n"] == 144 and manifest["data"]["questions"]["n"] == 4
     assert "corpus 'nq-wikipedia' has 144 passages, not 2,681,468" in made.stderr  # what is missing is told
-    assert "memory: training will need about" in made.stdout.partition("seed 1, data: begins")[0]
+    assert "memory: training will need about" in made.stdout.partition("seed 1, data: starting")[0]
     # The notebook for a hosted GPU goes on where the command ended: nothing is left to do but to show the table.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(home / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -103,4 +103,4 @@ def test_the_command_runs_to_its_end_on_what_the_hub_left_in_its_cache(home, mon
     capsys.readouterr()
     run_cells(ROOT / "notebooks/hosted.ipynb", asked)
     shown = capsys.readouterr().out
-    assert "seed 1, cov: done already" in shown and "begins" not in shown
+    assert "seed 1, cov: already done" in shown and "starting" not in shown

@@ -1,4 +1,4 @@
-"""Related systems: what their heads learn, what each costs, and the table that is made of it."""
+"""Related systems: training of the heads, costs of each system, and the table."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ EVERY = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """With an evaluator that likes passages about Edith, and an entailment proxy that believes everything."""
+    """An evaluator that prefers passages about Edith, and a proxy that always entails."""
 
     def rate(head, pairs):
         return np.array([1.0 if one.said else 0.9 if "Edith" in one.passage.text else 0.1 for one in pairs])
@@ -70,7 +70,7 @@ def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, 
 
 def test_what_cannot_run_stops_before_anything_is_loaded_or_asked(config, resources, questions):
     for name in ("RRR", "CoQ"):
-        with pytest.raises(ValueError, match=f"the system {name} is in recorded tables only; leave it out"):
+        with pytest.raises(ValueError, match=f"{name} is in recorded tables only, .*; leave"):
             tools.run(config.change(systems=("RAG trained", name)), resources, questions)
     assert not resources.journal.texts
     told = "no evaluator was trained on 'other'; train it with: papermill notebooks/train_related.ipynb -p data other"
@@ -79,7 +79,7 @@ def test_what_cannot_run_stops_before_anything_is_loaded_or_asked(config, resour
 
 
 def record(config, questions, passages, folder, model):
-    """What notebooks/related.ipynb does."""
+    """Run what notebooks/related.ipynb runs."""
     resources = evaluate.load_resources(config, passages, model)
     predictions, costs = tools.run(config, resources, questions)
     data = {"questions": questions, "passages": passages}
@@ -94,23 +94,24 @@ def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_d
 ):
     run = record(config, questions, passages, tmp_path / "results" / "real" / "toy" / "seed-1", scripted)
     assert set(run.manifest["adapters"]) >= set(heads.PAIRS)
-    assert "a proxy of our own on the encoder toy, which is right for 90.0 % of 9" in run.manifest["notes"][-1]
+    assert "on the encoder toy; it is correct for 90.0 % of 9" in run.manifest["notes"][-1]
     assert check(tmp_path)[0] == []
     table = related.build(related.load(run), run)
     systems = table.part("Accuracy and citations").set_index("system")
-    assert list(systems.index) == ["RAG trained", "CoV-RAG", "CRAG", "A²R", "FaVe"]
-    assert systems.loc["CRAG", "citation recall"].startswith("100.0")
-    assert float(systems.loc["CRAG", "searches"]) > 1
+    assert list(systems.index) == ["RAG (trained)", "CoV-RAG", "CRAG", "A²R", "FaVe"]
+    assert systems.loc["CRAG", "citation recall"] == "100"
+    assert float(table.part("Costs").set_index("system").loc["CRAG", "searches"]) > 1
     assert "claim recall" not in systems  # which earlier runs recorded
     others = ("CRAG", "A²R", "FaVe")
-    pairs = [f"{one} → CoV-RAG" for one in ("RAG trained", *others)] + [f"RAG trained → {one}" for one in others]
+    pairs = [f"{one} → CoV-RAG" for one in ("RAG (trained)", *others)]
+    pairs += [f"RAG (trained) → {one}" for one in others]
     assert table.part("Each system").comparison.unique().tolist() == pairs
     judged = table.part("Was an answer found?")
     assert judged.score.tolist() == ["CRAG's evaluator", "our judge's reference score"]
     assert judged.n.tolist() == [3, 3]  # the fourth question's gold answer normalises to nothing
-    assert judged["found (%)"].tolist() == [100.0, 100.0]
-    names = ("CRAG → CoV-RAG points", "CRAG citation recall", "CoV-RAG searches")
-    assert [table.facts[name] for name in names] == ["0.0", "100.0", "1.25"]
+    assert judged["answer found %"].tolist() == ["100.0", "100.0"]
+    names = ("CRAG citation recall", "CoV-RAG searches")
+    assert [table.facts[name] for name in names] == ["100.0", "1.25"]
     assert "our judge's reference score AUROC" in table.facts
 
 
@@ -136,21 +137,22 @@ def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(config
     assert line["rounds"][line["systems"]["FaVe"][0][0]]["query"].startswith("⟨question")
 
 
-# CRAG's evaluator and the entailment proxy: what they learn from, how, and who finds them.
+# CRAG's evaluator and the entailment proxy: labels, training, and where they are found.
 
 
 def test_relevance_is_learnt_from_gold_passages_and_entailment_from_right_and_wrong_answers_in_them(passages):
     def search(queries):
         return [passages[:3] for _ in queries]
 
-    # A passage is relevant if it is gold, and unsettled if it only holds the answer.
+    # A passage is relevant if it is gold, and unlabelled if it only contains the answer.
     asked = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",))
     labels = {pair.passage.id: right for pair, right in heads.relevance_pairs([asked], search)}
     assert labels == {"p0": True, "p1": None, "p2": False}  # p1 names Edith Marrow, but is not the gold passage
     far = Question("r", "nq", "how long is it", ("71 kilometres",), ("p3",))
     rows = heads.relevance_pairs([far], search, passages)
     assert [(pair.passage.id, right) for pair, right in rows if right] == [("p3", True)]  # gold, though it was missed
-    plain = Question("s", "nq", "who", ("Edith Marrow",))  # no gold passage is known: the answer's words tell
+    # No gold passage is known: the answer's words decide.
+    plain = Question("s", "nq", "who", ("Edith Marrow",))
     assert [right for _, right in heads.relevance_pairs([plain], search)] == [True, True, False]
     # Entailment is learnt from right answers, and from wrong ones in the same passage.
     rows = heads.entailment_pairs([asked], search, passages)
@@ -166,7 +168,7 @@ def test_thresholds_decide_as_much_as_they_may():
     assert heads.fit_thresholds(best, found, sure=0.9) == (0.4, 0.6)
     assert heads.fit_thresholds(best, found, sure=0.75) == (0.5, 0.5)  # they would cross: 0.6 and 0.4
     assert heads.fit_thresholds(best, [not one for one in found], sure=0.9) == (0.0, 1.01)  # nothing can be decided
-    # A question that found only the answer's words fits none.
+    # A question that found only the answer's words is not used to fit thresholds.
     labels = {"a1": True, "a2": None, "b1": None, "c1": False}
     rows = [(Pair(name[0], Passage(name, "", "")), right) for name, right in labels.items()]
     assert heads.best_of_questions(rows, np.array([0.2, 0.9, 0.5, 0.3])) == ([0.9, 0.3], [True, False])
@@ -177,7 +179,7 @@ def test_an_evaluator_learns_on_a_frozen_encoder_and_is_found_for_its_own_data_a
     places = {"adapters_out": str(tmp_path), "adapters": str(tmp_path)}
     config = Config().change(encoder=str(tiny_encoder), **places, **small)
     report = heads.train(config, "evaluator")["validation"]
-    assert report[0]["AUROC"] > 0.7  # even on random vectors the shared letters tell something
+    assert report[0]["AUROC"] > 0.7  # even with random vectors, shared letters help
     assert [row["score"] for row in report[1:]] == ["cosine alone", "words of the question alone"]
     head = heads.find_head(config, "evaluator")
     assert (head["data"], head["kind"], head["questions"]["n"]) == ("world", "evaluator", 20)

@@ -1,4 +1,4 @@
-"""CRAG, A²R and FaVe, line by line with everything scripted; their prompts; ALCE's citations."""
+"""CRAG, A²R and FaVe line by line with scripted tools; their prompts; ALCE's citation quality."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ WRITER, BORN, LONG = "who wrote the copper lanterns", "wher was edit marow born"
 
 
 class Script:
-    """Functions for a related system that keep a log; `relevance` scores a passage by (question, id), 0 if not said."""
+    """Tools that log their calls; `relevance` scores (question, passage id), by default 0."""
 
     settings = Model()
 
@@ -58,7 +58,7 @@ class Script:
 
 
 def said_in(prompt):
-    """The answer that a prompt shows."""
+    """The answer that a prompt contains."""
     return prompt.split("Answer: ")[1].split(SEPARATOR)[0]
 
 
@@ -72,7 +72,8 @@ def test_crag_line_by_line(questions, passages):
     assert [p.rounds[0].note.split(":")[0] for p in made] == [CORRECT, AMBIGUOUS, INCORRECT]  # 2: the judgment
     assert script.log[2] == ("score", [WRITER, BORN], [passages[:3]] * 2)  # 3 to 5: refine D, not if Incorrect
     assert script.log[3] == ("terms", [BORN, LONG])  # 6: W rewrites x, not if Correct
-    assert script.log[4] == ("wider", [f"terms of {BORN}", LONG])  # and where it has no terms x is searched
+    # Without keywords, x is the query.
+    assert script.log[4] == ("wider", [f"terms of {BORN}", LONG])
     found = [passages[1], passages[5]]
     assert script.log[5] == ("score", [BORN, LONG], [found] * 2)  # external knowledge is selected likewise
     read = [[passages[0], passages[1]], [passages[1], passages[5]], [passages[5]]]
@@ -111,7 +112,8 @@ def test_a2r_line_by_line(questions, passages):
     assert script.log[0] == ("search", [WRITER, BORN])
     assert script.log[1][:2] == ("answer", [WRITER, BORN])  # 1: Y0 = M(p_init, x, e)
     evidence = [tuple(passages[:3])] * 2
-    assert script.log[2] == ("entail", [WRITER, BORN], evidence, ["Edith", "Leeds"])  # 3: assess, by entailment alone
+    # 3: assess by entailment.
+    assert script.log[2] == ("entail", [WRITER, BORN], evidence, ["Edith", "Leeds"])
     stage, (prompt,) = script.log[3]  # 4: the second is not good enough
     assert stage == "feedback" and passages[2].text in prompt and BORN in prompt and said_in(prompt) == "Leeds"
     assert prompt.count("score 0: advise to") == 3

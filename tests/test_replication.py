@@ -1,4 +1,4 @@
-"""One command for everything: what is done is not done again, what it ran with is said, and every stage runs."""
+"""The replication command: finished stages are skipped, settings are printed, every stage runs."""
 
 import json
 from functools import partial
@@ -17,7 +17,7 @@ from covrag_lite.task_model import TaskModel
 
 @pytest.fixture
 def plans(tmp_path):
-    """Two seeds over a folder with one set, all of whose work lands in a folder of the test's own."""
+    """A plan of two seeds on a folder with one set; all its files are in a folder of the test."""
     for name, n in (("nq", 2), ("train_nq", 20)):
         rows = [{"id": f"{name}{i}", "question": f"{name} {i}?", "answers": ["a"]} for i in range(n)]
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
@@ -27,7 +27,7 @@ def plans(tmp_path):
 
 @pytest.fixture
 def log(monkeypatch):
-    """Stages that write the file that ends them, and nothing else."""
+    """Stages that write only the file that marks their end."""
     done, real = [], replication.walk
 
     def run(name, file, plan):
@@ -45,7 +45,7 @@ def test_every_stage_runs_once_and_those_of_one_seed_with_the_first_alone(plans,
     replication.replicate(plans[:1], ["data", "rag"])
     table = replication.replicate(plans[:1], replication.STAGES)
     assert log == [(1, stage) for stage in replication.STAGES] and tuple(table.stage) == replication.STAGES
-    assert "seed 1, rag: done already" in capsys.readouterr().out
+    assert "seed 1, rag: already done" in capsys.readouterr().out
     replication.replicate(plans, replication.STAGES)
     second = [stage for stage in replication.STAGES if stage not in ("data", *replication.FIRST_SEED)]
     assert log[len(replication.STAGES) :] == [(2, stage) for stage in second]  # both learn from the same data
@@ -65,7 +65,7 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
     config = plans[0].config
     assert (config.training.epochs, config.training.learning_rate, config.model.model) == (4, 0.001, "mine")
     assert [plan.seed for plan in plans] == [2, 3]
-    # The world's own settings differ from the defaults in nothing that its notebooks compare.
+    # The settings for the world equal the defaults in all parameters that its notebooks compare.
     world = replication.load_plans("smollm2-135m-world", {})[0].testing()
     assert changed_parameters(Config(), world, OTHERWISE_ALIKE) == []
 
@@ -77,7 +77,7 @@ def test_parameters_of_the_command_go_before_those_of_the_settings(tmp_path):
         ("smollm2-135m -p epoch 1", "'epoch' is not a parameter; did you mean 'epochs'"),
         ("smollm2-135m -p table2 traned", "system 'traned' is not known"),
         ("smollm2-135m -p validation many", "'validation' is 'many', but must be a whole number"),
-        ("smollm2-135m -p data /none", "data '/none' is neither .* nor a folder"),
+        ("smollm2-135m -p data /none", "data is '/none', but it must be .* or a folder"),
         ("smollm2-135m --seeds one", "'seeds' is 'one', but must be a list of whole numbers"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_slip_ends_the_command_with_a_sentence_before_anything_runs(words, sai
 
 def test_an_adapter_without_its_samples_is_told_which_stage_makes_them(tmp_path):
     words = f"smollm2-135m-world --stages rag --seeds 1 -p runs {tmp_path}"
-    with pytest.raises(SystemExit, match="rag.samples.jsonl.gz is not there: run the stage data first"):
+    with pytest.raises(SystemExit, match="rag.samples.jsonl.gz does not exist; run the stage data first"):
         replication.main(words.split())
 
 
@@ -101,7 +101,7 @@ def test_a_plan_without_what_is_new_goes_on_and_one_with_other_parameters_is_ref
     file.write_text(json.dumps(begun | {"parameters": begun["parameters"] | {"gone_since": 1}}))
     replication.replicate(plans[:1], ["data", "rag"])
     file.write_text(json.dumps(begun | {"parameters": begun["parameters"] | {"epochs": 9}}))
-    with pytest.raises(ValueError, match="begun with other parameters: epochs was 9 and is 1; take those, or another"):
+    with pytest.raises(ValueError, match="started with other parameters: epochs was 9 and is 1; use the same"):
         replication.replicate(plans[:1], ["data", "rag", "cov"])
     assert log == [(1, "data"), (1, "rag")]  # what is done stays
 
@@ -124,7 +124,7 @@ SHORT = {"max_answer_tokens": 4, "max_revised_tokens": 4}
 
 
 class Knowing(TaskModel):
-    """A seed model that is right about every other question, as no random one is."""
+    """A seed model that is right for every other question, unlike a random one."""
 
     def answer(self, x, k):
         learnt = Config().change(**WORLD, split="train", n_questions=0)

@@ -1,4 +1,4 @@
-"""Which recorded run is shown for a configuration, and a new table beside it, cell by cell."""
+"""Which recorded run is shown for a configuration, and a new table next to it, cell by cell."""
 
 from dataclasses import replace
 
@@ -6,11 +6,12 @@ import pandas as pd
 import pytest
 from toy_project import find
 
+from covrag_lite.labels import label_of
 from covrag_lite.runs import recorded
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import choose
 from covrag_lite.tables import table2
-from covrag_lite.tables.reproduction import changed, reproduction
+from covrag_lite.tables.reproduction import changed, differing_cells, reproduction
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +35,25 @@ def test_a_recorded_run_tells_its_data_weights_code_and_machine(run):
     assert "encoder_sha256" not in run.manifest  # BM25 has none
 
 
-def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(project, run, capsys):
+def test_a_new_table_is_compared_with_the_recorded_one_of_its_configuration(project, run, capsys):
     long = pd.read_csv(run.file("csv"))
     assert set(reproduction(long, run.manifest, project).verdict) == {"OK"}
     near = long.assign(value=long.value + 0.1)
     assert set(reproduction(near, run.manifest, project).verdict) == {"within noise"}
     assert reproduction(long, with_parameters(run.manifest, k=3), project) is None  # but the nearest is named
-    assert "nearest, results/toy/table2.csv, differs in k (3, recorded 5)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"next to results/toy/table2.csv: OK {len(long)}, within noise 0, DIFFERS 0 of {len(long)} cells" in printed
+    assert "nearest, results/toy/table2.csv, differs in k (3, recorded 5)" in printed
+
+
+def test_a_notebook_lists_only_the_cells_that_are_not_the_recorded_number(project, run):
+    long = pd.read_csv(run.file("csv"))
+    assert differing_cells(long, run.manifest, project) is None
+    moved = (long.system == "RAG") & (long.dataset == "quiz")
+    cells = differing_cells(long.assign(value=long.value + 0.1 * moved), run.manifest, project)
+    assert len(cells) == moved.sum() and set(cells.verdict) == {"within noise"}
+    assert "recorded" in cells and set(cells.system) == {"RAG"}
+    assert differing_cells(long, with_parameters(run.manifest, k=3), project) is None
 
 
 @pytest.mark.parametrize(
@@ -50,7 +63,7 @@ def test_a_new_table_is_held_against_the_recorded_one_of_its_configuration(proje
         ("table6", {"retriever": "bm25", "measure": "answer"}, "last", 3),
     ],
 )
-def test_tables_of_other_columns_are_held_against_the_recorded_ones_too(project, table, cells, value, values_a_row):
+def test_tables_with_other_columns_are_compared_with_the_recorded_ones_too(project, table, cells, value, values_a_row):
     run = find(project, table)
     long = pd.read_csv(run.file("csv"))
     made = reproduction(long, run.manifest, project)
@@ -90,37 +103,52 @@ def test_the_run_of_the_same_model_and_data_is_found_or_the_one_that_is_named_or
         choose(run.config.change(record="toys"), project)
 
 
-# Live rows beside recorded ones.
+# Live rows next to recorded ones.
 
 
-def test_another_text_is_counted_and_its_outcome_beside_it_and_what_else_differs_is_told(run, known):
+def test_a_changed_text_is_counted_with_its_outcome_and_other_differences_are_named(run, known):
     right = next(p for p in known if p.rounds[-1].answer == p.question.answers[0])
     *before, last = right.rounds
     for answer, alike in ((f"{right.answer}, surely", 1), ("another", 0)):
         new = replace(right, rounds=(*before, replace(last, answer=answer)))
         table = table2.compare_texts([new], known)
-        said = table2.tell_texts(table, run.manifest, run)
-        row = table.loc[right.system]
-        assert (row.questions, row[table2.SAME], row[table2.ALIKE]) == (1, 0, alike)
-        assert said.startswith(f"0 of 1 live predictions are the recorded ones, every text of them; {alike} end alike")
+        text = table2.describe_texts(table, run.manifest, run)
+        row = table.loc[label_of(right.system)]
+        assert (row.questions, row[table2.SAME_TEXT], row[table2.SAME_OUTCOME]) == (1, 0, alike)
+        assert text.startswith(f"0 of 1 live predictions repeat every recorded text; {alike} have the same outcome")
     other = with_parameters(run.manifest, n_questions=1, k=3) | {"model_sha256": "other"}
-    said = table2.tell_texts(table2.compare_texts(known, known), other, run)
-    assert said.endswith("they also differ in k (3, recorded 5); the weights of the model.")
-    assert "n_questions" not in said  # a sample always asks fewer
+    text = table2.describe_texts(table2.compare_texts(known, known), other, run)
+    assert text.endswith("they also differ in k (3, recorded 5); the weights of the model.")
+    assert "n_questions" not in text  # a sample always has fewer
 
 
-def test_live_rows_stand_below_the_recorded_ones_of_their_system_or_alone(known, run, tmp_path):
+def test_live_rows_are_below_the_recorded_ones_of_their_system(known):
     frame = to_frame(known)
+    assert list(table2.recorded_and_live(frame).index) == ["RAG (untuned)", "CoV-RAG, first answer", "CoV-RAG"]
     some = frame[(frame.system == "CoV-RAG") & frame.dataset.isin(["search", "quiz"])]
-    assert {word for _, word in table2.beside(frame).index} == {"recorded"}
-    table = table2.beside(frame, some)
+    table = table2.recorded_and_live(frame, some)
     assert list(table.index) == [("CoV-RAG", "recorded"), ("CoV-RAG", "live")]
     assert list(table.n) == [8, 4]
-    assert table.loc[("CoV-RAG", "live"), "entity questions"] != table.loc[("CoV-RAG", "recorded"), "entity questions"]
-    table = table2.beside(to_frame([]), frame)  # without a record the live rows stand alone
-    assert {word for _, word in table.index} == {"live"}
+    assert table.loc[("CoV-RAG", "live"), "entity questions"] == "–"
+    assert table.loc[("CoV-RAG", "live"), "quiz questions"].endswith(" of 2")  # too few for a share
+
+
+def test_live_rows_without_a_record_are_shown_and_saved_with_their_labels(known, run, tmp_path):
+    table = table2.recorded_and_live(to_frame([]), to_frame(known))
+    assert {answered for _, answered in table.index} == {"live"}
     texts = table2.compare_texts(known, [])
-    said = table2.tell_texts(texts, run.manifest, None)
-    assert texts.empty and "none of the live questions is recorded" in said
-    assert table2.save_live(tmp_path / "deep", table, texts, said) == said
-    assert "| CoV-RAG   | live" in (tmp_path / "deep" / "table2.live.md").read_text()
+    text = table2.describe_texts(texts, run.manifest, None)
+    assert texts.empty and "none of the live questions is recorded" in text
+    assert table2.save_live(tmp_path / "deep", table, texts, text) == text
+    assert "| CoV-RAG, first answer | live" in (tmp_path / "deep" / "table2.live.md").read_text()
+
+
+def test_the_live_answers_are_listed_with_gold_answer_and_revised_question(known):
+    table = table2.list_answers(known)
+    cov = [p for p in known if p.system == "CoV-RAG"]
+    assert table.question.tolist() == [p.question.question for p in cov]
+    assert table["gold answer"].tolist() == [p.question.answers[0] for p in cov]
+    marks = ["✓" if p.answer == p.question.answers[0] else "✗" for p in cov]
+    assert [cell[0] for cell in table["CoV-RAG"]] == marks and len(set(marks)) == 2
+    revised = replace(cov[0], rounds=(cov[0].rounds[0], replace(cov[0].rounds[0], query="another query")))
+    assert table2.list_answers([revised, cov[1]])["revised question"].tolist() == ["another query", "–"]

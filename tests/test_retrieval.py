@@ -1,4 +1,4 @@
-"""Every retriever finds what it should; a new one is an entry; caches change nothing but the time."""
+"""Retrievers find the right passages, a new one needs one entry, and caches change no result."""
 
 import sys
 from types import SimpleNamespace
@@ -57,7 +57,7 @@ def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, 
     "changes, sentence",
     [
         ({"retriever": "bing:https://me:secret@host"}, "'bing' is not known; use one of bm25, dense, fused"),
-        ({"k": 7}, "has 6 passages, fewer than the k = 7"),
+        ({"k": 7}, "has 6 passages, fewer than k = 7"),
         ({"k": 0}, "k is 0"),
         ({"retriever": "dense", "encoder": "tests"}, "the model folder .* has no weights"),
         ({"retriever": "dense"}, "pip install --no-deps not-a-wheel==1"),

@@ -1,4 +1,4 @@
-"""The rubric's rules on answers made by hand."""
+"""The rubric's rules, tested on hand-written answers."""
 
 from covrag_lite.judging import CRITERIA, claim, rubric, supports
 from covrag_lite.records import Prediction, Round
@@ -39,7 +39,7 @@ def test_truthfulness_asks_the_references_and_bias_asks_gold(questions, passages
     def score(answer):
         return scores_of(questions[1], passages[2:4], answer, gold=passages[1:2])
 
-    copied = score("Aldermere, a town")  # stands in its references, is not the truth
+    copied = score("Aldermere, a town")  # in its references, but wrong
     assert copied["truthfulness"] == 1 and copied["bias"] == 1
     known = score("Stonebridge in 1861")  # the other way round
     assert known["truthfulness"] == 0 and known["bias"] == 0

@@ -1,4 +1,4 @@
-"""What a run says of itself: cost, progress, and a prediction as a page."""
+"""What a run reports: cost, progress, and a prediction as HTML."""
 
 import sys
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""D and D2′: natural errors first, every corrupted answer wrong in its own way, an oracle that follows its rules,
-and revised questions that the retriever rewards."""
+"""D and D2′: natural and synthetic errors, the oracle's rules, and revised questions."""
 
 import random
 from collections import Counter
@@ -72,7 +71,7 @@ def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved():
 
 
 class Guesser:
-    """A model that says the same of every question."""
+    """A model that writes the same text for every question."""
 
     def __init__(self, guess="", terms="", options=""):
         self.said = {"guess": guess, "terms": terms, "options": options}
@@ -143,7 +142,7 @@ def test_a_second_step_or_a_newer_account_is_asked_for_only_once_a_passage_has_p
 
 LONG = " ".join(f"word{i}" for i in range(30))
 # An example, its revised question -> reference_correctness, correctness, citation_accuracy, truthfulness, bias,
-# conciseness; judgment; the revised question that stays.
+# conciseness; judgment; the revised question that is kept.
 CASES = {
     "right, rightly cited": (Q1, (A, C), "Ada Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
     "right by its second answer": (Q1, (A, C), "A. Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
@@ -172,7 +171,7 @@ def test_the_oracles_six_scores(case):
 
 
 def test_a_passage_without_the_gold_words_supports_nothing_unless_it_is_gold():
-    assert synthesis.supporting(Q2, (C, B, D)) == [2]  # gold, though others hold the words
+    assert synthesis.supporting(Q2, (C, B, D)) == [2]  # gold, although others contain the words
     untold = replace(Q2, gold_passages=())
     assert synthesis.supporting(untold, (C, B, E, D)) == [1, 2, 4]
     assert synthesis.supporting(replace(untold, answers=("2",)), (A,)) == []  # 1829 is no 2

@@ -1,7 +1,8 @@
-"""The served judge against the loopback server, recorded answers, and what the judges' scores say."""
+"""Table 3: a served judge on a local server, recorded answers, and the ranks of the systems."""
 
 import json
 import re
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -22,11 +23,12 @@ TEXTS = {
     "CoV-RAG": ["Edith Marrow[1]", "Stonebridge[1]"],
 }
 SYSTEMS = tuple(TEXTS)
+WINS = (("RAG trained", 0.0), ("CoV-RAG", 1.0))  # a system that is always better
 
 
 @pytest.fixture
 def answers(questions, passages):
-    """Answers of the four systems to two questions; CoV-RAG alone saw other references."""
+    """Answers of the four systems to two questions; only CoV-RAG saw other references."""
     groups = [{}, {}]
     for system, texts in TEXTS.items():
         references = tuple(passages[3:5] if system == "CoV-RAG" else passages[:2])
@@ -52,12 +54,12 @@ def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(a
     assert long.n.eq(2).all()
     assert [verdict["id"] for verdict in verdicts] == ["q1", "q2"]
     assert verdicts[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
-    hidden = ("copper", "Marrow", "Aldermere", "Stonebridge")  # what is recorded holds scores, and no text
+    hidden = ("copper", "Marrow", "Aldermere", "Stonebridge")  # a record has scores, but no text
     assert not any(words in json.dumps(verdicts) for words in hidden)
     asked, shown = table3.explain(answers, verdicts)
     assert asked.id == "q2" and shown.answer.to_dict() == {system: texts[1] for system, texts in TEXTS.items()}
     assert shown.correctness.to_dict() == verdicts[1]["scores"]["correctness"]
-    with pytest.raises(ValueError, match="judge 'GPT-4' is not known; use 'rubric' or 'endpoint:<model>'"):
+    with pytest.raises(ValueError, match="unknown judge 'GPT-4': use 'rubric' or 'endpoint:<model>'"):
         table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
 
 
@@ -70,7 +72,7 @@ def test_an_answer_is_of_high_quality_by_the_papers_bounds():
 
 
 def written(prompt, score):
-    """A judge's reply: every answer scored by its text, in the form the prompt ends with."""
+    """A judge's reply in the requested format; a score depends on the answer's text only."""
     form = json.loads(prompt.splitlines()[-1])
     texts = dict(re.findall(r"^(answer\d+): (.*)$", prompt, re.MULTILINE))
     return json.dumps({criterion: {name: score(texts[name]) for name in names} for criterion, names in form.items()})
@@ -114,3 +116,38 @@ def test_rubbish_is_counted_and_never_scored(server, answers, tmp_path):  # noqa
     long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
     assert long.loc[("rank", "correctness", "CoV-RAG")].n == long.loc[("high quality", "bias", "CoV-RAG")].n == 1
     assert "endpoint:toy: 19 of 38 scores are missing" in "\n".join(table3.notes(scores))
+
+
+@pytest.fixture
+def recorded(answers):
+    """Table 3 of these answers by the rubric."""
+    return table3.build((answers, []), SimpleNamespace(config=Config()))
+
+
+def test_the_papers_ranks_are_shown_under_the_papers_names_and_its_judge(recorded):
+    ranks = table3.next_to_paper(recorded.rows)
+    assert ranks.loc["correctness", "RAG (trained)"].to_dict() == {"rubric": "1.50", "WebGLM-13b, GPT-4": "1.25"}
+
+
+def test_the_citations_of_cov_rag_have_no_rank_in_the_paper_either(recorded):
+    assert table3.next_to_paper(recorded.rows).loc["citation accuracy", "CoV-RAG"].tolist() == ["–", "–"]
+
+
+def test_the_rubric_is_called_a_proxy_that_is_not_comparable_where_the_papers_ranks_are_shown(recorded):
+    (heading,) = [heading for heading in recorded.parts if "The paper's ranks" in heading]
+    assert "a proxy judge on other questions, not comparable with the paper's GPT-4 ranks" in heading
+
+
+def test_the_long_table_holds_no_rank_of_the_paper_for_other_questions(recorded):
+    assert recorded.rows.paper.isna().all()
+
+
+def test_a_pair_of_systems_is_a_fact_with_its_p(recorded):
+    name = "rubric (proxy) RAG trained → CoV-RAG correctness"
+    assert [recorded.facts[f"{name} {end}"] for end in ("better", "tied", "worse", "p")] == ["1", "1", "0", "1.000"]
+
+
+def test_a_tiny_p_of_the_sign_test_is_written_as_such():
+    rows = [("x", "nq", f"q{i}", system, "correctness", score, True) for i in range(20) for system, score in WINS]
+    (row,) = table3.compare_ranked(pd.DataFrame(rows, columns=table3.SCORES)).to_dict("records")
+    assert (row["better"], row["sign test p"]) == (20, "< 0.001")

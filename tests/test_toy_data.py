@@ -1,4 +1,4 @@
-"""The small facts that a number rests on: splits that share nothing, a cache's key, a run's manifest, a comparison."""
+"""Facts that results depend on: disjoint splits, journal keys, manifests, comparisons."""
 
 import itertools
 from collections import namedtuple
@@ -30,7 +30,7 @@ A, B, C, D, E, F = PASSAGES.values()
 
 @pytest.fixture(scope="module")
 def judged():
-    """Sixty answers held for true, whose expected correctness tells the truth."""
+    """Sixty answers judged true, whose expected correctness separates right from wrong ones."""
     rng = np.random.default_rng(0)
     right = rng.random(60) < 0.5
     rows = pd.DataFrame({"id": [f"q{i:02}" for i in range(60)], "first_normalised": right})
@@ -48,12 +48,12 @@ def test_a_judge_without_a_verdict_does_not_see_its_score(judged):
     likely = judged.assign(likelihood=np.where(judged.first_normalised, -0.1, -0.9), expected_correctness=0.5)
     assert verifier.judge_table(likely).iloc[0].unverified.startswith("100.0 ")
     few = likely.assign(likelihood=likely.likelihood.where(likely.index < len(likely) // 2))
-    told = verifier.judge_table(few).iloc[0]  # half of the answers may not stand for all
+    told = verifier.judge_table(few).iloc[0]  # half of the answers must not represent all
     assert (told.likelihood, told.both, told.fitted, told.unverified) == ("–",) * 4
 
 
 def test_no_question_is_judged_by_weights_that_were_fitted_on_it(judged):
-    # Each question a set of its own: what was fitted to all of them would know each set's answer.
+    # Each question is its own set: a fit on all questions would know each set's answer.
     alone = verifier.judge_table(judged.assign(dataset=judged.id, expected_correctness=judged.noise)).iloc[0]
     assert float(alone.fitted.split()[0]) < 70
 
@@ -74,7 +74,7 @@ def test_what_else_the_judges_table_tells(judged):
     assert alone.right == "1.7" and alone.unverified == "–"
     unsure = told(unrevised=np.where(judged.first_normalised, 0.2, 0.8))  # that no question is revised is a score
     assert unsure.unrevised.startswith("0.00 ") and unsure.AUROC.startswith("1.00 ")
-    for word in ("true", "unclear"):  # what is unclear is neither caught nor doubted
+    for word in ("true", "unclear"):  # "unclear" is neither caught nor flagged
         assert told(judgment=word).caught.startswith("0 of ") and told(judgment=word).doubted.startswith("0 of ")
 
 

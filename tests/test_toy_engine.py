@@ -1,4 +1,4 @@
-"""Decoding and training on toys: likelihoods, a verdict's chances beside a softmax by hand, the objective, packing."""
+"""Decoding and training on toys: likelihoods, probabilities of a verdict, the loss, packing."""
 
 import itertools
 import math
@@ -62,7 +62,7 @@ def test_a_verdicts_chances_are_a_softmax_over_the_choices(engines):
             ids += loaded.continue_ids(place.before) if place.before else []
             firsts = [loaded.continue_ids(choice)[0] for choice in place.choices]
             shares = log_probabilities(engines[1], ids)[-1][firsts].softmax(0).tolist()
-            if place.digit and path[-place.digit] == "1":  # behind a leading 1 there is no choice
+            if place.digit and path[-place.digit] == "1":  # after a leading 1 there is no choice
                 shares = []
             path.append(place.choices[shares.index(max(shares)) if shares else 0])
             chances.append(shares)
@@ -79,7 +79,7 @@ def test_expectations_weigh_the_decimals_by_the_first_digit():
     assert closing == " }" and [one.choices for one in places[:3]] == [("0", "1"), digits, digits]
     five, nine = [0.0] * 5 + [1.0] + [0.0] * 4, [0.0] * 9 + [1.0]
     chances = [[0.8, 0.2], five, nine]  # 0.2 · 1 + 0.8 · 0.59
-    chances += [[0.1, 0.9], [], []]  # written as 1.00: P(1) alone
+    chances += [[0.1, 0.9], [], []]  # written as 1.00: only P(1)
     chances += [[1.0, 0.0], [0.5] + [0.0] * 8 + [0.5], nine] * 4  # 0.45 + 0.09
     chances += [[0.7, 0.1, 0.2], [0.35, 0.65]]
     expected = {"reference_correctness": 0.672, "correctness": 0.9, "true": 0.7, "empty": 0.65}

@@ -1,7 +1,8 @@
-"""One toy from question to table: seven questions, a model that plays from a script, every number worked out by hand.
+"""A toy from question to table: seven questions, a scripted model, all numbers computed by hand.
 
-CoV-RAG's answers to q1 to q5 and q7 (q6 has no gold answer): the first ones are right, wrong, right, right, right and
-wrong, the last ones right, right, right, wrong, right and right. q1 to q4 are set one, the others set two.
+CoV-RAG answers q1 to q5 and q7 (q6 has no gold answer). Its first answers are right, wrong, right,
+right, right and wrong; its last answers are right, right, right, wrong, right and right. q1 to q4
+are in set one, the others in set two.
 """
 
 import json
@@ -12,11 +13,12 @@ import pytest
 import toy
 from toy import BORN, DAY, KEEPER, LOW, QUESTIONS, SYSTEMS, TEXTS, write_verdict
 
-from covrag_lite import evaluate
+from covrag_lite import evaluate, labels
 from covrag_lite.prompts import parse_verdict
 from covrag_lite.records import Round
 from covrag_lite.runs.outcomes import check_frame, failure_of, to_frame
-from covrag_lite.tables import Table, accuracy, sigma, table5, verifier
+from covrag_lite.systems import SYSTEMS as ENTRIES
+from covrag_lite.tables import Table, accuracy, claim, sigma, table5, verifier
 
 IDS = list(TEXTS)
 
@@ -26,7 +28,7 @@ def run_one(system, folder, **changes):
     return evaluate.run_system(system, config, resources, QUESTIONS), resources.model.log
 
 
-# Which adapter each system asks, and for what.
+# Which adapter each system calls, and for which task.
 FIRST = {(one, toy.FOUND[text]) for one, text in TEXTS.items()}
 SECOND = {"CoV-RAG": {("q2", "ba"), ("q4", "cd"), ("q7", "fa")}, "CoV-RAG w/o chain": {("q2", "ba")}}
 ADAPTERS = {"RAG": "", "RAG trained": "rag", "CoV-RAG-S": "cov", "CoV-RAG": "cov", "CoV-RAG w/o chain": "cov-direct"}
@@ -88,8 +90,9 @@ def test_the_papers_thresholds_let_one_question_pass_and_a_first_answer_that_was
     assert (own["q2"].answer, own["q4"].answer, own["q7"].answer) == ("Stell[1]", "St John’s Eve[1]", "MIRA TOLL[1]")
 
 
-# Right answers: normalised of 4 questions of set one and 2 of set two, and the plain mean of both accuracies, where a
-# pooled one would weigh set one twice; raw of 4 and 3, where capitals and quotation marks count, and the 2 of a mark.
+# Right answers: normalised, of 4 questions in set one and 2 in set two, with the plain mean of both
+# accuracies (pooling would weight set one twice); raw, of 4 and 3, where capitals, quotation marks
+# and the 2 of a citation count.
 RIGHT = {
     "closed-book": (0, 0, 0.0, 0, 0),
     "RAG": (1, 0, 12.5, 1, 1),  # q3 by its second gold answer
@@ -110,7 +113,7 @@ def test_accuracies_by_set_and_their_mean_over_sets_with_intervals(frame):
         cells = long.loc["normalised", system]
         assert cells.n.to_dict() == {"one": 4, "two": 2, "average": 6}
         assert cells.value.tolist() == pytest.approx([25 * one, 50 * two, mean])
-        whole = max(0, two - 1)  # q5's 2 stands in 1829
+        whole = max(0, two - 1)  # q5's 2 is in 1829
         assert long.loc["whole", system].value.tolist() == pytest.approx(
             [25 * one, 50 * whole, 12.5 * one + 25 * whole]
         )
@@ -129,21 +132,21 @@ def test_accuracies_by_set_and_their_mean_over_sets_with_intervals(frame):
 def test_comparisons_pair_questions_by_their_ids_and_name_the_smallest_difference_that_could_be_seen(frame):
     for rows in (frame, *(frame.sample(frac=1, random_state=seed) for seed in (3, 11))):
         told = accuracy.compare(rows).set_index(["comparison", "metric"])
-        # q2 and q7 gained, q4 lost: +1/6. Six draws from (1, 1, 0, 0, 0, -1) sum to -2 at 2.5 %, to 4 at 97.5 %.
-        one = told.loc[("CoV-RAG-S → CoV-RAG", "normalised")]
-        assert one.tolist() == [6, "+16.7", "[-33.3, +66.7]", 2, 1, "1.000"]
-        one = told.loc[("RAG trained → CoV-RAG, likelier answer", "normalised")]
-        assert one.tolist() == [6, "+66.7", "[+33.3, +100.0]", 4, 0, "0.125"]  # 2 · 0.5⁴
-        one = told.loc[("RAG trained → CoV-RAG", "whole")]
-        assert one.tolist() == [6, "+33.3", "[+0.0, +66.7]", 2, 0, "0.500"]
-        assert told.loc[("closed-book → RAG", "raw")].tolist() == [7, "+28.6", "[+0.0, +57.1]", 2, 0, "0.500"]
+        # q2 and q7 gained, q4 lost. So few questions are counted, not turned into points.
+        row = told.loc[("CoV-RAG-S → CoV-RAG", "normalised")]
+        assert row.tolist() == [6, "+1 of 6", "–", 2, 1, "1.000"]
+        row = told.loc[("RAG trained → CoV-RAG, likelier answer", "normalised")]
+        assert row.tolist() == [6, "+4 of 6", "–", 4, 0, "0.125"]  # 2 · 0.5⁴
+        row = told.loc[("RAG trained → CoV-RAG", "whole")]
+        assert row.tolist() == [6, "+2 of 6", "–", 2, 0, "0.500"]
+        assert told.loc[("closed-book → RAG", "raw")].tolist() == [7, "+2 of 7", "–", 2, 0, "0.500"]
     told = accuracy.facts_of_accuracy(frame, accuracy.accuracy_table(frame, "table2"), accuracy.compare(frame))
     # On 4 questions no result has p < 0.05.
-    assert told["RAG trained → CoV-RAG, likelier answer visible"] == "nan"
-    assert told["CoV-RAG-S → CoV-RAG points"] == "16.7" and told["CoV-RAG-S → CoV-RAG gained"] == "2"
+    assert told["RAG trained → CoV-RAG, likelier answer visible"] == "–"
+    assert told["CoV-RAG-S → CoV-RAG points"] == "+1 of 6" and told["CoV-RAG-S → CoV-RAG gained"] == "2"
     # Of 40 questions that differ 27 wins are seen; a share of 0.722 has as many in 80 %: (2 · 0.722 - 1) · 40 / 400.
     many = pd.DataFrame({"gained": [24], "lost": [16], "n": [400]})
-    assert accuracy.with_visible(many)["smallest visible"].tolist() == ["4.4"]
+    assert accuracy.with_visible(many)["detectable"].tolist() == ["4.4"]
 
 
 def test_a_value_of_the_paper_stands_beside_its_own_sets_alone(cov, frame):
@@ -215,7 +218,7 @@ def test_verdicts_that_run_free_and_do_not_parse_are_counted_and_revise_nothing(
     assert cells.loc["format", ["n", "value"]].tolist() == pytest.approx([7, 100 / 7])
 
 
-# The judge: the truth is about the first answer, of which q1, q3, q4 and q5 are right.
+# The verifier judges the first answers, of which q1, q3, q4 and q5 are right.
 
 
 def test_the_judge_beside_what_knows_less(frame):
@@ -245,7 +248,7 @@ def test_a_judge_of_spelling_is_no_better_than_the_rule_that_sees_the_wording_al
     said = frame.form.map({"well put": "true", "broken wording": "false"})
     table = verifier.judge_table(frame.assign(judgment=said)).set_index("questions")
     assert table.judge["all"].startswith("83.3") and table.wording["all"] == "83.3"
-    assert table.majority["all"] == "66.7"  # beside the majority alone it would look good
+    assert table.majority["all"] == "66.7"  # compared with the majority, it would look good
     assert table.caught["well put"] == "0 of 1"
 
 
@@ -258,12 +261,13 @@ def test_trust_by_passages_and_by_answers(frame):
 def test_table_5(predictions, frame):
     told = table5.chain_table(frame).set_index(["system", "metric"])
     own = told.loc["CoV-RAG"]
-    # Revised: q2, q4 and q7; called for: q7 and q2, whose answers are wrong and whose gold passages were not found.
+    # Revised: q2, q4 and q7. Needed: q7 and q2, whose answers are wrong and lack gold passages.
     shares = {"judge": 4 / 6, "revise": 2 / 3, "single": 4 / 6, "multi": 5 / 6, "delta": 1 / 6}
     assert own.value.to_dict() == pytest.approx({name: 100 * share for name, share in shares.items()})
     assert own.n.to_dict() == {"judge": 6, "revise": 3, "single": 6, "multi": 6, "delta": 6}
     direct = told.loc["CoV-RAG w/o chain"]
-    # An empty revision says "true": of its first answers q1 is right and held true, q2 wrong and revised.
+    # An empty revision means "true": q1's first answer is right and accepted, q2's wrong and
+    # revised.
     shares = {"judge": 2 / 6, "revise": 1 / 2, "single": 1 / 6, "multi": 2 / 6, "delta": 1 / 6}
     assert direct.value.to_dict() == pytest.approx({name: 100 * share for name, share in shares.items()})
     rules = table5.policies(predictions).set_index("rule")
@@ -296,9 +300,9 @@ def test_what_is_caught_mended_and_gained_stands_by_kind_of_failure(frame):
     kinds = ("", "author", "author/namesake", "author+misspelt", "two-hop")
     assert [failure_of(kind) for kind in kinds] == ["none", "none", "namesake", "broken wording", "two-hop"]
     told = verifier.failure_table(frame).set_index("questions").T
-    assert told["all"].tolist() == [6, "66.7", "2 of 2", "1 of 4", 3, "2 of 2", "83.3", "+16.7", "[-33.3, +66.7]"]
-    assert told["none"].tolist()[:-1] == [5, "80.0", "1 of 1", "1 of 4", 2, "1 of 1", "80.0", "+0.0"]
-    assert told["broken wording"].tolist()[:-1] == [1, "0.0", "1 of 1", "0 of 0", 1, "1 of 1", "100.0", "+100.0"]
+    assert told["all"].tolist() == [6, "66.7", "2 of 2", "1 of 4", 3, "2 of 2", "83.3", "+1 of 6", "–"]
+    assert told["none"].tolist()[:-1] == [5, "80.0", "1 of 1", "1 of 4", 2, "1 of 1", "80.0", "+0 of 5"]
+    assert told["broken wording"].tolist()[:-1] == [1, "0.0", "1 of 1", "0 of 0", 1, "1 of 1", "100.0", "+1 of 1"]
     unread = verifier.failure_table(frame.assign(judgment=""))  # verdicts that did not parse
     assert set(unread.caught) == set(unread.doubted) == {"0 of 0"}
 
@@ -313,22 +317,22 @@ def test_bounds_classes_of_error_and_notes(frame):
     assert accuracy.count_changes(frame[frame.system == "CoV-RAG"]) == (3, 2, 1)
     notes = accuracy.notes(frame)
     assert notes[0].startswith("1 of 7 questions have gold answers that normalise to nothing")
-    assert "CoV-RAG: 0 of 7 verdicts did not parse; judged true 2, false 4, unclear 1." in notes
-    assert "CoV-RAG: 3 questions were revised; that helped 2, hurt 1 and left 0 as they were." in notes
+    assert "CoV-RAG: 0 of 7 verdicts did not parse; judgments: true 2, false 4, unclear 1." in notes
+    assert "CoV-RAG: 3 questions were searched again; that helped 2, hurt 1 and changed nothing for 0." in notes
 
 
-# σ fitted: q2 and q7 gain by another search, q4 loses.
+# Fitted σ: q2 and q7 gain from a second search, q4 loses.
 
 
 def test_thresholds_are_fitted_on_all_and_scored_on_held_out_questions(cov):
     thresholds, rules = sigma.cross_validate_sigma(cov, folds=3)
-    # Held back by its likelihood of -0.3, which is not below -0.3, q4 keeps its right answer: 6 of 6. No threshold on
-    # scores alone does that: q4 has the lowest correctness.
+    # q4 is not searched again, because its likelihood of -0.3 is not below -0.3; it keeps its right
+    # answer: 6 of 6. No threshold on scores does that, because q4 has the lowest correctness.
     assert thresholds == {"reference": 1.01, "correctness": 1.01, "likelihood": -0.3}
     told = rules.set_index("σ")
     assert told.loc["never"].tolist() == [6, 66.7, 30.0, 90.3, 0, 0, 1.0, 0]
     assert told.loc["revised question present"].tolist() == [6, 83.3, 43.6, 97.0, 2, 1, 1.0, 3]
-    # Without q4's fold the least strict setting is as good as any, so that q4 is lost: the in-sample best would be 100.
+    # Without q4's fold, the loosest setting is as good as any, so q4 is lost (in sample: 100).
     held_out = told.loc["expected scores and likelihood, held out"]
     assert held_out.tolist() == [6, 83.3, 43.6, 97.0, 2, 1, 1.0, 2]
     assert told.loc["revised question present, the surer answer", "accuracy"] == 100.0
@@ -339,3 +343,17 @@ def test_thresholds_are_kept_beside_the_adapter_they_were_fitted_for(predictions
     (tmp_path / "cov").mkdir()
     assert len(sigma.fit(config, predictions)) == 6 and sigma.fit(config, []) is None
     assert json.loads((tmp_path / "cov" / "sigma.json").read_text()) == sigma.cross_validate_sigma(cov)[0]
+
+
+def test_with_thirty_questions_a_difference_is_in_points_with_its_interval_and_a_tiny_p_is_written_as_such():
+    first, last = [False] * 40, [True] * 30 + [False] * 10
+    assert accuracy.format_difference(first, last) == ("+75.0", "[+60.0, +87.5]")
+    assert accuracy.format_difference(first[:29], last[:29]) == ("+29 of 29", "–")
+    assert [labels.format_p(p) for p in (0.0004, 0.001, 0.0213, 1.0)] == ["< 0.001", "0.001", "0.021", "1.000"]
+
+
+def test_every_system_has_a_label_of_its_own_and_every_comparison_is_labelled():
+    shown = [labels.label_of(system) for system in ENTRIES]
+    assert len(set(shown)) == len(ENTRIES) and max(map(len, shown)) <= 45
+    compared = {system for pair in claim.COMPARISONS for system in pair}
+    assert compared <= set(labels.SYSTEM_LABELS)

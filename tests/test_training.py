@@ -1,4 +1,4 @@
-"""Training: what is learnt, that packing changes nothing, and that a killed run ends as an unbroken one."""
+"""Training: the loss, packing without side effects, and a killed run that resumes identically."""
 
 import dataclasses
 from functools import partial
@@ -27,7 +27,7 @@ VERDICT = {"score": "0.50", "judgment": "true", "text": ' ""'}  # what each kind
 
 
 def toy_samples(n: int = 10) -> list[Sample]:
-    """Answers and verdicts about nothing, of various lengths."""
+    """Random answers and verdicts of various lengths."""
     verdict = tuple(part if isinstance(part, str) else VERDICT[part[0]] for part in SCHEMA)
     samples = []
     for i in range(n):
@@ -40,7 +40,7 @@ def toy_samples(n: int = 10) -> list[Sample]:
 
 @pytest.fixture(scope="module")
 def tiny(tiny_folder):
-    """The tiny Llama, for its tokens; whoever trains reads its network anew."""
+    """The tiny Llama, used for its tokens; a test that trains loads the network again."""
     return load_tiny(tiny_folder)
 
 
@@ -50,7 +50,7 @@ def encoded(tiny):
 
 
 def adapt(model, unpack=False, execution="eager", **changes):
-    """A network in training whose adapters take part: their second half is not zero."""
+    """A network in training whose adapters have an effect: their second matrix is not zero."""
     trainee = training.build(model.read_anew(), dataclasses.replace(SETTINGS, **changes), execution, unpack)
     trainee.master.weights.normal_(0, 0.1, generator=torch.Generator(trainee.master.weights.device).manual_seed(0))
     trainee.master.publish()
@@ -58,7 +58,7 @@ def adapt(model, unpack=False, execution="eager", **changes):
 
 
 def one_pass(trainee, row):
-    """Each target token's loss, and the gradient of the adapters."""
+    """The loss of each target token, and the gradient of the adapters."""
     losses = trainee.token_losses(row)
     (losses * row["weights"]).sum().backward()
     grad = trainee.master.copy_grad.clone()
@@ -67,14 +67,14 @@ def one_pass(trainee, row):
 
 
 def take_steps(trainee, chosen, n):
-    """So many updates from the same samples."""
+    """Make this number of updates from the same samples."""
     learn, rows = qlora.learner(trainee, 1.0, "cpu"), [lay_out(chosen, (1.0, 1.0), "cpu")]
     for _ in range(n):
         qlora.take_step(learn, rows, trainee, 0.01)
 
 
 def losses_of(trainee, chosen, shape=None):
-    """Each sample's losses when these samples share a row."""
+    """The losses of each sample when these samples share a row."""
     sizes = [len(one.ids) - one.start for one in chosen]
     losses, _ = one_pass(trainee, lay_out(chosen, (1.0, 1.0), "cpu", shape))
     return losses[: sum(sizes)].split(sizes)
@@ -106,7 +106,7 @@ def test_a_step_moves_adapters_and_nothing_else_and_one_that_overflows_moves_not
     take_steps(trainee, encoded[:1], 1)
     assert torch.equal(trainee.master.weights, master) and trainee.scale.state.tolist() == [2.0**59, 0, 1]
     trainee.scale.state[0] = 1.0
-    take_steps(trainee, encoded, 2)  # the first one leaves A where it is, as B is zero
+    take_steps(trainee, encoded, 2)  # the first leaves A unchanged, because B is zero
     moved = {name for name, value in trainee.adapted.state_dict().items() if not torch.equal(value, before[name])}
     assert moved == {name for name in before if "lora_" in name}
     assert len(moved) == 28  # A and B of seven linear layers in each of two layers
@@ -155,7 +155,8 @@ def test_a_scaled_loss_has_the_gradient_of_the_loss_and_what_overflows_is_left_o
     with pytest.raises(FloatingPointError, match="bf16"):
         for _ in range(13):
             scale.shrink(torch.tensor([torch.nan]))
-    assert loss.LossScale(torch.bfloat16, "cpu").shrink(torch.tensor([torch.nan]))  # as ever, where it is not needed
+    # As usual, if it is not needed.
+    assert loss.LossScale(torch.bfloat16, "cpu").shrink(torch.tensor([torch.nan]))
 
 
 @pytest.mark.parametrize("way, activations", [("", "offload"), ("plain:", "keep")])

@@ -1,4 +1,4 @@
-"""Prompts that are read packed leave the logits and the cache that padded ones do, and texts stay the same."""
+"""Packed prompts give the same logits, cache and texts as padded ones."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ def quick_network(family, with_adapter=False):
 
 
 class Both:
-    """The same passes over two caches: padded, and packed."""
+    """The same passes with two caches: padded and packed."""
 
     def __init__(self, network, rows):
         assert packed.install(network, False, Counter())
@@ -40,7 +40,7 @@ class Both:
         self.mask = torch.zeros(rows, 0, dtype=torch.long)
 
     def read(self, ids, places=(-1,)):
-        """One pass in both ways, compared wherever a row has that place."""
+        """Make one pass in both ways and compare all positions that a row has."""
         expected, mask = prefill.read(self.network, ids, self.mask, self.other, places)
         made, self.mask = packed.read(self.network, ids, self.mask, self.cache, places)
         torch.testing.assert_close(self.mask, mask)
@@ -74,7 +74,7 @@ def test_packed_rows_leave_the_logits_and_the_cache_of_padded_ones(family, with_
 
 
 def write_everything(model):
-    """Answers and verdicts, of prompts that begin alike and of others."""
+    """Answers and verdicts for prompts with and without a common beginning."""
     return [one.text for one in model.complete(PROMPTS[:4], 6) + model.fill(SHARED[:4], SCHEMA, 6)]
 
 
@@ -83,7 +83,7 @@ def other_rotation(query, key, cos, sin):
 
 
 def first_tokens(query, key, value, ends, longest, scaling, *_):
-    """A kernel that takes a text's queries for the first of its tokens."""
+    """A faulty kernel that takes a text's queries for the first of its tokens."""
     return attending.attend_packed(query, key[: len(query)], value[: len(query)], ends, longest, scaling)
 
 
@@ -91,8 +91,8 @@ def first_tokens(query, key, value, ends, longest, scaling, *_):
     "name, wrong, said",
     [
         ("gated", lambda gate, up: 1 / 0, "division by zero"),
-        ("both_rotated", other_rotation, "tokens are more or less likely"),
-        ("attend_packed", first_tokens, "tokens are more or less likely"),
+        ("both_rotated", other_rotation, "log-probabilities differ from those with padding"),
+        ("attend_packed", first_tokens, "log-probabilities differ from those with padding"),
     ],
 )
 def test_layers_that_fail_or_compute_wrongly_are_told_once_and_not_taken(tiny_folder, name, wrong, said, monkeypatch):

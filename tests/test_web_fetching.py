@@ -1,4 +1,4 @@
-"""Fetching: which addresses are asked, how long, how much of them is read, how often, and what robots.txt allows."""
+"""Fetching: which addresses, how long, how much, how often, and what robots.txt allows."""
 
 import gzip
 import socket
@@ -22,7 +22,7 @@ def loopback(monkeypatch):
 
 
 def get(url, crawler=None):
-    """The reply; a page that cannot be had is an error."""
+    """The page that was fetched; a failure is an error."""
     (found,) = (crawler or Crawler()).fetch([url])
     if isinstance(found, PageError):
         raise found
@@ -30,7 +30,7 @@ def get(url, crawler=None):
 
 
 def refusal(pages, path="/", **changes):
-    """The sentence that stands in a page's place."""
+    """The message that replaces a page that could not be fetched."""
     with pytest.MonkeyPatch.context() as patch, serve(pages) as site:
         for name, value in changes.items():
             patch.setattr(fetch, name, value)
@@ -63,7 +63,7 @@ def test_only_http_and_https_to_a_named_host_are_asked():
 def test_a_server_on_loopback_is_not_even_asked(host, monkeypatch):
     monkeypatch.setattr(fetch, "is_public", IS_PUBLIC)
     with serve({"/": reply(GOOD)}) as site:
-        with pytest.raises(PageError, match="which is no public address"):
+        with pytest.raises(PageError, match="which is not a public address"):
             get(site.url(host=host))
         assert site.asked == []
 
@@ -77,7 +77,7 @@ def test_a_redirect_to_a_private_address_or_to_no_page_is_refused(target, monkey
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")  # for once the outer world
     with serve({"/secret": reply(GOOD)}) as site:
         site.pages["/"] = redirect(target.format(port=site.port))
-        told = "which is no public address" if target in PRIVATE else "could not be fetched|its host has no address"
+        told = "which is not a public address" if target in PRIVATE else "could not be fetched|its host has no address"
         with pytest.raises(PageError, match=told):
             get(site.url())
         assert "/secret" not in site.paths
@@ -109,7 +109,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 
 
 def send(first=b"", then=b"", pause=0.0):
-    """A server that sends something, then the same again and again."""
+    """A server that sends something and then repeats a part without end."""
 
     def answer(connection, path):
         connection.sendall(first)
@@ -152,9 +152,9 @@ def test_a_broken_large_or_other_answer_is_a_sentence(broken):
     known = (
         "(RemoteProtocolError)",
         "(ReadError)",
-        "packed, or not a page of text",
+        "compressed, or not a page of text",
         "larger than 20,000",
-        "but it is not",
+        "but its content is not",
     )
     assert any(part in told for part in known)
 

@@ -1,4 +1,4 @@
-"""Whatever a page holds comes out as plain text of WebGLM's size, or as a sentence that says why not."""
+"""Any web page becomes plain-text passages of WebGLM's size, or a message that says why not."""
 
 import unicodedata
 
@@ -48,7 +48,7 @@ trafilatura = SimpleNamespace(bare_extraction=bare_extraction)
 
 
 def is_harmless(text):
-    """Plain text: nothing invisible, no part of a prompt, of JSON, of HTML, and no special token."""
+    """Check for plain text: nothing invisible, no prompt, JSON or HTML, no special token."""
     assert not {unicodedata.category(letter) for letter in text} & {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
     assert not set('\\"{}`') & set(text)
     for marker in (prompts.ANSWER_MARKER, prompts.VERIFY_MARKER, "reference [", "question:", "answer:", "[inst]"):
@@ -58,13 +58,13 @@ def is_harmless(text):
 
 
 def build_prompts(passages):
-    """Both tasks' prompts in both layouts."""
+    """The prompts of both tasks in both layouts."""
     answers = [prompts.build_answer("who?", passages, layout) for layout in prompts.LAYOUTS]
     return answers + [prompts.build_verify("who?", passages, "x", layout) for layout in prompts.LAYOUTS]
 
 
 def split(url, title, text):
-    """A page's passages."""
+    """The passages of a page."""
     return split_pages([{"url": url, "title": title, "text": text}])
 
 
@@ -143,5 +143,5 @@ def test_a_page_that_keeps_the_parser_busy_or_breaks_it_is_given_up_and_the_next
     assert before == between == after == ("T", "live")
     assert str(busy) == str(died) == "its main text could not be extracted, at least not within 0.2 s"
     monkeypatch.setattr(pages, "EXTRACTOR", "import not_installed")
-    with pytest.raises(RuntimeError, match="does not start; is trafilatura installed"):
+    with pytest.raises(RuntimeError, match="does not start; install trafilatura"):
         pages.extract([reply(b"x")])

@@ -1,4 +1,4 @@
-"""The embedded world: same seed, same bytes; every answer where it is said to be; its wording tells nothing."""
+"""The fictional world: deterministic, answers where they should be, wording without hints."""
 
 import hashlib
 import re
@@ -15,11 +15,11 @@ from covrag_lite.data.world.entities import TRAPS
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.outcomes import failure_of, form_of
-from covrag_lite.tables.world import gold_found
+from covrag_lite.tables.world import failure_rates, gold_found, show_failures
 
 
 def ask(config, split, *datasets):
-    """The questions of a split, of some sets or of all four."""
+    """The questions of a split, from some sets or all four."""
     return [question for name in datasets or world.DATASETS for question in world.questions(config, split, name)]
 
 
@@ -32,7 +32,7 @@ FAILURES = {"none", "namesake", "synonym", "stale", "contradiction", "broken wor
 WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2)]
 seeds = pytest.mark.parametrize("config", WORLDS, ids=lambda config: f"seed-{config.world.seed}")
 
-# Recorded from the default world; a change of any word of it must be meant.
+# Recorded from the default world; a change of any word must be intended.
 PASSAGES_SHA256 = "16b525c6aed0e3d0c8feb435b789e7aaf79182b226ab255322b4f14ce4b27d9b"
 QUESTIONS_SHA256 = "1c48277b6ea483ca4ebef17a779812d9fdb1e99c1bf76cfd5f5c486c37af4304"
 
@@ -43,7 +43,7 @@ def digest(records) -> str:
 
 @cache
 def searched(config, split="test", clean=False):
-    """The questions of a split, and what BM25 finds for each as it is asked or as it is known to be mended."""
+    """The questions of a split, and what BM25 finds for each in its original or clear wording."""
     questions, search = ask(config, split), load_retriever(Retrieval(), world.passages(config))
     return questions, search([q.clean_question if clean else q.question for q in questions])
 
@@ -71,7 +71,7 @@ def test_questions_read_like_questions_and_their_gold_passages_state_the_answer(
             assert question.question == question.question.lower() and "?" not in question.question
         gold = " ".join(BY_ID[id].text for id in question.gold_passages).lower()
         assert any(answer.lower() in gold for answer in question.answers), question
-        for answer in question.answers:  # none is contained by chance
+        for answer in question.answers:  # none is contained accidentally
             assert len(answer) >= 4 and (not answer.isdigit() or len(answer) == 4), question
 
 
@@ -85,12 +85,13 @@ def test_no_two_splits_ask_about_the_same_passages_or_in_the_same_words_and_each
     assert not homes["test"] & (homes["train"] | homes["validation"])
 
 
-# How often a reader errs who has the gold passage before it: a small model trips over broken wording and two hops.
+# Error rates of a reader that has the gold passage: small models often fail on broken wording and
+# two hops.
 ERRS = {"well put": 0.1, "broken wording": 0.3, "two-hop": 0.6}
 
 
 def read_with_errors(questions, found):
-    """Whether each first answer is right, of a reader that errs evenly, as often as it does in each form."""
+    """Whether each first answer is right, for a reader with a fixed error rate per wording."""
     with_gold, right = Counter(), []
     for question, hit in zip(questions, gold_found(questions, found)):
         form = form_of(question.kind)
@@ -101,7 +102,7 @@ def read_with_errors(questions, found):
 
 
 def form_rule(questions, right):
-    """How often a rule is right that sees how each question is put and knows which outcome is usual there."""
+    """The accuracy of a rule that sees only a question's wording and predicts the usual outcome."""
     forms = [form_of(question.kind) for question in questions]
     counts = Counter(zip(forms, right))
     return sum(max(counts[form, True], counts[form, False]) for form in set(forms)) / len(right)
@@ -130,6 +131,16 @@ def test_well_put_questions_fail_broken_ones_succeed_and_a_known_question_mends_
         assert hit_rate(config, lambda q, one=failure: failure_of(q.kind) == one, clean=True) >= 0.9
 
 
+def test_the_tables_of_failures_have_a_row_per_obstacle_whose_good_query_finds_more():
+    questions, search = ask(DEFAULT, "test"), load_retriever(Retrieval(), CORPUS)
+    examples, rates = show_failures(questions, search), failure_rates(questions, search)
+    assert set(examples.index) == FAILURES and set(rates.index) == FAILURES | {"all"}
+    assert examples["gold at rank"].notna().all()
+    assert rates.loc["all", "questions"] == len(questions)
+    assert rates.loc["all", "found"] == pytest.approx(100 * hit_rate(DEFAULT), abs=0.05)
+    assert (rates["found, good query"] >= rates["found"]).all()
+
+
 @pytest.mark.parametrize("share", ["misspelt", "cut_off", "vague"])
 def test_defects_come_in_the_share_asked_for_and_hurt(share):
     none = DEFAULT.change(traps=("misspelt 0", "cut_off 0", "vague 0"))
@@ -152,11 +163,11 @@ def test_traps_come_in_the_share_asked_for_and_hurt():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"traps": ("misspelt -0.5",)}, "traps are shares, from 0 on"),
-        ({"n_passages": 999}, "n_passages must lie between 1,000"),
+        ({"traps": ("misspelt -0.5",)}, "but shares must be 0 or more"),
+        ({"n_passages": 999}, "n_passages is 999, but must be between 1,000"),
         ({"traps": ("stale 0.25", "contradicting 0.25")}, "lower one"),
-        ({"traps": ("vague 0.6",)}, "a question has one defect"),
-        ({"n_world": (150, 9000, 200)}, r"passages give \d+: raise n_passages"),
+        ({"traps": ("vague 0.6",)}, "their sum may be at most 1"),
+        ({"n_world": (150, 9000, 200)}, r"passages give \d+; raise n_passages"),
         ({"n_world": (150, 1200)}, "n_world is .* three numbers of 0 or more"),
     ],
 )

@@ -1,7 +1,7 @@
-"""A toy with known answers: seven questions, six passages, and a model that plays from a script.
+"""A toy with known answers: seven questions, six passages and a scripted model.
 
-The prompts are written out here and not built by `covrag_lite.prompts`: the model knows no other text, so that a prompt
-with a word or a passage too few has no answer.
+Prompts are written out here and not built with `covrag_lite.prompts`. The model knows no other
+prompt, so a prompt with a missing word or passage gets no answer.
 """
 
 from collections import Counter
@@ -40,10 +40,10 @@ QUESTIONS = [
     Question("q7", "two", "who keeps the lamp", ("Mira Toll", "M. Toll"), ("f",)),
 ]
 TEXTS = {question.id: question.question for question in QUESTIONS}
-# What the search finds: of each query the ids of two passages.
+# What the search finds: the ids of two passages per query.
 FOUND = dict(zip(TEXTS.values(), ("ac", "cd", "de", "ec", "ab", "cd", "ce"))) | {BORN: "ba", DAY: "cd", KEEPER: "fa"}
 
-# What each adapter answers, by question and passages, with the likelihood of its words.
+# What each adapter answers, by question and passages, with the likelihood of the answer.
 COV = {
     ("q1", "ac"): ("Ada Voss[1]", -0.1),
     ("q2", "cd"): ("Mere[1]", -0.9),
@@ -61,8 +61,8 @@ OTHERS = {
     "rag": {"q1": "Ada Voss[1]", "q3": "71 metres[1]"},
     "cov-direct": {"q1": "A. Voss[1]", ("q2", "ba"): "Stell[1]"},
 }
-# What `cov` says of its answers: six scores, judgment, revised question; then P(true), P(empty) and what it expects of
-# correctness and of the reference.
+# The verdicts of `cov` on its answers: six scores, judgment, revised question; then P(true),
+# P(empty) and the expected correctness and reference score.
 HIGH, LOW = (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), (0.05, 0.05, 0.05, 0.45, 0.95, 0.95)
 VERDICTS = {
     ("q1", "ac"): (HIGH, "true", "", 0.9, 0.97, 0.95, 0.9),
@@ -72,7 +72,8 @@ VERDICTS = {
     ("q5", "ab"): (HIGH, "true", "", 0.6, 0.9, 0.7, 0.8),
     ("q6", "cd"): (LOW, "false", "", 0.1, 0.6, 0.1, 0.1),
     ("q7", "ce"): ((0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", KEEPER, 0.15, 0.2, 0.25, 0.3),  # bias not above 0.7
-    ("q2", "ba"): (HIGH, "true", "", 0.95, 0.9, 0.9, 0.9),  # of second answers, where there is a third round
+    # For second answers, if there is a third round.
+    ("q2", "ba"): (HIGH, "true", "", 0.95, 0.9, 0.9, 0.9),
     ("q4", "cd"): (HIGH, "true", "", 0.7, 0.8, 0.8, 0.6),
     ("q7", "fa"): (HIGH, "true", "", 0.85, 0.9, 0.9, 0.9),
 }
@@ -121,14 +122,15 @@ def write_verdict(scores, judgment, revised):
 
 
 class Actor(ScriptedModel):
-    """A model that knows its prompts by heart, and keeps a list of what was asked of which adapter."""
+    """A model that knows each prompt by heart and logs which adapter was asked what."""
 
     def __init__(self, settings, name="", log=None, used=None):
         super().__init__(settings)
         self.name, self.log, self.used = name, [] if log is None else log, Counter() if used is None else used
         self.adapter = Path("/nowhere") / name if name else None
         self.fingerprint = f"scripted+{name}" if name else "scripted"
-        layout = settings.layout if name else "paper"  # a bare model was taught no other
+        # The base model was trained on neither layout.
+        layout = settings.layout if name else "paper"
         self.parts = {}  # what a prompt is about: question, passages and, to verify, the answer
         for one, text in TEXTS.items():
             for ids in set(FOUND.values()):
@@ -183,12 +185,12 @@ def search(queries):
 
 
 def stage(folder, **changes):
-    """A configuration, and resources with an actor, a scripted search and an empty journal."""
+    """A configuration, and resources with scripted model and search and a new journal."""
     config = Config().change(k=2, runs=str(folder), **changes)
     return config, Resources(search, Actor(config.model), Journal(config.journal()))
 
 
 def of_public_sets(predictions):
-    """The predictions as if they were of two of the paper's sets."""
+    """The predictions, relabelled as two of the paper's sets."""
     sets = {"one": "nq", "two": "webq"}
     return [replace(p, question=replace(p.question, dataset=sets[p.question.dataset])) for p in predictions]

@@ -1,4 +1,4 @@
-"""A project folder with recorded tables, made from nothing; the fixture `project` of conftest.py builds it once."""
+"""A project folder with recorded tables; the fixture `project` of conftest.py builds it once."""
 
 from dataclasses import replace
 from functools import partialmethod
@@ -27,14 +27,14 @@ SYSTEMS = ("RAG", "CoV-RAG", "CoV-RAG-S")  # in another order than the table's
 
 
 class Guesser(ScriptedModel):
-    """Answers some of the questions rightly, by guessing the answers of the first three."""
+    """A model that answers some questions right, by guessing the answers of the first three."""
 
     def complete(self, prompts, max_tokens, sample=None):
         return [Completion(self.guesses[i % 3]) for i, _ in enumerate(prompts)]
 
 
 def build(root):
-    """A scripted model's Tables 2, 3 and 6 over a small world, and a README that tells of them."""
+    """Build a scripted model's Tables 2, 3 and 6 over a small world, and a README about them."""
     config = Config().change(n_passages=1000, n_world=(4, 1200, 200), n_questions=2, runs=str(root / "runs"))
     config = config.change(retrievers=("bm25", "backwards"), systems=SYSTEMS)
     questions, passages = load_questions(config), load_passages(config)
@@ -50,14 +50,14 @@ def build(root):
 
 
 def record(root, table, basis, config, model, parts, **data):
-    """A recorded run and its table."""
+    """Record a run and its table."""
     folder = root / "results" / "toy"
     run = replace(recorded.save_run(folder, table, parts, config, model, 1.0, data), root=root)
     find_table(table).build(basis, run).save(folder, draw=False)
 
 
 def judge_answers(root):
-    """A recorded Table 3 of the answers of Table 2, by the rubric and by a served judge that likes CoV-RAG best."""
+    """Record a Table 3 of Table 2's answers: the rubric, and a judge that prefers CoV-RAG."""
     config = Config().change(predictions="toy", judges=("rubric", "endpoint:toy"))
     answers = load_answers(config, root)
     given = {system: dict.fromkeys(CRITERIA, 0.2 * (system == "CoV-RAG")) for system in SYSTEMS}
@@ -67,7 +67,7 @@ def judge_answers(root):
 
 
 def search_passages(root, config, resources, questions, passages):
-    """A recorded Table 6: BM25, and a retriever that reads the questions backwards."""
+    """Record a Table 6 with BM25 and a retriever that reads questions backwards."""
 
     def backwards(queries):
         return resources.search([query[::-1] for query in queries])
@@ -85,7 +85,7 @@ def search_passages(root, config, resources, questions, passages):
 
 
 def undraw(patch):
-    """No picture is drawn, which would take most of the time; the tests of each table and the notebooks draw them."""
+    """Draw no figures, because they take most of the time; other tests draw them."""
     patch.setattr(Table, "save", partialmethod(Table.save, draw=False))
 
 

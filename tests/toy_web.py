@@ -1,4 +1,4 @@
-"""A web on loopback: a server whose pages are written byte by byte, so that they can misbehave in every way."""
+"""Websites on loopback whose replies are written byte by byte, so that they can misbehave."""
 
 import json
 import threading
@@ -9,19 +9,19 @@ from urllib.parse import parse_qs, urlsplit
 
 from covrag_lite.retrieval.web import fetch
 
-# No pauses; time enough for an honest server on a machine that has much else to do.
+# No pauses; enough time for a well-behaved server on a busy machine.
 QUICK = {"SILENCE": 20.0, "TOTAL": 60.0, "SIZE": 20_000, "PAUSE": 0.0}
 
 
 def open_loopback(monkeypatch):
-    """Let the guard pass loopback, and leave out the pauses between requests."""
+    """Let the guard accept loopback addresses, and skip the pauses between requests."""
     for name, value in QUICK.items():
         monkeypatch.setattr(fetch, name, value)
     monkeypatch.setattr(fetch, "is_public", lambda address: True)
 
 
 class Site:
-    """Pages by their path: bytes, or a function that is handed the connection and the request."""
+    """Pages by path: bytes, or a function that gets the connection and the request."""
 
     def __init__(self, pages):
         self.pages = pages
@@ -44,7 +44,7 @@ class Site:
         page(request.connection, request.path) if callable(page) else request.connection.sendall(page)
 
     def wait(self, seconds):
-        """Take so long over a request, and count how many are under way meanwhile."""
+        """Delay a request, and count how many requests run at the same time."""
         with self.lock:
             self.under_way += 1
             self.most_at_once = max(self.most_at_once, self.under_way)
@@ -75,7 +75,7 @@ def serve(pages):
 
 
 def reply(body, kind="text/html; charset=utf-8", status="200 OK", **headers):
-    """A whole, honest answer."""
+    """A complete, well-formed reply."""
     body = body.encode() if isinstance(body, str) else body
     named = {"Content-Type": kind, "Content-Length": str(len(body))}
     named |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -98,7 +98,7 @@ def page(*paragraphs, title="A page"):
 
 
 def searxng(results):
-    """A page that answers as SearXNG does, from a dictionary of queries to addresses."""
+    """A page that replies as SearXNG does, from a dictionary of queries to addresses."""
 
     def answer(connection, path):
         query = parse_qs(urlsplit(path).query)["q"][0]

@@ -1,12 +1,13 @@
-"""Questions and passages from anywhere: the embedded world, a folder of files, or public sets by name.
+"""Questions and passages: from the fictional world, a folder of files, or public sets by name.
 
-A kind of data is a module with three functions of a configuration, or more, and one entry in KINDS:
+A kind of data is a module with these functions of a configuration, and one entry in KINDS:
 
 sets(config, split)                the names of its sets
-questions(config, split, dataset)  the questions of a set; its splits train, validation and test share none
+questions(config, split, dataset)  the questions of a set; its train, validation and test differ
 passages(config)                   the corpus
-describe(dataset)                  if it knows: source, licence and the like of a set
-read_cited(config, dataset)        if it has such: the numbered rows of a set in WebGLM-QA's shape, else None
+describe(dataset)                  optional: the source, licence and other facts of a set
+read_cited(config, dataset)        optional: the numbered rows of a set in the form of WebGLM-QA,
+                                   or None
 """
 
 from collections import Counter
@@ -26,53 +27,55 @@ KINDS = {"world": "covrag_lite.data.world", "hub": "covrag_lite.data.hub", "fold
 
 
 def kind_of(config: Config) -> ModuleType:
-    """The kind that the parameter `data` names; what is no kind's name is a folder."""
+    """Return the module for the parameter `data`; a value that is not in KINDS is a folder."""
     return import_module(KINDS.get(config.data.data, KINDS["folder"]))
 
 
 def choose_sets(config: Config) -> tuple[str, ...]:
-    """The names of the configured sets; "all" are those that the data has for this split."""
+    """Return the names of the configured sets; "all" means all that the data has for this split."""
     wanted = config.data.datasets
     if len(set(wanted)) < len(wanted):
-        raise ValueError(f"datasets {wanted} must name no set twice")
+        raise ValueError(f"datasets {wanted} must not name a set twice")
     return kind_of(config).sets(config, config.data.split) if wanted == ALL else wanted
 
 
 def load_questions(config: Config) -> list[Question]:
-    """The first `n_questions` of each of the configured sets, in their order."""
+    """Load the first `n_questions` of each configured set, in their order."""
     limit = config.data.n_questions
     if limit < 0:
-        raise ValueError(f"n_questions is {limit} and must not be negative (0 means all)")
+        raise ValueError(f"n_questions is {limit}, but must be 0 (all questions) or more")
     if config.data.split not in SPLITS:
-        raise ValueError(f"split {config.data.split!r} is not known; use one of {', '.join(SPLITS)}")
+        known = ", ".join(SPLITS)
+        raise ValueError(f"split {config.data.split!r} is not known; use one of {known}")
     made = []
     for dataset in choose_sets(config):
         made += kind_of(config).questions(config, config.data.split, dataset)[: limit or None]
-    times = Counter(question.id for question in made)  # records tell questions apart by their ids
+    times = Counter(question.id for question in made)  # records identify questions by their ids
     made = [replace(one, id=f"{one.dataset}/{one.id}") if times[one.id] > 1 else one for one in made]
-    if not config.retrieval.has_corpus:  # gold passages are the corpus's
+    if not config.retrieval.has_corpus:  # gold passages belong to a corpus
         made = [replace(question, gold_passages=()) for question in made]
     return made
 
 
 def load_passages(config: Config) -> Sequence[Passage]:
-    """The whole corpus: the data's own, or the one that the parameter `corpus` names; none if the web is searched."""
+    """Load the whole corpus: the data's own, or the one named by `corpus`; [] for web search."""
     if not config.retrieval.has_corpus:
         return []
     if not config.data.corpus:
         return kind_of(config).passages(config)
     if config.data.data == "world":
-        raise ValueError(f"corpus is {config.data.corpus!r}, but the world has its own; set data to 'hub' or a folder")
+        named = f"corpus is {config.data.corpus!r}"
+        raise ValueError(f"{named}, but the world has its own; set data to 'hub' or a folder")
     return import_module(KINDS["hub"]).read_corpus(config)
 
 
 def own_question(text: str) -> Question:
-    """A question that a user typed, whose answer nobody wrote down."""
+    """Return a question typed by the user, which has no gold answer."""
     return Question("own", "own", text, ("(not known)",))
 
 
 def pick_question(config: Config) -> Question:
-    """The one question to explore: one of a set, or the user's own, which has no gold answer."""
+    """Return the one question to explore: one of a set, or the user's own without a gold answer."""
     asked = config.data.question
     name, _, number = asked.rpartition(" ")
     if not name or " " in name or not number.isdigit():
@@ -84,26 +87,29 @@ def pick_question(config: Config) -> Question:
 
 
 def reserved(config: Config) -> dict[str, list[Question]]:
-    """Every question of validation and testing, from which nothing may be learnt."""
+    """Return all validation and test questions, which must not be used for training."""
     every = config.change(datasets=ALL, n_questions=0, sample=0)
     return {split: load_questions(every.change(split=split)) for split in ("validation", "test")}
 
 
 def check_disjoint(train: Sequence[Question], config: Config) -> str:
-    """A sentence on the splits, or an error where a training question is also asked in validation or testing."""
+    """Return a sentence on the splits; an error if a training question is also a held-out one."""
     learnt = {normalise(question.question): question.id for question in train}
     counts = []
     for split, asked in reserved(config).items():
         shared = [question for question in asked if normalise(question.question) in learnt]
         if shared:
-            same = f"{shared[0].id!r} is {learnt[normalise(shared[0].question)]!r}, but for capitals and punctuation"
-            raise ValueError(f"{len(shared)} {split} questions are training questions too ({same}); train without them")
+            same = f"{shared[0].id!r} is the same as {learnt[normalise(shared[0].question)]!r}"
+            count = f"{len(shared)} {split} questions are training questions too"
+            cure = "remove them from the training questions"
+            raise ValueError(f"{count} ({same}, except for case and punctuation); {cure}")
         counts.append(f"{len(asked)} for {split}")
-    return f"{len(learnt)} different questions to learn from, none of them among {' and '.join(counts)}"
+    none_of = " and ".join(counts)
+    return f"{len(learnt)} different training questions, none of them among {none_of}"
 
 
 def describe(config: Config) -> pd.DataFrame:
-    """A card of each configured set: where it comes from, its size and hash, defects, and three examples."""
+    """Describe each configured set: source, size, hash, defects, and three examples."""
     cards, told = {}, getattr(kind_of(config), "describe", lambda dataset: {})
     for dataset in choose_sets(config):
         rows = load_questions(config.change(datasets=(dataset,), n_questions=0))
@@ -112,8 +118,8 @@ def describe(config: Config) -> pd.DataFrame:
             **told(dataset),
             "questions": len(rows),
             "sha256": digest(rows),
-            "gold that normalises to nothing": sum(is_defective(one.answers) for one in rows),
-            "questions that stand twice": len(texts) - len(set(texts)),
+            "golds that normalise to nothing": sum(is_defective(one.answers) for one in rows),
+            "duplicate questions": len(texts) - len(set(texts)),
             **{f"example {number}": one.question for number, one in enumerate(rows[:3], 1)},
         }
     return pd.DataFrame(cards)

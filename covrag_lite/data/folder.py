@@ -1,14 +1,15 @@
 """Questions and passages from a folder: your own data.
 
-The least is a folder of documents (.txt, .md, .pdf) and `questions.csv` with the columns `question` and `answer`, where
-"|" stands between several answers. A document is split into pieces of at most about a hundred words, which end at
-paragraphs and sentences where they can; a piece's title is its file, and its page where it has pages. Or JSONL files,
-plain or gzipped, for more:
+The simplest folder contains documents (.txt, .md, .pdf) and `questions.csv` with the columns
+`question` and `answer`; "|" separates several answers. Documents are split into pieces of at most
+about a hundred words, at paragraphs and sentences if possible. The title of a piece is its file
+name, with the page if the file has pages.
 
-`<set>.jsonl` holds the test questions of a set, `train_<set>.jsonl` the questions to learn from, and, if you want to
-choose them yourself, `validation_<set>.jsonl` those to validate on; without that file a tenth of the training questions
-is held out. Rows have `id, question, answers` and optionally `gold_passage` (or `gold_passages`), `clean_question` and
-`kind`. `corpus.jsonl` holds the passages, rows of `id, title, text`. Any set may be a .csv file.
+For more control there are JSONL files, plain or gzipped. `<set>.jsonl` contains the test questions
+of a set, and `train_<set>.jsonl` the training questions. `validation_<set>.jsonl` is optional:
+without it a tenth of the training questions is held out. Rows have `id, question, answers` and
+optionally `gold_passage` (or `gold_passages`), `clean_question` and `kind`. `corpus.jsonl` contains
+the passages, as rows of `id, title, text`. Any set may also be a .csv file.
 """
 
 import csv
@@ -26,42 +27,43 @@ from covrag_lite.records import Passage, Question
 ENDS = (".jsonl", ".jsonl.gz", ".csv")
 PREFIX = {"test": "", "train": "train_", "validation": "validation_"}
 DOCUMENTS = (".txt", ".md", ".pdf")
-LONGEST = 700  # characters of a document's piece: some hundred words
-HELD_OUT = 10  # one in ten training questions is for validation, where no file names them
+LONGEST = 700  # characters of a piece of a document: about a hundred words
+HELD_OUT = 10  # one in ten training questions is for validation, if there is no file for it
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
-    """The sets that have a file for this split, or from whose training file some questions are held out, by name."""
+    """Return the names of all sets with questions for this split, held-out ones included."""
     also = find_files(config, "train") if split == "validation" else {}
     return tuple(sorted(find_files(config, split) | also))
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
-    """The questions of one set and split. What validates is never trained on, whatever files there are."""
+    """Load the questions of one set and split; validation questions are never trained on."""
     has_file = split == "test" or dataset in find_files(config, "validation")
     files = find_files(config, split if has_file else "train")
     if dataset not in files:
         there = ", ".join(sorted(files)) or "none"
-        raise FileNotFoundError(f"no {split} file of dataset {dataset!r} in {config.data.data}, only of {there}")
+        here = f"{config.data.data} has files of: {there}"
+        raise FileNotFoundError(f"there is no {split} file of dataset {dataset!r}; {here}")
     rows = read_rows(files[dataset], ("id", "question", "answers"))
     made = to_questions(((f"{files[dataset]}, line {number}", row) for number, row in rows), dataset)
     return made if has_file else hold_out(made, split)
 
 
 def hold_out(every: Sequence[Question], split: str) -> list[Question]:
-    """Of the training questions those that one split has: a tenth, by the hash, validates; the rest is learnt from."""
+    """Select the training questions of one split: a tenth, by hash, is held out for validation."""
     texts = sorted({normalise(one.question) for one in every}, key=hash_text)
     held_out = set(texts[: max(1, len(texts) // HELD_OUT)]) if len(texts) > 1 else set()
     return [one for one in every if (normalise(one.question) in held_out) == (split == "validation")]
 
 
 def hash_text(text: str) -> str:
-    """The SHA-256 of a text."""
+    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def passages(config: Config) -> list[Passage]:
-    """The whole corpus."""
+    """Load the whole corpus."""
     folder = resolve(config.data.data)
     for path in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
         if path.exists():
@@ -70,16 +72,17 @@ def passages(config: Config) -> list[Passage]:
 
 
 def read_passages(path: Path) -> list[Passage]:
-    """A file's passages; the title may be missing."""
+    """Load the passages of a file; the title may be missing."""
     rows = read_rows(path, ("id", "text"))
     return [Passage(str(row["id"]), row.get("title") or "", row["text"]) for _, row in rows]
 
 
 def find_files(config: Config, split: str) -> dict[str, Path]:
-    """The files of a split by their sets' names; of one that stands twice the plain one."""
+    """Return the files of a split by the names of their sets; an unzipped file takes precedence."""
     data, folder = config.data.data, resolve(config.data.data)
     if not folder.is_dir():
-        raise FileNotFoundError(f"data {data!r} is neither 'world' nor 'hub' nor a folder: there is no {folder}")
+        known = "it must be 'world', 'hub' or a folder"
+        raise FileNotFoundError(f"data is {data!r}, but {known}, and there is no folder {folder}")
     files = [file for end in reversed(ENDS) for file in sorted(folder.glob(f"{PREFIX[split]}*{end}"))]
     if split == "test":
         files = [file for file in files if not file.name.startswith(("train_", "validation_", "corpus"))]
@@ -87,7 +90,7 @@ def find_files(config: Config, split: str) -> dict[str, Path]:
 
 
 def to_questions(rows: Iterable[tuple[str, dict]], dataset: str) -> list[Question]:
-    """Rows as questions; what cannot be one is named by its place, what repeats an id and its text is left out."""
+    """Convert rows to questions; errors name the row, and exact duplicates are dropped."""
     made: dict[str, Question] = {}
     for place, row in rows:
         identity, asked, answers = str(row["id"]), row["question"], row["answers"]
@@ -99,24 +102,24 @@ def to_questions(rows: Iterable[tuple[str, dict]], dataset: str) -> list[Questio
         rest = (tuple(map(str, gold)), row.get("clean_question", ""), row.get("kind", ""))
         first = made.setdefault(identity, Question(identity, dataset, asked, tuple(answers), *rest))
         if normalise(first.question) != normalise(asked):
-            raise ValueError(f"{place}: the id {identity!r} is another question's already")
+            raise ValueError(f"{place}: the id {identity!r} is already used by another question")
     return list(made.values())
 
 
 def read_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict]]:
-    """The file's rows with their line numbers; a broken one is named by file and line."""
+    """Yield the rows of a file with their line numbers; errors name the file and the line."""
     number = 0
     for number, row in (read_csv if path.suffix == ".csv" else read_jsonl)(path):
         missing = [name for name in needed if not isinstance(row, dict) or row.get(name) is None]
         if missing:
-            raise ValueError(f"{path}, line {number}: has no {' and no '.join(missing)}")
+            raise ValueError(f"{path}, line {number}: missing {', '.join(missing)}")
         yield number, row
     if number == 0:
-        raise ValueError(f"{path} is empty: it has no row")
+        raise ValueError(f"{path} is empty; it needs at least one row")
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, object]]:
-    """The lines of a file, plain or gzipped, that are not blank."""
+    """Yield the non-blank lines of a file, plain or gzipped."""
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -127,12 +130,13 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, object]]:
 
 
 def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
-    """The rows of a table of questions and answers; without a column `id` a row's line is its name."""
+    """Yield the rows of a table of questions; without a column `id`, the line number is the id."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file)
         missing = {"question", "answer"} - set(rows.fieldnames or ())
         if missing:
-            raise ValueError(f"{path}, line 1: no column {' and '.join(sorted(missing))}; part columns by commas")
+            columns = " and ".join(sorted(missing))
+            raise ValueError(f"{path}, line 1: no column {columns}; separate columns by commas")
         for row in rows:
             answers = [part.strip() for part in (row["answer"] or "").split("|") if part.strip()]
             name, question = row.get("id") or f"{path.stem}-{rows.line_num}", (row["question"] or "").strip()
@@ -140,7 +144,7 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
 
 
 def read_documents(folder: Path) -> list[Passage]:
-    """Every document of the folder and its subfolders in pieces, but for a README that tells of the folder itself."""
+    """Split all documents in the folder and its subfolders into passages, except README files."""
     made = []
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() not in DOCUMENTS or path.stem.lower() == "readme" or not path.is_file():
@@ -150,12 +154,13 @@ def read_documents(folder: Path) -> list[Passage]:
         made += [Passage(f"{name}#{n}", f"{name}{where}", piece) for n, (where, piece) in enumerate(pieces, 1)]
     if not made:
         ends = ", ".join(DOCUMENTS)
-        raise FileNotFoundError(f"{folder} has neither corpus.jsonl nor documents ({ends}) with text; name a corpus")
+        has_none = f"{folder} has neither corpus.jsonl nor documents ({ends}) with text"
+        raise FileNotFoundError(f"{has_none}; add some, or set corpus")
     return made
 
 
 def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
-    """A text in pieces of at most so many characters, on one line each."""
+    """Split a text into pieces of at most `longest` characters, each on one line."""
     from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
     splitter = (MarkdownSplitter if suffix.lower() == ".md" else TextSplitter)(longest)
@@ -163,7 +168,7 @@ def split(text: str, longest: int = LONGEST, suffix: str = ".txt") -> list[str]:
 
 
 def read_parts(path: Path) -> list[tuple[str, str]]:
-    """The texts of a document: the whole, or page by page with the page's number; PDF pages without any are told."""
+    """Read a document, page by page for a PDF; warn about PDF pages without text."""
     if path.suffix.lower() != ".pdf":
         try:
             return [("", path.read_bytes().decode("utf-8-sig"))]
@@ -179,5 +184,6 @@ def read_parts(path: Path) -> list[tuple[str, str]]:
         raise ValueError(f"{path} cannot be read as PDF: {' '.join(str(error).split())}") from None
     empty = "".join(where for where, text in pages if not text.strip())
     if empty:
-        warnings.warn(f"{path}{empty}: no text; scanned pages need text recognition (OCR) first", stacklevel=2)
+        cure = "scanned pages need text recognition (OCR) first"
+        warnings.warn(f"{path}{empty}: no text; {cure}", stacklevel=2)
     return pages

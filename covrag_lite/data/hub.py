@@ -1,6 +1,7 @@
-"""Questions of the public sets that hub.toml describes, and the passages that the parameter `corpus` names.
+"""Questions of the public sets in hub.toml, and the passages named by the parameter `corpus`.
 
-Every row comes through one call of `datasets`; no dataset script ever runs. A local folder can stand in for every id.
+Every row is loaded by one call of `datasets`. No dataset script is ever run. A local folder can
+replace any id.
 """
 
 import tomllib
@@ -20,27 +21,27 @@ from covrag_lite.records import Passage, Question, digest
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
-SAMPLE_SEED = 1  # of the draw of test questions, as in every recorded run
-BLOCK = 10_000  # passages of a corpus on disk that are read together
+SAMPLE_SEED = 1  # for sampling test questions, as in every recorded run
+BLOCK = 10_000  # passages that are read from disk at a time
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One public set: where its rows are, what its columns and splits mean, and what is known of it (hub.toml)."""
+    """One public set as described in hub.toml: its place, its columns and its splits."""
 
     id: str  # on the hub, or a local folder
     question: str = ""  # a column
-    answers: tuple[str, ...] = ()  # columns, a.b where nested; all their texts together are the answers
+    answers: tuple[str, ...] = ()  # columns, a.b if nested; all their texts count as answers
     row_id: str = ""  # a column; empty: the number of the row
-    config: str = ""  # which of the set's configurations
-    revision: str = ""  # a commit, tag or branch; empty is the newest
-    files: dict[str, str] | None = None  # split -> pattern, where the files are named one by one
+    config: str = ""  # the configuration of the set
+    revision: str = ""  # a commit, tag or branch; empty: the newest
+    files: dict[str, str] | None = None  # split -> pattern, if files must be named explicitly
     splits: dict[str, str] | None = None  # our name of a split -> the hub's
-    cited: bool = False  # has it WebGLM-QA's shape?
-    rows: dict[str, int] | None = None  # our name of a split -> how many rows it has
+    cited: bool = False  # does it have the form of WebGLM-QA?
+    rows: dict[str, int] | None = None  # our name of a split -> its number of rows
     passages: int = 0  # of a corpus
-    gb: float = 0  # to fetch
-    disk_gb: float = 0  # with what is made of it
+    gb: float = 0  # to download
+    disk_gb: float = 0  # on disk, including what is built from it
     licence: str = ""
     paper_sample: str = ""
     defects: str = ""
@@ -48,35 +49,38 @@ class Entry:
 
 @cache
 def load_entries(file: str = "hub.toml") -> dict[str, Entry]:
-    """The sets that can be asked for."""
+    """Load the descriptions of all known sets."""
     told = tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
     return {name: Entry(**values) for name, values in told.items()}
 
 
-load_corpora = partial(load_entries, "corpora.toml")  # the corpora that can be asked for
+load_corpora = partial(load_entries, "corpora.toml")  # all known corpora
 
 
 def find_entry(dataset: str) -> Entry:
-    """The set of this name."""
+    """Return the description of the set with this name."""
     entries = load_entries()
     if dataset not in entries:
-        cure = "any other is one more table in covrag_lite/data/hub.toml, or a folder of files"
-        raise ValueError(f"dataset {dataset!r} is not known: choose some of {', '.join(entries)}; {cure}")
+        cure = "add others as a table in covrag_lite/data/hub.toml, or use a folder of files"
+        known = ", ".join(entries)
+        raise ValueError(f"dataset {dataset!r} is not known; use some of {known}; {cure}")
     return entries[dataset]
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
-    """The names of the sets; those with cited answers are to learn from only."""
+    """Return the names of the sets; those with cited answers are only for training."""
     return tuple(name for name, entry in load_entries().items() if split == "train" or not entry.cited)
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
-    """The questions of one set and split: of test a sample, of train what is not held out for validation."""
+    """Load the questions of one set: for test a sample, for train without the held-out ones."""
     entry = find_entry(dataset)
     if entry.cited and split == "validation":
-        return []  # its answers are whole paragraphs over references of their own: no retriever, no accuracy
+        # Its answers are paragraphs about their own references: no retrieval and no accuracy.
+        return []
     if entry.cited and split == "test":
-        raise ValueError(f"{dataset} has cited answers to learn from; set split to 'train', or choose another set")
+        reason = f"{dataset} has cited answers, which are only for training"
+        raise ValueError(f"{reason}; set split to 'train', or choose another set")
     if split == "test":
         return draw(read_split(entry, "test", dataset), config.data.sample)
     if "validation" in entry.splits:
@@ -85,34 +89,35 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
 
 
 def draw(every: list[Question], size: int) -> list[Question]:
-    """So many questions, in their order, drawn by a hash of each and the seed; 0 means all."""
+    """Sample `size` questions by a hash of each and the seed, in their order; 0 means all."""
     if size < 0:
-        raise ValueError(f"sample is {size} and must not be negative (0 means all)")
+        raise ValueError(f"sample is {size}, but must be 0 (all questions) or more")
     lots = [folder.hash_text(f"{SAMPLE_SEED} {one.id} {one.question}") for one in every]
     drawn = set(sorted(lots)[: size or None])
     return [one for one, lot in zip(every, lots) if lot in drawn]
 
 
 def passages(config: Config) -> list[Passage]:
-    """Nothing: no public set has a corpus of its own."""
+    """Raise an error: no public set has its own corpus."""
     names = ", ".join(load_corpora())
-    raise ValueError(f"data 'hub' has questions only; set corpus to {names} or a JSONL file with id, title and text")
+    cure = f"set corpus to {names} or a JSONL file with id, title and text"
+    raise ValueError(f"data is 'hub', which has only questions; {cure}")
 
 
 def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | None:
-    """The numbered rows of a set that has WebGLM-QA's shape."""
+    """Return the numbered rows of a set in the form of WebGLM-QA; None for other sets."""
     entry = find_entry(dataset)
     return enumerate(fetch(entry)[entry.splits["train"]], 1) if entry.cited else None
 
 
 def describe(dataset: str) -> dict[str, object]:
-    """What is known of a set."""
+    """Return the known facts about a set."""
     entry = find_entry(dataset)
     return {name: getattr(entry, name) for name in ("id", "config", "revision", "licence", "paper_sample", "defects")}
 
 
 def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
-    """The questions of one split, before any is drawn or held out."""
+    """Load the questions of one split, before sampling and holding out."""
     rows = fetch(entry)[entry.splits[split]].flatten()  # a nested column becomes several, named a.b
     columns = [column for column in (entry.question, *entry.answers, entry.row_id) if column]
     made = []
@@ -126,14 +131,14 @@ def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
 
 
 def fetch(entry: Entry) -> "DatasetDict":
-    """All splits of a set by their names; what `datasets` raises becomes a sentence that names the set and the cure."""
+    """Load all splits of a set; errors of `datasets` become a sentence with set and cure."""
     datasets = need("datasets")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError
 
     place, name = resolve(entry.id), entry.config or None
     try:
-        if entry.files and not place.is_dir():  # `datasets` finds no such files again offline
+        if entry.files and not place.is_dir():  # offline, `datasets` does not find such files again
             wanted = {"allow_patterns": list(entry.files.values()), "revision": entry.revision or None}
             place = Path(snapshot_download(entry.id, repo_type="dataset", **wanted))
         if place.is_dir():
@@ -147,7 +152,7 @@ def fetch(entry: Entry) -> "DatasetDict":
 
 
 class Corpus(Sequence[Passage]):
-    """Passages that stay on disk: a row is read when it is asked for."""
+    """Passages that stay on disk; a row is read when it is used."""
 
     def __init__(self, rows: "Dataset"):
         self.rows = rows
@@ -167,28 +172,29 @@ class Corpus(Sequence[Passage]):
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of all passages, computed once: reading millions takes minutes."""
+        """Return the hash of all passages, computed once: reading millions takes minutes."""
         return digest(iter(self))
 
 
 @cache
 def open_corpus(name: str) -> Corpus:
-    """A corpus of corpora.toml, fetched where it is not here yet; one that was cut is told."""
+    """Open a corpus of corpora.toml, fetched if needed; warn if passages are missing."""
     entry = load_corpora()[name]
     rows = next(iter(fetch(entry).values()))
     if len(rows) != entry.passages:
-        told = "its revision has moved, or a part of it is missing"
-        warnings.warn(f"corpus {name!r} has {len(rows):,} passages, not {entry.passages:,}: {told}", stacklevel=2)
+        counts = f"corpus {name!r} has {len(rows):,} passages, not {entry.passages:,}"
+        cause = "its revision has changed, or a part of it is missing"
+        warnings.warn(f"{counts}: {cause}", stacklevel=2)
     return Corpus(rows.rename_columns({entry.row_id: "id"}).select_columns(["id", "title", "text"]))
 
 
 def read_corpus(config: Config) -> Sequence[Passage]:
-    """The passages of the corpus, or of the file, that the parameter `corpus` names."""
+    """Load the passages of the corpus or file that the parameter `corpus` names."""
     name = config.data.corpus
     if name in load_corpora():
         return open_corpus(name)
     path = resolve(name)
     if not path.is_file() or not path.name.endswith((".jsonl", ".jsonl.gz")):
-        known = f"{', '.join(load_corpora())} or a file .jsonl or .jsonl.gz ({path} is none)"
-        raise FileNotFoundError(f"corpus {name!r} is not known; use {known}; data/corpora.toml takes others")
+        known = f"{', '.join(load_corpora())} (in data/corpora.toml) or a .jsonl or .jsonl.gz file"
+        raise FileNotFoundError(f"corpus {name!r} is not known; use {known}; {path} is neither")
     return folder.read_passages(path)

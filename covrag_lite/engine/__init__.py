@@ -1,1 +1,1 @@
-"""Engines that write texts behind the protocol of `interface`, and that train adapters."""
+"""Engines: run a language model through the protocol in `interface`, and train its adapters."""

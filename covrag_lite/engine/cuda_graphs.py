@@ -1,8 +1,9 @@
-"""CUDA graphs: thousands of kernels that start at once and not one by one from Python.
+"""CUDA graphs: thousands of kernels that start at once, not one by one from Python.
 
-`record_graph` records anything whose tensors stay in their places. A greedy decoding step does so here: tokens,
-positions, mask, and keys and values with room for what is still to be written. Rows and room are rounded up, so that
-few shapes occur. Elsewhere than on CUDA the same steps run unrecorded.
+`record_graph` records any computation whose tensors stay at the same addresses. A greedy decoding
+step satisfies this here: tokens, positions, mask, and keys and values with room for later tokens.
+Rows and room are rounded up, so that there are few shapes. Without CUDA the same steps run
+unrecorded.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,11 +18,13 @@ from transformers.cache_utils import DynamicLayer
 from covrag_lite.engine.prefill import KERNELS
 from covrag_lite.engine.varlen_prefill import attend_rows
 
-# How far a replay may be from the step itself: bf16 numbers near 20 stand 0.125 apart, and ties may fall either way.
-NEAR = 0.05  # mean difference of the tokens' logarithmic probabilities
-FEW = 0.05  # share of the rows that get another token; one row always may
+# How far a replay may differ from the step itself: bf16 numbers near 20 are 0.125 apart, and ties
+# may be resolved either way.
+NEAR = 0.05  # mean difference of the tokens' log-probabilities
+FEW = 0.05  # share of the rows that may get another token; one row always may
 
-Past = Iterable[tuple[torch.Tensor, torch.Tensor]]  # of each layer keys and values, (rows, heads, tokens, size)
+# Keys and values of each layer, (rows, heads, tokens, size).
+Past = Iterable[tuple[torch.Tensor, torch.Tensor]]
 
 
 def record_graph(
@@ -30,19 +33,21 @@ def record_graph(
     stream: torch.cuda.Stream | None = None,
     pool: tuple[int, int] | None = None,
 ) -> tuple[torch.cuda.CUDAGraph, torch.Tensor | None]:
-    """A graph of what `compute` launches, and what it returns, which every replay overwrites.
+    """Record `compute` as a graph; return the graph and the result, which each replay overwrites.
 
-    Everything that it reads and writes must stay in its place. What is set up at a first use must not be recorded:
-    `warmups` passes come before, on the same stream, which then has its workspace for matrix products.
+    Everything that it reads and writes must stay at its address. Setup at the first use must not be
+    recorded, so `warmups` passes run first, on the same stream, which then has its workspace for
+    matrix products.
     """
     stream = stream or torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.stream(stream):  # also ends a recording that fails, where torch.cuda.graph leaves its stream on
+        # This also ends a failed recording, where torch.cuda.graph would leave its stream active.
+        with torch.cuda.stream(stream):
             for _ in range(warmups):
                 compute()
-            # Errors of this thread alone count: a notebook's other threads may free their memory meanwhile.
+            # Only errors of this thread count: other threads of a notebook may free memory.
             with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
                 made = compute()
     finally:
@@ -51,20 +56,20 @@ def record_graph(
 
 
 class Shape(NamedTuple):
-    """How much a step has room for."""
+    """The room of a step."""
 
     rows: int
-    room: int  # tokens of a row, read and written
+    room: int  # tokens per row, read and written
 
 
 def rounded(number: int, least: int) -> int:
-    """The number rounded up to a quarter of the power of two below it, or to a multiple of `least`."""
+    """Round up to a quarter of the power of two below, or to a multiple of `least`."""
     quarter = max(least, 1 << max(0, number.bit_length() - 3))
     return -(-number // quarter) * quarter
 
 
 class Placed(DynamicLayer):
-    """A layer of the cache whose keys and values stay where they are; a new token is written to its place."""
+    """A cache layer whose keys and values stay at their addresses; new tokens are written there."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, place: torch.Tensor):
         super().__init__()
@@ -74,16 +79,20 @@ class Placed(DynamicLayer):
         self.is_initialized = True
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__) -> tuple[torch.Tensor, ...]:
-        """Write one token's keys and values, and return the whole room: the mask hides what is not written yet."""
+        """Write the keys and values of one token and return the whole room.
+
+        The mask hides what is not written yet.
+        """
         self.keys.index_copy_(2, self.place, key_states)
         self.values.index_copy_(2, self.place, value_states)
         return self.keys, self.values
 
 
 class Step:
-    """One decoding step of a fixed shape over a `store` of all layers' keys and values, each (2, tokens, heads, size).
+    """One decoding step of a fixed shape.
 
-    Steps of all shapes share the store. Where the network is `packed`, its layers are those of `varlen_prefill`.
+    Its `store` contains the keys and values of all layers, each (2, tokens, heads, size). Steps of
+    all shapes share it. In a `packed` network the layers are those of `varlen_prefill`.
     """
 
     def __init__(self, network: PreTrainedModel, shape: Shape, store: list[torch.Tensor], packed: bool):
@@ -93,29 +102,35 @@ class Step:
         device = network.device
         self.tokens = torch.zeros(shape.rows, 1, dtype=torch.long, device=device)
         self.positions = torch.zeros_like(self.tokens)
-        self.mask = torch.zeros(shape.rows, 1, 1, shape.room, dtype=network.dtype, device=device)  # added to scores
-        self.place = torch.zeros(1, dtype=torch.long, device=device)  # of the next token in the room
+        # Added to the scores.
+        self.mask = torch.zeros(shape.rows, 1, 1, shape.room, dtype=network.dtype, device=device)
+        self.place = torch.zeros(1, dtype=torch.long, device=device)  # the next token's position
         self.forbidden = torch.zeros(network.config.vocab_size, dtype=torch.bool, device=device)
-        self.result = torch.zeros(2, shape.rows, dtype=torch.double, device=device)  # tokens, and how likely each was
+        # Tokens, and their log-probabilities.
+        self.result = torch.zeros(2, shape.rows, dtype=torch.double, device=device)
         self.cache = DynamicCache(config=network.config)
         self.cache.layers = []
         for whole in store:
             _, _, heads, size = whole.shape
             views = whole[:, : shape.rows * shape.room].view(2, shape.rows, heads, shape.room, size)
             self.cache.layers.append(Placed(*views, self.place))
-        self.replay: Callable[[], None] | None = None  # of the recorded step
+        self.replay: Callable[[], None] | None = None  # replays the recorded step
         on_gpu = self.result.is_cuda
-        self.arrived = torch.zeros(2, shape.rows, dtype=torch.double, pin_memory=on_gpu)  # the result, on the CPU
+        # The result, on the CPU.
+        self.arrived = torch.zeros(2, shape.rows, dtype=torch.double, pin_memory=on_gpu)
         self.arrival = torch.cuda.Event() if on_gpu else None
 
     def load(
         self, past: Past, seen: torch.Tensor, tokens: torch.Tensor, positions: torch.Tensor, forbidden: torch.Tensor
     ) -> None:
-        """Take over what rows have read, `seen` (rows, tokens) of it, and the token that each row reads next."""
+        """Copy the state of a batch: what its rows have read, and the next token of each.
+
+        `seen` (rows, tokens) marks what each row has read.
+        """
         rows, used = seen.shape
         for layer, (keys, values) in zip(self.cache.layers, past):
             for whole, part in ((layer.keys, keys), (layer.values, values)):
-                whole.zero_()  # hidden values count nothing, but they must be numbers
+                whole.zero_()  # hidden values have no effect, but NaN would
                 whole[:rows, :, :used] = part[:, :, :used]
         self.mask.fill_(float("-inf"))
         self.mask[:rows, 0, 0, :used].masked_fill_(seen, 0.0)
@@ -128,7 +143,10 @@ class Step:
 
     @torch.inference_mode()
     def compute(self) -> None:
-        """Read each row's token and put the likeliest next one in its place; nothing here waits for the device."""
+        """Read each row's token and replace it by the most probable next one.
+
+        Nothing here waits for the device.
+        """
         self.mask.index_fill_(3, self.place, 0.0)
         with sdpa_kernel(KERNELS):
             out = self.network(
@@ -149,14 +167,14 @@ class Step:
 
     @torch.inference_mode()
     def launch(self) -> None:
-        """Begin the next step; its result will be on its way to the CPU."""
+        """Start the next step and the transfer of its result to the CPU."""
         (self.replay or self.compute)()
         self.arrived.copy_(self.result, non_blocking=True)
         if self.arrival is not None:
             self.arrival.record()
 
     def collect(self) -> tuple[list[float], list[float]]:
-        """The next token of each row, and its logarithmic probability, as the last step has left them."""
+        """Return the last step's token for each row, and its log-probability."""
         if self.arrival is not None:
             self.arrival.synchronize()
         tokens, logs = self.arrived.tolist()
@@ -164,7 +182,7 @@ class Step:
 
 
 def record_step(step: Step, rows: int, stream: torch.cuda.Stream, pool: tuple[int, int]) -> Callable[[], None]:
-    """A function that takes this loaded step by replaying it, compared with the step itself; it is left as loaded."""
+    """Record a loaded step and check a replay against the step itself; its state is restored."""
     moving = (step.tokens, step.positions, step.place)
     loaded = [one.clone() for one in moving]
 
@@ -184,9 +202,12 @@ def record_step(step: Step, rows: int, stream: torch.cuda.Stream, pool: tuple[in
 
 
 def compare(expected: torch.Tensor, replayed: torch.Tensor) -> None:
-    """Refuse a replay that gives other tokens than the step itself, or holds them for more or less likely."""
+    """Refuse a replay whose tokens or log-probabilities differ from those of the step itself."""
     rows = expected.shape[1]
     other = int((expected[0] != replayed[0]).sum())
     far = (expected[1] - replayed[1]).abs().mean().item()
     if other > max(1, FEW * rows) or not far <= NEAR:  # a NaN is not near
-        raise RuntimeError(f"a replayed step gave {other} of {rows} rows another token, off by {far:.2g} in the mean")
+        raise RuntimeError(
+            f"a replayed step gave {other} of {rows} rows another token, "
+            f"and log-probabilities that differ by {far:.2g} on average"
+        )

@@ -1,7 +1,7 @@
-"""Which decoding steps of fixed shapes a network has, and how a batch goes through them.
+"""The recorded decoding steps of a network, and how a batch uses them.
 
-Where steps do not pay, a batch goes on without; where they do not fit into memory or cannot be recorded, too, which is
-reported.
+If steps would not pay, a batch continues without them. If they do not fit into memory or cannot be
+recorded, it also continues without them, and this is reported.
 """
 
 from collections import Counter
@@ -15,23 +15,23 @@ from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.prefill import Roomy
 from covrag_lite.engine.prepare import SPARE, free_memory
 
-WORTH = 6  # steps from which recording one pays
+WORTH = 6  # number of steps from which recording pays
 KERNEL_BY_KERNEL = "decoding steps run kernel by kernel"
 
 
 class Steps:
-    """All the steps of a network, by adapter and shape."""
+    """All recorded steps of a network, by adapter and shape."""
 
     def __init__(self, network: PreTrainedModel, device: str, used: Counter, packed: bool):
         self.network = network
         self.used = used
         self.device = device
-        self.packed = packed  # whether layers are those of `varlen_prefill`
-        self.store: list[torch.Tensor] = []  # of each layer keys and values, (2, tokens, heads, size)
+        self.packed = packed  # whether the layers are those of `varlen_prefill`
+        self.store: list[torch.Tensor] = []  # per layer, keys and values: (2, tokens, heads, size)
         self.known: dict[tuple[object, Shape], Step] = {}
         self.stream = torch.cuda.Stream() if device == "cuda" else None  # for recording
-        self.pool = None  # the graphs' memory, which they share because one runs at a time
-        self.is_given_up = False  # after a step that could not be recorded
+        self.pool = None  # the memory of the graphs; they share it because only one runs at a time
+        self.is_given_up = False  # set when a step could not be recorded
 
     @torch.inference_mode()
     def begin(
@@ -43,18 +43,19 @@ class Steps:
         limit: int,
         forbidden: torch.Tensor | None,
     ) -> "DecodeSession | None":
-        """Steps that go on from what a batch has read, at most `limit`; None where they do not fit or do not pay."""
+        """Start at most `limit` steps for a batch; None if they do not fit or would not pay."""
         if self.is_given_up or limit < WORTH:
             return None
         if not all(isinstance(layer, Roomy) for layer in cache.layers):
-            self.give_up("this network's cache is of another kind")
+            self.give_up("this network has another kind of cache")
             return None
         past = [(layer.keys, layer.values) for layer in cache.layers]
         rows, used = seen.shape
         try:
             step = self.find(adapter, rows, used + limit, past)
             if step is None:
-                report_fallback(self.used, KERNEL_BY_KERNEL, "memory is too short for the keys and values of a batch")
+                why = "there is not enough memory for the keys and values of a batch"
+                report_fallback(self.used, KERNEL_BY_KERNEL, why)
                 return None
             if forbidden is None:
                 forbidden = torch.zeros_like(step.forbidden)
@@ -62,13 +63,13 @@ class Steps:
             step.load(past, seen.bool(), tokens, seen.sum(1), forbidden)
             if self.stream is not None and step.replay is None:
                 step.replay = record_step(step, rows, self.stream, self.pool)
-        except Exception as error:  # whatever it is, the batch has all it needs to go on without
+        except Exception as error:  # of any kind: the batch can continue without recorded steps
             self.give_up(error)
             return None
         return DecodeSession(step, rows, limit)
 
     def find(self, adapter: object, rows: int, room: int, past: Sequence[tuple]) -> Step | None:
-        """A step with this much room: one that is there, if it is not much too large, or a new one."""
+        """Return a step with this much room: a new one, or a known one that is not too large."""
         fitting = [
             shape
             for owner, shape in self.known
@@ -82,21 +83,21 @@ class Steps:
         shape = Shape(rounded(rows, 1), rounded(room, 64))
         needed = shape.rows * shape.room
         if not self.store or self.store[0].shape[1] < needed:
-            self.known.clear()  # they write to the old one
+            self.known.clear()  # they write to the old store
             self.store = []
             token_bytes = sum(part[0, :, :1].nbytes for pair in past for part in pair)
             tokens = min(int(SPARE * needed), free_memory(self.device) // (2 * token_bytes))
             if tokens < needed:
                 return None
             self.store = [keys.new_zeros(2, tokens, keys.shape[1], keys.shape[3]) for keys, _ in past]
-            if self.stream is not None:  # CUDA frees a pool with its last graph, and takes no new one
+            if self.stream is not None:  # CUDA frees a pool with its last graph
                 self.pool = torch.cuda.graph_pool_handle()
         step = Step(self.network, shape, self.store, self.packed)
         self.known[adapter, shape] = step
         return step
 
     def give_up(self, why: Exception | str) -> None:
-        """Take steps one kernel after another from now on, and report it."""
+        """Run steps kernel by kernel from now on, and report it."""
         self.is_given_up = True
         self.known.clear()
         self.store = []
@@ -104,19 +105,19 @@ class Steps:
 
 
 class DecodeSession:
-    """The steps of one batch; rows that are done stay in it to the end.
+    """The steps of one batch; finished rows stay in it to the end.
 
-    A recorded step needs nothing of the CPU, so the next one is begun before anybody has looked at the last.
+    A recorded step does not need the CPU, so the next step starts before the last one is read.
     """
 
     def __init__(self, step: Step, rows: int, limit: int):
         self.step = step
-        self.places = list(range(rows))  # where the batch's rows stand, in their order
+        self.places = list(range(rows))  # the positions of the batch's remaining rows
         self.left = limit
-        self.is_ahead = False  # whether the next step has begun
+        self.is_ahead = False  # whether the next step has started
 
     def take(self) -> tuple[list[int], list[float]]:
-        """The next token of each row that is still there, and its logarithmic probability."""
+        """Return the next token of each remaining row, and its log-probability."""
         if not self.is_ahead:
             self.step.launch()
         tokens, logs = self.step.collect()
@@ -127,5 +128,5 @@ class DecodeSession:
         return [int(tokens[place]) for place in self.places], [logs[place] for place in self.places]
 
     def keep(self, kept: Sequence[int]) -> None:
-        """Go on with these of the rows alone, counted from 0."""
+        """Continue with only these of the remaining rows, counted from 0."""
         self.places = [self.places[one] for one in kept]

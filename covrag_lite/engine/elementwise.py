@@ -1,7 +1,7 @@
-"""The steps of a decoder layer that touch each number once: norm, rotation by position, gate, sum.
+"""The elementwise steps of a decoder layer: norm, rotation by position, gate, sum.
 
-Between matrix products they take most of the time that a GPU needs for memory; compiled, each is a single kernel.
-The layers that prefill and train are made of them.
+Between matrix products, these take most of a GPU's memory traffic. Compiled, each is one kernel.
+The layers for prefilling and for training consist of them.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch
 
 
 def normed(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """The root mean square norm of each token, computed in fp32: (tokens, width) to the same."""
+    """Compute the root-mean-square norm of each token in fp32: (tokens, width) to the same."""
     wide = hidden.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
     return (wide * scale).to(hidden.dtype) * weight
@@ -21,43 +21,43 @@ def normed(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.
 def summed(
     hidden: torch.Tensor, more: torch.Tensor, weight: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A sum and the norm of it."""
+    """Return a sum and its norm."""
     hidden = hidden + more
     return hidden, normed(hidden, weight, epsilon)
 
 
 def halves_turned(x: torch.Tensor) -> torch.Tensor:
-    """The two halves of each head swapped, the first one with its sign changed."""
+    """Swap the two halves of each head and negate the new first half."""
     left, right = x.chunk(2, -1)
     return torch.cat([-right, left], -1)
 
 
 def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Queries or keys turned by their positions: (tokens, heads, head size) to the same."""
+    """Rotate queries or keys by their positions: (tokens, heads, head size) to the same."""
     return x * cos + halves_turned(x) * sin
 
 
 def both_rotated(
     query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries and keys turned by their positions."""
+    """Rotate queries and keys by their positions."""
     return rotated(query, cos, sin), rotated(key, cos, sin)
 
 
 def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up, the middle of the MLP."""
+    """Compute silu(gate) * up, the middle of the MLP."""
     return torch.nn.functional.silu(gate) * up
 
 
 @cache
 def reading_functions(compiled: bool) -> SimpleNamespace:
-    """What a layer that answers needs of these, compiled or not; compiled once in a process."""
+    """Return the functions for answering, compiled or not; they are compiled once per process."""
     functions = (normed, summed, both_rotated, gated)
     return SimpleNamespace(**{one.__name__: compile_for_any_number(one) if compiled else one for one in functions})
 
 
 def compile_for_any_number(function: Callable) -> Callable:
-    """The function compiled once for any number of tokens; all else about its inputs is fixed."""
+    """Compile a function once for any number of tokens; all other sizes are fixed."""
     quick = torch.compile(function)
 
     def call(*given: torch.Tensor | float) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -72,22 +72,22 @@ def compile_for_any_number(function: Callable) -> Callable:
 def normed_back(
     grad: torch.Tensor, hidden: torch.Tensor, plus: torch.Tensor, weight: torch.Tensor, epsilon: float
 ) -> torch.Tensor:
-    """The gradient of a norm's input; `plus` is the gradient that reaches the input on the way around the norm."""
+    """Return the gradient of a norm's input; `plus` is the gradient that bypasses the norm."""
     wide = hidden.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
     unit = wide * scale
     inner = grad.float() * weight.float()
-    along = (inner * unit).mean(-1, keepdim=True)  # the part that only changes the length, which the norm takes away
+    along = (inner * unit).mean(-1, keepdim=True)  # changes only the length, which the norm removes
     return (plus.float() + scale * (inner - unit * along)).to(hidden.dtype)
 
 
 def rotated_back(grad: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """The gradient of what was turned."""
+    """Return the gradient of the input of `rotated`."""
     return grad * cos - halves_turned(grad * sin)
 
 
 def gated_back(grad: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of gate and up."""
+    """Return the gradients of gate and up."""
     wide = gate.float()
     share = torch.sigmoid(wide)
     silu = wide * share
@@ -98,7 +98,7 @@ def gated_back(grad: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> tupl
 
 
 def training_functions(compiled: bool) -> SimpleNamespace:
-    """What a layer that is trained needs of these, compiled or not."""
+    """Return the functions for training, compiled or not."""
     functions = {}
     for function in (normed, normed_back, rotated, rotated_back, gated, gated_back):
         functions[function.__name__] = torch.compile(function, dynamic=False) if compiled else function

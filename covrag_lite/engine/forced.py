@@ -1,8 +1,9 @@
-"""Verdicts forced into their schema (the paper's Table 7): what it fixes is appended, and only the slots are decided.
+"""Verdicts forced into their schema (the paper's Table 7): the model decides only on the slots.
 
-So a verdict always parses. A first pass reads up to the slots that tell most, and the next one a whole verdict as it is
-guessed to go on. At the first slot that the model fills otherwise, the guess is corrected and what was read after it is
-masked out. Most verdicts cost a few passes where each token would cost one, and none comes out differently.
+All fixed text is appended, so a verdict always parses. A first pass reads up to the slots that are
+most informative. The next pass reads a guess of the whole verdict. At the first slot where the
+model decides otherwise, the guess is corrected, and what was read after it is masked out. So most
+verdicts need a few passes, not one per token, and the result is the same.
 """
 
 from collections.abc import Sequence
@@ -16,18 +17,18 @@ from covrag_lite.engine.slots import QUOTES, TELLING, Choices, Filled, Guesses, 
 
 
 class Tail(NamedTuple):
-    """How a verdict is guessed to go on."""
+    """A guess of how a verdict continues."""
 
     ids: list[int]  # its tokens up to the last slot
-    places: list[int]  # of each slot, where the token before it stands; counted from the end, so the last is -1
-    guessed: Sequence[str]  # what each slot is guessed to hold
+    places: list[int]  # the position of the token before each slot, from the end; the last is -1
+    guessed: Sequence[str]  # the guessed choice of each slot
 
 
 class VerdictWriter(Writer):
     """Completes a batch of prompts to verdicts."""
 
     def write_verdicts(self, schema: Schema, limit: int) -> list[Completion]:
-        """Each row's verdict and the probabilities behind it: first the slots, then the revised questions."""
+        """Write each row's verdict: first the slots, with probabilities, then revised questions."""
         slots, closing = slots_of(schema)
         made = self.write_slots(slots)
         revised = self.write_free(self.loaded.quoted.ends, limit, self.loaded.quoted.forbidden)
@@ -40,14 +41,15 @@ class VerdictWriter(Writer):
         return verdicts
 
     def write_slots(self, slots: Sequence[Slot]) -> dict[int, Filled]:
-        """Each row's choices and their chances; rows with an empty revision leave the batch."""
+        """Fill all slots of each row; rows with an empty revision leave the batch."""
         choices = Choices(slots, self.loaded.piece, self.loaded.settings.model)
         guesses = Guesses(slots)
         made = {row: Filled([], []) for row in self.rows}
         first = [TELLING, len(slots)]
         n_filled = 0
         while any(len(made[row].path) < len(slots) for row in self.rows):
-            ahead = first.pop(0) if first else 2 * n_filled  # not much further than guesses have just been right
+            # Not much further than the last guesses were right.
+            ahead = first.pop(0) if first else 2 * n_filled
             n_filled = self.fill_ahead(slots, choices, guesses, made, ahead)
             self.keep([row for row in self.rows if made[row].path[-1] != QUOTES[1]])
         return made
@@ -55,7 +57,7 @@ class VerdictWriter(Writer):
     def fill_ahead(
         self, slots: Sequence[Slot], choices: Choices, guesses: Guesses, made: dict[int, Filled], ahead: int
     ) -> int:
-        """Fill up to `ahead` slots of every row by one pass over its guess; returns the most that a row has filled."""
+        """Fill up to `ahead` slots per row in one pass; return the most that one row has filled."""
         begun = {row: tuple(made[row].path) for row in self.rows}
         tails = {}
         for path in set(begun.values()):
@@ -63,7 +65,8 @@ class VerdictWriter(Writer):
         fed = []
         for row in self.rows:
             tail = tails[begun[row]]
-            fed.append(self.pending[row] + tail.ids if tail.places else [])  # a row without slots left waits
+            # A row without slots waits.
+            fed.append(self.pending[row] + tail.ids if tail.places else [])
         places = sorted({place for tail in tails.values() for place in tail.places})
         logits, self.mask = self.read(fed, self.mask, places)
         tables = choices.chances(logits)  # each (rows, places, choices)
@@ -71,7 +74,7 @@ class VerdictWriter(Writer):
         last_places = []
         for number, row in enumerate(self.rows):
             (path, chances), tail = made[row], tails[begun[row]]
-            last = -1  # the place of the last choice; a row that waits has none
+            last = -1  # the place of the last choice; a waiting row has none
             for place, guessed in zip(tail.places, tail.guessed):
                 slot = slots[len(path)]
                 given = tables[slot.choices][number, columns[place]].tolist()
@@ -90,7 +93,7 @@ class VerdictWriter(Writer):
         return max(len(made[row].path) - len(begun[row]) for row in self.rows)
 
     def lay_out(self, slots: Sequence[Slot], path: Sequence[str], guessed: Sequence[str]) -> Tail:
-        """The tokens that follow the choices of `path` if the guess is right, up to the last of these slots."""
+        """Return the tokens that follow `path` if the guess is right, up to the last slot."""
         ids = []
         ends = []
         for number in range(len(path), len(slots)):
@@ -103,7 +106,7 @@ class VerdictWriter(Writer):
         return Tail(ids, places, guessed[len(path) : len(slots)])
 
     def forget_after(self, places: Sequence[int]) -> None:
-        """Mask out what each row has read after its place; places count from the end, -1 is the last token."""
+        """Mask out what each row has read after its place; -1 is the last token."""
         columns = torch.arange(-self.mask.shape[1], 0, device=self.mask.device)  # (tokens read)
         last = torch.tensor(places, device=self.mask.device)[:, None]  # (rows, 1)
         self.mask = self.mask * (columns <= last)

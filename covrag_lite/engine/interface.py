@@ -1,6 +1,9 @@
-"""What every engine can do, and which one a model's name stands for.
+"""The protocol of all engines, and the choice of an engine by the model's name.
 
-An engine writes texts: it completes prompts and fills a schema. Everything above the engines uses these calls alone.
+An engine completes prompts and fills a schema. All other code uses only the calls defined here:
+
+    engine = load_engine(Model("smollm2-135m"))
+    engine.with_adapter("rag").complete(["Who wrote Emma?"], max_tokens=24)[0].text
 """
 
 import warnings
@@ -13,25 +16,31 @@ from typing import NamedTuple, Protocol
 from covrag_lite.config import Model, need
 from covrag_lite.prompts import LAYOUTS
 
-# The beginning of a model's name -> the module whose `load` makes its engine; other names are models on this machine.
+# Prefix of a model's name -> the module whose `load` builds its engine. Any other name is a model
+# on this machine.
 ENGINES = {"endpoint:": "covrag_lite.engine.endpoint", "plain:": "covrag_lite.engine.plain"}
 LOCAL = "covrag_lite.engine.local"
 QUANTIZE = ("nf4", "int8", "none")
 VERDICTS = ("forced", "free")
 
-Schema = Sequence[str | tuple[str, str]]  # fixed texts, and slots as (kind, name): `prompts.SCHEMA`
+# Fixed texts, and slots as (kind, name); see `prompts.SCHEMA`.
+Schema = Sequence[str | tuple[str, str]]
 
 
 class Completion(NamedTuple):
-    """A text that a model wrote, with what the engine knows of its probabilities."""
+    """A text written by a model, with the probabilities that the engine knows."""
 
     text: str
-    probabilities: dict[str, float] | None = None  # {"likelihood": …} of free text; expected scores of a verdict
+    # {"likelihood": ...} for free text; the expected scores for a verdict
+    probabilities: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What rows of samples are padded to where all must look alike (CUDA graphs, compiled layers)."""
+    """The sizes that rows of samples are padded to where all need the same shape.
+
+    CUDA graphs and compiled layers need this.
+    """
 
     tokens: int
     sequences: int
@@ -40,46 +49,53 @@ class Shape:
 
 
 class Engine(Protocol):
-    """A model, bare or with an adapter."""
+    """A language model, with or without an adapter."""
 
     settings: Model
     device: str  # "cpu", "cuda" or "endpoint"
-    at_once: int  # batches that may be under way at once
-    adapter: Path | None  # the folder of the adapter that is switched on
-    weights: Path | None  # a folder of safetensors or a GGUF file, where it can be seen
-    used: Counter  # requests, prompt_tokens and completion_tokens so far, of all adapters; and fallbacks, if any
+    at_once: int  # how many batches may run at the same time
+    adapter: Path | None  # the folder of the active adapter
+    weights: Path | None  # a folder of safetensors or a GGUF file; None if not on this machine
+    # Requests, prompt_tokens and completion_tokens so far, over all adapters; fallbacks, if any.
+    used: Counter
 
     @property
     def weights_hash(self) -> str:
-        """The hash of the base's weights."""
+        """Return the hash of the base model's weights."""
 
     @property
     def fingerprint(self) -> str:
-        """The same with the adapter's: everything that a text depends on but its prompt and settings."""
+        """Return a hash of all weights, adapter included.
+
+        A text depends only on this, its prompt and the settings.
+        """
 
     def with_adapter(self, name: str) -> "Engine":
-        """The same base with the adapter of that name, or bare for ""."""
+        """Return the same base model with the adapter of that name; "" means no adapter."""
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
-        """The prompts in batches that leave `room` tokens for each text."""
+        """Split the prompts into batches that leave `room` tokens for each text."""
 
     def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
-        """One batch, completed greedily or, for a number, by chance; the same number gives the same texts."""
+        """Complete one batch greedily, or by sampling if `sample` is a number.
+
+        The same number gives the same texts.
+        """
 
     def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
-        """One batch, completed to verdicts of this schema, or as the model writes them without one.
+        """Complete one batch to verdicts of this schema; without one, as the model writes them.
 
-        A revised question has at most `max_tokens`.
+        A revised question has at most `max_tokens` tokens.
         """
 
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[float, float]]:
-        """Tokens read and written for each text; NaN where a server counts its own."""
+        """Return the tokens read and written for each text; NaN if only the server knows."""
 
 
 def report_fallback(
     used: Counter, way: str, why: Exception | str, effect: str = "this takes longer and gives the same texts"
 ) -> None:
-    """Count that an engine goes on by another way than it would take, and say so the first time."""
+    """Count that an engine uses a slower or weaker method, and warn the first time."""
     name = f"fallback: {way}"
     used[name] += 1
     if used[name] == 1:
@@ -88,7 +104,7 @@ def report_fallback(
 
 
 def load_engine(settings: Model, execution: str = "auto") -> Engine:
-    """The engine of a model by its name; weights are read at the first prompt."""
+    """Build the engine for a model's name; the weights are read at the first prompt."""
     for name, allowed in (("quantize", QUANTIZE), ("verdicts", VERDICTS), ("layout", LAYOUTS)):
         value = getattr(settings, name)
         if value not in allowed:

@@ -1,9 +1,10 @@
-"""One decoder layer with LoRA on its seven linear layers, forward and backward written out by hand.
+"""One decoder layer with LoRA on its seven linear layers; forward and backward are written by hand.
 
-Autograd would keep every intermediate result, or with checkpointing compute the whole layer again. The backward pass
-written out here computes again only what it needs. The outputs of the two residual blocks are not needed, and they are
-a third of a layer's arithmetic. Linear layers with the same input share the products with their adapters, sums go into
-the matrix products, and the rest is elementwise. All of it is exact: tests compare it with peft's layers.
+Autograd would keep every intermediate result, or recompute the whole layer with checkpointing. This
+backward pass recomputes only what it needs: not the outputs of the two residual blocks, which are a
+third of a layer's arithmetic. Linear layers with the same input share the products with their
+adapters, sums are part of the matrix products, and the rest is elementwise. All of it is exact:
+tests compare it with peft's layers.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,10 @@ from covrag_lite.engine.prepare import frozen_weight
 from covrag_lite.engine.varlen_attention import attend_packed, attend_packed_back
 from covrag_lite.engine.varlen_prefill import norm_of
 
-ACTIVATIONS = KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"  # what becomes of a layer's results
-PART = 2048  # tokens that an offloading layer's MLP computes at once: all of them would take most of what is saved
+# What happens to a layer's results between the forward and the backward pass.
+ACTIVATIONS = KEEP, RECOMPUTE, OFFLOAD = "keep", "recompute", "offload"
+# Tokens per part of an offloading layer's MLP; all at once would use most of the saved memory.
+PART = 2048
 
 
 class Block(NamedTuple):
@@ -27,17 +30,18 @@ class Block(NamedTuple):
 
     layer: torch.nn.Module
     functions: SimpleNamespace  # elementwise.training_functions
-    activations: str  # KEEP all; RECOMPUTE queries, keys, values, gate and up; OFFLOAD the rest as well
+    # KEEP all; RECOMPUTE queries, keys, values, gate and up; OFFLOAD also the rest
+    activations: str
     offload: Offload
-    number: int  # of the layer among those computed here, counted from the input
+    number: int  # of the layer, counted from the input
 
 
 class Row(NamedTuple):
-    """Where the tokens of a packed row stand."""
+    """The positions of the tokens in a packed row."""
 
-    cos: torch.Tensor  # (tokens, 1, head size), of their positions
+    cos: torch.Tensor  # (tokens, 1, head size), for their positions
     sin: torch.Tensor  # (tokens, 1, head size)
-    ends: torch.Tensor  # (samples + 1), where the samples end, with a 0 before the first
+    ends: torch.Tensor  # (samples + 1), the ends of the samples, with a 0 before the first
     longest: int  # tokens of the longest sample
 
 
@@ -50,19 +54,23 @@ def forward(
     max_length_q: int,
     **__,
 ) -> torch.Tensor:
-    """The forward of a decoder layer as transformers calls it, for one packed row: (1, tokens, width) to the same."""
+    """Replace the forward of a decoder layer for one packed row: (1, tokens, width) to the same."""
     cos, sin = (x[0, :, None] for x in position_embeddings)  # each (tokens, 1, head size)
     row = Row(cos, sin, cu_seq_lens_q, max_length_q)
-    goes_back = torch.is_grad_enabled()  # within `Layer.forward` it never is
+    goes_back = torch.is_grad_enabled()  # inside `Layer.forward` this is always False
     return Layer.apply(hidden_states[0], block, row, goes_back)[None]
 
 
 class Layer(torch.autograd.Function):
-    """middle = hidden + o(attention(norm(hidden))), then out = middle + down(silu(gate) * up) of norm(middle)."""
+    """A decoder layer with its own backward pass.
+
+    middle = hidden + o(attention(norm(hidden))); out = middle + down(silu(gate) * up), where gate
+    and up are computed from norm(middle).
+    """
 
     @staticmethod
     def forward(ctx: FunctionCtx, hidden: torch.Tensor, block: Block, row: Row, goes_back: bool) -> torch.Tensor:
-        """The layer's output: (tokens, width) to the same."""
+        """Return the layer's output: (tokens, width) to the same."""
         attention, mlp = block.layer.self_attn, block.layer.mlp
         normed = block.functions.normed
 
@@ -91,7 +99,7 @@ class Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """The gradient of `hidden`; the gradients of the adapters are added to their own `grad`."""
+        """Return the gradient of `hidden`; the adapters' gradients are added to their `grad`."""
         block = ctx.block
         hidden, middle, attended, query, key, value, gate, up, *flash_state = ctx.saved_tensors
         if hidden is None:
@@ -108,7 +116,10 @@ class Layer(torch.autograd.Function):
 def mlp_back(
     grad: torch.Tensor, block: Block, middle: torch.Tensor, gate: torch.Tensor | None, up: torch.Tensor | None
 ) -> torch.Tensor:
-    """The gradient of the MLP's normed input, (tokens, width); gate and up are None where they were not kept."""
+    """Return the gradient of the MLP's normed input, (tokens, width).
+
+    `gate` and `up` are None if they were not kept.
+    """
     layer = block.layer
     linears = [layer.mlp.gate_proj, layer.mlp.up_proj]
     weights = [frozen_weight(linear) for linear in linears]
@@ -119,7 +130,7 @@ def mlp_back(
         own_gate, own_up = (gate, up) if gate is not None else project(x, linears, weights=weights)
         product = block.functions.gated(own_gate, own_up)
         grad_product = backproject([grad_part], product, [layer.mlp.down_proj], down)
-        del product  # as large as gate, and not needed any more
+        del product  # as large as gate, and no more needed
         grads = block.functions.gated_back(grad_product, own_gate, own_up)
         del own_gate, own_up, grad_product
         made.append(backproject(grads, x, linears, weights))
@@ -128,13 +139,13 @@ def mlp_back(
 
 
 def split(x: torch.Tensor, activations: str) -> tuple[torch.Tensor, ...]:
-    """What a layer's MLP computes one after the other: all tokens, or of an offloading layer parts alike in length."""
+    """Split tokens into the parts that an MLP computes in turn: one, or several if offloading."""
     n_parts = -(-len(x) // PART) if activations == OFFLOAD else 1
     return x.tensor_split(n_parts)
 
 
 def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The parts one behind the other."""
+    """Concatenate the parts."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -147,7 +158,10 @@ def attention_back(
     row: Row,
     flash_state: list[torch.Tensor],
 ) -> torch.Tensor:
-    """The gradient of the attention's normed input, (tokens, width); `kept` are queries, keys, values or three None."""
+    """Return the gradient of the attention's normed input, (tokens, width).
+
+    `kept` contains queries, keys and values, or None three times.
+    """
     attention = block.layer.self_attn
     linears = [attention.q_proj, attention.k_proj, attention.v_proj]
     grad_attended = backproject([grad], attended.flatten(1), [attention.o_proj]).view_as(attended)
@@ -165,7 +179,7 @@ def attention_back(
 def heads(
     block: Block, x: torch.Tensor, row: Row, weights: Sequence[torch.Tensor] | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Queries, keys and values, each (tokens, heads, head size); the first two are turned by their positions."""
+    """Return queries and keys, both rotated, and values: each (tokens, heads, head size)."""
     attention, rotated = block.layer.self_attn, block.functions.rotated
     flat = project(x, [attention.q_proj, attention.k_proj, attention.v_proj], weights=weights)
     query, key, value = (part.unflatten(1, (-1, attention.head_dim)) for part in flat)
@@ -178,9 +192,11 @@ def project(
     plus: torch.Tensor | None = None,
     weights: Sequence[torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
-    """x W' + s x A' B' + `plus` for each of several layers with the same input: (tokens, in) to (tokens, out).
+    """Compute x W' + s x A' B' + `plus` for layers with the same input x.
 
-    `weights` are the frozen weights W where they are unpacked already.
+    Shapes are (tokens, in) to (tokens, out).
+
+    `weights` are the frozen weights W, if they are already unpacked.
     """
     lora_a, lora_b, scale = adapters(linears)
     low = (x @ torch.cat(lora_a).t()).chunk(len(linears), 1)  # each (tokens, rank)
@@ -200,9 +216,12 @@ def backproject(
     linears: Sequence[torch.nn.Module],
     weights: Sequence[torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """The gradient of the shared input x, (tokens, in); the gradients of the adapters are added to their own `grad`."""
+    """Return the gradient of the shared input x, (tokens, in).
+
+    The adapters' gradients are added to their `grad`.
+    """
     lora_a, lora_b, scale = adapters(linears)
-    joined_a = torch.cat(lora_a)  # (ranks, in), where ranks is that of all the layers together
+    joined_a = torch.cat(lora_a)  # (ranks, in), where ranks is the sum over all layers
     low = (x @ joined_a.t()).chunk(len(linears), 1)  # each (tokens, rank)
     grads_low = [grad @ b for grad, b in zip(grads, lora_b)]  # each (tokens, rank)
     grad_low = torch.cat(grads_low, 1).mul_(scale)  # (tokens, ranks)
@@ -218,7 +237,7 @@ def backproject(
 
 
 def adapters(linears: Sequence[torch.nn.Module]) -> tuple[list[torch.Tensor], list[torch.Tensor], float]:
-    """The adapters' matrices A, each (rank, in), and B, each (out, rank), and the scale of their product."""
+    """Return all A, each (rank, in), all B, each (out, rank), and the scale of their product."""
     lora_a = [linear.lora_A["default"].weight for linear in linears]
     lora_b = [linear.lora_B["default"].weight for linear in linears]
     return lora_a, lora_b, linears[0].scaling["default"]

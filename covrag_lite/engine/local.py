@@ -1,7 +1,8 @@
 """The fast engine: a 4-bit model with its adapters on this machine.
 
-Greedy but for samples, so that the same prompts give the same texts. Torch and transformers are imported at the first
-prompt: that takes most of ten seconds, and a run that finds all its texts journaled needs neither.
+Decoding is greedy unless samples are requested, so the same prompts give the same texts. Torch and
+transformers are imported at the first prompt: the import takes almost ten seconds, and a run whose
+texts are all in the journal needs neither.
 """
 
 import copy
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
     from covrag_lite.engine.network import LoadedNetwork
     from covrag_lite.engine.training import Trainee
 
-FREE_VERDICT_TOKENS = 96  # of a verdict that is not forced, beside its revised question
+FREE_VERDICT_TOKENS = 96  # for a free verdict, without its revised question
 
 
 def load(settings: Model, execution: str) -> "LocalEngine":
-    """The engine of an alias, a hub id, a local folder or a GGUF file."""
+    """Build the engine of an alias, a hub id, a local folder or a GGUF file."""
     return LocalEngine(settings, stores.find_model(settings.model), execution)
 
 
 class LocalEngine:
-    """A model on this machine; `with_adapter` gives another view of the same base."""
+    """A model on this machine; `with_adapter` returns another view of the same base model."""
 
     at_once = 1
-    prefix = ""  # of the model's name
+    prefix = ""  # the part of the model's name that selects this engine
 
     def __init__(self, settings: Model, weights: Path, execution: str = "auto"):
         if settings.device not in ("auto", "cpu", "cuda"):
@@ -50,10 +51,10 @@ class LocalEngine:
         self.weights = weights
         self.adapter: Path | None = None
         self.used = Counter()
-        self._base = self  # the view that holds the network
+        self._base = self  # the view that owns the network
 
     def with_adapter(self, name: str) -> "LocalEngine":
-        """This base with the trained adapter of that name ("rag", "cov", "cov-direct"), or bare for ""."""
+        """Return this base with the adapter "rag", "cov" or "cov-direct"; "" means no adapter."""
         view = copy.copy(self)
         named = replace(self.settings, model=self.settings.model.removeprefix(self.prefix))
         view.adapter = stores.find_adapter(named, name, self.weights_hash) if name else None
@@ -69,7 +70,7 @@ class LocalEngine:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the weights themselves, adapter included: the same wherever they lie."""
+        """Return a hash of the weights, adapter included; it does not depend on their path."""
         if not self.adapter:
             return self.weights_hash
         adapter = stores.hash_files(sorted(self.adapter.glob("adapter_model*.safetensors")))
@@ -77,7 +78,7 @@ class LocalEngine:
 
     @property
     def loaded(self) -> "LoadedNetwork":
-        """Tokenizer and network, which all views share."""
+        """Return the tokenizer and the network, which all views share."""
         return self._base._loaded
 
     @cached_property
@@ -90,12 +91,12 @@ class LocalEngine:
 
     @property
     def network(self) -> "torch.nn.Module":
-        """The network with this view's adapter switched on, as it was read."""
+        """Return the network with this view's adapter active, before any preparation."""
         return self.loaded.switch(self.adapter)
 
     @contextmanager
     def in_training(self, settings: Training, shape: Shape) -> Iterator["Trainee"]:
-        """The network, read anew, with a fresh adapter; it is forgotten afterwards."""
+        """Read the network again, add a new adapter, and drop the network afterwards."""
         try:
             yield self._adapt(self.read_anew(), settings, shape)
         finally:
@@ -107,14 +108,17 @@ class LocalEngine:
         return training.load(network, settings, shape, self.device, self.used)
 
     def read_anew(self) -> "torch.nn.Module":
-        """The bare network for training: one that has answered may hold adapters, or weights without a gradient."""
+        """Read the base network again for training.
+
+        A network that has answered may contain adapters, or weights without a gradient.
+        """
         if self.settings.quantize == "int8":
-            raise ValueError("training knows no quantize = 'int8'; use 'nf4' or 'none'")
+            raise ValueError("quantize = 'int8' cannot be trained; use 'nf4' or 'none'")
         self.loaded.forget()
         return self.loaded.switch(None)
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
-        """The prompts in batches that fit into memory, those of like length together."""
+        """Split the prompts into batches that fit into memory, with similar lengths together."""
         from covrag_lite.engine import prepare
 
         loaded = self.loaded
@@ -124,11 +128,14 @@ class LocalEngine:
         return prepare.plan(lengths, room, loaded.fitting_tokens)
 
     def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
-        """One batch, completed greedily, each with the mean logarithmic probability of its tokens; or by chance."""
+        """Complete one batch greedily, each text with its mean log-likelihood, or by sampling."""
         return self._fit(partial(self._complete, max_tokens=max_tokens, sample=sample), prompts)
 
     def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
-        """One batch of verdicts, forced into the schema with the probabilities behind each, or free without one."""
+        """Write one batch of verdicts: forced into the schema, or free without one.
+
+        A forced verdict comes with its probabilities.
+        """
         if schema is None:
             made = self.complete(prompts, FREE_VERDICT_TOKENS + max_tokens)
             return [Completion(one.text) for one in made]
@@ -147,13 +154,13 @@ class LocalEngine:
         return writer.write_verdicts(schema, max_tokens)
 
     def _encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
-        """The prompts' tokens, counted as read."""
+        """Return the tokens of the prompts, and count them as read."""
         ids = self.loaded.encode(prompts, room)
         self.used["prompt_tokens"] += sum(map(len, ids))
         return ids
 
     def _fit(self, write: Callable[[Sequence[str]], list[Completion]], prompts: Sequence[str]) -> list[Completion]:
-        """What is written for a batch, in halves where the whole does not fit into memory; its tokens are counted."""
+        """Write a batch, in halves if it does not fit into memory, and count its tokens."""
         from covrag_lite.engine import prepare
 
         made = prepare.fit(write, prompts, self.used)
@@ -165,5 +172,5 @@ class LocalEngine:
         return list(map(len, self.loaded.tokenizer(list(texts), add_special_tokens=False).input_ids)) if texts else []
 
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int, int]]:
-        """Tokens read and written for each text."""
+        """Return the tokens read and written for each text."""
         return list(zip(map(len, self.loaded.encode(prompts, 0)), self._lengths(texts)))

@@ -1,4 +1,4 @@
-"""LoRA adapters on a frozen base, their weights in fp32, and the optimizer of these; peft makes and names them."""
+"""LoRA adapters on a frozen base, their fp32 weights and their optimizer; peft builds them."""
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -7,19 +7,19 @@ from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
 
-PART = 2**22  # weights that come from the CPU at a time
-# Those of torch's AdamW, and no decay.
+PART = 2**22  # weights that are copied from the CPU at a time
+# The defaults of torch's AdamW, without weight decay.
 ADAMW = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
 
 
 def add_adapters(network: PreTrainedModel, settings: Training) -> PeftModel:
-    """The network with fresh adapters on all its linear layers."""
-    # peft's prepare_model_for_kbit_training is left out: it turns embeddings and norms into fp32, which costs time and
-    # memory.
+    """Add new adapters to all linear layers of the network."""
+    # Without peft's prepare_model_for_kbit_training, which converts embeddings and norms to fp32
+    # and so costs time and memory.
     torch.manual_seed(settings.training_seed)
     lora = LoraConfig(
         r=settings.lora_rank,
-        lora_alpha=2 * settings.lora_rank,  # the adapter's output counts double
+        lora_alpha=2 * settings.lora_rank,  # the adapter's output is scaled by two
         lora_dropout=0.0,
         target_modules="all-linear",
         task_type="CAUSAL_LM",
@@ -30,9 +30,10 @@ def add_adapters(network: PreTrainedModel, settings: Training) -> PeftModel:
 class Master:
     """The adapters' weights in fp32, in one flat tensor, and AdamW's two moments of each.
 
-    At this learning rate an update is smaller than half the distance between neighbouring bf16 numbers, so bf16 weights
-    alone would stand still. Passes use a copy in a type of their own; the adapters are views into it. Offloaded weights
-    and moments lie in the CPU's memory: they are needed once a step and take more than the adapters themselves.
+    At this learning rate an update is smaller than half the distance between neighbouring bf16
+    numbers, so bf16 weights would never change. Passes use a copy in their own type; the adapters
+    are views of it. Offloaded weights and moments are in the CPU's memory: they are needed once per
+    step and take more memory than the adapters.
     """
 
     def __init__(self, adapted: PeftModel, dtype: torch.dtype, offloaded: bool):
@@ -42,7 +43,7 @@ class Master:
         self.copy = flat.to(dtype, copy=True)
         self.copy_grad = torch.zeros_like(self.copy)
         self.n_steps = 0
-        # Beside a GPU in memory that it can copy from by itself.
+        # With a GPU, the memory is pinned, so that the GPU can copy from it.
         place = {"device": "cpu", "pin_memory": flat.is_cuda} if offloaded else {"device": flat.device}
         self.tensors = {name: torch.zeros(flat.shape, **place) for name in ("weights", "exp_avg", "exp_avg_sq")}
         self.weights = self.tensors["weights"].copy_(flat)
@@ -57,7 +58,7 @@ class Master:
         self.copy_grad.zero_()
 
     def step(self, lr: float, clip: float) -> None:
-        """One update by AdamW, part by part, with the step's gradient shortened to `clip` if it is longer."""
+        """Make one AdamW update, part by part, with the gradient clipped to the length `clip`."""
         length = torch.linalg.vector_norm(self.grad)
         self.grad.mul_((clip / (length + 1e-6)).clamp(max=1.0))
         for begin in range(0, len(self.grad), PART):
@@ -65,10 +66,10 @@ class Master:
             kept = [one[part] for one in self.tensors.values()]
             here = [one.to(self.grad.device, non_blocking=True) for one in kept]
             weights, mean, square = ([one] for one in here)
-            n_before = torch.full((), float(self.n_steps), device=self.grad.device)  # counted on by the call
+            n_before = torch.full((), float(self.n_steps), device=self.grad.device)  # call adds 1
             adamw(weights, [self.grad[part]], mean, square, [], [n_before], fused=True, lr=lr, **ADAMW)
             for one, new in zip(kept, here):
-                if one.device != new.device:  # else it was changed in its place
+                if one.device != new.device:  # otherwise it was changed in place
                     one.copy_(new, non_blocking=True)
         self.n_steps += 1
         self.publish()

@@ -1,6 +1,6 @@
-"""A base network with its tokenizer and adapters, and everything that was made ready for it.
+"""A base network with its tokenizer, its adapters and everything prepared for it.
 
-One object owns all of this, so that it goes when the network goes.
+One object owns all of these, so they are freed together.
 """
 
 import gc
@@ -22,13 +22,14 @@ from covrag_lite.engine import devices, prepare, varlen_prefill
 from covrag_lite.engine.decode_session import Steps
 from covrag_lite.progress import is_watched
 
-# A token's text that may stand in a JSON string, and one that ends it, by itself or with the last letters in it.
+# The text of a token inside a JSON string, and of one that ends it, with or without letters before.
 INSIDE, ENDING = re.compile(r'[^"\\\x00-\x1f]+'), re.compile(r'[^"\\\x00-\x1f]*"')
-LARGE = 2**30  # bytes of weights that are not to lie in memory twice; looking for what is left takes half a second
+# Bytes of weights that must not be in memory twice. Collecting the garbage takes half a second.
+LARGE = 2**30
 
 
 def quantization(quantize: str, dtype: torch.dtype) -> BitsAndBytesConfig | None:
-    """How bitsandbytes is to hold the weights: NF4 with double quantisation, 8 bits, or as they are."""
+    """Return the quantisation for bitsandbytes: NF4 with double quantisation, 8 bits, or none."""
     if quantize == "nf4":
         nested = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
         return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nested)
@@ -36,48 +37,49 @@ def quantization(quantize: str, dtype: torch.dtype) -> BitsAndBytesConfig | None
 
 
 class Quoted(NamedTuple):
-    """Which tokens may be written in a JSON string."""
+    """The tokens that may be written in a JSON string."""
 
-    ends: Collection[int]  # those that end it
-    forbidden: torch.Tensor  # whether each would break out of it otherwise, (vocabulary)
+    ends: Collection[int]  # tokens that end it
+    forbidden: torch.Tensor  # (vocabulary), tokens that would make it invalid
 
 
 class LoadedNetwork:
-    """The network of a model folder; one copy of its weights serves every adapter."""
+    """The network of a model folder; all adapters share one copy of its weights."""
 
     def __init__(self, folder: Path, settings: Model, device: str, execution: str, used: Counter):
         self.folder = folder
         self.settings = settings
         self.device = device
-        self.execution = execution  # "graph" in it records decoding steps, "compiled" compiles what is in a layer
-        self.used = used  # of the engine, which counts fallbacks there
+        self.execution = execution  # "graph" records decoding steps; "compiled" compiles layers
+        self.used = used  # the engine's counter, which also counts fallbacks
         self.dtype = devices.number_type(device)
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
-        self.planned: dict[str, array] = {}  # tokens of the prompts whose batches were planned last
-        self.pieces: dict[str, list[int]] = {}  # of the schema, each with its tokens
+        self.planned: dict[str, array] = {}  # the tokens of the prompts in the last planned batches
+        self.pieces: dict[str, list[int]] = {}  # pieces of the schema and their tokens
         self.forget()
 
     def forget(self) -> None:
-        """Let the next use read the weights anew."""
+        """Drop the network; the next use reads the weights again."""
         self._network: PreTrainedModel | None = None
-        self.adapters: PeftModel | None = None  # all that were used; peft puts its layers into the network itself
+        self.adapters: PeftModel | None = None  # all so far; peft changes the network itself
         self.active: Path | None = None
-        self.prepared: set[Path | None] = set()  # the adapters for which the network was made ready to answer
+        self.prepared: set[Path | None] = set()  # the adapters that are prepared for answering
         self.packed = False  # whether prompts are read by `varlen_prefill`
         self.steps: Steps | None = None
 
     @property
     def network(self) -> PreTrainedModel:
-        """The network as it is; read at first use."""
+        """Return the network in its current state; it is read at the first use."""
         if self._network is None:
             self._network = self.read()
         return self._network
 
     def read(self) -> PreTrainedModel:
-        """A network of its own, without adapters, as transformers and bitsandbytes load it."""
+        """Read a new network without adapters, with transformers and bitsandbytes."""
         if sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) >= LARGE:
-            gc.collect()  # peft's layers and their network hold each other: what an earlier engine left goes now
+            # Free what an earlier engine left.
+            gc.collect()  # peft's layers and their network refer to each other
         if not is_watched():
             logging.disable_progress_bar()
         torch.manual_seed(0)
@@ -90,9 +92,9 @@ class LoadedNetwork:
         ).eval()
 
     def switch(self, adapter: Path | None) -> PreTrainedModel:
-        """The network with this adapter switched on, and no other."""
+        """Return the network with only this adapter active."""
         if adapter != self.active:
-            name = str(adapter).replace(".", "-")  # a dot would split peft's names
+            name = str(adapter).replace(".", "-")  # a dot would split a name of peft
             if self.adapters is None:
                 self.adapters = PeftModel.from_pretrained(self.network, str(adapter), adapter_name=name)
             if adapter and name not in self.adapters.peft_config:
@@ -106,26 +108,29 @@ class LoadedNetwork:
         return self.network
 
     def prepare(self, adapter: Path | None) -> PreTrainedModel:
-        """The same network made ready to answer; training takes one that is not."""
+        """Return the same network, prepared for answering; training needs an unprepared one."""
         network = self.switch(adapter)
-        if adapter not in self.prepared:  # each adapter brings weights of its own
+        if adapter not in self.prepared:  # each adapter has its own weights
             prepare.quicken(network, self.device)
             if not self.prepared and self.execution != "eager":
                 self.packed = varlen_prefill.install(network, "compiled" in self.execution, self.used)
             self.prepared.add(adapter)
-            self.steps = None  # recorded with weights that have moved
+            self.steps = None  # they were recorded with weights that have moved
             if "graph" in self.execution:
                 self.steps = Steps(network, self.device, self.used, self.packed)
         return network
 
     @cached_property
     def fitting_tokens(self) -> int:
-        """How many tokens may go through the network together."""
+        """Return how many tokens may pass through the network at once."""
         return prepare.fitting_tokens(self.prepare(None), self.device)
 
     @cached_property
     def end_id(self) -> int:
-        """The token that ends the model's turn, from its chat template: a tokenizer's own end is not always that."""
+        """Return the token that ends the model's turn in its chat template.
+
+        The tokenizer's own end token is sometimes another one.
+        """
         if not self.tokenizer.chat_template:
             return self.tokenizer.eos_token_id
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "§"}]
@@ -133,7 +138,7 @@ class LoadedNetwork:
         return self.tokenizer(after, add_special_tokens=False).input_ids[0] if after else self.tokenizer.eos_token_id
 
     def tokenise(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Each prompt's tokens, as the model expects a user's turn where its tokenizer knows chats."""
+        """Tokenise each prompt, as a user turn if the tokenizer has a chat template."""
         if not self.tokenizer.chat_template:
             return self.tokenizer(list(prompts)).input_ids
         turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
@@ -141,7 +146,10 @@ class LoadedNetwork:
         return self.tokenizer(rendered, add_special_tokens=False).input_ids
 
     def encode(self, prompts: Sequence[str], room: int) -> list[list[int]]:
-        """The same, checked to leave `room` for more in the model's context; planned prompts are tokenised once."""
+        """Tokenise the prompts and check that the context leaves `room` for more tokens.
+
+        Planned prompts are tokenised only once.
+        """
         new = list(dict.fromkeys(prompt for prompt in prompts if prompt not in self.planned))
         made = dict(zip(new, self.tokenise(new))) if new else {}
         ids = [self.planned[prompt].tolist() if prompt in self.planned else list(made[prompt]) for prompt in prompts]
@@ -149,13 +157,13 @@ class LoadedNetwork:
         limit = self.network.config.max_position_embeddings
         if length > limit:
             raise ValueError(
-                f"a prompt with its answer takes {length} tokens, "
-                f"but {self.settings.model!r} has room for {limit}; lower k"
+                f"a prompt with its answer takes {length} tokens, but {self.settings.model!r} "
+                f"has room for {limit}; lower k, or choose a model with a longer context"
             )
         return ids
 
     def continue_ids(self, text: str) -> list[int]:
-        """The tokens of a text that continues another one: tokenised behind a line break, which is then cut off."""
+        """Tokenise a text as a continuation: after a line break, which is then removed."""
         anchor = self.tokenizer("\n", add_special_tokens=False).input_ids
         ids = self.tokenizer("\n" + text, add_special_tokens=False).input_ids
         if ids[: len(anchor)] == anchor:
@@ -163,14 +171,14 @@ class LoadedNetwork:
         return self.tokenizer(text, add_special_tokens=False).input_ids
 
     def piece(self, text: str) -> list[int]:
-        """The tokens of a piece of the schema that goes on after what was written; each is tokenised once."""
+        """Return the tokens of a piece of the schema; each piece is tokenised once."""
         if text not in self.pieces:
             self.pieces[text] = self.continue_ids(text)
         return self.pieces[text]
 
     @cached_property
     def quoted(self) -> Quoted:
-        """What may be written in a JSON string."""
+        """Return the tokens that may be written in a JSON string."""
         texts = self.tokenizer.batch_decode([[token] for token in range(self.network.config.vocab_size)])
         special = set(self.tokenizer.all_special_ids)
         own = {token: text for token, text in enumerate(texts) if token not in special}

@@ -1,7 +1,8 @@
-"""What layers keep between the forward pass and the way back: in the CPU's memory, copied there and back meanwhile.
+"""Offloading: what layers keep for the backward pass waits in the CPU's memory.
 
-On CUDA copies run on a stream of their own, beside the arithmetic: a layer's tensors leave while the next one is
-computed, and come back while the layer above goes backwards. Two passes may not be under way at once.
+On CUDA, copies run on their own stream in parallel with the computation. A layer's tensors leave
+while the next layer is computed, and return while the layer above runs its backward pass. Only one
+pass may run at a time.
 """
 
 from collections.abc import Sequence
@@ -12,33 +13,38 @@ Tensors = list[torch.Tensor]
 
 
 class Offload:
-    """What is away, by the numbers of layers; what was put last is taken first."""
+    """Offloaded tensors by the number of their layer; the layer added last is taken first."""
 
     def __init__(self):
         self.slots: dict[int, Tensors] = {}  # on the CPU, by layer
-        self.last = -1  # of the layers whose tensors are away
-        self.leaving: tuple[Tensors, torch.cuda.Event | None] | None = None  # those of the last layer that was put
-        self.coming: dict[int, tuple[Tensors, torch.cuda.Event | None]] = {}  # those that are under way back, by layer
-        self.places: dict[int, Tensors] = {}  # where tensors come back to: two layers', in turn
+        self.last = -1  # the last layer whose tensors are offloaded
+        # The tensors of the layer added last.
+        self.leaving: tuple[Tensors, torch.cuda.Event | None] | None = None
+        # Tensors on their way back, by layer.
+        self.coming: dict[int, tuple[Tensors, torch.cuda.Event | None]] = {}
+        self.places: dict[int, Tensors] = {}  # where tensors return to: two layers, in turn
         self.stream: torch.cuda.Stream | None = None
 
     def put(self, number: int, tensors: Tensors) -> None:
-        """Send a layer's tensors away; until they have left, their memory is not given to anything else."""
+        """Offload a layer's tensors; their memory is not reused until they have left."""
         if not are_alike(self.slots.get(number), tensors):
             self.slots[number] = [
                 torch.empty(one.shape, dtype=one.dtype, device="cpu", pin_memory=one.is_cuda) for one in tensors
             ]
         left = self.copy(self.slots[number], tensors)
         if self.leaving is not None:
-            self.wait(self.leaving[1])  # then their memory may be used again
+            self.wait(self.leaving[1])  # then their memory may be reused
         self.leaving = tensors, left
         self.last = number
-        self.coming.clear()  # of a pass that was broken off
+        self.coming.clear()  # left over from an interrupted pass
 
     def take(self, number: int) -> Tensors:
-        """A layer's tensors, and those of the one below begin to come back."""
+        """Return a layer's tensors and start to copy back those of the layer below."""
         if number != self.last:
-            raise RuntimeError(f"what layer {number} keeps is not what was put away last")
+            raise RuntimeError(
+                f"layer {number} was asked for, but layer {self.last} was offloaded last; "
+                "run one forward and backward pass at a time"
+            )
         tensors, event = self.leaving or self.coming.pop(number)
         self.leaving = None
         self.wait(event)
@@ -48,7 +54,7 @@ class Offload:
         return tensors
 
     def fetch(self, number: int) -> None:
-        """Let a layer's tensors begin to come back."""
+        """Start to copy a layer's tensors back."""
         slots = self.slots[number]
         if not are_alike(self.places.get(number % 2), slots):
             device = "cuda" if slots[0].is_pinned() else "cpu"
@@ -57,7 +63,7 @@ class Offload:
         self.coming[number] = places, self.copy(places, slots)
 
     def copy(self, to: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> torch.cuda.Event | None:
-        """Begin to copy after all that is under way; the event is the end of it."""
+        """Start a copy after all work so far; return the event of its end."""
         if not (to[0].is_cuda or sources[0].is_cuda):
             for place, source in zip(to, sources):
                 place.copy_(source)
@@ -70,11 +76,11 @@ class Offload:
         return self.stream.record_event()
 
     def wait(self, event: torch.cuda.Event | None) -> None:
-        """Let what is computed from now on wait for a copy."""
+        """Make all later computation wait for a copy."""
         if event is not None:
             torch.cuda.current_stream().wait_event(event)
 
 
 def are_alike(known: Sequence[torch.Tensor] | None, wanted: Sequence[torch.Tensor]) -> bool:
-    """Whether these tensors have room for those."""
+    """Do these tensors have the shapes and types of the others?"""
     return known is not None and [(x.shape, x.dtype) for x in known] == [(x.shape, x.dtype) for x in wanted]

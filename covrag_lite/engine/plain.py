@@ -1,7 +1,8 @@
-"""The plain engine: model="plain:<model>", by transformers and peft alone, for any architecture.
+"""The plain engine: model="plain:<model>", which uses only transformers and peft.
 
-One prompt and one token at a time, in training one sample at a time, by the networks' own layers: slow, and short
-enough to see that it is right. The fast engine is compared with it.
+It works with any architecture: one prompt, one token and one training sample at a time, with the
+network's own layers. It is slow, and short enough to check by reading. Tests compare the fast
+engine with it.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,12 +23,12 @@ PREFIX = "plain:"
 
 
 def load(settings: Model, execution: str) -> "PlainEngine":
-    """The plain engine of any model that the fast one takes; it runs eagerly."""
+    """Build the plain engine of any model that the fast one accepts; it always runs eagerly."""
     return PlainEngine(settings, stores.find_model(settings.model.removeprefix(PREFIX)), "eager")
 
 
 class Reader:
-    """A network that reads one prompt on and on."""
+    """A network that reads one prompt, in several parts."""
 
     def __init__(self, network: PreTrainedModel):
         self.network = network
@@ -35,7 +36,7 @@ class Reader:
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> torch.Tensor:
-        """The logits of what follows these further tokens: (vocabulary)."""
+        """Read these tokens and return the logits of the next one: (vocabulary)."""
         given = torch.tensor([list(ids)], device=self.network.device)
         out = self.network(input_ids=given, past_key_values=self.cache, use_cache=True)
         return out.logits[0, -1].float()
@@ -48,7 +49,7 @@ class Reader:
         pick: Pick = greedily,
         forbidden: torch.Tensor | None = None,
     ) -> Written:
-        """What follows these tokens."""
+        """Write the continuation of these tokens."""
         tokens, logs = [], []
         while len(tokens) < limit:
             logits = self.read(tokens[-1:] or ids)
@@ -63,17 +64,17 @@ class Reader:
 
 
 class PlainEngine(LocalEngine):
-    """A model on this machine whose texts are written in the plainest way; weights and adapters are as in the fast."""
+    """A model on this machine that writes one token at a time, with the fast engine's weights."""
 
     prefix = PREFIX
 
     @property
     def fingerprint(self) -> str:
-        """That of the weights, marked: the journal keeps both engines' texts apart."""
+        """Return the fingerprint with a mark, so that the journal separates the two engines."""
         return f"plain {super().fingerprint}"
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
-        """Every prompt by itself."""
+        """Put each prompt into a batch of its own."""
         return [[prompt] for prompt in prompts]
 
     def _complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None) -> list[Completion]:
@@ -89,7 +90,7 @@ class PlainEngine(LocalEngine):
         return [self._verdict(ids, schema, max_tokens) for ids in encoded]
 
     def _verdict(self, pending: list[int], schema: Schema, max_tokens: int) -> Completion:
-        """One verdict: at each slot in turn the likeliest of its choices, by their first tokens."""
+        """Write one verdict: at each slot the most probable choice, judged by its first token."""
         loaded, reader = self.loaded, Reader(self.network)
         slots, closing = slots_of(schema)
         choices = Choices(slots, loaded.piece, self.settings.model)

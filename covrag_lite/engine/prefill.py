@@ -1,6 +1,6 @@
-"""Prompts read with padding, in any network: shorter rows begin with it, and a mask hides it.
+"""Prompts read with padding, in any network: shorter rows begin with padding, which a mask hides.
 
-Attention and cache are transformers' own with less to do.
+Attention and cache are those of transformers, with less work.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-# All but cuDNN's, which plans anew for every new shape: each step of decoding brings one, and the plan costs several
-# times the step.
+# All except cuDNN's, which plans again for every new shape. Each decoding step has a new shape, and
+# the plan takes several times as long as the step.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-PADDING = 0  # any token will do
-ROOM = 96  # tokens behind the end of the cache: most answers, revised questions and guessed verdicts are shorter
-GROUPED = "grouped"  # the name under which transformers knows `attend`
-BLOCK = 64  # queries that `attend` takes at a time
+PADDING = 0  # any token
+ROOM = 96  # spare tokens in the cache: most answers, revised questions and verdicts are shorter
+GROUPED = "grouped"  # the name of `attend` in transformers
+BLOCK = 64  # queries per block in `attend`
 
 
 def read(
@@ -29,9 +29,9 @@ def read(
     cache: DynamicCache,
     places: Sequence[int],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logits of each row at these places, counted from its end, and the mask so far.
+    """Return each row's logits at these places, counted from its end, and the mask.
 
-    `past` (rows, tokens of the cache) says what each row has read.
+    `past` (rows, tokens in the cache) marks what each row has read.
     """
     width = max(1, *map(len, ids))
     padded = torch.tensor([[PADDING] * (width - len(row)) + list(row) for row in ids])
@@ -52,7 +52,7 @@ def read(
 
 
 def begin(network: PreTrainedModel, beginning: Sequence[int], past: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
-    """Read in one row what all rows begin with, and give every row a copy; returns their mask. `past` is empty."""
+    """Read the common prefix once and copy it to every row; return the mask. `past` is empty."""
     read(network, [beginning], past[:1], cache, (-1,))
     cache.batch_repeat_interleave(len(past))
     return past.new_ones(len(past), len(beginning))
@@ -67,9 +67,12 @@ def attend(
     scaling: float | None = None,
     **others,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' "sdpa" with less to do: (rows, heads, tokens, size) to (rows, tokens, heads, size).
+    """Compute the "sdpa" attention of transformers with less work.
 
-    Heads of a group share their keys without a copy. On a CPU no query looks at keys that come after its block.
+    Shapes are (rows, heads, tokens, size) to (rows, tokens, heads, size).
+
+    Heads of a group share their keys without a copy. On a CPU, keys after a block of queries are
+    skipped.
     """
     n_new = query.shape[2]
     if n_new == 1:
@@ -94,9 +97,9 @@ def attend(
 def attend_one(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float | None
 ) -> torch.Tensor:
-    """The attention of one new token a row: its heads of a group are taken for tokens of the head that they share.
+    """Attend with one new token per row: heads of a group become tokens of their shared head.
 
-    transformers would write each key once for every head of its group, at every step.
+    At every step, transformers would copy each key for every head of its group.
     """
     rows, heads, _, size = query.shape
     shared = key.shape[1]
@@ -110,17 +113,17 @@ AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
 class Roomy(DynamicLayer):
-    """A layer of the cache with room behind its end, where a step writes its tokens.
+    """A cache layer with spare room at its end, where a step writes its tokens.
 
-    transformers' own layer copies everything that was there before at each step.
+    At every step, transformers' own layer copies all earlier tokens.
     """
 
-    room = ()  # keys and values with that room; what is in use begins where they begin
+    room = ()  # keys and values including the spare room; the used part is at the beginning
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add keys and values, each (rows, heads, tokens, size), and return all there are."""
+        """Add keys and values, each (rows, heads, tokens, size), and return all so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         used = self.get_seq_length()
@@ -137,19 +140,19 @@ class Roomy(DynamicLayer):
         return self.keys, self.values
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep these rows alone, with their room: what is in use is copied once, and not again by the next step."""
+        """Keep only these rows, with their room, so that the next step does not copy them again."""
         used = self.get_seq_length()
         self.room = tuple(whole.index_select(0, indices) for whole in self.room)
         self.keys, self.values = (whole[..., :used, :] for whole in self.room)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Give every row copies; the next step makes room behind them."""
+        """Repeat every row; the next step adds room."""
         super().batch_repeat_interleave(repeats)
         self.room = ()
 
 
 def roomy_cache(config: PretrainedConfig) -> DynamicCache:
-    """transformers' cache for such a network, its plain layers with room."""
+    """Return the cache of transformers for such a network, with spare room in its plain layers."""
     cache = DynamicCache(config=config)
     cache.layers = [Roomy() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache

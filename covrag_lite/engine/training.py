@@ -1,7 +1,7 @@
-"""A network in training: its adapter, the optimizer of it, and the checkpoints that a killed run goes on from.
+"""A network in training: its adapter, the optimizer, and the checkpoints for resuming a killed run.
 
-The fast way has our own layers, packed rows, and passes recorded as CUDA graphs. The plain one has transformers' and
-peft's, for any architecture.
+The fast method uses our own layers, packed rows, and passes recorded as CUDA graphs. The plain one
+uses those of transformers and peft, for any architecture.
 """
 
 import json
@@ -33,31 +33,32 @@ from covrag_lite.engine.varlen_prefill import KNOWN, is_known
 from covrag_lite.journal import key_of
 from covrag_lite.records import Sample, digest
 
-Row = dict[str, torch.Tensor | int]  # packed samples, as `qlora.lay_out` makes it
-OfRow = Callable[[Row], torch.Tensor]  # each target token's loss; or, of forward and backward, each task's
+Row = dict[str, torch.Tensor | int]  # packed samples, as built by `qlora.lay_out`
+OfRow = Callable[[Row], torch.Tensor]  # the loss of each target token; after a pass, of each task
 
 
 class Trainee:
-    """A network with an adapter, and the optimizer of it."""
+    """A network with an adapter and its optimizer."""
 
     def __init__(
         self, adapted: PeftModel, losses: OfRow, settings: Training, dtype: torch.dtype, execution: str = "eager"
     ):
         self.adapted = adapted
-        self.losses = losses  # each target token's, from which autograd goes back to the adapter
+        self.losses = losses  # of each target token; autograd continues from there to the adapter
         self.settings = settings
         self.execution = execution
-        self.one_shape = execution != "eager"  # graphs and compiled layers take rows of one shape alone
+        self.one_shape = execution != "eager"  # graphs and compiled layers need rows of one shape
         self.master = Master(adapted, dtype, settings.activations == layers.OFFLOAD)
         self.scale = LossScale(adapted.get_base_model().dtype, self.master.grad.device)
-        self.tensors = {**self.master.tensors, "scale": self.scale.state}  # what the next step depends on
+        # Everything that the next step depends on.
+        self.tensors = {**self.master.tensors, "scale": self.scale.state}
 
     def token_losses(self, row: Row) -> torch.Tensor:
-        """Each target token's loss: (targets)."""
+        """Return the loss of each target token: (targets)."""
         return self.scale.enlarge(self.losses(row))
 
     def record(self, learn: OfRow) -> OfRow:
-        """The same function of a row, from its first call on replayed as a graph where passes run so."""
+        """Return the same function; with graphs, its first call is recorded and then replayed."""
         if "graph" not in self.execution:
             return learn
         held, recorded = {}, []
@@ -66,7 +67,7 @@ class Trainee:
             if not recorded:
                 held.update({name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in row.items()})
                 recorded.extend(record_graph(partial(learn, held), warmups=2))
-                self.master.copy_grad.zero_()  # of the warm-up
+                self.master.copy_grad.zero_()  # left over from the warm-up
             for name, value in row.items():
                 if isinstance(value, torch.Tensor):
                     held[name].copy_(value, non_blocking=True)
@@ -81,18 +82,19 @@ class Trainee:
         self.master.collect()
 
     def update(self, lr: float, clip: float) -> None:
-        """Follow the step's gradient, shortened to `clip` if it is longer."""
+        """Apply the step's gradient, clipped to the length `clip`."""
         if self.scale.shrink(self.master.grad):
             self.master.step(lr, clip)
         self.master.grad.zero_()
 
     def restore(self, out: Path, samples: Sequence[Sample], fingerprint: str) -> list[dict]:
-        """Go back to the checkpoint in `out`, if there is one, and return the rows of its steps.
+        """Load the checkpoint in `out`, if there is one, and return the rows of its steps.
 
-        The order of samples and the learning rate follow from the step's number, and nothing else is random.
+        The order of samples and the learning rate follow from the step's number. Nothing else is
+        random.
         """
         told = asdict(self.settings)
-        del told["adapters_out"]  # changes nothing of what is learnt
+        del told["adapters_out"]  # does not affect training
         self.key = key_of(settings=told, samples=digest(samples), weights=fingerprint)
         path, rows = out / "checkpoint.safetensors", []
         if path.exists():
@@ -105,12 +107,13 @@ class Trainee:
                 for name in file.keys():
                     self.tensors[name].copy_(file.get_tensor(name))
                 rows = json.loads(file.metadata()["rows"])
-        self.master.n_steps = len(rows) - int(self.scale.state[2])  # without those that overflowed
+        # Without the steps that overflowed.
+        self.master.n_steps = len(rows) - int(self.scale.state[2])
         self.master.publish()
         return rows
 
     def save(self, out: Path, rows: list[dict]) -> None:
-        """Write the losses for the reader and, in one move, everything the next step depends on."""
+        """Write the losses, and then the checkpoint in one move, so that it is never incomplete."""
         out.mkdir(parents=True, exist_ok=True)
         pd.DataFrame(rows).to_csv(out / "losses.csv", index=False)
         new = out / "checkpoint.new"
@@ -118,7 +121,7 @@ class Trainee:
         new.replace(out / "checkpoint.safetensors")
 
     def save_adapter(self, out: Path, base: str) -> None:
-        """Write the adapter as peft loads it, with the name of its model, not with a path on this machine."""
+        """Write the adapter for peft, with the name of its base model and no local path."""
         settings = self.adapted.peft_config["default"]
         settings.base_model_name_or_path = base
         settings.inference_mode = True
@@ -129,7 +132,7 @@ class Trainee:
 
 
 def load(network: PreTrainedModel, settings: Training, shape: Shape, device: str, used: Counter) -> Trainee:
-    """The network with a fresh adapter; what cannot fit is refused."""
+    """Prepare the network with a new adapter; an error if it cannot fit into memory."""
     if settings.activations not in layers.ACTIVATIONS:
         known = ", ".join(layers.ACTIVATIONS)
         raise ValueError(f"activations {settings.activations!r} is not known; use one of {known}")
@@ -142,7 +145,7 @@ def load(network: PreTrainedModel, settings: Training, shape: Shape, device: str
 
 
 def build(network: PreTrainedModel, settings: Training, execution: str, unpack: bool) -> Trainee:
-    """The network with a fresh adapter and our layers, ready for packed rows."""
+    """Prepare the network with a new adapter and our layers, for packed rows."""
     if unpack:
         unpack_linears(network)
     adapted = add_adapters(network, settings)
@@ -155,7 +158,7 @@ def build(network: PreTrainedModel, settings: Training, execution: str, unpack: 
 
 
 def build_plain(network: PreTrainedModel, settings: Training) -> Trainee:
-    """The network with a fresh adapter, which peft computes in fp32."""
+    """Prepare the network with a new adapter, which peft computes in fp32."""
     adapted = add_adapters(network, settings).train()
     if settings.activations != layers.KEEP:
         network.gradient_checkpointing_enable({"use_reentrant": False})
@@ -164,7 +167,7 @@ def build_plain(network: PreTrainedModel, settings: Training) -> Trainee:
 
 
 def losses_one_by_one(adapted: PeftModel, row: Row) -> torch.Tensor:
-    """Each target token's loss, by samples that go through the network one after another: (targets)."""
+    """Return the loss of each target token, (targets), one sample after another."""
     logits = []
     for start, end in pairwise(row["ends"].tolist()):
         made = adapted(input_ids=row["input_ids"][:, start:end], use_cache=False)

@@ -1,15 +1,16 @@
-"""Causal attention within each of several texts that lie one behind the other, without padding or a mask.
+"""Causal attention within each of several concatenated texts, without padding or a mask.
 
-transformers' own SDPA would build a mask of tokens x tokens and so lose the flash kernel. PyTorch's flash kernel takes
-the texts' ends as they are; where there is none each text attends by itself. Both are exact.
+The SDPA of transformers would build a mask of tokens x tokens and could not use the flash kernel.
+PyTorch's flash kernel takes the ends of the texts. Without that kernel, each text attends by
+itself. Both are exact.
 """
 
 import torch
 
 from covrag_lite.engine import devices
 
-# `ends` holds where the texts end, with a 0 before the first: (texts + 1).
-# Queries, keys and values are (tokens, heads, head size); heads of a group share their keys.
+# `ends` contains the ends of the texts, with a 0 before the first: (texts + 1).
+# Queries, keys and values are (tokens, heads, head size); the heads of a group share their keys.
 
 
 def attend_packed(
@@ -22,22 +23,22 @@ def attend_packed(
     key_ends: torch.Tensor | None = None,
     longest_key: int = 0,
 ) -> tuple[torch.Tensor, ...]:
-    """The attention, (tokens, heads, head size), and after it what the flash kernel's backward pass needs.
+    """Return the attention, (tokens, heads, head size), and the state for the backward pass.
 
-    Where a text has more keys than queries, its queries are its last tokens.
+    If a text has more keys than queries, its queries are its last tokens.
     """
     if key_ends is None:
         key_ends, longest_key = ends, longest
     if not has_flash(query):
         return (attend_each(query, key, value, ends, scaling, key_ends),)
-    # The operator behind torch.nn.attention.varlen, whose signature still moves.
+    # The operator behind torch.nn.attention.varlen, whose signature may still change.
     flash = torch.ops.aten._flash_attention_forward
     made = flash(query, key, value, ends, key_ends, longest, longest_key, 0.0, True, False, scale=scaling)
     return made[:4]
 
 
 def has_flash(query: torch.Tensor) -> bool:
-    """Whether the flash kernel runs where these numbers are."""
+    """Can the flash kernel run on the device of this tensor?"""
     return query.is_cuda and devices.has_bf16()
 
 
@@ -49,8 +50,8 @@ def attend_each(
     scaling: float,
     key_ends: torch.Tensor,
 ) -> torch.Tensor:
-    """The attention of each text by itself: (tokens, heads, head size) to the same."""
-    # Heads of a group get keys of their own: on a card without flash the kernels know no groups.
+    """Compute the attention of each text by itself: (tokens, heads, head size) to the same."""
+    # Keys are repeated for the heads of a group: without flash, the kernels do not support groups.
     key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
     key_lengths = key_ends.diff().tolist()
     texts = zip(query.split(ends.diff().tolist()), key.split(key_lengths), value.split(key_lengths))
@@ -77,7 +78,7 @@ def attend_packed_back(
     longest: int,
     scaling: float,
 ) -> tuple[torch.Tensor, ...]:
-    """The gradients of queries, keys and values."""
+    """Return the gradients of queries, keys and values."""
     if has_flash(query):
         log_sums, *random_state = flash_state
         back = torch.ops.aten._flash_attention_backward

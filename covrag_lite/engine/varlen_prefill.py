@@ -1,9 +1,10 @@
-"""Prompts read without padding: the rows of a batch lie one behind the other, with less around the products.
+"""Prompts read without padding: the rows of a batch are concatenated, with less work per token.
 
-A padded batch wants a mask of rows x tokens x tokens, which excludes the flash kernel, and its norms, rotations and
-gates move every number several times. Here each row attends to its own keys alone, and the steps between the products
-may be compiled. Keys and values go where the padded way puts them, so that all that follows finds the same cache.
-`install` decides once for a network whether it reads so. Decoding steps take the same layers.
+A padded batch needs a mask of rows x tokens x tokens, which excludes the flash kernel, and its
+norms, rotations and gates move every number several times. Here each row attends only to its own
+keys, and the steps between the matrix products may be compiled. Keys and values have the same
+places in the cache as with padding, so later steps find the same cache. `install` decides once per
+network whether it reads this way. Decoding steps use the same layers.
 """
 
 from collections import Counter
@@ -23,34 +24,38 @@ from covrag_lite.engine.interface import report_fallback
 from covrag_lite.engine.prepare import base_of
 from covrag_lite.engine.varlen_attention import attend_packed
 
-NEAR = 0.2  # how far the likeliest tokens' logarithmic probabilities may be from those with padding; rounding is less
-KNOWN = ("Llama", "Mistral", "Qwen2")  # the architectures whose layers are computed as they are written out here
-MLP_TOKENS = 2**16  # tokens that go through an MLP together: more are no faster, and what is between takes memory
+# How far the log-probabilities may be from those with padding; rounding causes less.
+NEAR = 0.2
+KNOWN = ("Llama", "Mistral", "Qwen2")  # the architectures whose layers are implemented here
+# Tokens per pass through an MLP: more are no faster, and intermediate results take memory.
+MLP_TOKENS = 2**16
 Ids = Sequence[Sequence[int]]  # tokens of each row
 
 
 class Layout(NamedTuple):
-    """Where the tokens of one pass lie, packed and in the cache."""
+    """The places of one pass's tokens, packed and in the cache."""
 
     ids: torch.Tensor  # (1, tokens)
     positions: torch.Tensor  # (1, tokens)
-    where: torch.Tensor  # (rows, width), of each place in the padded batch its packed token; any one for padding
-    mask: torch.Tensor  # (rows, tokens of the cache), the new ones with it
+    # (rows, width): the packed token of each place in the padded batch; any token for padding
+    where: torch.Tensor
+    mask: torch.Tensor  # (rows, tokens in the cache), including the new ones
     ends: torch.Tensor  # (rows + 1), of each row's new tokens
     longest: int
-    seen: tuple[torch.Tensor, torch.Tensor] | None  # rows and places in the cache of all keys; None: the new ones alone
+    # The rows and places of all keys in the cache; None if there are only new keys.
+    seen: tuple[torch.Tensor, torch.Tensor] | None
     key_ends: torch.Tensor  # (rows + 1)
     longest_key: int
 
 
 def lay_out(ids: Ids, past: torch.Tensor) -> Layout:
-    """Rows of tokens one behind the other; `past` (rows, tokens of the cache) says what each row has read."""
+    """Concatenate rows of tokens; `past` (rows, cached tokens) marks what each row has read."""
     device = past.device
     lengths = torch.tensor([len(row) for row in ids])
     width = int(lengths.max())
     real = torch.arange(width) >= width - lengths[:, None]  # (rows, width); rows are aligned at their ends
-    rows, _ = real.nonzero(as_tuple=True)  # (tokens), of each its row
-    places = (real.cumsum(1) - 1)[real]  # (tokens), among the new ones of its row
+    rows, _ = real.nonzero(as_tuple=True)  # (tokens), the row of each
+    places = (real.cumsum(1) - 1)[real]  # (tokens), the place among its row's new tokens
     where = (real.flatten().cumsum(0) - 1).clamp(min=0).view_as(real)
     mask = torch.cat([past, real.to(past)], 1)
     positions = past.sum(1)[rows.to(device)] + places.to(device)
@@ -63,7 +68,7 @@ def lay_out(ids: Ids, past: torch.Tensor) -> Layout:
 
 
 def ends_of(lengths: torch.Tensor) -> torch.Tensor:
-    """Where texts of these lengths end, with a 0 before the first."""
+    """Return the ends of texts of these lengths, with a 0 before the first."""
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
 
 
@@ -94,8 +99,9 @@ def attend_rows(
     past_key_values: DynamicCache,
     **_,
 ) -> torch.Tensor:
-    """Rows of equally many tokens, as transformers' own layer does it: (tokens, heads, size) to the same."""
-    query, key, value = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in heads)  # each (rows, heads, tokens, size)
+    """Attend in rows of equal length, like transformers: (tokens, heads, size) to the same."""
+    # Each (rows, heads, tokens, size).
+    query, key, value = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in heads)
     key, value = past_key_values.update(key, value, attention.layer_idx)
     out, _ = prefill.attend(attention, query, key, value, attention_mask, scaling=attention.scaling)
     return out.flatten(0, 1)
@@ -109,7 +115,7 @@ def forward(
     attend: Callable | None = None,
     **others,
 ) -> torch.Tensor:
-    """The forward of a decoder layer as transformers calls it, (rows, tokens, width); its own without `attend`."""
+    """Replace the forward of a decoder layer, (rows, tokens, width); without `attend`, call it."""
     if attend is None:
         return type(layer).forward(layer, hidden_states, *given, **others)
     attention, mlp = layer.self_attn, layer.mlp
@@ -131,23 +137,23 @@ def forward(
 
 
 def install(network: PreTrainedModel, compiled: bool, used: Counter) -> bool:
-    """Let a network's layers compute by `forward`; False, which is reported, where prompts have to be padded."""
+    """Let a network's layers compute by `forward`; if that fails, report it and return False."""
     try:
         if not is_readable(network):
             names = " or ".join(KNOWN)
-            raise RuntimeError(f"the layers are not those of {names}, or their weights stay in 4 bits")
+            raise RuntimeError(f"the layers are not those of {names}, or their weights have 4 bits")
         functions = reading_functions(compiled)
         for layer in network.get_decoder().layers:
             layer.forward = partial(forward, layer, functions)
         check(network)
-    except Exception as error:  # a compiler's or a kernel's, on machines that we do not know
+    except Exception as error:  # of a compiler or a kernel, on machines that we do not know
         report_fallback(used, "prompts are read with padding", error)
         return False
     return True
 
 
 def check(network: PreTrainedModel) -> None:
-    """Refuse to read packed where padding gives something else: for texts by themselves, and for more behind them."""
+    """Refuse packed reading if padding gives other results, for texts and their continuations."""
     ours, theirs = (prefill.roomy_cache(network.config) for _ in range(2))
     mask = other_mask = torch.zeros(3, 0, dtype=torch.long, device=network.device)
     for texts in ([range(24), range(5), [7]], [range(2), range(9, 12), [1]]):
@@ -157,19 +163,22 @@ def check(network: PreTrainedModel) -> None:
     likeliest = wanted.argmax(1, keepdim=True)
     far = (logs - wanted).gather(1, likeliest).abs().mean().item()
     if not far < NEAR:  # a NaN is not near
-        raise RuntimeError(f"tokens are more or less likely by {far:.2g} than with padding")
+        raise RuntimeError(f"log-probabilities differ from those with padding by {far:.2g}")
 
 
 @torch.inference_mode()
 def read(
     network: PreTrainedModel, ids: Ids, past: torch.Tensor, cache: DynamicCache, places: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logits of each row at these places, counted from its end, and the mask so far, as of `prefill.read`."""
+    """Return each row's logits at these places, counted from its end, and the mask.
+
+    The interface is that of `prefill.read`.
+    """
     layout = lay_out(ids, past)
     wanted = (layout.ends[1:, None] + torch.tensor(places, device=past.device)).clamp(min=0)  # (rows, places)
     out = network(
         input_ids=layout.ids,
-        attention_mask=past.new_ones(1, 1, 1, 1),  # of this shape it is taken for a mask that is built already
+        attention_mask=past.new_ones(1, 1, 1, 1),  # accepted by transformers as a finished mask
         position_ids=layout.positions,
         use_cache=False,
         logits_to_keep=wanted.flatten(),
@@ -179,14 +188,14 @@ def read(
 
 
 def is_readable(network: PreTrainedModel) -> bool:
-    """Whether all layers of a network are known, and their weights plain numbers."""
+    """Are all layers of a known kind, with unpacked weights?"""
     layers = network.get_decoder().layers
     linears = [base_of(one) for layer in layers for one in layer.modules() if hasattr(base_of(one), "in_features")]
     return is_known(network) and all(type(one) is torch.nn.Linear for one in linears)
 
 
 def is_known(network: PreTrainedModel) -> bool:
-    """Whether the layers of a network are computed as they are written out here, and in `layers`."""
+    """Are the network's layers of a kind that is implemented here and in `layers`?"""
     layers = network.get_decoder().layers
     names = {type(layer).__name__.removesuffix("DecoderLayer") for layer in layers}
     slides = getattr(network.config, "sliding_window", None) is not None
@@ -194,5 +203,5 @@ def is_known(network: PreTrainedModel) -> bool:
 
 
 def norm_of(module: torch.nn.Module) -> tuple[torch.Tensor, float]:
-    """A norm's weight and epsilon."""
+    """Return a norm's weight and epsilon."""
     return module.weight, module.variance_epsilon

@@ -1,1 +1,4 @@
-"""Related systems over the same questions and passages: CRAG, A²R, FaVe, query expansion; RRR's and CoQ's rows."""
+"""Related systems on the same questions and passages: CRAG, A²R, FaVe and query expansion.
+
+RRR and CoQ appear in recorded tables only.
+"""

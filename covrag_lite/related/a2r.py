@@ -1,13 +1,17 @@
-"""A²R: Ask, Assess, and Refine (Lee et al. 2023), and the citation quality by which it assesses, as in ALCE.
+"""A²R, Ask, Assess and Refine (Lee et al. 2023), with citation quality measured as in ALCE.
 
-What differs from the paper: correctness needs the gold answer, so at test time its place is taken by whether one of the
-passages entails the answer; an answer that is good enough is not refined at all (the paper checks after a
-refinement); each refinement sees the last answer and feedback (its equation 4), and the last one is the output, where
-equation 5 reads the whole history once more; the model writes greedily. Thresholds are ours, since it names none.
+Differences from that paper:
 
-An answer cites by the marks that it writes itself, "[2]"; one without marks cites nothing. As ALCE (Gao et al. 2023)
-does with short answers, a statement is the question with what the answer says of it. Entailment is told passage by
-passage, so that a citation is needed, as ALCE's precision asks, just where it entails its statement.
+- Correctness needs the gold answer. At test time we use instead whether a passage entails the
+  answer.
+- A good first answer is not refined; the paper checks only after a refinement.
+- Each refinement sees the last answer and its feedback (equation 4), and the last answer is the
+  output; equation 5 reads the whole history.
+- Decoding is greedy. The thresholds are ours, because the paper gives none.
+
+The citations of an answer are the marks that it contains, such as "[2]". As in ALCE (Gao et al.
+2023), the statement of a short answer is the question followed by the answer. Entailment is scored
+for each passage separately, so a citation counts as correct if its passage entails the statement.
 """
 
 import re
@@ -19,24 +23,24 @@ from covrag_lite.prompts import SEPARATOR, build_references
 from covrag_lite.records import CITATION, Passage, Prediction, Question, Round
 from covrag_lite.related.heads import Score
 
-REFINEMENTS = 2  # K
-ENOUGH = 0.8  # the mean of the aspects from which on an answer stays as it is
-ENTAILED = 0.5  # from this on a passage entails a statement
-FEEDBACK_TOKENS = 60
-# What is assessed, in shares from 0 to 1: statements that a passage entails, statements that one of their citations
-# entails, citations that entail their statement; and what to advise, in our own words.
+REFINEMENTS = 2  # K, the maximum number of refinements
+ENOUGH = 0.8  # an answer whose mean over the aspects is at least this is not refined
+ENTAILED = 0.5  # a passage entails a statement if it scores at least this
+FEEDBACK_TOKENS = 60  # maximum length of the feedback
+# The aspects, as shares from 0 to 1: statements that a passage entails, statements that a cited
+# passage entails, and citations whose passage entails their statement; each with its advice.
 ASPECTS = {
     "support": "say only what the references say",
     "citation recall": "put the mark of a reference, such as [1], behind every statement that it supports",
     "citation precision": "leave out marks of references that do not support the statement before them",
 }
 REFINE = f"Write the answer anew, in a few words, by this feedback.{SEPARATOR}Refined answer:"
-LOW = 0.5  # below it an aspect wants feedback
+LOW = 0.5  # an aspect below this gets feedback
 STATEMENT_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|(?<=\])\s+(?=[A-Z])")
 
 
 def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Answer, assess by support and citations, turn the scores into feedback, refine, at most K times."""
+    """Answer, assess support and citations, give feedback and refine, at most K times."""
     author = tools.related.author
     x = [question.question for question in questions]  # Require: x, evidence e, K
     rounds = [[first] for first in tools.read(x, x)]  # 1: Y0 = M(p_init, x, e)
@@ -46,7 +50,8 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
         e, y = [one.passages for one in last], [one.answer for one in last]
         scores = {}
         for i, quality in zip(open_, assess([x[i] for i in open_], e, y, tools.related.entail)):  # 3: S_t
-            scores[i] = {name: share or 0.0 for name, share in quality.items()}  # nothing cited, nothing cited rightly
+            # an answer without citations has precision 0
+            scores[i] = {name: share or 0.0 for name, share in quality.items()}
             note = ", ".join(f"{name} {100 * share:.0f}" for name, share in scores[i].items())
             rounds[i][-1] = replace(rounds[i][-1], note=note)
         # 6, 7: the stopping condition, on the average over the aspects
@@ -63,7 +68,7 @@ def a2r(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
 
 
 def assess(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], entail: Score) -> list[dict]:
-    """Each answer's shares by aspect, in one call of `entail`; no precision where nothing is cited."""
+    """Return each answer's share per aspect; the precision is None if nothing is cited."""
     statements = [(i, said, cited) for i, answer in enumerate(y) for said, cited in read_statements(answer, len(k[i]))]
     scores = entail([x[i] for i, *_ in statements], [k[i] for i, *_ in statements], [said for _, said, _ in statements])
     holds = [{name: [] for name in ASPECTS} for _ in y]
@@ -77,7 +82,7 @@ def assess(x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str], e
 
 
 def read_statements(answer: str, n: int) -> list[tuple[str, list[int]]]:
-    """The answer's sentences without their marks, each with the places of what it cites among n passages."""
+    """Split an answer into sentences without citations, each with the indices of cited passages."""
     made = []
     for sentence in STATEMENT_END.split(answer.strip()):
         said = " ".join(CITATION.sub("", sentence).split())
@@ -88,7 +93,7 @@ def read_statements(answer: str, n: int) -> list[tuple[str, list[int]]]:
 
 
 def ask_feedback(scores: Mapping[str, float]) -> str:
-    """The task of feedback in words: by its score, what to advise on each aspect or that it is well."""
+    """Return the task of writing feedback: for each aspect its score and what to advise."""
     advice = []
     for name, wanted in ASPECTS.items():
         what = f"advise to {wanted}" if scores[name] < LOW else "say that it is satisfactory"
@@ -97,5 +102,5 @@ def ask_feedback(scores: Mapping[str, float]) -> str:
 
 
 def build_prompt(one: Round, task: str) -> str:
-    """References, question and answer, and the task."""
+    """Return a prompt: references, question, answer and the task."""
     return SEPARATOR.join([build_references(one.passages), f"Question: {one.query}", f"Answer: {one.answer}", task])

@@ -1,8 +1,9 @@
-"""Query expansion: what CoV-RAG's revised questions come to on real questions, without a verdict.
+"""Query expansion: a second search for every question, without a verdict. A no-verifier baseline.
 
-Every question is searched twice, the second time with guessed words behind it as in query2doc, or with the first answer
-as in iterative retrieval and generation. The reader reads both lists, and a rule chooses between its answers: the
-likelier one, or the one that a verifier's verdict speaks for.
+The second query is the question followed by the base model's guesses (as in query2doc), or by the
+first answer (as in iterative retrieval and generation). These are forms of the revised questions in
+our training data. The reader answers from both searches, and a rule chooses between the answers:
+the one with the higher likelihood, or the score-combined one, which uses a verifier.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from covrag_lite.synthesis import Example, propose
 
 
 def expand(questions: Sequence[Question], tools: Tools, form: str) -> list[Prediction]:
-    """Search again for every question, with a query in one of the forms of D2′'s revised questions."""
+    """Search a second time for every question, with a query in one form of `synthesis.propose`."""
     x = [question.question for question in questions]
     first = tools.read(x, x)
     guesses, options = (tools.write_alone(task, x) if task in form else [""] * len(x) for task in ("guess", "options"))
@@ -29,5 +30,5 @@ def expand(questions: Sequence[Question], tools: Tools, form: str) -> list[Predi
     return [Prediction(question, tools.name, two, kept=tools.keep(two)) for question, two in zip(questions, both)]
 
 
-by_guesses = partial(expand, form="guess and options")  # the form of most revised questions in D2′
+by_guesses = partial(expand, form="guess and options")  # the most common form in D2′
 by_answer = partial(expand, form="answer")

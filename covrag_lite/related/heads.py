@@ -1,7 +1,8 @@
-"""CRAG's retrieval evaluator and a proxy for entailment: does a passage fit a question, does it entail an answer?
+"""CRAG's retrieval evaluator and A²R's entailment proxy: two small classifiers, called heads.
 
-Both are a logistic regression on a few features of a frozen sentence encoder, small enough to ship. They are learnt in
-a minute on a CPU from what the data settles: which passages are gold.
+The evaluator scores whether a passage is relevant to a question; the proxy, whether it entails an
+answer. Each is a logistic regression on a few features from a frozen sentence encoder, small enough
+to be part of the repository. Training takes a minute on a CPU; the labels are the gold passages.
 """
 
 import json
@@ -31,19 +32,20 @@ from covrag_lite.synthesis import supporting
 
 SHIPPED = ROOT / "results" / "adapters"
 ABOUT = "head.json"  # a head's weights, and how it was trained
-SURE = 0.9  # how often Correct, or Incorrect, must be right on validation questions
-DECAY = 1e-3  # of the head's weights
-# Encoder -> text -> its vector: passages and questions come again and again.
+SURE = 0.9  # required precision of Correct, and of Incorrect, on validation questions
+DECAY = 1e-3  # weight decay of a head
+# Encoder -> text -> its vector; the same passages and questions are scored many times.
 VECTORS: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
 NAME = re.compile(r"[A-Z0-9][\w'-]*(?:\s[A-Z][\w'-]*)*")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
-# Questions, their passages -> each passage's relevance; and with statements -> does each entail them? 0 to 1
+# (questions, passages) -> relevance of each passage, or (questions, passages, statements) ->
+# whether each passage entails the statement; scores from 0 to 1.
 Score = Callable[..., list[list[float]]]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A question and a passage, and for entailment what an answer says."""
+    """A question and a passage; for entailment also what an answer says."""
 
     question: str
     passage: Passage
@@ -51,7 +53,7 @@ class Pair:
 
     @property
     def claim(self) -> str:
-        """The question or, as ALCE puts a short answer's claim, the question with the answer behind it."""
+        """The question; for entailment followed by the answer, as ALCE does for short answers."""
         return f"{self.question} {self.said}".strip()
 
     @property
@@ -60,16 +62,17 @@ class Pair:
 
     @cached_property
     def sentence(self) -> str:
-        """The first sentence of the passage in which the answer stands, if one does."""
+        """The first sentence of the passage that contains the answer, or ""."""
         sentences = SENTENCE_END.split(self.passage.text) if self.said else []
         return next((one for one in sentences if metrics.score(one, [self.said], "whole")), "")
 
 
-Labelled = list[tuple[Pair, bool | None]]  # None: a passage that holds the answer but is not the gold one
+# The label is None for a passage that contains the answer but is not gold.
+Labelled = list[tuple[Pair, bool | None]]
 
 
 def score(head: Mapping, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Sequence[str] = ()) -> list[list[float]]:
-    """Each passage's relevance to its question or, where statements are given, whether it entails them."""
+    """Score each passage: its relevance to the question or, with `y`, whether it entails that."""
     groups = zip(x, k, y or [""] * len(x))
     pairs = [Pair(question, passage, said) for question, own, said in groups for passage in own]
     values = iter(rate(head, pairs) if pairs else [])
@@ -77,16 +80,19 @@ def score(head: Mapping, x: Sequence[str], k: Sequence[Sequence[Passage]], y: Se
 
 
 def rate(head: Mapping, pairs: Sequence[Pair]) -> np.ndarray:
-    """Scores from 0 to 1 by a head on the encoder that it was made for."""
+    """Score pairs from 0 to 1 with a head; the encoder must be the one it was trained on."""
     encoder = head["encoder"]
     if hash_encoder(encoder) != head["encoder_sha256"]:
-        raise ValueError(f"the {head['kind']} was trained on other weights of the encoder {encoder!r}")
+        raise ValueError(
+            f"the {head['kind']} was trained on other weights of the encoder {encoder!r}; use "
+            "those weights, or train it again with notebooks/train_related.ipynb"
+        )
     slopes = pd.Series(head["head"])
     return expit(features(encoder, pairs) @ slopes.drop("bias") + slopes.bias).to_numpy()
 
 
 def features(encoder: str, pairs: Sequence[Pair]) -> pd.DataFrame:
-    """Pairs as a few numbers each, a column a feature."""
+    """Return the features of pairs: one row per pair, one column per feature."""
     texts = [text for one in pairs for text in (one.question, one.passage.title, one.evidence)]
     texts += [text for one in pairs if one.sentence for text in (one.sentence, one.claim)]
     vectors = VECTORS[encoder]
@@ -99,7 +105,7 @@ def features(encoder: str, pairs: Sequence[Pair]) -> pd.DataFrame:
 
 
 def describe(pair: Pair, vectors: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """A pair's features: likeness of an encoder's vectors, and which words and letters two texts share."""
+    """Return a pair's features: cosines of encoder vectors, and shared words and letters."""
     question, title = vectors[pair.question], pair.passage.title
     cosine = question @ vectors[pair.evidence]
     words, asked, claimed = (set(normalise(text).split()) for text in (pair.evidence, pair.question, pair.said))
@@ -120,20 +126,20 @@ def describe(pair: Pair, vectors: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 
 def share(part: set[str], whole: set[str]) -> float:
-    """How much of the one is in the other."""
+    """Return the share of `part` that is in `whole`."""
     return len(part & whole) / max(1, len(part))
 
 
 def letters_of(text: str) -> set[str]:
-    """All runs of three letters."""
+    """Return all sequences of three letters in a text."""
     spaced = f" {normalise(text)} "
     return {spaced[place : place + 3] for place in range(len(spaced) - 2)}
 
 
 def find_head(config: Config, name: str) -> dict:
-    """A head, beside the adapters or shipped, with the hash of its file; an error with the command that trains it.
+    """Find a head that was trained on this data, next to the adapters or among those included.
 
-    A head that was trained on other data is none.
+    The result contains the hash of its file. If there is none, an error gives the training command.
     """
     data, adapters, encoder = config.data.data, config.model.adapters, config.retrieval.encoder
     beside = SHIPPED / config.model.model if adapters in ("auto", "none") else resolve(adapters)
@@ -146,9 +152,9 @@ def find_head(config: Config, name: str) -> dict:
     raise FileNotFoundError(f"no {name} was trained on {data!r}; train it with: {command}")
 
 
-# Training: what heads learn from, their weights, CRAG's thresholds, and how good they are.
+# Training: labelled pairs, weights, CRAG's thresholds and validation.
 def relevance_pairs(questions: Sequence[Question], search: Search, passages: Sequence[Passage] = ()) -> Labelled:
-    """What each question finds, and its gold passages where they were missed: is it relevant?"""
+    """Label each question's passages as relevant or not; gold ones that were missed are added."""
     by_id = {passage.id: passage for passage in passages}
     made = []
     for question, found in zip(questions, search([one.question for one in questions])):
@@ -163,7 +169,7 @@ def relevance_pairs(questions: Sequence[Question], search: Search, passages: Seq
 
 
 def entailment_pairs(questions: Sequence[Question], search: Search, passages: Sequence[Passage] = ()) -> Labelled:
-    """A passage that states the answer entails it; another passage, or another answer, does not."""
+    """Label pairs for entailment: a supporting passage entails the gold answer, and no other."""
     rng = random.Random(1)
     by_text = {one.question: one for one in questions}
     made = []
@@ -171,9 +177,9 @@ def entailment_pairs(questions: Sequence[Question], search: Search, passages: Se
         question = by_text[pair.question]
         made.append((Pair(pair.question, pair.passage, question.answers[0]), right))
         others = [name for name in NAME.findall(pair.passage.text) if not is_same(name, question)]
-        if others:  # a wrong answer that stands in the passage, as a reader might take it from there
+        if others:  # a wrong answer from the same passage, as a reader might give it
             made.append((Pair(pair.question, pair.passage, rng.choice(others)), False))
-        if right:  # and one of another question
+        if right:  # the gold answer of another question
             other = rng.choice(questions)
             if not is_same(other.answers[0], question):
                 made.append((Pair(pair.question, pair.passage, other.answers[0]), False))
@@ -181,17 +187,18 @@ def entailment_pairs(questions: Sequence[Question], search: Search, passages: Se
 
 
 def is_same(name: str, question: Question) -> bool:
-    """Does a name share a word with a gold answer, or stand in the question?"""
+    """Return whether a name shares a word with a gold answer or with the question."""
     known = normalise(" ".join((*question.answers, question.question))).split()
     return not set(normalise(name).split()).isdisjoint(known)
 
 
 PAIRS = {"evaluator": relevance_pairs, "entailment": entailment_pairs}
-SIMPLE = {"evaluator": ("cosine", "words of the question"), "entailment": ("cosine", "answer")}  # features to beat
+# The simple features that a head should outperform.
+SIMPLE = {"evaluator": ("cosine", "words of the question"), "entailment": ("cosine", "answer")}
 
 
 def train(config: Config, name: str) -> dict:
-    """Train the evaluator or the entailment proxy into `adapters_out`; returns its weights and what is known of it."""
+    """Train the evaluator or the entailment proxy into `adapters_out`; returns its description."""
     settings, encoder = config.related, config.retrieval.encoder
     sources = load_sources(config.change(n_train_questions=settings.n_learnt))
     rows = [row for one in sources for row in PAIRS[name](one.questions, one.search, one.passages)]
@@ -201,7 +208,7 @@ def train(config: Config, name: str) -> dict:
         "kind": name,
         "encoder": encoder,
         "encoder_sha256": hash_encoder(encoder),
-        "data": Path(config.data.data).name,  # not where it lies
+        "data": Path(config.data.data).name,  # the name only, not the path
         "questions": {"n": len(questions), "sha256": digest(questions)},
         "pairs": len(pairs),
         **find_commit(),
@@ -221,14 +228,14 @@ def train(config: Config, name: str) -> dict:
 
 
 def fit(features: pd.DataFrame, truth: np.ndarray) -> dict[str, float]:
-    """A logistic regression with a little weight decay: the weight of each feature, and the bias.
+    """Fit a logistic regression with weight decay; returns the weight of each feature and the bias.
 
-    Both kinds of pairs weigh alike, however many there are, so that 0.5 is where neither is likelier.
+    The two classes get the same total weight, so that 0.5 separates them.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
-    scaler = StandardScaler().fit(features.astype(float))  # weights decay alike when features are of one size
+    scaler = StandardScaler().fit(features.astype(float))  # so that weight decay acts equally
     found = LogisticRegression(C=1 / DECAY / len(truth), class_weight="balanced", tol=1e-8, max_iter=10_000)
     found.fit(scaler.transform(features.astype(float)), truth)
     slopes = found.coef_[0] / scaler.scale_
@@ -237,10 +244,11 @@ def fit(features: pd.DataFrame, truth: np.ndarray) -> dict[str, float]:
 
 
 def fit_thresholds(best: Sequence[float], found: Sequence[bool], sure: float = SURE) -> tuple[float, float]:
-    """CRAG's two thresholds on a question's best score: below the first nothing was found, from the second on it was.
+    """Fit CRAG's two thresholds on a question's best score.
 
-    Each is the one that decides most questions and is still right for a share `sure` of them; where none is, it decides
-    nothing. Where they cross, both become their middle.
+    Below the first, nothing relevant was found; from the second on, something was. Each decides the
+    largest possible number of questions with a precision of at least `sure`; if that cannot be
+    reached, it decides none. If the two thresholds cross, both are set to their mean.
     """
     best, found = np.asarray(best, float), np.asarray(found, bool)
     lower, upper = 0.0, 1.01
@@ -256,7 +264,10 @@ def fit_thresholds(best: Sequence[float], found: Sequence[bool], sure: float = S
 
 
 def best_of_questions(rows: Labelled, scores: np.ndarray) -> tuple[list[float], list[bool]]:
-    """Each question's best score and whether it found a relevant passage; none of which only the answer was found."""
+    """Return each question's best score and whether a relevant passage was found.
+
+    Questions whose best label is unknown are dropped.
+    """
     sureness = [0.5 if right is None else float(right) for _, right in rows]
     frame = pd.DataFrame({"question": [pair.question for pair, _ in rows], "best": scores, "found": sureness})
     highest = frame.groupby("question", sort=False).max().query("found != 0.5")
@@ -264,7 +275,7 @@ def best_of_questions(rows: Labelled, scores: np.ndarray) -> tuple[list[float], 
 
 
 def validate(head: Mapping, rows: Labelled, scores: np.ndarray) -> list[dict]:
-    """A head's scores of labelled pairs against what the data settles, beside simpler scores."""
+    """Compare a head with the labels of validation pairs; simpler scores are listed next to it."""
     settled = [place for place, (_, right) in enumerate(rows) if right is not None]
     truth, values = np.array([rows[place][1] for place in settled]), scores[settled]
     right, majority = (values >= 0.5) == truth, 100 * max(truth.mean(), 1 - truth.mean())

@@ -1,4 +1,4 @@
-"""What a related system gets beside `Tools`: an author, a wider search and two scores; and the meter of its costs."""
+"""Tools of the related systems (an author, a wider search, two scores), and a meter of costs."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,45 +17,54 @@ from covrag_lite.related.heads import Score, find_head
 from covrag_lite.systems import System
 from covrag_lite.task_model import TaskModel
 
-WIDER = 3  # times as many passages of the same corpus are CRAG's search elsewhere
+WIDER = 3  # CRAG's second search returns this many times k passages from the same corpus
 COSTS = ("searches", "passages", "texts", "tokens read", "tokens written")
 
 
 @dataclass(frozen=True)
 class RelatedTools:
-    """What a system may use beside `Tools`; a score works where the system's entry names its head in `needs`."""
+    """What a related system may use in addition to `Tools`.
 
-    author: TaskModel  # writes plans, key terms and feedback
-    wider: Search  # queries -> passages from deeper down
+    A score works only if the system's entry in systems.py lists its head in `needs`.
+    """
+
+    author: TaskModel  # writes plans, keywords and feedback
+    wider: Search  # queries -> more passages than `Tools.search` returns
+    # questions, passages -> relevance of each passage
     score: Score
+    # questions, passages, statements -> whether each passage entails the statement
     entail: Score
-    thresholds: Sequence[float]  # of scores: all below the first, Incorrect; one above the second, Correct
+    # Incorrect if all relevance scores are below the first, Correct if one reaches the second.
+    thresholds: Sequence[float]
 
 
 def bind(system: System, config: Config, deeper: Callable[[int], Search], author: TaskModel) -> RelatedTools:
-    """A system's further tools; an error that names the command where something it needs is missing."""
+    """Build a system's additional tools; if a head is missing, the error gives the command."""
     evaluator, entailment = (find_head(config, name) if name in system.needs else {} for name in heads.PAIRS)
     scores = (partial(heads.score, head) for head in (evaluator, entailment))
     return RelatedTools(author, deeper(WIDER), *scores, evaluator.get("thresholds", ()))
 
 
 def recorded_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Stands for a system that is a row of recorded tables and whose code, or training, has gone."""
-    raise ValueError(f"the system {tools.name} is in recorded tables only; leave it out of the systems to run")
+    """Refuse to run a system that is in recorded tables only."""
+    raise ValueError(
+        f"the system {tools.name} is in recorded tables only, and its code is not included; "
+        "leave it out of the parameters systems and related_systems"
+    )
 
 
 class Meter:
-    """What one system costs a batch of questions: searches, passages, tokens, and calls that wait for each other.
+    """Counts what a system costs: searches, passages, texts, tokens and steps.
 
-    Tokens are those of every text that it asked for, also where the journal had it already, because another system, or
-    an earlier run, asked first; `steps` says how often a question must wait.
+    Texts from the journal are counted too, so the cost does not depend on which system ran first.
+    `steps` counts model calls that must wait for each other.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def watch(self, tools: Tools) -> Tools:
-        """The same tools, counted."""
+        """Return the same tools, with searches and passages counted."""
 
         def answer(x: Sequence[str], k: Sequence[Sequence[Passage]]) -> list[str]:
             self.counts["passages"] += sum(map(len, k))
@@ -69,7 +78,7 @@ class Meter:
         return search(queries)
 
     def add(self, tokens: Sequence[tuple[float, float]], sample: int | None) -> None:
-        """Count texts by their tokens; further samples wait for no other one, so that only the first is a step."""
+        """Count texts and tokens; further samples run in parallel, so only the first is a step."""
         self.counts["texts"] += len(tokens)
         self.counts["steps"] += not sample
         for read, written in tokens:
@@ -78,15 +87,15 @@ class Meter:
 
 
 def run(config: Config, resources: Resources, questions: Sequence[Question]) -> tuple[list[Prediction], pd.DataFrame]:
-    """Every configured system over the questions, and what each cost: a row a system, means a question."""
-    for name in heads.PAIRS:  # without which the table cannot be made
+    """Run every configured system; returns predictions, and one row of mean costs per system."""
+    for name in heads.PAIRS:  # the table needs both heads
         find_head(config, name)
-    for name in config.chain.systems:  # over none first: what is missing is named before anything is written
+    for name in config.chain.systems:  # run without questions first, to find missing parts early
         evaluate.run_system(name, config, resources, [])
     made, costs = [], []
     for name in config.chain.systems:
         meter = Meter()
         made += evaluate.run_system(name, config, replace(resources, meter=meter), questions)
-        own = {cost: float(f"{meter.counts[cost] / len(questions):.4g}") for cost in COSTS}  # a question on average
+        own = {cost: float(f"{meter.counts[cost] / len(questions):.4g}") for cost in COSTS}  # means
         costs.append({"system": name, "n": len(questions), "steps": meter.counts["steps"], **own})
     return made, pd.DataFrame(costs)

@@ -1,6 +1,9 @@
-"""Retrieval: a function from queries to passages, one module a retriever, imported when it is asked for.
+"""Retrieval: functions from queries to passages; each retriever is a module, imported when used.
 
-What follows "-" or ":" in a retriever's name is its own setting, as in web-serper or engine:runs/index.
+The part of a retriever's name after "-" or ":" is its own setting: web-serper, engine:runs/index.
+
+    search = load_retriever(Retrieval(retriever="bm25", k=5), passages)
+    search(["who wrote Emma"])[0]  # five passages
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,17 +23,19 @@ RETRIEVERS = {
 
 def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> Search:
     """Load the search function `queries -> k passages each` over these passages."""
-    if settings.kind not in RETRIEVERS:  # an address may hold a key, which no error shows
-        raise ValueError(f"retriever {settings.kind!r} is not known; use one of {', '.join(RETRIEVERS)}")
+    if settings.kind not in RETRIEVERS:  # without the address, which may contain a key
+        known = ", ".join(RETRIEVERS)
+        raise ValueError(f"retriever {settings.kind!r} is not known; use one of {known}")
     if settings.k < 1:
-        raise ValueError(f"k is {settings.k}; at least one passage must be retrieved")
+        raise ValueError(f"k is {settings.k}, but must be 1 or more")
     if settings.has_corpus and len(passages) < settings.k:
-        raise ValueError(f"the corpus has {len(passages)} passages, fewer than the k = {settings.k} asked for; lower k")
+        counts = f"the corpus has {len(passages)} passages, fewer than k = {settings.k}"
+        raise ValueError(f"{counts}; lower k")
     return config.need(RETRIEVERS[settings.kind]).load(passages, settings)
 
 
 def load_deeper(settings: config.Retrieval, passages: Sequence[Passage], times: int) -> Search:
-    """The same search with so many times as many passages, or all that the corpus has."""
+    """Load the same search with `times` times k passages, or all of the corpus."""
     most = max(settings.k, len(passages)) if settings.has_corpus else times * settings.k
     return load_retriever(replace(settings, k=min(times * settings.k, most)), passages)
 
@@ -43,5 +48,5 @@ def describe_snapshots(settings: config.Retrieval, retrievers: Iterable[str]) ->
 
 
 def find_passages(settings: config.Retrieval, corpus: Sequence[Passage]) -> Sequence[Passage]:
-    """Return every passage that a search can have found: the corpus, or what a web retriever's snapshot holds."""
+    """Return all passages that a search can find: the corpus, or a web retriever's snapshot."""
     return corpus if settings.has_corpus else config.need(RETRIEVERS["web"]).find_passages(settings)

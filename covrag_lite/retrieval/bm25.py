@@ -1,9 +1,9 @@
-"""BM25 over title and text, with English stop words and stemming: an index in memory, built anew by every run."""
+"""BM25 over title and text, with English stop words and stemming; each run builds the index."""
 
 import os
 from collections.abc import Iterable, Sequence
 
-# Where JAX is installed bm25s tries it when it is imported, and JAX would take most of a GPU's memory at once.
+# bm25s imports JAX if it is installed, and JAX would reserve most of a GPU's memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import bm25s
 import numpy as np
@@ -35,8 +35,9 @@ def tokenise(texts: Iterable[str]) -> list[list[str]]:
 
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:
-    """Return the indices of the k highest scores, ties in order; bm25s breaks ties as the processor happens to."""
-    k, some = min(k, len(scores)), np.flatnonzero(scores > 0)  # few passages have a word of the question
+    """Return the indices of the k highest scores; ties keep their order, unlike in bm25s."""
+    # Few passages share a word with the query.
+    k, some = min(k, len(scores)), np.flatnonzero(scores > 0)
     rows = some if len(some) >= k else np.arange(len(scores))
     rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
     return rows[np.argsort(-scores[rows], kind="stable")][:k]

@@ -1,4 +1,4 @@
-"""Dense retrieval: an encoder's unit vectors, compared by exact dot products."""
+"""Dense retrieval: unit vectors of an encoder, compared by exact dot products."""
 
 import hashlib
 import os
@@ -18,8 +18,8 @@ from covrag_lite.retrieval.bm25 import highest
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-BLOCK = 10_000  # texts encoded together, the most that a killed run loses
-AT_ONCE = 64  # queries compared together: over three million passages they take less than a gigabyte
+BLOCK = 10_000  # texts encoded together: the most that a killed run loses
+AT_ONCE = 64  # queries compared together: less than a gigabyte for three million passages
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
@@ -35,7 +35,7 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
 
 
 def nearest(queries: np.ndarray, blocks: Sequence[np.ndarray], k: int) -> list[np.ndarray]:
-    """Return for each query the rows of the k largest dot products, largest first."""
+    """Return for each query the rows of the k largest dot products, the largest first."""
     rows = []
     for start in range(0, len(queries), AT_ONCE):
         scores = np.hstack([queries[start : start + AT_ONCE] @ vectors.T for vectors in blocks])  # (queries, passages)
@@ -44,7 +44,7 @@ def nearest(queries: np.ndarray, blocks: Sequence[np.ndarray], k: int) -> list[n
 
 
 def embed(texts: Sequence[str], encoder: str) -> list[np.ndarray]:
-    """Return the texts' unit vectors in blocks: computed once for these texts and this encoder, then mapped."""
+    """Return the texts' unit vectors in blocks; they are computed once, then memory-mapped."""
     key = hashlib.sha256("\0".join([weights.hash_encoder(encoder), *texts]).encode()).hexdigest()[:16]
     folder = weights.CACHE / "embeddings" / key
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,6 +60,6 @@ def embed(texts: Sequence[str], encoder: str) -> list[np.ndarray]:
 
 @cache
 def load_encoder(folder: Path) -> "SentenceTransformer":
-    """Load an encoder with its folder's pooling and prompts; a plain transformer gets mean pooling."""
+    """Load an encoder with its own pooling and prompts; a plain transformer gets mean pooling."""
     sentence_transformers = config.need("sentence_transformers")
     return sentence_transformers.SentenceTransformer(str(folder), model_kwargs={"use_safetensors": True})

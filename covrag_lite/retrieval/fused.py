@@ -1,4 +1,4 @@
-"""BM25 and dense retrieval together, by reciprocal rank fusion."""
+"""BM25 and dense retrieval combined by reciprocal rank fusion."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from covrag_lite import config
 from covrag_lite.records import Passage, Search
 from covrag_lite.retrieval import bm25, dense
 
-DEPTH = 100  # ranks of each that are fused
+DEPTH = 100  # ranks of each retriever that are fused
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
@@ -22,9 +22,9 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
 
 
 def fuse(rankings: Sequence[Sequence[Passage]], k: int) -> list[Passage]:
-    """Fuse rankings by reciprocal ranks (Cormack et al. 2009, with their constant 60); scores need no common scale."""
+    """Fuse rankings by reciprocal ranks (Cormack et al. 2009, with their constant 60)."""
     scores: dict[Passage, float] = {}
     for ranking in rankings:
         for rank, passage in enumerate(ranking, 1):
             scores[passage] = scores.get(passage, 0) + 1 / (60 + rank)
-    return sorted(scores, key=scores.get, reverse=True)[:k]  # ties: the first ranking's order
+    return sorted(scores, key=scores.get, reverse=True)[:k]  # ties keep the first ranking's order

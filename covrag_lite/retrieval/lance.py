@@ -1,8 +1,9 @@
-"""The retriever `engine`: full-text search in LanceDB, whose index is a folder, of an object store too.
+"""The retriever `engine`: full-text search in LanceDB, with an index on disk or in an object store.
 
-"engine" alone keeps its index in the cache; engine:<folder> or engine:s3://bucket/folder names another place. A place
-has one table a corpus. It holds each passage's row and its stems, as `bm25` sees them, so both find the same but for
-LanceDB's constants (k1 is 1.2, not 1.5, and lengths are kept in a byte). results/speed-engines compares it with others.
+"engine" keeps its index in the cache; engine:<folder> or engine:s3://bucket/folder sets another
+place. A place has one table per corpus, with each passage's row and its stems as in `bm25`. So both
+retrievers find the same, except for LanceDB's constants (k1 is 1.2, not 1.5, and a length takes one
+byte). results/speed-engines compares it with others.
 """
 
 import hashlib
@@ -25,17 +26,19 @@ from covrag_lite.retrieval import bm25
 if TYPE_CHECKING:
     from lancedb.table import Table
 
-DEPTH = 64  # hits per request, more than k, so that ties can be broken by the row
+DEPTH = 64  # hits per request, more than k, so that ties can be broken by row
 THREADS = 8  # queries in flight
-BATCH = 10_000  # passages per commit, the most that a killed build loses
+BATCH = 10_000  # passages per commit: the most that a killed build loses
 STORES = ("s3://", "gs://", "az://")  # object stores
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
-    """Open the index, built or completed first where needed; the search returns the k passages that score highest."""
+    """Open the index, after building or completing it; the search returns the k best passages."""
     given = settings.retriever.partition(":")[2]
-    if "@" in given or "?" in given or "://" in given and not given.startswith(STORES):  # no error shows a key
-        raise ValueError("give engine, engine:<folder> or engine:s3://bucket/folder; keys come from the environment")
+    # The error does not show the address, which may contain a key.
+    if "@" in given or "?" in given or "://" in given and not given.startswith(STORES):
+        allowed = "engine, engine:<folder> or engine:s3://bucket/folder"
+        raise ValueError(f"set retriever to {allowed}; keys come from the environment")
     place = given if given.startswith(STORES) else config.resolve(given) if given else weights.CACHE / "engine"
     table = open_index(place, passages)
 
@@ -49,7 +52,7 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
 
 
 def find_rows(table: "Table", words: str, k: int) -> list[int]:
-    """Find the k rows that score highest, ties by the row; the first rows fill up where too few hold a word."""
+    """Find the k best rows, ties by row; if too few match, the first rows fill up the list."""
     from lancedb.query import MatchQuery
 
     hits: list[tuple[float, int]] = []  # minus the score, row
@@ -57,9 +60,10 @@ def find_rows(table: "Table", words: str, k: int) -> list[int]:
     while words:
         query = table.search(MatchQuery(words, "words"), query_type="fts")
         found = query.select(["row", "_score"]).limit(depth).to_arrow()
-        scores = (-round(score, 4) for score in found["_score"].to_pylist())  # the order of a sum changes its last bit
+        # Rounded, because the order of a sum changes its last bit.
+        scores = (-round(score, 4) for score in found["_score"].to_pylist())
         hits = sorted(zip(scores, found["row"].to_pylist()))
-        if len(hits) < depth or hits[k - 1][0] < hits[-1][0]:  # all that tie with the k-th are among them
+        if len(hits) < depth or hits[k - 1][0] < hits[-1][0]:  # all ties with the k-th are included
             break
         depth *= 8
     rows = [row for _, row in hits[:k]]
@@ -67,7 +71,7 @@ def find_rows(table: "Table", words: str, k: int) -> list[int]:
 
 
 def open_index(place: Path | str, passages: Sequence[Passage]) -> "Table":
-    """Open these passages' index: built where there is none, completed where a build was killed."""
+    """Open the index of these passages; build it, or complete it if a build was killed."""
     lancedb, pa = config.need("lancedb"), config.need("pyarrow")
     schema = pa.schema([("row", pa.int64()), ("words", pa.string())])
     as_they_are = {"lower_case": False, "stem": False, "remove_stop_words": False, "ascii_folding": False}
@@ -75,7 +79,7 @@ def open_index(place: Path | str, passages: Sequence[Passage]) -> "Table":
     # One process at a time builds in a folder; the lock is released when a process is killed.
     with FileLock(place / "lock") if isinstance(place, Path) else nullcontext():
         table = lancedb.connect(place).create_table(key_of(passages), schema=schema, exist_ok=True)
-        done = table.count_rows()  # batches are committed in the corpus's order
+        done = table.count_rows()  # batches are committed in the order of the corpus
         starts, n_done = range(done, len(passages), BATCH), -(-done // BATCH)
         for start in track(starts, "index", "batch", total=n_done + len(starts), done=n_done):
             block = passages[start : start + BATCH]
@@ -87,6 +91,6 @@ def open_index(place: Path | str, passages: Sequence[Passage]) -> "Table":
 
 
 def key_of(passages: Sequence[Passage]) -> str:
-    """Hash the passages and what stems them: another corpus, bm25s, stemmer or setting has another index."""
+    """Hash the passages and the stemming: another corpus, bm25s or stemmer has another index."""
     versions = (bm25s.__version__, Stemmer.version(), bm25.LANGUAGE, bm25.STOP_WORDS)
     return hashlib.sha256(" ".join((digest(passages), *versions)).encode()).hexdigest()[:16]

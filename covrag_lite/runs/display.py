@@ -1,4 +1,4 @@
-"""Questions, passages and predictions as a notebook shows them (display.html), and a box to type a question into."""
+"""Show questions, passages and predictions in a notebook (display.html); a box for a question."""
 
 import html
 from collections.abc import Callable, Sequence
@@ -8,16 +8,21 @@ import ipywidgets as widgets
 from IPython.display import HTML
 from jinja2 import Environment
 
+from covrag_lite.labels import label_of
 from covrag_lite.records import CITATION, SCORES, Passage, Prediction, Question
 
 
 def show(one: Prediction | Question | Sequence[Passage]) -> HTML:
-    """A prediction's whole way, a question's card or passages' cards, for a notebook's cell; every text is escaped."""
+    """Show a prediction with all its rounds, a question, or passages, in a notebook cell.
+
+    Every text is escaped.
+    """
     if isinstance(one, Prediction):
-        shown = {"prediction": one}
+        shown = {"prediction": one, "system": label_of(one.system)}
     elif isinstance(one, Question):
         small = f"set: {one.dataset}; gold answer: {' | '.join(one.answers)}"
-        well_put = f"; well put: {one.clean_question}" if one.clean_question not in ("", one.question) else ""
+        known = one.clean_question not in ("", one.question)
+        well_put = f"; in clear wording: {one.clean_question}" if known else ""
         shown = {"cards": [(one.question, small + well_put)]}
     else:
         shown = {"cards": [(passage.title, passage.text) for passage in one]}
@@ -26,7 +31,7 @@ def show(one: Prediction | Question | Sequence[Passage]) -> HTML:
 
 
 def ask_box(answer: Callable[[str], Prediction]) -> widgets.VBox:
-    """A box to type a question into; Enter shows what `answer` makes of it."""
+    """Return a box to type a question into; Enter shows the prediction that `answer` returns."""
     box = widgets.Text(description="question", continuous_update=False, layout=widgets.Layout(width="90%"))
     shown = widgets.HTML("Type a question and press Enter.")
 
@@ -34,7 +39,7 @@ def ask_box(answer: Callable[[str], Prediction]) -> widgets.VBox:
         shown.value = "…"
         try:
             shown.value = show(answer(box.value)).data if box.value.strip() else ""
-        except (ValueError, OSError, MemoryError) as error:  # a sentence, and not forty lines
+        except (ValueError, OSError, MemoryError) as error:  # show the message, not a traceback
             shown.value = html.escape(str(error))
 
     box.observe(ask, "value")

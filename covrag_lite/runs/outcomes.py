@@ -1,6 +1,7 @@
-"""Predictions as outcomes: the tidy frame that every table is made from, and the files in which they are recorded.
+"""Outcomes: whether answers and retrieval were right, as a data frame and in recorded files.
 
-A recorded prediction holds ids and what our models wrote, none of the data's own text.
+Every table is built from the frame of `to_frame`. A recorded prediction contains ids and what our
+models wrote, but no text of the questions or passages.
 """
 
 import gzip
@@ -22,27 +23,28 @@ from covrag_lite.runs.redaction import Index, core, index_questions, redact, res
 from covrag_lite.systems import adapter_of, verifier_of
 from covrag_lite.task_model import schema_of
 
-FOUND = ("gold", "found", "words")  # of an outcome: what was found, before and after
-LETTERS = {True: "t", False: "f", None: "-"}  # of a recorded outcome, one a field
+FOUND = ("gold", "found", "words")  # the fields of an outcome about retrieval
+LETTERS = {True: "t", False: "f", None: "-"}  # a recorded outcome has one letter per field
 VALUES = {letter: value for value, letter in LETTERS.items()}
-FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 0}]  # the best on real records
+# Compression settings that gave the smallest files on real records.
+FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 0}]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one round, against the gold answers and passages; None where there is nothing to compare with."""
+    """The outcome of one round; None if there is no gold answer, gold passage or verdict."""
 
     raw: bool | None
     normalised: bool | None
     whole: bool | None
-    gold: bool | None  # a gold passage was found
-    found: bool | None  # a passage holds an answer
-    words: bool | None  # a passage holds an answer in whole words
-    parsed: bool | None  # the verdict could be read
+    gold: bool | None  # a gold passage was retrieved
+    found: bool | None  # a retrieved passage contains a gold answer
+    words: bool | None  # a retrieved passage contains a gold answer in whole words
+    parsed: bool | None  # the verdict parsed
 
 
 def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
-    """What came of a round: scored where the data is at hand, else as it was recorded."""
+    """Return the outcome of a round: scored if the data is available, else as recorded."""
     one, asked = prediction.rounds[number], prediction.question
     if one.outcome:
         return one.outcome
@@ -56,7 +58,7 @@ def outcome_of(prediction: Prediction, number: int = 0) -> Outcome:
 
 
 def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
-    """One row a question and system."""
+    """Return a frame with one row per question and system."""
     rows = []
     for p in predictions:
         first, last = p.rounds[0], p.final
@@ -94,23 +96,24 @@ def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
 
 
 def form_of(kind: str) -> str:
-    """How a question is put: with broken wording, in two hops, or well."""
+    """Return how a question of this kind is worded: broken wording, two-hop, or well put."""
     if "+" in kind:
         return "broken wording"
     return "two-hop" if kind == "two-hop" else "well put"
 
 
 def failure_of(kind: str) -> str:
-    """What may make a question fail: a trap of the world around it, how it is put, or nothing."""
+    """Return why a question of this kind may fail: a trap of the world, its wording, or "none"."""
     form = form_of(kind)
     return form if form != "well put" else kind.partition("/")[2] or "none"
 
 
 def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Write predictions as JSONL packed by xz, one line a question; the same give the same bytes.
+    """Write predictions as xz-compressed JSONL, one line per question.
 
-    A line holds each distinct round once. A system has the places of its rounds there and, where it is not the last,
-    the number of the one that counts; it has nothing where it was not asked the question.
+    A line contains each distinct round once. For each system it lists the indices of its rounds
+    and, unless it is the last one, the round whose answer is returned; the list is empty if the
+    system did not answer the question. The same predictions always give identical files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     systems: dict[str, dict[str, Prediction]] = {}
@@ -119,10 +122,14 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
     most_first = sorted(systems.values(), key=len, reverse=True)
     questions = {identity: p.question for own in most_first for identity, p in own.items()}
     if [own[one] for own in systems.values() for one in questions if one in own] != list(predictions):
-        raise ValueError(f"{path.name}: a system has a question twice, or its questions in another order")
+        raise ValueError(
+            f"{path.name}: a system has the same question twice, or its questions in another order "
+            "than the other systems; give each system the questions once, in the same order"
+        )
     others, lines = index_questions(questions.values()), []
     for identity, question in questions.items():
-        places, told = {}, {system: [] for system in systems}  # of each round, as text; what each system has
+        # index of each distinct round, by its text; what the line says about each system
+        places, told = {}, {system: [] for system in systems}
         for p in [own[identity] for own in systems.values() if identity in own]:
             texts = [json.dumps(_to_json(p, number, others)) for number in range(len(p.rounds))]
             kept = [p.kept] if p.kept != -1 else []
@@ -134,7 +141,7 @@ def save_predictions(path: Path, predictions: Sequence[Prediction]) -> None:
 
 
 def _to_json(p: Prediction, number: int, others: Index) -> dict:
-    """A round without the data's own text: a passage by its id, a question by a mark, also within what we wrote."""
+    """Return a round without the data's text: passages become ids, questions become marks."""
     one, question = p.rounds[number], p.question
     hide = partial(redact, asked=core(question.question), others=others)
     row = {
@@ -150,16 +157,19 @@ def _to_json(p: Prediction, number: int, others: Index) -> dict:
 
 
 def read_rows(path: Path) -> list[dict]:
-    """The rows of a packed JSONL file; a text within may hold what other formats take for the end of a line."""
+    """Return the rows of a compressed JSONL file.
+
+    Lines end at "\\n" only, because a text may contain other characters that break lines.
+    """
     return [json.loads(line) for line in read_packed(path).split("\n") if line]
 
 
 def read_packed(path: Path) -> str:
-    """The text of a file packed by xz or gzip; a sentence where it is torn."""
+    """Return the text of a file compressed with xz or gzip; a damaged file raises ValueError."""
     try:
         return (lzma if path.suffix == ".xz" else gzip).decompress(path.read_bytes()).decode()
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path.name} is damaged: {error}") from None
+        raise ValueError(f"{path} is damaged: {error}; restore it or make it again") from None
 
 
 def load_predictions(
@@ -169,16 +179,19 @@ def load_predictions(
     model: str = "",
     adapters: Collection[str] = (),
 ) -> list[Prediction]:
-    """Recorded predictions, to be scored again without a model, with their questions and passages put back.
+    """Load recorded predictions, with their questions and passages put back.
 
-    Without questions there are ids, what our models wrote and what came of it, and every other text is empty. A system
-    whose adapter is not among these ran on the bare model.
+    Without `questions`, a prediction has only ids, what our models wrote and the recorded outcomes;
+    all other texts are empty. A system whose adapter is not in `adapters` ran on the base model.
     """
     lines = read_rows(path)
     found = {identity for line in lines for one in line["rounds"] for identity in one["passages"]}
     if questions is None:
         if not all("outcome" in one for line in lines for one in line["rounds"]):
-            raise ValueError(f"{path.name} does not tell what came of its predictions, and its data is not at hand")
+            raise ValueError(
+                f"{path.name} does not contain the outcomes of its predictions, and the data to "
+                "score them is missing; set the parameter data to the questions of this run"
+            )
         asked = {line["id"]: Question(line["id"], line["dataset"], "", (), kind=line["kind"]) for line in lines}
         known = {identity: Passage(identity, "", "") for identity in found}
     else:
@@ -196,24 +209,26 @@ def load_predictions(
 
 
 def _to_round(line: dict, asked: Mapping[str, Question], known: Mapping[str, Passage], i: int, schema: Schema) -> Round:
-    """The round that was written, with its texts put back."""
+    """Return a recorded round with its texts put back."""
     one, question = line["rounds"][i], asked[line["id"]]
     show = partial(restore, asked=core(question.question), others=asked)
     query = question.question if one["query"] is None else show(one["query"])
     passages, verdict, outcome = tuple(known[identity] for identity in one["passages"]), None, None
     if one["verdict"]:
         verdict = prompts.parse_verdict(show(one["verdict"]), schema, one.get("probabilities"))
-    # It counts where the data is not at hand, and where a record leaves out which passages were found.
+    # The recorded outcome is used if the data is missing, or if the record omits the passages' ids.
     if "outcome" in one and not (question.question and one["passages"]):
         outcome = Outcome(*(VALUES[letter] for letter in one["outcome"]))
-        if outcome.parsed is False:  # a verdict that its question made unreadable may be readable without it
+        # Without its question, a verdict may parse that did not parse when it was recorded.
+        if outcome.parsed is False:
             verdict = replace(prompts.parse_verdict(""), text=verdict.text)
     note = show(one.get("note", ""))
     return Round(query, passages, show(one["answer"]), verdict, one.get("likelihood"), note, outcome)
 
 
 def check_frame(frame: pd.DataFrame, n: int, verdicts: str = "forced", by: str = "system") -> None:
-    """An error where a group of the frame does not hold each of n questions once, or a forced verdict did not parse."""
+    """Raise an error unless each group has each of n questions once and forced verdicts parsed."""
     sizes = frame.groupby(by).id.agg(["size", "nunique"])
-    assert sizes.eq(n).all(axis=None), f"a question is missing or stands twice, not {n} in each: {sizes.to_dict()}"
+    message = f"each group must have each of {n} questions once, but has {sizes.to_dict()}"
+    assert sizes.eq(n).all(axis=None), message
     assert verdicts == "free" or frame.unparsed.sum() == 0, "a forced verdict did not parse"

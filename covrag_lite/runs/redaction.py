@@ -1,4 +1,13 @@
-"""Redaction: in what is recorded a mark stands in the place of each question, and is resolved where the data is."""
+"""Redaction: a mark replaces each question in recorded texts, so that no question is published.
+
+Where the data is available, the questions are put back.
+
+Example:
+    >>> redact("Who wrote Emma? Jane Austen", "who wrote emma")
+    '⟨question 401⟩? Jane Austen'
+    >>> restore("⟨question 401⟩? Jane Austen", "who wrote emma")
+    'Who wrote Emma? Jane Austen'
+"""
 
 import os.path
 import re
@@ -8,40 +17,43 @@ from itertools import islice
 from covrag_lite.metrics import at_most_twice
 from covrag_lite.records import Question
 
-# Its capitals; of one that was cut off how many letters are left of it; its id where it is another's question; what
-# stands between its words, each after the same sign, where that is not what stands there in the question.
+# The parts of a mark: the capital letters as bits of a number; the number of letters if the copy is
+# cut off; the id if it is another question; the text between the words if it differs from the
+# question's, each piece after the same separator.
 MARK = re.compile("⟨question ([0-9a-f]+)(?:/([0-9]+))?(?: ([^⟩=]*))?(?:=([^⟩]*))?⟩")
-SIGNS = "¦‖␟"  # the first of them that a text does not hold parts what stands between its words
+SIGNS = "¦‖␟"  # separators; the first one that the text does not contain is used
 WORD = re.compile(r"\w+")
-COPIED = 6  # words from which on the beginning of a question is a copy of it that was cut off
-CUT_OFF = re.compile(r'\s*(?:$|[|"\n…]|\.\.)')  # where what was written ends; several queries stand between bars
+COPIED = 6  # the first words of a question count as a copy if there are at least this many
+CUT_OFF = re.compile(r'\s*(?:$|[|"\n…]|\.\.)')  # the end of a written text; "|" separates queries
 
-TWICE = "~"  # in place of an id: the question itself, with no word more than twice
-INDEXED = 5  # words of a question, at most, by which it is found
-Index = Mapping[tuple[str, ...], list[tuple[str, str, list[str]]]]  # first words -> questions, their ids and all words
+TWICE = "~"  # used as id for the question itself with no word more than twice
+INDEXED = 5  # a question is indexed by at most this many words
+# The first words -> questions, their ids and all their words.
+Index = Mapping[tuple[str, ...], list[tuple[str, str, list[str]]]]
 
 
 def index_questions(questions: Iterable[Question]) -> Index:
-    """Questions of at least three words by their first ones, so that a text need not be searched for each of them."""
+    """Index questions of three or more words by their first words, to find copies quickly."""
     made = {}
     for one in questions:
         words = WORD.findall(one.question.lower())
-        if len(words) > 2:  # the last one may be the beginning of a word of the text
+        if len(words) > 2:  # without the last word, which may be the beginning of a longer one
             first = tuple(words[: min(len(words) - 1, INDEXED)])
             made.setdefault(first, []).append((core(one.question), one.id, words))
     return made
 
 
 def core(question: str) -> str:
-    """A question without the sign at its end, which what we write often leaves out."""
+    """Return a question without its question mark, which models often omit."""
     return question.rstrip("? ")
 
 
 def redact(text: str, asked: str, others: Index | None = None) -> str:
-    """The text with a mark in place of each copy of the question, and of any other question of the run.
+    """Replace each copy of the question, and of any other question of the run, by a mark.
 
-    A copy has the question's words, whatever stands between them. Of the question itself a beginning is a copy too,
-    where it was cut off, as by a limit of tokens, and so is the question with no word more than twice, as D2′ has it.
+    A copy has the same words, with anything between them. For the question itself, two more texts
+    count as copies: its beginning, if the text was cut off there, for example by a token limit; and
+    the question with no word more than twice, as in D2′.
     """
     words = list(WORD.finditer(text))
     lower = [one[0].lower() for one in words]
@@ -62,12 +74,16 @@ def redact(text: str, asked: str, others: Index | None = None) -> str:
 
 
 def _end_of_copy(text: str, words: list[re.Match], lower: list[str], own: list[str], whole: bool) -> int:
-    """Where the copy of a question that has its own words ends, which may be within a word; 0 where there is none."""
+    """Return the index at which a copy of the words `own` ends; 0 if there is no copy.
+
+    The end may be within a word.
+    """
     same = len(os.path.commonprefix([lower, own]))
     if same and same == len(own):
         return words[same - 1].end()
     following = lower[same] if same < len(lower) else ""
-    if same and same == len(own) - 1 and following.startswith(own[same]):  # the question itself breaks off in a word
+    # The question itself may end in the middle of a word.
+    if same and same == len(own) - 1 and following.startswith(own[same]):
         return words[same].start() + len(own[same])
     if whole or same < COPIED:
         return 0
@@ -77,9 +93,10 @@ def _end_of_copy(text: str, words: list[re.Match], lower: list[str], own: list[s
 
 
 def _mark(found: str, question: str, identity: str) -> str | None:
-    """A mark that holds the capitals as the bits of a number; None where it would not give the text back.
+    """Return the mark of a copy; None if the copy could not be restored from it.
 
-    It also holds the length where the copy is cut off, or what stands between the words where that is not the same.
+    A mark stores capital letters as bits of a number and, if needed, the length of a copy that is
+    cut off, or the text between its words.
     """
     name = f" {identity}" if identity else ""
     capitals = sum(1 << i for i, letter in enumerate(found) if letter.isupper())
@@ -94,7 +111,7 @@ def _mark(found: str, question: str, identity: str) -> str | None:
 
 
 def _spell(capitals: int, question: str, length: int | None = None, between: str | None = None) -> str:
-    """The question with these capitals, as far as this length, or with this between its words."""
+    """Return the question with these capitals, cut off at `length`, or with `between` its words."""
     words, parts = [question[:length]], []
     if between is not None:
         parts = between.split(between[:1])[1:] if between else []
@@ -105,7 +122,7 @@ def _spell(capitals: int, question: str, length: int | None = None, between: str
 
 
 def restore(text: str, asked: str, others: Mapping[str, Question] | None = None) -> str:
-    """The text with the questions put back in the place of their marks; one that is not known stays hidden."""
+    """Put the questions back in place of their marks; an unknown question keeps its mark."""
 
     def spell(match: re.Match) -> str:
         other = (others or {}).get(match[3])

@@ -24,7 +24,7 @@ class Table:
     name: str
     rows: pd.DataFrame  # the long form, one value a row
     parts: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # as people read it, by heading
-    notes: Sequence[str] = ()  # what must stand under it
+    notes: Sequence[str] = ()  # shown below it
     facts: Mapping[str, str] = field(default_factory=dict)  # numbers that prose may use, as it writes them
     plots: Mapping[str, Plot] = field(default_factory=dict)  # pictures by the ends of their files
     other_files: Mapping[str, str] = field(default_factory=dict)  # texts by the ends of their files
@@ -42,7 +42,7 @@ class Table:
 
     @property
     def files(self) -> dict[str, str]:
-        """What is written beside the pictures, by the ends of the files."""
+        """The text files of this table, by the ends of their names."""
         made, form = dict(self.other_files), None if self.digits is None else f"%.{self.digits}f"
         if len(self.rows):
             made["csv"] = self.rows.to_csv(index=False, float_format=form, lineterminator="\n")

@@ -1,8 +1,8 @@
-"""The paper's claim as paired differences over all test questions: by training seed, pooled, and by set.
+"""The paper's main claim as paired differences over all test questions: by training seed, pooled, and by set.
 
-A difference is of two systems on the same questions, in points of accuracy in whole words. Beside each stands the
-smallest difference that its test would have shown in four of five tries. Pooled over seeds a question counts once, by
-its mean: seeds repeat the training, not the question.
+Each row compares two systems on the same questions with the same seeds, in points of whole-word accuracy. It holds
+both accuracies, so that every difference is read next to its own baseline, and the minimum detectable effect at 80 %
+power. Pooled over seeds, a question counts once, by its mean: seeds repeat the training, not the question.
 """
 
 import json
@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.labels import format_p, label_of_set
 from covrag_lite.records import Prediction
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import Table, pictures
-from covrag_lite.tables.accuracy import facts_of, minus, name_of
+from covrag_lite.tables.accuracy import facts_of, with_labels
 from covrag_lite.tables.verifier import tell_area
 
 METRIC = "whole"
@@ -36,7 +37,9 @@ EXPANDED, ITERATED = "RAG trained, every query expanded by guesses", "RAG traine
 CHOSEN = f"{EXPANDED}, weighed answer"  # the first of them, with a verifier that only chooses between its two answers
 WHERE_DOUBTED = "queries expanded where the verifier doubts"
 WHERE_UNLIKELY = "queries expanded where answers are unlikely"
-TWO = "two readers, every query expanded"  # of EXPANDED's answers in two trainings the likelier one
+# Baselines without a verifier: of two seeds' answers, the one with the higher likelihood (computed post hoc).
+TWO = "two readers, every query expanded"  # of EXPANDED's answers
+PLAIN_TWO = "two plain readers, one search"  # of RAG trained's answers
 # Two readers: of a system's answer, the first one or the one it keeps, and CoV-RAG's first one that which weighs more.
 CONTROL, READ_ON, BOTH = "two readers, one search", "two readers, the next passages", "two readers, two searches"
 READERS = {CONTROL: ("CoV-RAG, two adapters", "first_"), READ_ON: (NEXT, ""), BOTH: (BEST, "")}
@@ -59,7 +62,10 @@ CHAINS = (  # each system is compared with the next, the one expected to be wors
     (EXPANDED, BEST),
     ("RAG trained", CHOSEN),
     (EXPANDED, CHOSEN),
+    ("RAG trained", TWO),
     (EXPANDED, TWO, CHOSEN),
+    ("RAG trained", PLAIN_TWO, BEST),
+    (PLAIN_TWO, DIRECT),
     ("RAG trained", WHERE_DOUBTED, DIRECT),
     ("RAG trained", WHERE_UNLIKELY, WHERE_DOUBTED),
     ("RAG trained", ITERATED, DIRECT),
@@ -68,24 +74,27 @@ CHAINS = (  # each system is compared with the next, the one expected to be wors
     ("CoV-RAG, two adapters", "CoV-RAG w/o chain, two adapters"),
 )
 COMPARISONS = [pair for chain in CHAINS for pair in pairwise(chain)]
-FOREST = {  # what the picture shows, over all questions and by set
-    ("RAG trained", BEST): "two adapters: one reads, one verifies",
-    ("RAG trained", DIRECT): "the same, verdicts without scores",
-    ("RAG trained", "CoV-RAG"): "one model for both, as in the paper",
-    ("CoV-RAG-S", "CoV-RAG"): "that model over its own first answer",
-    ("RAG trained", SHUFFLED): "control: another question's search",
-    ("RAG trained", NEXT): "control: the next passages, no revision",
-    ("RAG trained", EXPANDED): "control: every query expanded, no verdict",
-    ("RAG trained", CHOSEN): "the same, a verifier chooses",
-    ("RAG trained", CONTROL): "control: a second reader, no second search",
-    ("RAG trained", READ_ON): "control: a second reader, the next passages",
+# What the picture shows: comparisons with RAG trained over all questions, with their labels and kinds.
+VERIFIED, UNVERIFIED, REPLACED = "with a verifier", "without a verifier", "verifier, but its search is replaced"
+COLOURS = {VERIFIED: "#2e8b57", UNVERIFIED: "#e0893a", REPLACED: "#777777"}
+FOREST = {
+    "CoV-RAG": ("CoV-RAG, single model (the paper's form)", VERIFIED),
+    BEST: ("CoV-RAG, two adapters", VERIFIED),
+    DIRECT: ("CoV-RAG, two adapters, no scores", VERIFIED),
+    CHOSEN: ("query expansion + verifier choice", VERIFIED),
+    EXPANDED: ("query expansion", UNVERIFIED),
+    TWO: ("query expansion, two readers (post hoc)", UNVERIFIED),
+    PLAIN_TWO: ("two readers, one search (post hoc)", UNVERIFIED),
+    NEXT: ("two adapters, next five passages", REPLACED),
+    SHUFFLED: ("two adapters, another question's search", REPLACED),
 }
+BY_SET = (BEST, EXPANDED)  # what the second panel shows set by set
 JUDGED = {  # systems that verify -> whose first answers
     "CoV-RAG, two adapters": "RAG trained",
     "CoV-RAG": "CoV-RAG-S",
     "CoV-RAG w/o chain, two adapters": "RAG trained, w/o chain",
 }
-ENDS = {"difference": "", "95 % interval": "interval", "smallest visible": "visible"}  # of facts, by column
+ENDS = {"difference": "", "95 % interval": "interval", "detectable": "visible"}  # of facts, by column
 TRUST = 0.8  # the expected correctness above which trusting an answer is right most often on validation questions
 
 
@@ -104,18 +113,21 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         for tell in (judge_rows, search_rows)
     )
     parts = {
-        "Paired differences over all questions, in points": shown(whole),
-        "The same by set": shown(by_set),
-        "The judge of first answers": judged,
-        "The second search, by the paper's rule that its answer counts": searched,
+        "Paired differences over all questions, in points": with_labels(shown(whole)),
+        "The same by set": with_labels(shown(by_set)),
+        "How well the verifier judges first answers": judged,
+        "The second search, with the paper's rule that the last answer counts": searched,
     }
-    told = ["difference", "95 % interval", "p", "smallest visible", "n", "gained", "lost"]
-    facts = facts_of_rows("", shown(whole).assign(n=[f"{n:,}" for n in whole.n])[["comparison", "seed", *told]])
-    facts |= facts_of_rows("", shown(by_set)[["comparison", "set", "seed", *told[:2]]])
+    columns = ["difference", "95 % interval", "p", "detectable", "n", "gained", "lost", "from, %", "to, %"]
+    facts = facts_of_rows("", shown(whole).assign(n=[f"{n:,}" for n in whole.n])[["comparison", "seed", *columns]])
+    facts |= facts_of_rows("", shown(by_set)[["comparison", "set", "seed", *columns[:2], "n", *columns[-2:]]])
     facts |= facts_of_rows("judge of", judged) | facts_of_rows("search of", searched)
     listed = whole.drop(columns="set").astype(object).where(whole.notna(), None).to_dict("records")  # JSON has no NaN
     files = {"json": json.dumps(listed, indent=1, ensure_ascii=False) + "\n"}
-    notes = [f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words."]
+    notes = [
+        f"Accuracy ({METRIC}): a gold answer occurs in the answer as whole words. "
+        '"From" and "to" are the accuracies of the two systems on the same questions and seeds.'
+    ]
     return Table("claim", rows, parts, notes, facts, {"png": partial(plot, rows)}, files, digits=4)
 
 
@@ -130,11 +142,7 @@ def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
                 tables[seed][name] = choose_reader(known, system, which)
         if {EXPANDED, DIRECT} <= set(tables[seed]):
             tables[seed] = tables[seed].assign(**expand_some(known))
-    expanded = [seed for seed in tables if EXPANDED in tables[seed]]
-    for pair in zip(expanded[::2], expanded[1::2]):
-        likelier = choose_training(*(frames[seed] for seed in pair))
-        for seed in pair:
-            tables[seed][TWO] = likelier
+    add_two_readers(tables, frames)
     made = []
     for a, b in COMPARISONS:
         sides = {seed: table[[a, b]].dropna() for seed, table in tables.items() if {a, b} <= set(table)}
@@ -154,11 +162,31 @@ def choose_reader(frame: pd.DataFrame, system: str, which: str) -> pd.Series:
     return one[f"{which}whole"].astype(float).where(~heavier, other.first_whole.astype(float))
 
 
-def choose_training(*frames: pd.DataFrame) -> pd.Series:
-    """Whether the likelier of two trainings' answers is right, where every query is expanded."""
-    own = (frame[(frame.system == EXPANDED) & frame[METRIC].notna()].set_index(["dataset", "id"]) for frame in frames)
-    one, other = (part[[METRIC, "kept_likelihood"]].astype(float) for part in own)
-    return one[METRIC].where(~(other.kept_likelihood > one.kept_likelihood), other[METRIC])
+def add_two_readers(tables: Mapping[str, pd.DataFrame], frames: Mapping[str, pd.DataFrame]) -> None:
+    """Add to each seed's outcomes what two readers without a verifier reach, its own and another seed's.
+
+    Expanded queries are the same for both seeds of a pair, so seeds are paired two by two. Plain readers all read
+    the same passages: each seed is paired with the next one, the last with the first.
+    """
+    expanded = [seed for seed in tables if EXPANDED in tables[seed]]
+    for pair in zip(expanded[::2], expanded[1::2]):
+        chosen = choose_likelier(EXPANDED, "kept_likelihood", *(frames[seed] for seed in pair))
+        for seed in pair:
+            tables[seed][TWO] = chosen
+    plain = [seed for seed in tables if "RAG trained" in tables[seed]]
+    for seed, other in zip(plain, plain[1:] + plain[:1]):
+        if seed != other:
+            tables[seed][PLAIN_TWO] = choose_likelier("RAG trained", "likelihood", frames[seed], frames[other])
+
+
+def choose_likelier(system: str, likelihood: str, *frames: pd.DataFrame) -> pd.Series:
+    """Whether that of two seeds' answers which its reader gives the higher likelihood is right."""
+    answers = []
+    for frame in frames:
+        rows = frame[(frame.system == system) & frame[METRIC].notna()].set_index(["dataset", "id"])
+        answers.append(rows[[METRIC, likelihood]].astype(float))
+    first, second = answers[0].align(answers[1], join="inner", axis=0)
+    return first[METRIC].where(~(second[likelihood] > first[likelihood]), second[METRIC])
 
 
 def expand_some(frame: pd.DataFrame) -> dict[str, pd.Series]:
@@ -179,12 +207,14 @@ def trust_in(rows: pd.DataFrame) -> pd.Series:
 
 
 def difference(a: str, b: str, name: str, seed: str, tables: Sequence[pd.DataFrame]) -> dict:
-    """One comparison on the questions that all of these trainings answered."""
+    """One comparison on the questions that all of these seeds answered."""
     common = reduce(pd.Index.intersection, (table.index for table in tables))
-    differences = np.array([(table[b] - table[a]).loc[common] for table in tables])  # (trainings, questions)
+    differences = np.array([(table[b] - table[a]).loc[common] for table in tables])  # (seeds, questions)
     means = differences.mean(axis=0)
-    value, low, high = (round(100 * one, 3) for one in metrics.mean_bootstrap(means))
+    value, low, high = (round(100 * number, 3) for number in metrics.difference_interval(means))
+    before, after = (np.mean([table[system].loc[common].mean() for table in tables]) for system in (a, b))
     row = {"from": a, "to": b, "set": name, "seed": seed, "n": len(common)}
+    row |= {"accuracy_from": round(100 * before, 3), "accuracy_to": round(100 * after, 3)}
     row |= {"difference": value, "low": low, "high": high}
     row |= {"gained": int((differences > 0).sum()), "lost": int((differences < 0).sum())}
     return row | {"p": float(f"{sign_flip(means):.2g}"), "smallest_visible": round(visible(means), 3)}
@@ -193,7 +223,7 @@ def difference(a: str, b: str, name: str, seed: str, tables: Sequence[pd.DataFra
 def sign_flip(differences: np.ndarray) -> float:
     """The exact two-sided p of a paired difference: how often flipping each question's sign at random gives as much.
 
-    With one training it is McNemar's exact test; with several a question's difference is its mean over them.
+    With one seed this is McNemar's exact test; with several, a question's difference is its mean over them.
     """
     # As whole numbers of the smallest step, a half or a third as a mean of seeds has them.
     multiples = (differences * step for step in range(1, 13))
@@ -219,7 +249,7 @@ def visible(means: np.ndarray) -> float:
 
 
 def judge_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
-    """How well verdicts on first answers tell right from wrong, beside the answer's likelihood and the majority."""
+    """How well verdicts separate right from wrong first answers, next to the likelihood and the majority."""
     for system, name, own in first_answers(frame):
         for dataset in (EVERY, *own.dataset.unique()) if "two" in system else (EVERY,):
             some = own if dataset == EVERY else own[own.dataset == dataset]
@@ -235,7 +265,7 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
             }
             areas = {"AUROC": trust_in(some), "AUROC of the likelihood": some.likelihood}
             areas["AUROC of both, weighed"] = some.first_weight
-            row = {"answers of": name, "set": name_of(dataset), "seed": seed, "n": len(some)}
+            row = {"answers of": name, "set": label_of_set(dataset), "seed": seed, "n": len(some)}
             row |= {key: tell_area(scores, right, "{:.3f}") for key, scores in areas.items()}
             yield row | {key: f"{100 * share:.1f}" for key, share in told.items()}
 
@@ -266,16 +296,32 @@ def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """Comparisons as people read them."""
-    forms = {"comparison": "{from} → {to}", "set": "{set}", "seed": "{seed}", "n": "{n}"}
-    forms |= {"difference": "{difference:+.1f}", "95 % interval": "[{low:+.1f}, {high:+.1f}]", "gained": "{gained}"}
-    forms |= {"lost": "{lost}", "p": "{p}", "smallest visible": "{smallest_visible:.1f}"}
-    told = rows.assign(p=[f"{p:.4f}" if p >= 0.0001 else "< 0.0001" for p in rows.p], set=rows.set.map(name_of))
-    made = [{name: form.format(**row) for name, form in forms.items()} for row in told.to_dict("records")]
-    return pd.DataFrame(made) if (rows.set != EVERY).any() else pd.DataFrame(made).drop(columns="set")
+    table = pd.DataFrame(
+        {
+            "comparison": rows["from"] + " → " + rows.to,
+            "set": rows.set.map(label_of_set),
+            "seed": rows.seed,
+            "n": rows.n,
+            "from, %": rows.accuracy_from.map("{:.1f}".format),
+            "to, %": rows.accuracy_to.map("{:.1f}".format),
+            "difference": rows.difference.map("{:+.1f}".format),
+            "95 % interval": [format_span(low, high) for low, high in zip(rows.low, rows.high)],
+            "gained": rows.gained,
+            "lost": rows.lost,
+            "p": rows.p.map(format_p),
+            "detectable": ["–" if pd.isna(value) else f"{value:.1f}" for value in rows.smallest_visible],
+        }
+    )
+    return table if (rows.set != EVERY).any() else table.drop(columns="set")
+
+
+def format_span(low: float, high: float) -> str:
+    """An interval in points; a dash where too few questions differ for one."""
+    return "–" if pd.isna(low) else f"[{low:+.1f}, {high:+.1f}]"
 
 
 def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
-    """Every number of these rows, named by what it is of, by its set if it is of one, and by the training."""
+    """Every number of these rows as a fact, named by comparison, set (if any) and seed."""
     made = {}
     for row in rows.rename(columns=ENDS).to_dict("records"):
         about = head, row.pop(rows.columns[0]), row.pop("set", EVERY), row.pop("seed")
@@ -284,37 +330,56 @@ def facts_of_rows(head: str, rows: pd.DataFrame) -> dict[str, str]:
 
 
 def plot(rows: pd.DataFrame, path: Path) -> "pictures.Figure":
-    """A forest plot: each comparison over all questions, trainings and their mean, and the first one by set."""
+    """A forest plot of gains over RAG trained: each system over all questions, and two of them set by set."""
     plt, _ = pictures.style(0.85)
-    own = {told: rows[(rows["from"] == a) & (rows.to == b)] for (a, b), told in FOREST.items()}
-    own = {told: part[part.set == EVERY] for told, part in own.items() if len(part)}
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12.4, 5.4), layout="constrained", width_ratios=(3, 2))
-    seeds = {told: whole[whole.seed != POOLED].difference for told, whole in own.items()}
-    means = pd.DataFrame([whole.iloc[-1] for whole in own.values()])  # the only training is its own mean
-    colours = ["#8a5a2b" if "control" in told else "#1b3a5c" for told in own]
-    fewer = [f"; n = {n:,}" if n < means.n.max() else "" for n in means.n]
-    draw_rows(left, means, [f"{told} ({len(one)}{n})" for (told, one), n in zip(seeds.items(), fewer)], colours, "D")
-    for place, one in enumerate(seeds.values()):
-        if len(one) > 1:
-            left.plot(one, [-place - 0.3] * len(one), "o", color="#5b8fd0", ms=5)
-    first = means.iloc[0]
-    by_set = rows[(rows["from"] == first["from"]) & (rows.to == first.to) & (rows.set != EVERY)]
-    by_set = by_set[by_set.seed == first.seed]
-    draw_rows(right, by_set, [f"{name_of(row.set)} ({row.n:,})" for row in by_set.itertuples()], "#5a5a5a", "o")
-    left.set_title("all questions (number of trainings)", size=14)
-    right.set_title("the first row, by set", size=14)
-    figure.supxlabel("points of accuracy above RAG trained, with 95 % intervals; dots: single trainings", size=14)
-    over_rag = means[means["from"] == "RAG trained"].set_index("to").difference
-    says = {BEST: "{} points with a verifier", EXPANDED: "{} with none and every query expanded"}
-    told = [text.format(minus(f"{over_rag[name]:+.1f}")) for name, text in says.items() if name in over_rag]
-    figure.suptitle(": ".join(["What the second round is worth", *([", ".join(told)] if told else [])]), size=14)
+    over_rag = rows[rows["from"] == "RAG trained"]
+    whole = over_rag[over_rag.set == EVERY]
+    systems = [system for system in FOREST if (whole.to == system).any()]
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(13.5, 1.6 + 0.6 * len(systems)), layout="constrained", width_ratios=(4, 3)
+    )
+    ticks = []
+    for place, system in enumerate(systems):
+        label, kind = FOREST[system]
+        of_system = whole[whole.to == system]
+        mean = of_system.iloc[-1]  # pooled, or the only seed
+        single = of_system[of_system.seed != POOLED]
+        draw_gain(left, mean, -place, COLOURS[kind])
+        if len(single) > 1:
+            left.plot(single.difference, [-place - 0.28] * len(single), "o", color=COLOURS[kind], ms=4, alpha=0.6)
+        seeds = "1 seed" if len(single) == 1 else f"{len(single)} seeds"
+        ticks.append(f"{label}\n{seeds}, n = {mean.n:,}")
+    left.set_yticks(-np.arange(len(systems)), ticks)
+    for kind, colour in COLOURS.items():
+        if any(FOREST[system][1] == kind for system in systems):
+            left.plot([], [], "D", color=colour, label=kind)
+    left.legend(loc="upper center", bbox_to_anchor=(0.3, -0.1), ncol=1, frameon=False)
+    draw_by_set(right, over_rag)
+    left.set_title("All questions", size=14)
+    right.set_title("By question set", size=14)
+    figure.suptitle("Points of accuracy above RAG (trained), with 95 % intervals (small dots: single seeds)", size=14)
     return pictures.save_picture(figure, path)
 
 
-def draw_rows(axes: "pictures.Axes", rows: pd.DataFrame, labels: list[str], colours: object, mark: str) -> None:
-    """Differences with their intervals, one below the other."""
-    places = -np.arange(len(rows))
-    axes.hlines(places, rows.low, rows.high, colours, lw=3)
-    axes.scatter(rows.difference, places, c=colours, marker=mark, s=81, zorder=3)
-    axes.set_yticks(places, labels)
+def draw_by_set(axes: "pictures.Axes", over_rag: pd.DataFrame) -> None:
+    """The gains of the systems of `BY_SET`, one row per question set."""
+    names = []
+    for number, system in enumerate(BY_SET):
+        of_system = over_rag[(over_rag.to == system) & (over_rag.set != EVERY)]
+        if of_system.empty:
+            continue
+        of_system = of_system[of_system.seed == of_system.seed.iloc[-1]]  # pooled, or the only seed
+        label, kind = FOREST[system]
+        names = names or [f"{label_of_set(row.set)} ({row.n:,})" for row in of_system.itertuples()]
+        for place, row in enumerate(of_system.itertuples()):
+            draw_gain(axes, row, -place + 0.17 - 0.34 * number, COLOURS[kind], size=40)
+        axes.plot([], [], "D", color=COLOURS[kind], label=label)
+    axes.set_yticks(-np.arange(len(names)), names)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.1), ncol=1, frameon=False)
+
+
+def draw_gain(axes: "pictures.Axes", row: pd.Series, place: float, colour: str, size: int = 81) -> None:
+    """One difference with its interval."""
+    axes.hlines([place], row.low, row.high, colour, lw=3)
+    axes.scatter([row.difference], [place], c=colour, marker="D", s=size, zorder=3)
     axes.axvline(0, color=pictures.DARK, lw=1)

@@ -1,4 +1,4 @@
-"""What the embedded world is like: what makes its questions fail, and what mends them."""
+"""The fictional world: what makes its questions fail, and which query would find the passage."""
 
 from collections.abc import Sequence
 
@@ -11,35 +11,45 @@ from covrag_lite.tables.verifier import FAILURES, split_by
 
 
 def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame:
-    """How often a gold passage is found, and found first, by what makes a question fail: as asked, and as revised."""
-    asked = search([q.question for q in questions])
-    revised = search([q.clean_question or q.question for q in questions])
+    """Return how often a gold passage is found, in %, one row per obstacle.
+
+    Each question is searched for as it is typed, and by the good query that the data set knows.
+    """
+    typed = search([q.question for q in questions])
+    good = search([q.clean_question or q.question for q in questions])
     frame = pd.DataFrame({"failure": [failure_of(q.kind) for q in questions]})
-    for end, found in (("", asked), (", revised", revised)):
-        frame[f"found{end}"] = gold_found(questions, found)
-        frame[f"first{end}"] = gold_found(questions, [passages[:1] for passages in found])
+    for end, results in (("", typed), (", good query", good)):
+        frame[f"found{end}"] = gold_found(questions, results)
+        frame[f"found first{end}"] = gold_found(questions, [passages[:1] for passages in results])
     rows = {}
     for name, part in split_by(frame, "failure", FAILURES):
-        rows[name] = {"n": len(part), **(100 * part.drop(columns="failure").mean()).round(1)}
-    return pd.DataFrame(rows).T.astype({"n": int})
+        shares = 100 * part.drop(columns="failure").mean()
+        rows[name] = {"questions": len(part), **shares.round(1)}
+    return pd.DataFrame(rows).T.astype({"questions": int}).rename_axis("obstacle")
 
 
-def gold_found(questions: Sequence[Question], found: Sequence[Sequence[Passage]]) -> list[bool]:
-    """Whether a gold passage is among the passages of each question."""
-    return [bool(holds_gold(passages, q.gold_passages)) for q, passages in zip(questions, found)]
+def gold_found(questions: Sequence[Question], results: Sequence[Sequence[Passage]]) -> list[bool]:
+    """Return for each question whether a gold passage is among its passages."""
+    pairs = zip(questions, results)
+    return [bool(holds_gold(passages, question.gold_passages)) for question, passages in pairs]
 
 
 def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame:
-    """Of each kind of failure a question whose gold passage is missed, with what is found instead and what finds it."""
-    rows = []
-    asked = search([question.question for question in questions])
-    for question, found, is_found in zip(questions, asked, gold_found(questions, asked)):
+    """Return one example per obstacle: a question that fails, and a query that finds its passage.
+
+    The row "none" has a question without an obstacle, which finds its passage.
+    """
+    rows = {}
+    results = search([question.question for question in questions])
+    for question, passages, hit in zip(questions, results, gold_found(questions, results)):
         name = failure_of(question.kind)
-        if (name == "none") == is_found and name not in [row[0] for row in rows]:
-            (revised,) = search([question.clean_question])
-            place = next((i for i, p in enumerate(revised, 1) if p.id in question.gold_passages), None)
-            titles = "; ".join(passage.title for passage in found[:3])
-            rows.append((name, question.question, titles, question.clean_question, place))
-    columns = ["failure", "question", "found first", "a question that finds it", "at place"]
-    rows.sort(key=lambda row: FAILURES.index(row[0]))
-    return pd.DataFrame(rows, columns=columns).set_index("failure")
+        if (name == "none") != hit or name in rows:
+            continue
+        (good,) = search([question.clean_question])
+        gold = question.gold_passages
+        rank = next((i for i, passage in enumerate(good, 1) if passage.id in gold), None)
+        titles = "; ".join(passage.title for passage in passages[:3])
+        rows[name] = (name, question.question, titles, question.clean_question, rank)
+    columns = ["obstacle", "question", "top three passages", "good query", "gold at rank"]
+    ordered = [rows[name] for name in FAILURES if name in rows]
+    return pd.DataFrame(ordered, columns=columns).set_index("obstacle")

@@ -1,9 +1,9 @@
-"""The embedded data: a fictional world made from a seed, so nothing is downloaded and no pretrained knowledge leaks.
+"""The fictional world: data generated from a seed, without downloads or pretrained knowledge.
 
-Its four sets mirror the paper's in form, not in content: search queries (like Natural Questions), entity questions
-(like WebQuestions), complex questions (like Mintaka) and quiz questions (like TriviaQA). entities.py has what there is,
-passages.py how it is described and what makes well-put questions fail, questions.py what is asked and how it is typed,
-and world.toml all words and sentences.
+Its four sets have the form, not the content, of the paper's: search queries (Natural Questions),
+entity questions (WebQuestions), complex questions (Mintaka) and quiz questions (TriviaQA).
+entities.py builds the entities, passages.py describes them and makes well-worded questions fail,
+questions.py writes the questions, and world.toml contains all words and sentences.
 """
 
 from bisect import bisect_right
@@ -18,21 +18,21 @@ from covrag_lite.data.world.questions import Ask, Crowds, Main, choose_defects, 
 from covrag_lite.records import Passage, Question
 
 DATASETS = ("search", "entity", "complex", "quiz")
-# Ten districts in a row: whole districts go to a split, so no two splits ask about the same entity.
+# The split of ten successive districts. Splits share no district, so they share no entity.
 SPLIT_OF = ("test", "train", "train", "test", "validation", "train", "test", "train", "train", "train")
-PLACES = sum(spec["count"] for spec in KINDS.values())  # entities of a district
+PLACES = sum(spec["count"] for spec in KINDS.values())  # entities per district
 DEFECTS = ("misspelt", "cut_off", "vague")
-# Larger shares of trapped questions would need more entities of some kinds than a district has.
+# Larger shares of trapped questions would need more entities than a district has.
 MOST_OF_ONE, MOST_OF_ALL = 0.25, 0.6
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
-    """The names of the four sets, in the order of those of the paper that they mirror."""
+    """Return the names of the four sets, in the order of the paper's sets."""
     return DATASETS
 
 
 def passages(config: Config) -> list[Passage]:
-    """The whole corpus, district by district."""
+    """Build the whole corpus, district by district."""
     world = config.world
     _check(world)
     every = chain.from_iterable(_district(world, district)[0] for district in count())
@@ -40,13 +40,15 @@ def passages(config: Config) -> list[Passage]:
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
-    """The questions of one set: asks drawn evenly from the split's districts, then worded, some of them badly."""
+    """Build the questions of one set: sample them from the split's districts, then word them."""
     world = config.world
     _check(world)
     if dataset not in DATASETS:
-        raise ValueError(f"no dataset {dataset!r} in the world: choose some of {', '.join(DATASETS)}")
+        known = ", ".join(DATASETS)
+        raise ValueError(f"dataset {dataset!r} is not part of the world; use some of {known}")
     total, place = world.n_world[("test", "train", "validation").index(split)], DATASETS.index(dataset)
-    size = total if split == "test" else total * (place + 1) // 4 - total * place // 4  # beside testing four share one
+    # For training and validation, the four sets share one total.
+    size = total if split == "test" else total * (place + 1) // 4 - total * place // 4
     asks = _choose(world, split, dataset, size)
     rng = rng_for(world.seed, split, dataset)
     rng.shuffle(asks)
@@ -57,28 +59,41 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
 
 
 def _check(world: World) -> None:
-    """Raise an error where no such world can be made."""
+    """Raise an error if there can be no such world."""
     shares, n = world.shares, world.n_world
     trapped = [shares[spec["share"]] for spec in TRAPS.values()]
     fits = max(trapped) <= MOST_OF_ONE and round(sum(trapped), 9) <= MOST_OF_ALL
     for holds, told in (
-        (len(n) == 3 and min(n) >= 0, f"n_world is {n}, but must be three numbers of 0 or more, one a split"),
-        (1000 <= world.n_passages <= 10**6, f"n_passages must lie between 1,000 and 1,000,000: {world.n_passages:,}"),
-        (min(shares.values()) >= 0, f"traps are shares, from 0 on, and not {shares}"),
-        (fits, f"each trap may have at most {MOST_OF_ONE}, all but {DEFECTS} together {MOST_OF_ALL}: lower one"),
-        (round(sum(shares.values()), 9) <= 1, f"{shares} make more than 1, but a question has one defect"),
+        (
+            len(n) == 3 and min(n) >= 0,
+            f"n_world is {n}, but must be three numbers of 0 or more: test, train and validation",
+        ),
+        (
+            1000 <= world.n_passages <= 10**6,
+            f"n_passages is {world.n_passages:,}, but must be between 1,000 and 1,000,000",
+        ),
+        (min(shares.values()) >= 0, f"traps are {shares}, but shares must be 0 or more"),
+        (
+            fits,
+            f"traps are {shares}, but one may be at most {MOST_OF_ONE}, and all except {DEFECTS} "
+            f"together at most {MOST_OF_ALL}; lower one",
+        ),
+        (
+            round(sum(shares.values()), 9) <= 1,
+            f"traps are {shares}, but their sum may be at most 1; lower one",
+        ),
     ):
         if not holds:
             raise ValueError(told)
 
 
-@lru_cache(maxsize=64)  # the default world fits, a large one streams through
+@lru_cache(maxsize=64)  # enough for the default world
 def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]:
-    """A district's passages in a shuffled order, and what can be asked for: main entries, and accounts in crowds."""
+    """Build a district: its passages, shuffled, its entities, and its passages in crowds."""
     rng = rng_for(world.seed, district, "district")
     things = [entity(world.seed, kind, index) for kind in KINDS for index in indices(kind, district)]
     trapped = assign(world, district, things)
-    texts = []  # title and text, the entity, the trap there, and whether the passage is part of it
+    texts = []  # title and text, the entity, its trap, and whether the passage is in the crowd
     for thing in things:
         trap = trapped.get(thing.key)
         texts.append((*entry(thing, trap, rng), thing, trap, False))
@@ -97,13 +112,17 @@ def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]
 
 
 def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
-    """So many asks of a split, in turn from its districts, or some of very many; each trap has its share, if it can."""
+    """Choose `size` questions of a split, in turn from its districts or from a sample of them.
+
+    Each trap gets its share, as far as possible.
+    """
 
     def passages_before(district: int) -> int:
         return district * PLACES + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)
 
     districts = range(world.n_passages // PLACES + 1)
-    n_whole = bisect_right(districts, world.n_passages, key=passages_before) - 1  # that lie in the corpus as a whole
+    # The number of districts that are completely in the corpus.
+    n_whole = bisect_right(districts, world.n_passages, key=passages_before) - 1
     homes = [d for d in range(n_whole) if SPLIT_OF[d % len(SPLIT_OF)] == split]
     if len(homes) > size:
         homes = rng_for(world.seed, split, dataset, "homes").sample(homes, size)
@@ -118,13 +137,17 @@ def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
     plain = in_turn([[ask for ask in pool if ask.failure not in TRAPS] for pool in pools])
     possible = len(chosen) + len(plain)
     if possible < size:
-        told = f"{world.n_passages} passages give {possible}: raise n_passages or ask for fewer"
-        raise ValueError(f"{size} {dataset} questions asked for the {split} split, but {told}")
+        asked = f"{size} {dataset} questions are requested for the {split} split"
+        cure = "raise n_passages or lower n_world"
+        raise ValueError(f"{asked}, but {world.n_passages} passages give {possible}; {cure}")
     return chosen + _alike(plain, chosen, size - len(chosen))
 
 
 def _alike(plain: list[Ask], trapped: list[Ask], size: int) -> list[Ask]:
-    """So many plain asks, as far as there are about the same facts as the trapped ones: what is asked tells nothing."""
+    """Choose plain questions, as far as possible about the same facts as the trapped ones.
+
+    So the fact that is asked does not reveal a trap.
+    """
     wanted = Counter((ask.kind, ask.label) for ask in trapped)
     left = {fact: round(size * n / len(trapped)) for fact, n in wanted.items()}
     first, rest = [], []

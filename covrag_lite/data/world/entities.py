@@ -1,7 +1,8 @@
-"""The people, towns, rivers, books … of the embedded world, each computed from the seed, its kind and its number.
+"""The entities of the fictional world: people, towns, rivers, books and so on.
 
-A district holds a fixed number of each kind and its entities mention only one another, so passages and questions are
-made without the whole world in memory. Words come from world.toml.
+Each is computed from the seed, its kind and its number. A district has a fixed number of each kind,
+and its entities mention only each other, so the whole world need not be in memory. All words come
+from world.toml.
 """
 
 import math
@@ -20,17 +21,17 @@ KINDS, WORDS, TRAPS = VOCABULARY["kind"], VOCABULARY["words"], VOCABULARY["trap"
 BEFORE_VOWEL = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
 ARTICLE = re.compile(r"^(the|The|a|an) ")
 SLOT = re.compile(r"\{(\w+)\}")
-AFAR = 3  # districts between an entity and those of its name or nearly its name
+AFAR = 3  # districts between an entity and others with the same or a similar name
 
 
 @dataclass(frozen=True)
 class Entity:
-    """One thing of the world with every value a sentence may mention."""
+    """One entity, with every value that a sentence may mention."""
 
     kind: str
     index: int
     slots: dict[str, str]
-    refs: dict[str, tuple[str, int]]  # slot -> kind and index of the entity it names
+    refs: dict[str, tuple[str, int]]  # slot -> kind and index of the entity in it
 
     @property
     def key(self) -> tuple[str, int]:
@@ -38,19 +39,19 @@ class Entity:
 
 
 def rng_for(*key: object) -> random.Random:
-    """The same random numbers for the same key, on every machine."""
+    """Return a generator that gives the same numbers for the same key on every machine."""
     return random.Random(":".join(map(str, key)))
 
 
 def fill(pattern: str, slots: dict[str, str]) -> str:
-    """Fill a pattern, put "an" where it belongs and begin with a capital letter."""
+    """Fill a pattern, write "an" before a vowel, and begin with a capital letter."""
     text = BEFORE_VOWEL.sub(r"\1n ", pattern.format_map(slots))
     return text[0].upper() + text[1:]
 
 
 @cache
 def _shuffle_of(seed: int, kind: str, size: int) -> tuple[int, int]:
-    """Step and start of i -> (step * i + start) mod size, which visits every number below size once."""
+    """Return step and start of i -> (step * i + start) mod size, a permutation of range(size)."""
     rng = rng_for(seed, kind, "names")
     step = rng.randrange(1, size)
     while math.gcd(step, size) != 1:
@@ -59,16 +60,16 @@ def _shuffle_of(seed: int, kind: str, size: int) -> tuple[int, int]:
 
 
 def _digits(number: int, lists: list[list[str]]) -> tuple[int, ...]:
-    """A place in each list of words, by which every number has words of its own."""
+    """Convert a number to one position in each list of words; no two numbers give the same."""
     return np.unravel_index(number, [len(words) for words in lists], order="F")
 
 
 @lru_cache(maxsize=4096)
 def name_slots(seed: int, kind: str, index: int, alias: bool = False) -> dict[str, str]:
-    """The name of an entity and its parts, by reading its shuffled index as digits over the word lists.
+    """Return the name of an entity and its parts, from the digits of its shuffled index.
 
-    Of a part that has a synonym a coin decides which of the two the corpus has; `alias` gives the other name. Once all
-    names are used up, further words lengthen them.
+    If a part has a synonym, a coin decides which of the two words the corpus uses; `alias` gives
+    the other one. When all names are used, further words make them longer.
     """
     named = KINDS[kind].get("names", kind)
     spec = KINDS[named]
@@ -92,13 +93,13 @@ def name_slots(seed: int, kind: str, index: int, alias: bool = False) -> dict[st
 
 
 def indices(kind: str, district: int) -> range:
-    """The numbers of a district's entities of a kind."""
+    """Return the indices of a district's entities of one kind."""
     count = KINDS[kind]["count"]
     return range(district * count, (district + 1) * count)
 
 
 def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -> tuple[dict, dict]:
-    """The facts of the k-th entity of its kind in a district, and the entities they name."""
+    """Return the facts of the k-th entity of its kind in a district, and the entities in them."""
     spec = KINDS[kind]
     own = with_epithet(kind, rng.choice(epithets(spec["roles"][k : k + 1])), rng) if "roles" in spec else {}
     refs = {slot: (other, rng.choice(indices(other, district))) for slot, other in spec.get("refs", {}).items()}
@@ -127,48 +128,48 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
 
 
 def epithets(roles: list[str]) -> list[tuple[str, str]]:
-    """What may tell an entity from its namesakes, in two words each, of some lists."""
+    """Return the epithets in these lists, each with its synonym; they distinguish namesakes."""
     return [pair for name in dict.fromkeys(roles) for pair in zip(WORDS[name], WORDS[f"{name}_alias"])]
 
 
 def with_epithet(kind: str, pair: tuple[str, str], rng: random.Random) -> dict[str, str]:
-    """The slots of an epithet: a coin decides which of its two words the corpus has."""
+    """Return the slots of an epithet; a coin decides which of its two words the corpus uses."""
     shown, other = pair if rng.random() < 0.5 else pair[::-1]
     return {KINDS[kind]["epithet"]: shown, "epithet": shown, "epithet_alias": other}
 
 
 def number(thing: Entity, fact: str) -> int:
-    """A fact of an entity as a number."""
+    """Return a fact of an entity as a number."""
     return int(thing.slots[fact].replace(",", ""))
 
 
 @lru_cache(maxsize=4096)
 def entity(seed: int, kind: str, index: int) -> Entity:
-    """An entity of the world."""
+    """Return an entity of the world."""
     values, refs = values_of(seed, kind, *divmod(index, KINDS[kind]["count"]), rng_for(seed, kind, index))
     return Entity(kind, index, name_slots(seed, kind, index) | values, refs)
 
 
 def _elsewhere(seed: int, thing: Entity, number: int, rng: random.Random) -> dict[str, str]:
-    """The facts of an entity of the same kind in a district farther on."""
+    """Return the facts of an entity of the same kind in a later district."""
     district, k = divmod(thing.index, KINDS[thing.kind]["count"])
     return values_of(seed, thing.kind, district + AFAR + number, k, rng)[0]
 
 
 def twin(seed: int, thing: Entity, number: int) -> Entity:
-    """Something else, of nearly the name that an entity has in other words than the corpus's own."""
+    """Return another entity whose name is similar to the synonym of this one's name."""
     slots = dict(name_slots(seed, *thing.key, alias=True))
     slots["name"] = KINDS[thing.kind]["twins"][number].format_map(slots)
     slots["title"] = slots["name"].removeprefix("the ")
     if "last" in slots:
         slots["last"] = slots["name"].split()[-1]
     slots |= _elsewhere(seed, thing, number, rng_for(seed, *thing.key, "twin", number))
-    slots.pop("work", None)  # what the work's own passage says stays true
+    slots.pop("work", None)  # the work's own passage stays true
     return replace(thing, slots=slots)
 
 
 def namesake(seed: int, thing: Entity, number: int) -> Entity:
-    """Another entity of the same name, with an epithet of its own."""
+    """Return another entity with the same name and its own epithet."""
     own = {thing.slots["epithet"], thing.slots["epithet_alias"]}
     others = [pair for pair in epithets(KINDS[thing.kind]["roles"]) if own.isdisjoint(pair)]
     pair = rng_for(seed, *thing.key, "namesakes").sample(others, number + 1)[number]
@@ -180,7 +181,7 @@ def namesake(seed: int, thing: Entity, number: int) -> Entity:
 
 
 def mistake(seed: int, thing: Entity, facts: list[str], number: int, rng: random.Random) -> Entity:
-    """An entity as an unreliable passage has it: with other values of some facts."""
+    """Return the entity as described by an unreliable passage: with other values of some facts."""
     slots = dict(thing.slots)
     while any(slots[fact] == thing.slots[fact] for fact in facts):
         values = _elsewhere(seed, thing, number, rng)

@@ -1,15 +1,17 @@
-"""The passages of the embedded world: an encyclopaedia entry for each entity, and a crowd around some of them.
+"""The passages of the fictional world: an entry for each entity, and a crowd around some of them.
 
-A crowd is why a well-put question fails: passages that rank before the entity's own, in four kinds of trap.
+A crowd makes a well-worded question fail: its passages rank before the entity's own entry. There
+are four kinds of trap:
 
-namesake       others have the same name; the question tells them apart, in another word than the entry's
-synonym        the question has the name in other words, and others have nearly that name
-stale          older accounts give former values
-contradiction  almanacs have it otherwise
+namesake       others have the same name; the question uses a synonym of the entry's epithet
+synonym        the question uses a synonym of the name, and others have a similar name
+stale          older accounts give earlier values
+contradiction  almanacs give other values
 
-Two passages of every crowd point at what finds the entry itself: the entry's own word, name, year or record. A careful
-reader can see from question and passages that none of them will do, and how to ask instead. Which word the corpus has
-and which the question is decided by coins, so the wording by itself tells nothing.
+Two passages of every crowd contain a hint that finds the entry: its own word, name, year or record.
+A careful reader can see from the question and the passages that none of them answers it, and how
+to ask instead. Coins decide which word the corpus uses and which the question, so the wording
+itself reveals nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -18,11 +20,11 @@ from random import Random
 from covrag_lite.config import World
 from covrag_lite.data.world.entities import KINDS, SLOT, TRAPS, WORDS, Entity, fill, mistake, namesake, rng_for, twin
 
-FEWEST_WORDS = 44  # an entry shorter than this gets one more colourful sentence
-GOLDEN = 0.6180339887498949  # steps of this size spread a share evenly over any number
-KNOWN = 0.75  # how often a maker's entry names the work, so that a two-hop question finds it at once
-CROWD = 6  # five passages are shown, so six of a crowd fill them
-POINTERS = 2  # of these, so that one is shown
+FEWEST_WORDS = 44  # a shorter entry gets one more colourful sentence
+GOLDEN = 0.6180339887498949  # the golden ratio spreads a share evenly over any sequence
+KNOWN = 0.75  # share of makers whose entry names the work, so that one search answers two hops
+CROWD = 6  # five passages are shown, so a crowd of six fills them
+POINTERS = 2  # passages of a crowd with a hint, so that at least one is shown
 
 
 @dataclass(frozen=True)
@@ -30,23 +32,24 @@ class Trap:
     """A trap around one entity."""
 
     kind: str
-    slots: dict[str, str]  # what finds the entity's own entry, under the names that sentences have for it
+    slots: dict[str, str]  # the hint to the entity's own entry, by the slots of the sentences
 
 
 def count_before(world: World, trap: str, district: int) -> int:
-    """How many entities of the districts before this one have such a trap."""
+    """Count the entities with such a trap in all earlier districts."""
     return int(district * TRAPS[trap]["density"] * world.shares[TRAPS[trap]["share"]] + 1e-9)
 
 
 def assign(world: World, district: int, main: list[Entity]) -> dict[tuple[str, int], Trap]:
-    """Which entities of a district have a trap, by kind and index: one at most."""
+    """Choose the entities of a district that have a trap, by kind and index: at most one each."""
     rng = rng_for(world.seed, district, "traps")
     made = {}
     for trap, spec in TRAPS.items():
         free = [thing for thing in main if KINDS[thing.kind].get(spec["needs"]) and thing.key not in made]
         size = count_before(world, trap, district + 1) - count_before(world, trap, district)
         for thing in rng.sample(free, size):
-            sought = thing.slots["epithet" if trap == "namesake" else "name"]  # its own entry has it, its crowd not
+            # In its own entry, not in its crowd.
+            sought = thing.slots["epithet" if trap == "namesake" else "name"]
             if trap == "stale":
                 began = max(int(thing.slots.get(slot, 0)) for slot in ("year", "since", "founded"))
                 sought = str(max(began + 3 * CROWD + 3, 1900 + rng.randrange(60)))
@@ -57,7 +60,7 @@ def assign(world: World, district: int, main: list[Entity]) -> dict[tuple[str, i
 
 
 def entry(thing: Entity, trap: Trap | None, rng: Random) -> tuple[str, str]:
-    """Title and text of an entity's own passage."""
+    """Return title and text of an entity's own passage."""
     if trap is None:
         return thing.slots["title"], describe(thing, rng)
     spec = TRAPS[trap.kind]
@@ -67,7 +70,7 @@ def entry(thing: Entity, trap: Trap | None, rng: Random) -> tuple[str, str]:
 
 
 def crowd(seed: int, thing: Entity, trap: Trap, rng: Random) -> list[tuple[str, str, Entity | None]]:
-    """Title and text of the passages around an entity's own, and the entity as they have it if it can be asked for."""
+    """Return title and text of the crowd, with the entity as described, if it can be asked for."""
     spec = TRAPS[trap.kind]
     pointing = rng.sample(range(CROWD), POINTERS)
     made = []
@@ -85,7 +88,7 @@ def crowd(seed: int, thing: Entity, trap: Trap, rng: Random) -> list[tuple[str, 
 
 
 def _account(seed: int, thing: Entity, trap: Trap, number: int, rng: Random) -> Entity:
-    """The entity in an older account, or an almanac's: a sentence for each of its facts, all of them other ones."""
+    """Return the entity as an older account or an almanac describes it, with other facts."""
     facts, known = KINDS[thing.kind][TRAPS[trap.kind]["needs"]], KINDS[thing.kind]["fact"]
     told = mistake(seed, thing, facts, number, rng)
     patterns = [_fresh(known[fact]["say"], known.keys() - {fact}, rng) for fact in facts]
@@ -98,9 +101,9 @@ def _account(seed: int, thing: Entity, trap: Trap, number: int, rng: Random) -> 
 
 
 def describe(thing: Entity, rng: Random, more: str = "", insist: bool = False) -> str:
-    """An encyclopaedia entry: an opening, every fact that it leaves out, `more`, and colour until it is long enough.
+    """Write an encyclopaedia entry: an opening, the other facts, `more`, and colourful sentences.
 
-    An entry that insists on its subject names it in every other sentence.
+    With `insist`, every other sentence names the subject.
     """
     spec = KINDS[thing.kind]
     patterns = [rng.choice(spec["lead"])]
@@ -120,12 +123,12 @@ def describe(thing: Entity, rng: Random, more: str = "", insist: bool = False) -
 
 
 def _fresh(patterns: list[str], said: set[str], rng: Random) -> str:
-    """A sentence that repeats nothing, where there is one."""
+    """Choose a sentence that repeats no fact, if there is one."""
     return rng.choice([pattern for pattern in patterns if said.isdisjoint(SLOT.findall(pattern))] or patterns)
 
 
 def _tell(thing: Entity, patterns: list[str], rng: Random, insist: bool = False) -> str:
-    """Fill sentence after sentence, naming the subject in changing ways."""
+    """Fill the sentences one after another, with changing names for the subject."""
     names = ["{name}", "It"] if insist else KINDS[thing.kind]["it"]
     first = rng.randrange(len(names))
     own = thing.slots.get("It", "It")

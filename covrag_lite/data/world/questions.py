@@ -1,4 +1,4 @@
-"""The questions of the embedded world: what can be asked of a district, and how people type it, mistakes included."""
+"""The questions of the fictional world: what can be asked, and how people type it, with errors."""
 
 import re
 from collections.abc import Sequence
@@ -13,38 +13,38 @@ from covrag_lite.records import Question
 
 Known = tuple[Entity, str, Trap | None]  # an entity, the id of its passage, the trap around it
 Main = dict[tuple[str, int], Known]  # by kind and index
-Crowds = dict[tuple[str, int], list[Known]]  # the accounts around an entity, which may be asked for themselves
+Crowds = dict[tuple[str, int], list[Known]]  # the accounts around an entity, also asked about
 
-COMPOSED = ("two-hop", "comparison", "superlative", "count")  # what a complex question wants
-SPRUNG = 0.75  # how often the question about an entity of a shared or other name has the word that misses it
-COMPARISONS = 2  # of a district, while there is something else to ask: they find their passages too easily
-NOW = 0.7  # how often a question about what changes says that it means today
-ONE_ONLY = 0.95  # how often only one word of a name is misspelt
-TWICE = 0.15  # how often a long word is misspelt in two places
-CUT_EARLY = 0.6  # how often a name of a long and a short word is cut off in the long one
-JOINED = 0.05  # how often two words are typed as one instead
+COMPOSED = ("two-hop", "comparison", "superlative", "count")  # the kinds of complex questions
+SPRUNG = 0.75  # share of questions in a namesake or synonym trap that use the misleading word
+COMPARISONS = 2  # per district, unless nothing else is left: they find their passages too easily
+NOW = 0.7  # share of questions about changing facts that say they mean today
+ONE_ONLY = 0.95  # share of misspelt names with an error in only one word
+TWICE = 0.15  # share of long misspelt words with two errors
+CUT_EARLY = 0.6  # share of names, of a long and a short word, that are cut off in the long word
+JOINED = 0.05  # share of misspelt names in which two words are joined instead
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One thing to ask, before it is worded."""
+    """One question before it is worded."""
 
     label: str
-    forms: dict[str, list[str]]  # manner -> patterns; "ask" stands for one that is not there
+    forms: dict[str, list[str]]  # manner -> patterns; "ask" replaces a missing manner
     slots: dict[str, str]
     clean: str
     answers: tuple[str, ...]
     gold: tuple[str, ...]
-    subjects: tuple[str, ...] = ("name",)  # the slots that name what is asked about
-    kind: str = ""  # what sort of thing the subject is, where it can be cut off or put vaguely
-    breakable: tuple[str, ...] = ()  # which of "misspelt", "cut-off" and "vague" its wording can be
-    failure: str = ""  # the trap that it runs into
-    epithets: tuple[str, ...] = ("",)  # one of these is put before the name
-    changes: bool = False  # is it about a fact that changes with time?
+    subjects: tuple[str, ...] = ("name",)  # the slots that name the subject
+    kind: str = ""  # the kind of the subject, if it can be cut off or made vague
+    breakable: tuple[str, ...] = ()  # the possible defects: "misspelt", "cut-off" and "vague"
+    failure: str = ""  # the trap that makes it fail
+    epithets: tuple[str, ...] = ("",)  # one of these is written before the name
+    changes: bool = False  # is it about a fact that changes over time?
 
 
 def list_asks(world: World, main: Main, crowds: Crowds, dataset: str, rng: Random) -> list[Ask]:
-    """What one district can be asked in one of the sets."""
+    """List the possible questions about one district for one of the sets."""
     if dataset == "complex":
         return _composed(world, main, rng)
     asks = _facts(world, main, rng) + _accounts(crowds, rng)
@@ -53,7 +53,7 @@ def list_asks(world: World, main: Main, crowds: Crowds, dataset: str, rng: Rando
 
 
 def _facts(world: World, main: Main, rng: Random, composed: bool = False) -> list[Ask]:
-    """A question for every fact: for those that stand in one passage and need no reasoning, or for the others."""
+    """Ask about every fact: simple ones that one passage contains, or those that need reasoning."""
     asks = []
     for one in main.values():
         for fact, spec in KINDS[one[0].kind]["fact"].items():
@@ -63,7 +63,7 @@ def _facts(world: World, main: Main, rng: Random, composed: bool = False) -> lis
 
 
 def _accounts(crowds: Crowds, rng: Random) -> list[Ask]:
-    """Questions that ask for what an older account, or an almanac, says: one of each crowd."""
+    """Ask what an older account or an almanac says, once per crowd."""
     asks = []
     for thing, gold, trap in map(rng.choice, crowds.values()):
         fact = rng.choice(KINDS[thing.kind][TRAPS[trap.kind]["needs"]])
@@ -76,14 +76,14 @@ def _accounts(crowds: Crowds, rng: Random) -> list[Ask]:
 
 
 def _by(pattern: str, trap: str) -> str:
-    """The pattern of a question, asking for what a certain account says."""
+    """Change the pattern of a question so that it asks for a certain account."""
     mark = "?" if pattern.endswith("?") else ""
     return pattern.rstrip("?") + TRAPS[trap]["ask"] + mark
 
 
 def _composed(world: World, main: Main, rng: Random) -> list[Ask]:
-    """Two-hop questions, comparisons, superlatives and counts in turn."""
-    # Those with no crowd in the way of the name that the corpus has.
+    """List two-hop questions, comparisons, superlatives and counts in turn."""
+    # Only entities without a crowd, or whose crowd has another name.
     free = {key: known for key, known in main.items() if known[2] is None or known[2].kind == "synonym"}
     groups = {"two-hop": _hops(free), "comparison": _comparisons(free), "superlative": [], "count": []}
     for ask in _facts(world, main, rng, composed=True):
@@ -98,26 +98,29 @@ def _composed(world: World, main: Main, rng: Random) -> list[Ask]:
 
 
 def in_turn(pools: Sequence[Sequence[Ask]]) -> list[Ask]:
-    """The first of each pool, then the second of each, and so on."""
+    """Return the first of each pool, then the second of each, and so on."""
     return [ask for turn in zip_longest(*pools) for ask in turn if ask]
 
 
 def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str, rng: Random) -> list[Ask]:
-    """A question about one fact, which runs into the trap around its entity or not; none where another would."""
+    """Return a question about one fact, which may fail by its entity's trap.
+
+    The list is empty if another trap would catch it.
+    """
     spec = KINDS[thing.kind]["fact"][fact]
     slots, asked = thing.slots, spec["ask"][0]
     changes = fact in KINDS[thing.kind].get("stale", ())
     failure, epithets, breakable = "", ("",), ()
     if trap is None:
         breakable = ("misspelt", "cut-off", "vague")
-        if "epithet" in slots:  # as often as of those that share their name, in the one word or the other
+        if "epithet" in slots:  # as often as for those that share their name, with either word
             epithets = ("", slots["epithet"], slots["epithet_alias"])
     elif trap.kind in ("namesake", "synonym"):
         failure = trap.kind if rng.random() < SPRUNG else ""
         if trap.kind == "namesake":
             epithets = (slots["epithet_alias"] if failure else slots["epithet"],)
             asked = asked.replace("{name}", "the {epithet} {name}")
-        elif failure:  # the name in other words than the corpus's own
+        elif failure:  # the name in other words than in the corpus
             slots = slots | {"name": name_slots(world.seed, *thing.key, alias=True)["name"]}
     elif fact not in KINDS[thing.kind][TRAPS[trap.kind]["needs"]]:
         return []
@@ -130,17 +133,17 @@ def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str,
 
 
 def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
-    """What counts as right; a count is given as a word and never as a bare digit."""
+    """Return the right answers; a count is written as a word, never only as a digit."""
     spec = KINDS[thing.kind]["fact"][fact]
     answers = [pattern.format_map(thing.slots) for pattern in spec["answers"]]
     if "unit" in spec:
         answers.append(f"{VOCABULARY['numerals'][thing.slots[fact]]} {spec['unit'].format_map(thing.slots)}")
-    bare = [ARTICLE.sub("", answer) for answer in answers]  # "the Amber Sea" is as right without its article
+    bare = [ARTICLE.sub("", answer) for answer in answers]  # "the Amber Sea" is right without "the"
     return tuple(dict.fromkeys(answers + bare))
 
 
 def _hops(free: Main) -> list[Ask]:
-    """The question names one entity and asks about another; well put it names the other."""
+    """List questions that name one entity and ask about another; reworded, they name the other."""
     asks = []
     for hop in VOCABULARY["hop"]:
         for thing, *_ in free.values():
@@ -153,7 +156,7 @@ def _hops(free: Main) -> list[Ask]:
 
 
 def _comparisons(free: Main) -> list[Ask]:
-    """Two entities of a kind and a number in which they differ."""
+    """List comparisons of two entities of one kind, by a number in which they differ."""
     asks = []
     for spec in VOCABULARY["compare"]:
         rivals = [known for known in free.values() if known[0].kind == spec["kind"]]
@@ -165,13 +168,13 @@ def _comparisons(free: Main) -> list[Ask]:
             slots = {"a": a.slots["name"], "b": b.slots["name"]}
             answers = tuple(dict.fromkeys((winner.slots["name"], winner.slots["short"])))
             texts = ({"ask": spec["ask"]}, slots, fill(spec["ask"][0], slots), answers)
-            # cut off or put vaguely, half of the question would still name a subject in full
+            # Cut off or vague, the question would still name one of its subjects in full.
             asks.append(Ask("comparison", *texts, (gold_a, gold_b), ("a", "b"), breakable=("misspelt",)))
     return asks
 
 
 def choose_defects(world: World, asks: Sequence[Ask], rng: Random) -> list[str]:
-    """For each ask what is wrong with its wording, in the shares of all that are asked for; "" for nothing."""
+    """Choose the defect in the wording of each question, by the configured shares; "" for none."""
     found = [""] * len(asks)
     for name in ("vague", "cut-off", "misspelt"):
         able = [i for i, ask in enumerate(asks) if name in ask.breakable and not found[i]]
@@ -182,7 +185,7 @@ def choose_defects(world: World, asks: Sequence[Ask], rng: Random) -> list[str]:
 
 
 def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
-    """Word an ask in the manner of a set, broken where its defect says so."""
+    """Word a question in the manner of a set, with its defect if it has one."""
     rng = rng_for(id)
     patterns = ask.forms.get(dataset) or ask.forms["ask"]
     if defect == "cut-off":
@@ -212,7 +215,7 @@ def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
 
 
 def _half_remembered(ask: Ask) -> dict[str, str]:
-    """The slots for a hazy description: common words lose their capitals, name parts are known by their start."""
+    """Return the slots of a vague description: lower case, and only the start of name parts."""
     slots = dict(ask.slots)
     for part in KINDS[KINDS[ask.kind].get("names", ask.kind)]["parts"]:
         if part in VOCABULARY["defects"]["common"]:
@@ -222,12 +225,12 @@ def _half_remembered(ask: Ask) -> dict[str, str]:
 
 
 def _telling(words: list[str]) -> list[int]:
-    """Places of the words that tell a name from others of its kind."""
+    """Return the positions of the words that distinguish a name from others of its kind."""
     return [i for i, w in enumerate(words) if len(w) >= 4 and w.lower() not in VOCABULARY["defects"]["plain"]]
 
 
 def _misspell(name: str, rng: Random) -> str:
-    """A name as a hurried typist writes it."""
+    """Misspell a name like a hurried typist."""
     words = name.split()
     places = _telling(words)
     if len(places) > 1 and places[1] == places[0] + 1 and rng.random() < JOINED:
@@ -244,7 +247,7 @@ def _misspell(name: str, rng: Random) -> str:
 
 
 def _typo(word: str, rng: Random) -> str:
-    """One slip early enough in the word that stemming does not undo it."""
+    """Make one typing error, early enough in the word that stemming does not undo it."""
     i = rng.randrange(1, max(2, len(word) - 3))
     swapped = word[:i] + word[i + 1] + word[i] + word[i + 2 :]
     by_hand = [swapped, word[:i] + word[i] + word[i:], word[:i] + word[i + 1 :]]
@@ -253,7 +256,7 @@ def _typo(word: str, rng: Random) -> str:
 
 
 def _cut_off(name: str, long_first: bool, rng: Random) -> str:
-    """A name whose typist was interrupted in its last word, or in its first where that says enough."""
+    """Cut a name off in its last word, or in its first word if that is informative enough."""
     words = name.split()
     places = _telling(words)
     i = places[0] if long_first and rng.random() < CUT_EARLY else places[-1]

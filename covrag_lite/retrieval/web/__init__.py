@@ -1,10 +1,11 @@
-"""Web search in two stages, as in the paper and WebGLM: a provider finds pages, an encoder ranks their passages.
+"""Web search in two stages, as in the paper and WebGLM: find pages, then rank their passages.
 
-A query's result comes from the snapshot; what is not frozen there is searched for only if `live` is "yes", and then
-frozen. There is no corpus. The snapshot has a journal a provider, <snapshot>/<provider>.jsonl: one line a query, with
-the date and each page's address, title and text, or why there is none. It can be handed on: a run over it needs no
-network and repeats to the byte. Passages have WebGLM's size, paragraphs of 50 to 1,200 characters; where WebGLM cuts
-off a longer paragraph, the rest is a further passage.
+A query's result comes from the snapshot. A query that is not frozen there is searched only if
+`live` is "yes", and its result is then frozen. There is no corpus. The snapshot has one journal per
+provider, <snapshot>/<provider>.jsonl. Each line is a query with the date and each page's address,
+title and text, or the reason why it failed. With a copy of it, a run needs no network and gives
+identical output. Passages have WebGLM's size, paragraphs of 50 to 1,200 characters. WebGLM cuts
+longer paragraphs off; here the rest becomes another passage.
 """
 
 import json
@@ -23,17 +24,17 @@ from covrag_lite.retrieval.web import fetch, providers
 from covrag_lite.retrieval.web.pages import read_pages
 from covrag_lite.retrieval.web.providers import SearchError
 
-DEFAULT = "ddgs"  # the provider of plain "web": it needs no key
-N_PAGES = 10  # pages fetched for a query, at most
-EMPTY = 5  # queries in a row without a single passage: that is a failure, and must not be frozen as a result
-SHORTEST, LONGEST = 50, 1200  # characters of a passage
-MOST = 200  # passages of a page
+DEFAULT = "ddgs"  # the provider of "web": it needs no key
+N_PAGES = 10  # the most pages fetched per query
+EMPTY = 5  # successive queries without a passage: that is a failure, not a result to be frozen
+SHORTEST, LONGEST = 50, 1200  # characters per passage
+MOST = 200  # passages per page
 
 
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
-    """Load the search over frozen results and, if allowed, the web; where pages hold little, it finds fewer than k."""
+    """Load the search over frozen results and, if allowed, the web; it may find fewer than k."""
     open_snapshot(settings)
-    weights.find_encoder(settings.encoder)  # now, not after a thousand pages
+    weights.find_encoder(settings.encoder)  # fails now, not after a thousand pages
     known: dict[str, list[Passage]] = {}
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
@@ -56,18 +57,18 @@ def open_snapshot(settings: config.Retrieval) -> Journal:
 
 
 def read_snapshot(settings: config.Retrieval) -> list[dict]:
-    """Read every frozen result, by the queries' keys."""
+    """Read every frozen result, sorted by the key of its query."""
     return [json.loads(text) for _, text in sorted(open_snapshot(settings).texts.items())]
 
 
 def find_passages(settings: config.Retrieval) -> list[Passage]:
-    """Find the passages of every frozen result, each once."""
+    """Return the passages of every frozen result, each once."""
     found = {one.id: one for result in read_snapshot(settings) for one in split_pages(result["pages"])}
     return list(found.values())
 
 
 def describe(settings: config.Retrieval) -> dict[str, object]:
-    """Describe the frozen results for a manifest: how many queries, from when to when, and one hash of all."""
+    """Describe the frozen results for a manifest: number of queries, dates, and one hash of all."""
     results = read_snapshot(settings)
     dates = sorted(result["date"] for result in results) or [""]
     whole = hash_text(json.dumps(results))[:16]
@@ -87,23 +88,25 @@ def split_pages(pages: Iterable[dict[str, str]]) -> list[Passage]:
 
 
 def load_results(queries: Sequence[str], settings: config.Retrieval) -> list[list[dict]]:
-    """Load the pages of the queries' frozen results; search for the others where that is allowed."""
-    snapshot = open_snapshot(settings)  # anew: other searches add to it
+    """Load the pages of the queries' frozen results; search for the others if allowed."""
+    snapshot = open_snapshot(settings)  # opened again, because other searches add to it
     missing = [query for query in queries if key_of(query=query) not in snapshot.texts]
     if missing and settings.live != "yes":
-        lacking = f"{len(missing)} of {len(queries)} queries lack a frozen result: {missing[0]!a:.100}"
-        raise SearchError(f"{lacking} is not in {snapshot.path}; live search is off: allow it with -p live yes")
+        lacking = f"{len(missing)} of {len(queries)} queries have no frozen result"
+        first = f"{missing[0]!a:.100} is not in {snapshot.path}"
+        raise SearchError(f"{lacking}: {first}; live search is off: allow it with -p live yes")
     search_live(missing, snapshot)
     made = [json.loads(snapshot.texts[key_of(query=query)])["pages"] for query in queries]
     failed = [bool(page["failed"]) for pages in made for page in pages]
     if made:
-        told = f"{len(made) - len(missing)} queries from the snapshot, {len(missing)} searched for live and frozen"
-        print(f"web search: {told} in {snapshot.path}; {sum(failed)} of {len(failed)} pages could not be had")
+        frozen = f"{len(made) - len(missing)} queries from {snapshot.path}"
+        told = f"{frozen}, {len(missing)} searched live and frozen there"
+        print(f"web search: {told}; {sum(failed)} of {len(failed)} pages could not be fetched")
     return made
 
 
 def search_live(queries: Sequence[str], snapshot: Journal) -> None:
-    """Search for the queries one by one and freeze what is found; an empty result waits for one that is not."""
+    """Search for the queries and freeze the results; empty ones only after a non-empty one."""
     crawler, waiting, provider = fetch.Crawler(), {}, snapshot.path.stem
     for number, query in enumerate(track(queries, f"web search ({provider})", "search", len(queries))):
         time.sleep(fetch.PAUSE)
@@ -111,10 +114,10 @@ def search_live(queries: Sequence[str], snapshot: Journal) -> None:
             titles = providers.find(provider, query, N_PAGES)
             pages = read_pages(titles, crawler.fetch(titles))
             if len(waiting) == EMPTY - 1 and not any(page["text"] for page in pages):
-                raise SearchError(f"{provider}: nothing was found for {EMPTY} queries in a row")
+                raise SearchError(f"{provider}: {EMPTY} successive queries found nothing")
         except SearchError as error:
-            kept = f"{number - len(waiting)} of {len(queries)} new queries are frozen in {snapshot.path}"
-            raise SearchError(f"{error}; {kept}, and the next run with -p live yes goes on from there") from None
+            kept = f"{number - len(waiting)} of {len(queries)} new queries are in {snapshot.path}"
+            raise SearchError(f"{error}; {kept}; run again with -p live yes to continue") from None
         date = datetime.now(UTC).isoformat(timespec="seconds")
         waiting[key_of(query=query)] = json.dumps({"query": query, "date": date, "pages": pages})
         if any(page["text"] for page in pages) or query == queries[-1]:

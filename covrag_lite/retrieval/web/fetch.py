@@ -1,8 +1,8 @@
-"""Fetching pages: guarded against private addresses, bounded in time and size, as robots.txt allows.
+"""Fetching pages: no private addresses, limited time and size, and only what robots.txt allows.
 
-A host name is resolved once; the guard checks every address that came out, and the connection goes to one of these, so
-that a name which means another address a moment later gains nothing. Every redirect is checked likewise. No error holds
-text of a stranger.
+A host name is resolved once. All its addresses are checked, and the connection uses one of them, so
+a name that changes its address a moment later has no effect. Every redirect is checked in the same
+way. No error contains text from a page.
 """
 
 import asyncio
@@ -19,27 +19,28 @@ from httpx2 import URL, AsyncClient, Response
 from protego import Protego
 
 NAME = "covrag_lite"  # our user agent in a robots.txt
-AGENT = "covrag_lite/0.1 (research on question answering; fetches a few pages a question)"
+AGENT = "covrag_lite/0.1 (research on question answering; fetches a few pages per question)"
 TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 HEADERS = {"User-Agent": AGENT, "Accept": ", ".join(TYPES), "Accept-Encoding": "identity", "Connection": "close"}
-ROBOTS_WORK = 1_000_000  # user agents times lines of a robots.txt, the parser's worst case
-UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out to hosts of the internet
-# What a page may cost; in seconds, but for its size.
-SILENCE = 10.0  # before an answer begins, or goes on
-TOTAL = 60.0  # with its robots.txt, redirects and pauses, however slowly they drip
+ROBOTS_WORK = 1_000_000  # user agents times lines of a robots.txt: the parser's worst case
+UNICAST = ipaddress.ip_network("2000::/3")  # the part of IPv6 that is assigned to internet hosts
+# The limits for a page, in seconds, except for its size.
+SILENCE = 10.0  # before an answer begins or continues
+TOTAL = 60.0  # with robots.txt, redirects and pauses, however slowly data arrives
 PAUSE = 1.0  # between two requests to a host, unless its robots.txt asks for more
-SIZE = 5_000_000  # bytes of a page; large pages of Wikipedia have three million
+SIZE = 5_000_000  # bytes per page; large pages of Wikipedia have three million
 REDIRECTS = 5
 
 
 class PageError(Exception):
-    """A page cannot be had; the sentence says why and is frozen in the page's place."""
+    """A page could not be fetched; the message says why and is frozen in place of the page."""
 
 
 def is_public(address: str) -> bool:
-    """Is this a host of the internet? Private, loopback, link-local, multicast and reserved addresses are not.
+    """Is this the address of an internet host?
 
-    Nor is IPv6 that carries an IPv4 address (mapped, NAT64, 6to4, Teredo).
+    Private, loopback, link-local, multicast and reserved addresses are not, nor is an IPv6 address
+    that contains an IPv4 address (mapped, NAT64, 6to4, Teredo).
     """
     ip = ipaddress.ip_address(address)
     carries_another = ip.version == 6 and (ip not in UNICAST or ip.sixtofour is not None)
@@ -47,7 +48,7 @@ def is_public(address: str) -> bool:
 
 
 class Guarded(httpx2.AsyncHTTPTransport):
-    """Connects to an address of the host that was checked; the host is refused as soon as one of them is not public."""
+    """Connects only to checked addresses; a host with an address that is not public is refused."""
 
     async def handle_async_request(self, request: httpx2.Request) -> Response:
         host = request.url.raw_host.decode()
@@ -58,49 +59,49 @@ class Guarded(httpx2.AsyncHTTPTransport):
         addresses = [str(one[4][0]) for one in found]
         for address in addresses:
             if not is_public(address):
-                raise PageError(f"its host is {address}, which is no public address")
-        place = request.url.copy_with(host=addresses[0])  # the system sorts them, the likeliest first
-        named = request.extensions | {"sni_hostname": host}  # which the certificate must name
+                raise PageError(f"its host is {address}, which is not a public address")
+        place = request.url.copy_with(host=addresses[0])  # the system puts the best one first
+        named = request.extensions | {"sni_hostname": host}  # the name in its certificate
         sent = httpx2.Request(request.method, place, headers=request.headers, extensions=named)
         return await super().handle_async_request(sent)
 
 
 async def read_body(reply: Response, types: Iterable[str]) -> bytes:
-    """Read a body; refuse one of another type, a packed one, which may unpack to any size, and one over the limit."""
+    """Read a body; refuse other types, compressed bodies (which may expand) and too large ones."""
     named = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if types and named not in types or reply.headers.get("content-encoding", "identity") != "identity":
-        raise PageError("it is packed, or not a page of text")
+        raise PageError("it is compressed, or not a page of text")
     body = bytearray()
     async for chunk in reply.aiter_raw():
         body += chunk
         if len(body) > SIZE:
             raise PageError(f"it is larger than {SIZE:,} bytes")
     if types and (body.startswith(b"%PDF-") or b"\0\0" in body[:1000]):  # UTF-16 has single zeros
-        raise PageError("it says that it is text, but it is not")
+        raise PageError("its type is text, but its content is not")
     return bytes(body)
 
 
 class Crawler:
-    """Fetches pages, one at a time of each host; remembers the hosts' robots.txt and when they were last asked."""
+    """Fetches pages, one at a time per host; remembers each robots.txt and the last request."""
 
     def __init__(self):
         self.robots: dict[URL, Protego] = {}
         self.asked: dict[bytes, float] = {}
 
     def fetch(self, urls: Iterable[str]) -> list[Response | PageError]:
-        """Fetch pages of text together; return the error in the place of one that cannot be had."""
+        """Fetch pages in parallel; a page that fails is returned as its error."""
 
         async def fetch_all() -> list[Response | PageError]:
-            once = httpx2.Limits(max_keepalive_connections=0)  # one address may stand for many names
+            once = httpx2.Limits(max_keepalive_connections=0)  # one address may have many names
             guarded, locks = Guarded(retries=2, limits=once), defaultdict(asyncio.Lock)
             async with AsyncClient(transport=guarded, headers=HEADERS, timeout=SILENCE) as client:
                 return await asyncio.gather(*(self.fetch_page(client, url, locks) for url in urls))
 
-        with ThreadPoolExecutor(1) as own_thread:  # a notebook's has an event loop already
+        with ThreadPoolExecutor(1) as own_thread:  # a notebook's thread already has an event loop
             return own_thread.submit(asyncio.run, fetch_all()).result()
 
     async def fetch_page(self, client: AsyncClient, url: str, locks: dict[bytes, asyncio.Lock]) -> Response | PageError:
-        """Fetch a page; what httpx2 raises is told by the error's name."""
+        """Fetch a page; an error of httpx2 becomes a PageError with its name."""
         try:
             place = URL(url)
             async with locks[place.netloc], asyncio.timeout(TOTAL):
@@ -112,7 +113,10 @@ class Crawler:
         return reply if reply.status_code == 200 else PageError(f"it answered with status {reply.status_code}")
 
     async def follow(self, client: AsyncClient, url: URL, types: Iterable[str] = TYPES) -> Response:
-        """Follow redirects to a reply, which has a body only where its status is 200. A robots.txt has no types."""
+        """Follow redirects to a reply, which has a body only if its status is 200.
+
+        A robots.txt is fetched with `types` = ().
+        """
         asked = client.build_request("GET", url)
         for _ in range(REDIRECTS + 1):
             pause = await self.check_robots(client, asked.url) if types else 0.0
@@ -127,15 +131,18 @@ class Crawler:
         raise PageError(f"it redirects more than {REDIRECTS} times")
 
     async def check_robots(self, client: AsyncClient, url: URL) -> float:
-        """Refuse what robots.txt forbids: all, if it is out of reach (RFC 9309); return the pause that it asks for."""
+        """Refuse what robots.txt forbids and return the pause that it asks for.
+
+        If robots.txt cannot be reached, everything is forbidden (RFC 9309).
+        """
         home = url.join("/robots.txt")
         if home not in self.robots:
             reply = await self.follow(client, home, types=())
             if reply.status_code == 429 or reply.status_code >= 500:
-                raise PageError(f"its robots.txt cannot be had (status {reply.status_code})")
+                raise PageError(f"its robots.txt is not available (status {reply.status_code})")
             text = reply.content.decode("utf-8", "replace")
             if text.lower().count("agent") * text.count("\n") > ROBOTS_WORK:
-                raise PageError("its robots.txt is too long to be read")
+                raise PageError("its robots.txt is too long")
             self.robots[home] = Protego.parse(text)
         if not self.robots[home].can_fetch(str(url), NAME):
             raise PageError("its robots.txt does not allow it")

@@ -1,6 +1,6 @@
-"""From a page's bytes to its main text: decoded, extracted, and made plain.
+"""From a page's bytes to its main text: decoded, extracted and cleaned.
 
-Text is plain when nothing in it can pass for a part of a prompt, a tag or a special token.
+In a cleaned text, nothing can be mistaken for a part of a prompt, a tag or a special token.
 """
 
 import json
@@ -14,10 +14,11 @@ from httpx2 import Response
 
 from covrag_lite.retrieval.web.fetch import PageError
 
-SECONDS = 20  # of CPU time for extracting one page's text; an ordinary one takes a tenth of a second
-# A page can be built to keep a parser busy for hours or to break it, so trafilatura runs in a process with little
-# memory, which the system kills when a page takes too long. It reads a page a line, its type and its bytes, and decodes
-# it by its header's character set, else by its head's, else as UTF-8. -I keeps our folders off its path.
+SECONDS = 20  # of CPU time for extracting one page's text; usually it takes a tenth of a second
+# A page can be built to keep a parser busy for hours, or to crash it. So trafilatura runs in a
+# process with little memory, which is killed if a page takes too long. It reads one page per line,
+# its type and its bytes, and decodes it by the character set in the HTTP header, or else in the
+# HTML head, or else as UTF-8. -I keeps our folders off its path.
 EXTRACTOR = r"""
 import json, re, resource, signal, sys
 import trafilatura
@@ -39,21 +40,25 @@ for line in sys.stdin:
 """
 LONGEST_TEXT = 400_000  # characters
 LONGEST_TITLE = 150
-# What stands between the parts of a prompt, of its JSON and of a tokenizer's special tokens.
+# Characters that structure a prompt, its JSON and a tokenizer's special tokens.
 STRUCTURE = str.maketrans({"\\": "/", '"': "'", "{": "(", "}": ")", "`": "'"})
-# Nothing is taken out without something in its place, so that no mark arises from the pieces of another.
+# Marks are replaced, never only removed, so that their surroundings cannot form a new mark.
 MARKS = (
-    (re.compile(r"\[\d+\]"), " "),  # reference marks, which are the prompt's own
+    (re.compile(r"\[\d+\]"), " "),  # reference marks, which belong to the prompt
     (re.compile(r"<(?=\S)"), "‹"),  # tags and special tokens
     (re.compile(r"#(?=[\w\s-]{0,40}task)", re.I), "*"),  # task markers
     (re.compile(r"\[(?=/?INST)", re.I), "("),
     (re.compile(r"\b(reference|question|answer|verdict|rewritten|sentence|terms)\s*:", re.I), r"\1 -"),
 )
-INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn")  # control, format (bidi and zero-width too), private, surrogate, unassigned
+# Control, format (including bidi and zero-width), private use, surrogate, unassigned.
+INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn")
 
 
 def read_pages(titles: Mapping[str, str], replies: Sequence[Response | PageError]) -> list[dict[str, str]]:
-    """Read each page's url, title (or the provider's) and main text, a paragraph a line, or why it has `failed`."""
+    """Read each page: url, title (or the provider's), main text, and why it `failed`, if it did.
+
+    The text has one paragraph per line.
+    """
     pages, found = [], iter(extract([reply for reply in replies if isinstance(reply, Response)]))
     for (url, known_as), reply in zip(titles.items(), replies):
         page = reply if isinstance(reply, PageError) else next(found)
@@ -67,7 +72,7 @@ def read_pages(titles: Mapping[str, str], replies: Sequence[Response | PageError
 
 
 def extract(replies: Sequence[Response]) -> list[tuple[str, str] | PageError]:
-    """Extract the title and main text of each page; one that takes too long, or breaks the parser, is left."""
+    """Extract each page's title and main text; a PageError if it is too slow or crashes."""
     pages = [(reply.headers.get("content-type", ""), reply.content.decode("latin-1")) for reply in replies]
     made: list[tuple[str, str] | PageError] = []
     while len(made) < len(pages):
@@ -76,15 +81,17 @@ def extract(replies: Sequence[Response]) -> list[tuple[str, str] | PageError]:
         done = subprocess.run(command, input=lines, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="ascii")
         ready, *written = done.stdout.split("\n")[:-1] or [""]
         if not ready:
-            raise RuntimeError("the process that reads pages does not start; is trafilatura installed as env/ pins it?")
+            cause = "the process that reads pages does not start"
+            raise RuntimeError(f"{cause}; install trafilatura with `make setup-all`")
         made += [tuple(json.loads(line)) for line in written]
         if len(made) < len(pages):
-            made.append(PageError(f"its main text could not be extracted, at least not within {SECONDS:g} s"))
+            cause = "its main text could not be extracted"
+            made.append(PageError(f"{cause}, at least not within {SECONDS:g} s"))
     return made
 
 
 def clean(text: str) -> str:
-    """Put a text on one line, without invisible characters and without marks of a prompt, a tag or a token."""
+    """Put a text on one line, without invisible characters and marks of prompts, tags or tokens."""
     text = " ".join(text.split())
     text = "".join(letter for letter in text if unicodedata.category(letter) not in INVISIBLE)
     text = text.translate(STRUCTURE)

@@ -1,7 +1,8 @@
-"""Search engines: a function from a query to rows, and one entry in PROVIDERS with the name of the rows' address.
+"""Search engines: functions from a query to rows; PROVIDERS also names the rows' address column.
 
-Keys and SearXNG's address come from the environment alone, and reach no file, no manifest and no error. The guard is
-for the pages that a provider names, not for the provider: a SearXNG may well run on one's own machine.
+Keys and SearXNG's address come only from the environment, and appear in no file, manifest or error.
+Pages from a provider are checked for private addresses; the provider itself is not, because a
+SearXNG may run on this machine.
 """
 
 import os
@@ -10,14 +11,14 @@ import time
 import httpx2
 
 SERPER = "https://google.serper.dev/search"
-BACKEND = "duckduckgo"  # of ddgs, which would otherwise mix several engines at random
+BACKEND = "duckduckgo"  # otherwise ddgs would choose several engines at random
 TIMEOUT = 30  # seconds
-PAUSES = (5.0, 20.0)  # seconds, before a busy provider is asked again
+PAUSES = (5.0, 20.0)  # seconds before a busy provider is asked again
 BUSY = (429, 500, 502, 503, 504)
 
 
 class SearchError(RuntimeError):
-    """A provider cannot be asked, or a result is not in the snapshot; what was frozen before is kept."""
+    """A provider failed, or a result is not in the snapshot; results frozen before are kept."""
 
 
 def ddgs(query: str, n: int) -> list[dict]:
@@ -30,11 +31,12 @@ def ddgs(query: str, n: int) -> list[dict]:
     except DDGSException as error:
         if str(error).startswith("No results"):
             return []
-        raise ConnectionError("it did not answer in time, refuses to answer, or asks for fewer queries") from None
+        cause = "it did not answer in time, refused to answer, or allows fewer queries"
+        raise ConnectionError(cause) from None
 
 
 def serper(query: str, n: int) -> list[dict]:
-    """Search Google by serper.dev; the key comes from SERPER_API_KEY."""
+    """Search Google with serper.dev; the key is in SERPER_API_KEY."""
     key = os.environ.get("SERPER_API_KEY", "").strip()
     if not key or not key.isascii():
         raise SearchError("it needs a key in the environment variable SERPER_API_KEY")
@@ -44,21 +46,21 @@ def serper(query: str, n: int) -> list[dict]:
 
 
 def searxng(query: str, n: int) -> list[dict]:
-    """Search a SearXNG server; its address, with user and password if need be, comes from SEARXNG_URL."""
+    """Search a SearXNG server; its address, with user and password if needed, is in SEARXNG_URL."""
     server = httpx2.URL(os.environ.get("SEARXNG_URL", "").rstrip("/") + "/search")
     if server.scheme not in ("http", "https"):
-        raise SearchError("set SEARXNG_URL to the server's address, which starts with http:// or https://")
+        raise SearchError("set SEARXNG_URL to the server's address, http://… or https://…")
     user = (server.username, server.password) if server.userinfo else None
     asked = {"q": query, "format": "json"}
     reply = httpx2.get(server.copy_with(userinfo=b""), params=asked, auth=user, timeout=TIMEOUT)
     body = reply.raise_for_status().json()
     if body["results"] == [] and body.get("unresponsive_engines"):
-        raise SearchError("none of the engines behind it answered")
+        raise SearchError("none of its search engines answered; try again later")
     return body["results"]
 
 
 def find(provider: str, query: str, n: int) -> dict[str, str]:
-    """Return the first n pages that a provider finds, each once, address to title; a refusal stops the run."""
+    """Return the first n pages of a provider as {address: title}; a refusal is an error."""
     search, address = PROVIDERS[provider]
     for pause in (*PAUSES, None):
         is_busy = False
@@ -71,10 +73,11 @@ def find(provider: str, query: str, n: int) -> dict[str, str]:
             status = error.response.status_code
             told, is_busy = f"it answered with status {status}; check its key or address", status in BUSY
         except httpx2.TransportError:
-            told = "the connection failed or broke off"
+            told = "the connection failed; check the network"
         except (httpx2.InvalidURL, ValueError, KeyError, TypeError, AttributeError):
-            told = "it answered in a form that is not known here; it has changed, or moved elsewhere"
-        if not is_busy or pause is None:  # outside of `except`: the error may hold the request, and so a key
+            told = "its answer has an unknown form; its interface or address has changed"
+        # Outside `except`: the error may contain the request, and so a key.
+        if not is_busy or pause is None:
             raise SearchError(f"{provider}: {told}")
         time.sleep(pause)
 
