@@ -22,7 +22,18 @@ import pandas as pd
 from covrag_lite.config import ROOT
 from covrag_lite.runs.outcomes import to_frame
 from covrag_lite.runs.recorded import Recorded, find
-from covrag_lite.tables import TABLES, Table, claim, figure4, find_table, lesson, load_basis, method_picture, pictures
+from covrag_lite.tables import (
+    TABLES,
+    Table,
+    claim,
+    figure4,
+    find_table,
+    lesson,
+    load_basis,
+    method_picture,
+    mixture,
+    pictures,
+)
 from covrag_lite.tables.paper import paper_facts
 
 EMBEDDED = Path("figures", "embedded")
@@ -70,18 +81,24 @@ def build_tables(root: Path, wrong: list[str], notes: list[str]) -> Iterator[tup
     """Build every recorded table and figure; yields its place under the root with it."""
     shown = Path("results", lesson.RECORDS["table2"], "table2")  # in the picture of the method
     seeds: dict[Path, dict[str, pd.DataFrame]] = {}
+    arms: dict[Path, dict[tuple[str, str], pd.DataFrame]] = {}
     for run in find(root):
         basis, folder = try_to_load(run, root, wrong, notes), run.folder.relative_to(root)
         if basis is None:
             continue
         if run.table == "claim" and folder.name.startswith("seed-"):  # shown together with its backbone's other seeds
             seeds.setdefault(folder.parent, {})[folder.name.removeprefix("seed-")] = to_frame(basis)
+        elif run.table == "mixture":
+            arm = folder.parent.name, folder.name.removeprefix("seed-")
+            arms.setdefault(folder.parent.parent, {})[arm] = to_frame(basis)
         else:
             yield folder / run.table, find_table(run.table).build(basis, run)
         if folder / run.table == shown and (root / EMBEDDED / "method.md").exists():
             yield EMBEDDED / "method", method_picture.build(basis)
     for folder, frames in seeds.items():
         yield folder / "claim", claim.build_seeds(frames)
+    for folder, frames in arms.items():  # beside the readers of its backbone
+        yield folder / "mixture", mixture.build_arms(frames, seeds[folder.parent])
     if (root / EMBEDDED / "figure4.csv").exists():
         yield EMBEDDED / "figure4", figure4.build(figure4.load(root))
     if (root / EMBEDDED / "training.data.png").exists():

@@ -243,6 +243,10 @@ class Synthesis:
     n_train_questions: int = 8
     # Size of D2′ as a share of the size of D.
     verify_share: float = 1.0
+    # What an adapter that verifies learns. "all": all answers and all verdicts. "paper" (Figure 3):
+    # as many samples as D has answers, namely one half of D as answers and verdicts on the other
+    # half. "paper+answers": the same verdicts and all answers.
+    mixture: str = "all"
     # Who writes the verdicts of D2′: "oracle" (rules that use the gold answers) or
     # "endpoint:<model>" (a larger model behind a server).
     annotator: str = "oracle"

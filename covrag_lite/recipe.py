@@ -54,12 +54,12 @@ def load_trained(config: Config, adapter: str) -> TaskModel:
 
 
 def train_seeds(config: Config, sources: Sequence[Source]) -> dict[str, pd.DataFrame]:
-    """Train two seed models; each learns to answer one half of D."""
+    """Train the seed models; each learns to answer one half of D."""
     losses = {}
-    for number, name in enumerate(("seed-1", "seed-2")):
+    for name, half in synthesis.seed_halves(config).items():
         samples = []
         for source in sources:
-            samples += synthesis.answer_samples(source, synthesis.halve(source.questions)[number], config)
+            samples += synthesis.answer_samples(source, synthesis.halve(source.questions)[half], config)
         losses[name] = train_adapter(config, name, samples)
     return losses
 

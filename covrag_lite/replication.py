@@ -43,20 +43,12 @@ def make_data(plan: Plan) -> None:
     """Build D and D2′ as samples for every method, with seed models trained for this purpose."""
     config = plan.training().change(adapters_out=f"{plan.config.run.runs}/{plan.backbone}/seeds", training_seed=1)
     sources = load_sources(config)
-    answers = [sample for one in sources for sample in synthesis.answer_samples(one, one.questions, config)]
     recipe.train_seeds(config, sources)
     every, chosen = recipe.make_d2(config, sources)
     composition = pictures.composition(chosen)
     print(f"{len(every)} examples, {len(chosen)} after balancing\n{composition.to_string()}")
     pictures.plot_composition(composition, plan.folder / "figure3.png")
-    layout = config.model.layout
-    tasks = {
-        "rag": answers,
-        "cov": answers + synthesis.verify_samples(chosen, True, layout),
-        "cov-direct": answers + synthesis.verify_samples(chosen, False, layout),
-        "rewrite": synthesis.rewrite_samples(chosen),
-    }
-    for method, samples in tasks.items():
+    for method, samples in synthesis.make_samples(config, sources, chosen).items():
         recipe.save_samples(plan.folder / f"{method}.samples.jsonl.gz", samples)
 
 

@@ -36,6 +36,7 @@ CORRUPTED = 0.1  # share of right answers that are also corrupted: repetition, w
 # One or more whole words, three times in a row.
 THRICE = re.compile(r"(?<!\S)(\S+(?: \S+)*?) \1 \1(?!\S)")
 LONGEST = 40  # maximum length of a revised question in words
+MIXTURES = ("all", "paper", "paper+answers")
 TITLES = 3  # number of passages whose titles are tried in a revised question
 CLEAN = "the question well put"  # the preferred form of a revised question
 BARE = ("a guess alone", "key terms alone")  # forms without the question itself; the last choice
@@ -69,6 +70,14 @@ def halve(questions: Sequence[Question]) -> tuple[list[Question], list[Question]
     """Split D into two random halves."""
     mixed = random.Random(SEED).sample(list(questions), len(questions))
     return mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
+
+
+def seed_halves(config: Config) -> dict[str, int]:
+    """The seed models, each with the half of D that it learns from; it answers the other. The paper has one of them."""
+    mixture = config.synthesis.mixture
+    if mixture not in MIXTURES:
+        raise ValueError(f"mixture {mixture!r} is not known; use one of {', '.join(MIXTURES)}")
+    return {"seed-1": 0, "seed-2": 1} if mixture == "all" else {"seed-1": 0}
 
 
 def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
@@ -384,6 +393,23 @@ def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
     return made
 
 
+def make_samples(config: Config, sources: Sequence[Source], chosen: Sequence[Example]) -> dict[str, list[Sample]]:
+    """What each method learns, in the mixture of the settings; plain retrieval learns all answers in every one."""
+    mixture, layout, learnt, verified = config.synthesis.mixture, config.model.layout, [], chosen
+    answers = [sample for one in sources for sample in answer_samples(one, one.questions, config)]
+    if mixture != "all":  # what the seed model has learnt, and as many verdicts as it lacks of D's answers
+        for source in sources:
+            learnt += answer_samples(source, halve(source.questions)[0], config)
+        verified = chosen[: len(answers) - len(learnt)]
+    beside = learnt if mixture == "paper" else answers
+    return {
+        "rag": answers,
+        "cov": beside + verify_samples(verified, True, layout),
+        "cov-direct": beside + verify_samples(verified, False, layout),
+        "rewrite": rewrite_samples(verified),
+    }
+
+
 def make_d2(
     config: Config, sources: Sequence[Source], load: Callable[[str], TaskModel], annotate: Annotate = annotate
 ) -> tuple[list[Example], list[Example]]:
@@ -392,10 +418,10 @@ def make_d2(
     `load` returns the model with the adapter of the given name; "" is the base model.
     """
     every = []
-    for number, name in enumerate(("seed-2", "seed-1")):  # each answers the other half
+    for name, learnt in reversed(seed_halves(config).items()):  # each answers the other half
         seed_model = load(name)
         for source in sources:
-            half = halve(source.questions)[number]
+            half = halve(source.questions)[1 - learnt]
             every.append((source, make_examples(source, half, seed_model.answer, config)))
     bare = load("")
     failed = [find_failures(examples) for _, examples in every]

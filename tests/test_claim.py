@@ -7,7 +7,7 @@ import pytest
 from covrag_lite import metrics, replication
 from covrag_lite.config import ROOT
 from covrag_lite.labels import label_of
-from covrag_lite.tables import claim
+from covrag_lite.tables import claim, mixture
 
 
 def test_flipping_signs_is_mcnemars_exact_test_for_one_training():
@@ -218,3 +218,21 @@ def test_a_difference_of_means_is_visible_from_2_8_standard_errors_on():
 def test_a_claim_without_two_systems_to_compare_is_refused_before_anything_runs():
     with pytest.raises(SystemExit, match="-p claim has no two systems that can be compared"):
         replication.main(["smollm2-135m-world", "-p", "claim", "RAG trained", "--stages", "claim"])
+
+
+def test_single_models_of_other_mixtures_stand_beside_the_readers_and_a_missing_seed_is_their_mean():
+    sets, nothing = ["nq"] * 8, [0] * 8
+    recorded = {str(n): frame({"RAG trained": nothing[n:] + [1] * n}, sets) for n in (1, 2, 3)}
+    again = frame({"RAG trained": [1, 1, 0, 0, 0, 0, 0, 0]}, sets)
+    first, final = [1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0]
+    one, two = frame({"CoV-RAG-S": first, "CoV-RAG": final}, sets), frame({"CoV-RAG-S": first, "CoV-RAG": first}, sets)
+    table = mixture.build_arms({("again", "3"): again, ("paper", "1"): one, ("paper", "2"): two}, recorded)
+    rows = table.rows.set_index(["from", "to", "seed"])
+    drift = rows.loc[("RAG trained", "RAG trained again", "3")]  # beside the recorded reader of its own seed
+    assert (drift.difference, drift.gained, drift.lost) == (-12.5, 2, 3)
+    pooled = rows.loc[("RAG trained again", "paper, final answer", "pooled")]
+    assert (pooled.n, pooled.difference, pooled.gained, pooled.lost) == (8, 18.75, 2, 0)
+    assert pooled.p == claim.sign_flip(np.array([1.0, 0.5, 0, 0, 0, 0, 0, 0])) and not pooled.equivalent
+    assert rows.loc[("mean of recorded readers", "paper, first answer", "1")].difference == 12.5
+    assert table.facts["paper, first answer → paper, final answer pooled"] == "+6.2"
+    assert table.facts["RAG trained again 3"] == "25.00"

@@ -276,6 +276,42 @@ def test_each_seed_model_learns_one_half(monkeypatch):
     assert recipe.train_seeds(Config(), [source_of(questions)]) == {"seed-1": one, "seed-2": two}
 
 
+def test_the_papers_mixture_is_as_large_as_d_and_its_verdicts_are_on_questions_that_nobody_learnt(monkeypatch):
+    asked, learnt = set(), []
+
+    class Seed:
+        def __init__(self, name):
+            learnt.append(name)
+
+        def answer(self, x, k):
+            asked.update(x)
+            return ["Mere[1]", "Ada Voss[1]"] * (len(x) // 2)
+
+        def write_alone(self, task, x):
+            return [""] * len(x)
+
+    many = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
+    source = Source(many, [A, C], *[lambda queries: [[C, D, E, F, B]] * len(queries)] * 2)
+    monkeypatch.setattr(synthesis, "BROKEN", 0.0)
+    monkeypatch.setattr(recipe, "train_adapter", lambda config, name, samples: {one.id for one in samples})
+    first, second = synthesis.halve(many)
+    paper = Config().change(mixture="paper")
+    assert recipe.train_seeds(paper, [source]) == {"seed-1": {one.id for one in first}}
+    _, chosen = synthesis.make_d2(paper, [source], Seed)
+    assert (learnt, asked) == (["seed-1", ""], {one.question for one in second})
+    made = {}
+    for mixture in synthesis.MIXTURES:
+        tasks = synthesis.make_samples(Config().change(mixture=mixture), [source], chosen * 2)
+        assert len(tasks["rag"]) == 8
+        made[mixture] = {task: [one.id for one in tasks["cov"] if one.task == task] for task in ("answer", "verify")}
+    sizes = {mixture: [len(ids) for ids in one.values()] for mixture, one in made.items()}
+    assert sizes == {"all": [8, 8], "paper": [4, 4], "paper+answers": [8, 4]}
+    assert set(made["paper"]["answer"]) == {one.id for one in first}
+    assert {name.partition("-")[0] for name in made["paper"]["verify"]} == {one.id for one in second}
+    with pytest.raises(ValueError, match="mixture 'half' is not known; use one of all, paper, paper.answers"):
+        synthesis.make_d2(Config().change(mixture="half"), [source], Seed)
+
+
 def test_samples_come_back_as_they_were_saved_and_damaged_ones_are_named(tmp_path):
     samples = [Sample("a", "answer", "p\u2028", ("xy",)), Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True)]
     recipe.save_samples(tmp_path / "s.gz", samples)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 
-OWN = ("table2", "table3", "table4", "table5", "table6", "sigma", "claim")
+OWN = ("table2", "table3", "table4", "table5", "table6", "sigma", "claim", "mixture")
 # Made from one recorded run each: build(load_basis(run), run).
 TABLES = {name: f"covrag_lite.tables.{name}" for name in OWN} | {"related": "covrag_lite.related.table"}
 Plot = Callable[[Path], object]  # draws into a file
