@@ -48,6 +48,15 @@ SYSTEM_LABELS = {
     "two readers, one search": "Two readers, one search, score-combined",
     "two readers, the next passages": "Two readers, next five passages, score-combined",
     "two readers, two searches": "Two readers, two searches, score-combined",
+    # The single models and readers of `mixture`.
+    "RAG trained again": "RAG (trained), repeated",
+    "RAG trained on half": "RAG (trained), half of the answers",
+    "paper, first answer": "CoV-RAG, paper's mixture, first answer",
+    "paper, final answer": "CoV-RAG, paper's mixture, final answer",
+    "paper+answers, first answer": "CoV-RAG, paper's verdicts and all answers, first answer",
+    "paper+answers, final answer": "CoV-RAG, paper's verdicts and all answers, final answer",
+    "mean of recorded readers": "Mean of seven readers",
+    "mean of recorded readers 4–7": "Mean of readers 4 to 7",
 }
 PUBLIC_SETS = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA"}
 SET_LABELS = {

@@ -94,7 +94,7 @@ def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_d
 ):
     run = record(config, questions, passages, tmp_path / "results" / "real" / "toy" / "seed-1", scripted)
     assert set(run.manifest["adapters"]) >= set(heads.PAIRS)
-    assert "on the encoder toy; it is correct for 90.0 % of 9" in run.manifest["notes"][-1]
+    assert "on the encoder toy; it is right for 90.0 % of 9" in run.manifest["notes"][-1]
     assert check(tmp_path)[0] == []
     table = related.build(related.load(run), run)
     systems = table.part("Accuracy and citations").set_index("system")

@@ -7,6 +7,7 @@ import io
 import json
 import re
 
+import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib import pyplot
@@ -72,6 +73,7 @@ def comparable(value):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stored_tables_and_figures_are_what_the_records_give(path, monkeypatch):
     monkeypatch.chdir(ROOT)
+    pd.reset_option("display.max_colwidth")  # another notebook may have set it in this process
     names, formatter = {"__name__": "__main__"}, DisplayFormatter()
     for tags, source, cell in load_code_cells(path):
         if not tags & WITHOUT_MODEL:

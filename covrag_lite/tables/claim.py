@@ -78,7 +78,7 @@ COMPARISONS = [pair for chain in CHAINS for pair in pairwise(chain)]
 VERIFIED, UNVERIFIED, REPLACED = "with a verifier", "without a verifier", "verifier, but its search is replaced"
 COLOURS = {VERIFIED: "#2e8b57", UNVERIFIED: "#e0893a", REPLACED: "#777777"}
 FOREST = {
-    "CoV-RAG": ("CoV-RAG, single model (the paper's form)", VERIFIED),
+    "CoV-RAG": ("CoV-RAG, one model, our mixture", VERIFIED),
     BEST: ("CoV-RAG, two adapters", VERIFIED),
     DIRECT: ("CoV-RAG, two adapters, no scores", VERIFIED),
     CHOSEN: ("query expansion + verifier choice", VERIFIED),

@@ -1,71 +1,107 @@
-"""What the mixture of answers and verdicts is worth: single models trained on several, beside plain readers.
+"""Single models trained on several mixtures of answers and verdicts, next to readers that learn only answers.
 
-A run lies in <backbone>/mixture/<arm>/seed-<n>: "again" and "half" are readers, trained once more on all answers and on
-half of them; the others are single models, called by their parameter `mixture`. Differences are paired by question, in
-points of accuracy in whole words; results/real/plan.md says which of them count.
+A run is in <backbone>/mixture/<arm>/seed-<n>. The arms "again" and "half" are readers, trained on all answers and on
+half of them; the others are single models, named by their parameter `mixture`. Differences are paired by question, in
+points of whole-word accuracy. results/real/plan.md says which of them were fixed before the run.
 """
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from covrag_lite import metrics
+from covrag_lite.labels import format_p
 from covrag_lite.tables import Table
-from covrag_lite.tables.claim import METRIC, POOLED, facts_of_rows, judge_rows, search_rows, sign_flip, visible
+from covrag_lite.tables.accuracy import with_labels
+from covrag_lite.tables.claim import (
+    METRIC,
+    POOLED,
+    facts_of_rows,
+    format_span,
+    judge_rows,
+    search_rows,
+    sign_flip,
+    visible,
+)
 
-MARGIN = 0.75  # points; two systems are equivalent if the whole interval of their difference lies within
+MARGIN = 0.75  # points: two systems are equivalent if the whole interval of their difference is within it
 READERS = {"again": "RAG trained again", "half": "RAG trained on half"}
 RECORDED, AGAIN, HALF = "RAG trained", *READERS.values()
-OTHERS = "mean of recorded readers"  # with the seeds that it is the mean of
-LATER = ("4", "5", "6", "7")  # seeds whose readers were trained by later code than those of seeds 1 to 3
+OTHERS = "mean of recorded readers"
+LATER = ("4", "5", "6", "7")  # seeds whose readers were trained with later code than those of seeds 1 to 3
 ANSWERS = {"CoV-RAG-S": "first answer", "CoV-RAG": "final answer"}
 
 Arms = Mapping[tuple[str, str], pd.DataFrame]  # arm and seed -> its frame
-Right = dict[str, dict[str, pd.Series]]  # a system -> a seed -> whether each question was answered rightly
+Right = dict[str, dict[str, pd.Series]]  # system -> seed -> whether each question was answered correctly
 
 
 def build_arms(arms: Arms, recorded: Mapping[str, pd.DataFrame]) -> Table:
-    """Every arm that was run beside the recorded readers of the same backbone, by their seeds."""
+    """Build the table of all arms, next to the recorded readers of the same backbone (by seed)."""
     right = {RECORDED: {seed: outcomes(frame, RECORDED) for seed, frame in recorded.items()}}
     for (arm, seed), frame in arms.items():
         for system in frame.system.unique():
             name = READERS.get(arm) or f"{arm}, {ANSWERS[system]}"
             right.setdefault(name, {})[seed] = outcomes(frame, system)
     rows = pd.DataFrame(list(compare(right)))
-    accuracy = [
-        {"system": name, "seed": seed, "accuracy": f"{100 * one.mean():.2f}", "n": f"{len(one):,}"}
-        for name, own in right.items()
-        for seed, one in own.items()
-    ]
+    accuracy = pd.DataFrame(
+        [
+            {"system": name, "seed": seed, "accuracy": f"{100 * values.mean():.2f}", "n": f"{len(values):,}"}
+            for name, by_seed in right.items()
+            for seed, values in by_seed.items()
+        ]
+    )
     judged, searched = (
-        pd.DataFrame([row | {"answers of": arm} for (arm, seed), frame in arms.items() for row in tell(frame, seed)])
-        for tell in (judge_rows, search_rows)
+        pd.DataFrame([row | {"answers of": arm} for (arm, seed), frame in arms.items() for row in make(frame, seed)])
+        for make in (judge_rows, search_rows)
     )
-    parts = {"Accuracy": pd.DataFrame(accuracy), "Paired differences, in points": shown(rows)}
-    facts = facts_of_rows("", parts["Accuracy"].rename(columns={"accuracy": "difference"})) | facts_of_rows(
-        "", shown(rows)
-    )
-    for head, told in (("judge of", judged), ("search of", searched)):
-        if len(told):
-            parts["The judge of first answers" if "judge" in head else "The second search"] = told
-            facts |= facts_of_rows(head, told)
+    parts = {"Accuracy": with_labels(accuracy), "Paired differences, in points": with_labels(shown(rows))}
+    facts = facts_of_rows("", accuracy.rename(columns={"accuracy": "difference"})) | facts_of_rows("", shown(rows))
+    further = {
+        "across seeds": ("Differences with training runs as random, in points (post hoc)", across_seeds(right)),
+        "judge of": ("How well the verifier judges first answers", judged),
+        "search of": ("The second search", searched),
+    }
+    for head, (title, table) in further.items():
+        if len(table):
+            parts[title] = with_labels(table)
+            facts |= facts_of_rows(head, table)
     notes = [
-        f"Accuracy is {METRIC}: a gold answer stands in the answer in whole words.",
+        f"Accuracy ({METRIC}): a gold answer occurs in the answer as whole words.",
         f"Equivalent: the whole 95 % interval lies within ±{MARGIN} points.",
-        "Gained and lost count questions; of several seeds a question's mean counts.",
+        "Gained and lost count questions; over several seeds, by the question's mean.",
     ]
     return Table("mixture", rows, parts, notes, facts, digits=4)
 
 
+def across_seeds(right: Right) -> pd.DataFrame:
+    """Compare the accuracies of training runs with those of the recorded readers, by Welch's t-test.
+
+    Paired intervals count the questions as random and the training runs as given. Here the training runs are random.
+    """
+    readers, made = [100 * values.mean() for values in right[RECORDED].values()], []
+    for name, by_seed in right.items():
+        runs = [100 * values.mean() for values in by_seed.values()]
+        if name == RECORDED or min(len(runs), len(readers)) < 2:
+            continue
+        test = stats.ttest_ind(runs, readers, equal_var=False)
+        row = {"comparison": f"{RECORDED} → {name}", "seed": POOLED, "runs": f"{len(readers)} and {len(runs)}"}
+        row |= {"from, sd": f"{np.std(readers, ddof=1):.2f}", "to, sd": f"{np.std(runs, ddof=1):.2f}"}
+        row |= {"difference": f"{np.mean(runs) - np.mean(readers):+.1f}"}
+        row |= {"95 % interval": format_span(*test.confidence_interval()), "p": format_p(test.pvalue)}
+        made.append(row)
+    return pd.DataFrame(made)
+
+
 def outcomes(frame: pd.DataFrame, system: str) -> pd.Series:
-    """Whether each question was answered rightly; without those whose gold answer is defective."""
+    """Return whether each question was answered correctly, without those that cannot be scored."""
     own = frame[(frame.system == system) & frame[METRIC].notna()]
     return own.set_index(["dataset", "id"])[METRIC].astype(float)
 
 
 def pairs(right: Right) -> Iterator[tuple[str, str]]:
-    """What is compared, the one that the other is measured against first."""
+    """List what is compared; the baseline comes first."""
     yield RECORDED, AGAIN
     yield AGAIN, HALF
     arms = dict.fromkeys(name.partition(", ")[0] for name in right if name not in (RECORDED, AGAIN, HALF))
@@ -77,7 +113,10 @@ def pairs(right: Right) -> Iterator[tuple[str, str]]:
 
 
 def compare(right: Right) -> Iterator[dict]:
-    """Every comparison whose sides were run, by seed and pooled; a base without that seed is the mean of its seeds."""
+    """Make every comparison whose sides were run, by seed and pooled.
+
+    A baseline that lacks a seed is replaced by the mean of its seeds.
+    """
     later = {seed: one for seed, one in right[RECORDED].items() if seed in LATER}
     known = right | {OTHERS: {"": mean(right[RECORDED])}} | ({f"{OTHERS} 4–7": {"": mean(later)}} if later else {})
     for a, b in pairs(right):
@@ -91,16 +130,19 @@ def compare(right: Right) -> Iterator[dict]:
 
 
 def mean(own: Mapping[str, pd.Series]) -> pd.Series:
-    """Each question's mean over seeds, of the questions that all of them have."""
+    """Return each question's mean over seeds, for the questions that all of them have."""
     return pd.concat(list(own.values()), axis=1, join="inner").mean(axis=1) if own else pd.Series(dtype=float)
 
 
 def difference(a: str, b: str, seed: str, base: pd.Series, own: pd.Series) -> dict:
-    """One comparison on the questions that both sides answered."""
-    means = (own - base).dropna().to_numpy()
-    steps = 420 * means  # whole numbers: of the means of up to seven seeds the least common multiple
-    value, low, high = (round(100 * one, 3) for one in metrics.mean_bootstrap(means))
-    row = {"from": a, "to": b, "seed": seed, "n": len(means), "difference": value, "low": low, "high": high}
+    """Compare two systems on the questions that both answered."""
+    both = pd.concat([base, own], axis=1, join="inner", keys=[0, 1]).dropna()
+    means = (both[1] - both[0]).to_numpy()
+    steps = 420 * means  # whole numbers: 420 is the least common multiple of 1 to 7, the numbers of seeds
+    value, low, high = (round(100 * number, 3) for number in metrics.difference_interval(means))
+    row = {"from": a, "to": b, "seed": seed, "n": len(means)}
+    row |= {"accuracy_from": round(100 * both[0].mean(), 3), "accuracy_to": round(100 * both[1].mean(), 3)}
+    row |= {"difference": value, "low": low, "high": high}
     row |= {"gained": int((means > 1e-9).sum()), "lost": int((means < -1e-9).sum())}
     p = sign_flip(np.round(steps) / np.gcd.reduce(np.round(steps).astype(int)) if means.any() else means)
     equivalent = -MARGIN <= low and high <= MARGIN
@@ -108,12 +150,20 @@ def difference(a: str, b: str, seed: str, base: pd.Series, own: pd.Series) -> di
 
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
-    """Comparisons as people read them."""
-    forms = {"comparison": "{from} → {to}", "seed": "{seed}", "n": "{n:,}", "difference": "{difference:+.1f}"}
-    forms |= {"95 % interval": "[{low:+.1f}, {high:+.1f}]", "gained": "{gained}", "lost": "{lost}", "p": "{p}"}
-    forms |= {"smallest visible": "{smallest_visible:.1f}", "equivalent": "{equivalent}"}
-    told = rows.assign(
-        p=[f"{p:.4f}" if p >= 0.0001 else "< 0.0001" for p in rows.p],
-        equivalent=["yes" if one else "no" for one in rows.equivalent],
+    """Format the comparisons for readers."""
+    return pd.DataFrame(
+        {
+            "comparison": rows["from"] + " → " + rows.to,
+            "seed": rows.seed,
+            "n": rows.n.map("{:,}".format),
+            "from, %": rows.accuracy_from.map("{:.1f}".format),
+            "to, %": rows.accuracy_to.map("{:.1f}".format),
+            "difference": rows.difference.map("{:+.1f}".format),
+            "95 % interval": [format_span(low, high) for low, high in zip(rows.low, rows.high)],
+            "gained": rows.gained,
+            "lost": rows.lost,
+            "p": rows.p.map(format_p),
+            "detectable": ["–" if pd.isna(value) else f"{value:.1f}" for value in rows.smallest_visible],
+            "equivalent": ["yes" if value else "no" for value in rows.equivalent],
+        }
     )
-    return pd.DataFrame([{name: form.format(**row) for name, form in forms.items()} for row in told.to_dict("records")])
