@@ -13,7 +13,7 @@ from scipy import stats
 
 from covrag_lite import metrics
 from covrag_lite.labels import format_p
-from covrag_lite.tables import Table
+from covrag_lite.tables import Table, claim
 from covrag_lite.tables.accuracy import with_labels
 from covrag_lite.tables.claim import (
     METRIC,
@@ -150,20 +150,6 @@ def difference(a: str, b: str, seed: str, base: pd.Series, own: pd.Series) -> di
 
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
-    """Format the comparisons for readers."""
-    return pd.DataFrame(
-        {
-            "comparison": rows["from"] + " → " + rows.to,
-            "seed": rows.seed,
-            "n": rows.n.map("{:,}".format),
-            "from, %": rows.accuracy_from.map("{:.1f}".format),
-            "to, %": rows.accuracy_to.map("{:.1f}".format),
-            "difference": rows.difference.map("{:+.1f}".format),
-            "95 % interval": [format_span(low, high) for low, high in zip(rows.low, rows.high)],
-            "gained": rows.gained,
-            "lost": rows.lost,
-            "p": rows.p.map(format_p),
-            "detectable": ["–" if pd.isna(value) else f"{value:.1f}" for value in rows.smallest_visible],
-            "equivalent": ["yes" if value else "no" for value in rows.equivalent],
-        }
-    )
+    """The comparisons as the claim shows them, and whether they are equivalent."""
+    table = claim.shown(rows.assign(set=claim.EVERY, n=rows.n.map("{:,}".format)))
+    return table.assign(equivalent=["yes" if value else "no" for value in rows.equivalent])
