@@ -10,24 +10,28 @@ import torch
 from benchmarks import folders, training
 from benchmarks.shapes import SHAPES, length_mix
 from covrag_lite.config import Model, Training
-from covrag_lite.engine.decoding import Writer
-from covrag_lite.engine.interface import load_engine
-from covrag_lite.engine.prepare import FULL
+from covrag_lite.engine import load_engine
+from covrag_lite.engine.batch import OUT_OF_MEMORY
+from covrag_lite.engine.fast.decoding import Writer
 
-CONTEXT = 0.75  # GiB that a process takes on a card before its first tensor
-PROMPT = 600  # tokens of a prompt with five passages
-ANSWER = 8  # written tokens: the cache has room for more from the start
-STEPS = 3  # of training: the later ones also meet what the first one leaves in memory
+CONTEXT_GIB = 0.75  # that a process takes on a card before its first tensor
+PROMPT_TOKENS = 600  # of a prompt with five passages
+ANSWER_TOKENS = 8  # written: the cache has room for more from the start
+N_STEPS = 3  # of training: the later ones also meet what the first one leaves in memory
 
 
-def attempt(task: dict) -> float | None:
+def measure_peak(task: dict) -> float | None:
     """Return the peak in GB of work of this size; None if it does not fit."""
     device = task["device"]
     if device == "cuda":
-        whole = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (task["card"] - CONTEXT) * 2**30 / whole))
+        total = torch.cuda.get_device_properties(0).total_memory
+        share = (task["card"] - CONTEXT_GIB) * 2**30 / total
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share))
     try:
-        answer(task) if task["work"] == "answering" else train(task)
+        if task["work"] == "answering":
+            answer(task)
+        else:
+            train(task)
     except RuntimeError as error:
         if not ran_out(error):  # not caused by the card
             raise
@@ -36,9 +40,12 @@ def attempt(task: dict) -> float | None:
 
 
 def ran_out(error: BaseException | None) -> bool:
-    """Was there too little memory? In a graph, this leads to another error, with this as cause."""
+    """Return whether there was too little memory.
+
+    In a graph, this leads to another error, with this one as its cause.
+    """
     while error is not None:
-        if FULL.search(str(error)):
+        if OUT_OF_MEMORY.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -46,37 +53,49 @@ def ran_out(error: BaseException | None) -> bool:
 
 def train(task: dict) -> None:
     """Train a few steps on rows of this size, with weights loaded from 4 bits."""
-    shape, device, tokens = task["shape"], task["device"], task["size"]
+    device = task["device"]
+    tokens = task["size"]
     settings = Training(
         step_tokens=tokens,
         pack_tokens=tokens,
         activations="offload" if task["work"] == "away" else "recompute",
         execution="compiled+graph" if device == "cuda" else "eager",
     )
-    samples = length_mix(8 * tokens // 600 + 16, SHAPES[shape].vocabulary)
-    steps = training.plan(samples, tokens, tokens, STEPS)
-    network = folders.load_four_bit(folders.write_folder(shape, Path(task["folder"]), device), device)
+    samples = length_mix(8 * tokens // 600 + 16, SHAPES[task["shape"]].vocabulary)
+    steps = training.pack_steps(samples, tokens, tokens, N_STEPS)
+    model_folder = folders.write_folder(task["shape"], Path(task["folder"]), device)
+    network = folders.load_four_bit(model_folder, device)
     for _ in training.our_steps(network, steps, settings, device):
         pass
 
 
 def answer(task: dict) -> None:
     """Answer this many prompts in one batch, with weights loaded from 4 bits."""
-    place = folders.write_folder(task["shape"], Path(task["folder"]), task["device"])
-    model = load_engine(Model(model=str(place), adapters="none", device=task["device"])).loaded
+    device = task["device"]
+    model_folder = folders.write_folder(task["shape"], Path(task["folder"]), device)
+    settings = Model(model=str(model_folder), adapters="none", device=device)
+    model = load_engine(settings).prepared
 
     def write(prompts: list[str]) -> None:
         """Write answers in one batch, which is not halved if it does not fit."""
-        Writer(model, None, model.encode(prompts, ANSWER)).write_answers(ANSWER)
+        Writer(model, None, model.encode(prompts, ANSWER_TOKENS)).write_answers(ANSWER_TOKENS)
 
     write(["<2> <3>"])  # the first use unpacks the weights, if they fit
-    if task["device"] == "cuda":
+    if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
+    vocabulary = SHAPES[task["shape"]].vocabulary
+    write(random_prompts(task["size"], vocabulary))
+
+
+def random_prompts(n: int, vocabulary: int) -> list[str]:
+    """Return prompts of random tokens, as the tokenizer of random weights reads them."""
     generator = random.Random(0)
-    words = SHAPES[task["shape"]].vocabulary
-    prompts = [" ".join(f"<{generator.randrange(1, words)}>" for _ in range(PROMPT)) for _ in range(task["size"])]
-    write(prompts)
+    prompts = []
+    for _ in range(n):
+        tokens = [f"<{generator.randrange(1, vocabulary)}>" for _ in range(PROMPT_TOKENS)]
+        prompts.append(" ".join(tokens))
+    return prompts
 
 
 if __name__ == "__main__":
-    print(json.dumps({"peak": attempt(json.loads(sys.argv[1]))}), flush=True)
+    print(json.dumps({"peak": measure_peak(json.loads(sys.argv[1]))}), flush=True)

@@ -13,7 +13,7 @@ class Options:
     # "tiny" runs anywhere; "smollm2", "7b" and "13b" (random weights) need a GPU.
     shapes: tuple[str, ...] = ("tiny",)
     speed_seconds: float = 60.0  # no new method is started after this time, in each section
-    # Training methods of peers.WAYS.
+    # Training methods of methods.METHODS.
     speed_ways: tuple[str, ...] = ("ours", "plain", "trl + Liger", "Unsloth", "trl")
     speed_parts: tuple[str, ...] = ("plain", "rounds")  # parts of answering: inference.PARTS
     speed_questions: int = 1  # questions to answer and verify; a few hundred on a GPU
@@ -23,11 +23,11 @@ class Options:
 
 def from_notebook(names: Mapping[str, object]) -> Options:
     """Read the options from a notebook's globals; every plain value must be a parameter."""
-    own = asdict(Options())
-    del own["config"]
-    given = read_parameters(names, own | Config().flat())
-    chosen = {name: given.pop(name) for name in own if name in given}
-    config = Config().change(**given)
-    if own | chosen != own and config.run.name == Run().name:
-        config = config.change(name="custom")  # only the defaults write to figures/embedded
+    defaults = asdict(Options())
+    del defaults["config"]
+    parameters = read_parameters(names, defaults | Config().flat())
+    chosen = {name: parameters.pop(name) for name in defaults if name in parameters}
+    config = Config().change(**parameters)
+    if defaults | chosen != defaults and config.run.name == Run().name:
+        config = config.change(name="custom")  # these are not the default options
     return Options(**chosen, config=config)

@@ -2,8 +2,8 @@
 
 Every method reads the same 4-bit folder, gets the same rows in the same order, and trains adapters
 of the same rank on the same layers. Only the tokens of the samples count, not padding. A method
-runs in its own process (`peer`), with its own libraries if it needs other versions than ours. If it
-cannot run, its error is the result. Rows with the same number of steps that the file of `--out`
+runs in its own process (`methods`), with its own libraries if it needs other versions than ours. If
+it cannot run, its error is the result. Rows with the same number of steps that the file of `--out`
 already contains are kept; `--again` measures them again.
 
     python -m benchmarks.peers --shapes tiny --out peers.json
@@ -22,35 +22,61 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks import folders, peer
-from benchmarks.peer import SAMPLES, WARM_UP, WAYS, Case
-from benchmarks.rows import LATE, ChildFailed, known_rows, run_child, write_json
+from benchmarks import folders, methods
+from benchmarks.methods import METHODS, ROW_TOKENS, WARM_UP, Case
+from benchmarks.rows import LATE, ChildFailed, load_rows, run_child, write_json
 from covrag_lite.runs.manifest import find_commit
 
-COLUMNS = ["shape", "samples", "way", "ours_faster", "ours_faster_steady", "ours_memory", "tokens_per_second", "steady"]
-COLUMNS += ["peak_gb", "useful", "of_limit", "first_loss", "last_loss", "losses", "step_seconds", "settings"]
-COLUMNS += ["versions", "failure"]
-LONG = ["losses", "step_seconds", "settings", "versions"]  # columns that tables do not show
+COLUMNS = [
+    "shape",
+    "samples",
+    "way",
+    "ours_faster",
+    "ours_faster_steady",
+    "ours_memory",
+    "tokens_per_second",
+    "steady",
+    "peak_gb",
+    "useful",
+    "of_limit",
+    "first_loss",
+    "last_loss",
+    "losses",
+    "step_seconds",
+    "settings",
+    "versions",
+    "failure",
+]
+LONG_COLUMNS = ["losses", "step_seconds", "settings", "versions"]  # not printed
+RATIOS = {  # a column -> the column whose value for ours is divided by that of the other method
+    "ours_faster": "tokens_per_second",
+    "ours_faster_steady": "steady",
+    "ours_memory": "peak_gb",
+}
 STEP_TOKENS = 16384  # per update
-BOTH = ("our mix", "rows of 2,048")
+TINY_STEP_TOKENS = 4096
+Key = tuple[str, str, str]  # of a row: shape, samples, way
 
 
-def cases_of(shapes: Sequence[str], kinds: Sequence[str], n_steps: int) -> list[Case]:
-    """List the cases, kind by kind of samples; a tiny shape has short steps, a small one more."""
-    made = []
+def list_cases(shapes: Sequence[str], kinds: Sequence[str], n_steps: int) -> list[Case]:
+    """List the cases, one kind of samples after another.
+
+    A tiny shape has fewer and smaller steps, and a small model has more steps than a large one.
+    """
+    cases = []
     for samples in kinds:
         for shape in shapes:
-            tokens = 4096 if shape == "tiny" else STEP_TOKENS
-            steps = {"tiny": min(2, n_steps), "7b": n_steps, "13b": n_steps}.get(shape, 4 * n_steps)
-            made.append(Case(shape, samples, tokens, steps))
-    return made
+            step_tokens = TINY_STEP_TOKENS if shape == "tiny" else STEP_TOKENS
+            steps = {"tiny": min(2, n_steps), "7b": n_steps, "13b": n_steps}
+            cases.append(Case(shape, samples, step_tokens, steps.get(shape, 4 * n_steps)))
+    return cases
 
 
 def benchmark(
     ways: Sequence[str],
     shapes: Sequence[str],
     device: str,
-    kinds: Sequence[str] = BOTH,
+    kinds: Sequence[str] = tuple(ROW_TOKENS),
     n_steps: int = 4,
     seconds: float = 420,
     out: Path | None = None,
@@ -62,27 +88,38 @@ def benchmark(
     Rows in `out` with the same number of steps are kept, unless `again` is set. `seconds` count
     from when the weights are written.
     """
-    for way in ways:
-        if way not in WAYS:
-            known = ", ".join(WAYS)
-            raise ValueError(f"way {way!r} is not known; use some of {known}")
-    rows = {key_of(row): row for row in known_rows(out)}
-    asked = [(way, case) for case in cases_of(shapes, kinds, n_steps) for way in ways]
-    if not again:
-        asked = [(way, case) for way, case in asked if not is_known(rows, way, case)]
+    check_names(ways)
+    rows = {key_of_row(row): row for row in load_rows(out)}
+    pairs = []
+    for case in list_cases(shapes, kinds, n_steps):
+        pairs += [(way, case) for way in ways if again or not is_kept(rows, way, case)]
     log = out.with_suffix(".log") if out else None
     with tempfile.TemporaryDirectory() as folder:
-        write_folders([case.shape for _, case in asked], device, folder, log)
+        write_folders([case.shape for _, case in pairs], device, folder, log)
         until = time.monotonic() + seconds
-        for way, case in asked:
+        for way, case in pairs:
             task = {"way": way, "case": vars(case), "device": device, "folder": folder}
-            row = about(way, case) | run_way(task, until, (libraries or {}).get(WAYS[way].kind, ""), log)
-            if row.get("failure") != LATE or not is_measured(rows.get(key_of(row), {})):
-                rows[key_of(row)] = row
-            print({name: row[name] for name in row if name not in LONG}, flush=True)
-            made = json.loads(compare(list(rows.values())).to_json(orient="records"))
-            write_json(out, {**find_commit(), "rows": made})
-    return compare(list(rows.values()))
+            library = (libraries or {}).get(METHODS[way].program, "")
+            row = row_start(way, case) | measure(task, until, library, log)
+            key = key_of_row(row)
+            if row.get("failure") != LATE or not is_measured(rows.get(key, {})):
+                rows[key] = row
+            print({name: row[name] for name in row if name not in LONG_COLUMNS}, flush=True)
+            save_rows(out, rows)
+    return add_ratios(list(rows.values()))
+
+
+def check_names(ways: Sequence[str]) -> None:
+    """Raise an error for a name that is no training method."""
+    for way in ways:
+        if way not in METHODS:
+            raise ValueError(f"way {way!r} is not known; use some of {', '.join(METHODS)}")
+
+
+def save_rows(out: Path | None, rows: Mapping[Key, dict]) -> None:
+    """Write all rows with their ratios to a JSON file."""
+    table = add_ratios(list(rows.values())).to_json(orient="records")
+    write_json(out, {**find_commit(), "rows": json.loads(table)})
 
 
 def write_folders(shapes: Sequence[str], device: str, folder: str, log: Path | None) -> None:
@@ -91,50 +128,54 @@ def write_folders(shapes: Sequence[str], device: str, folder: str, log: Path | N
         if device == "cpu":  # memory is not measured there
             folders.write_folder(shape, Path(folder), device)
             continue
+        task = {"shape": shape, "device": device, "folder": folder}
         try:
-            run_child("benchmarks.folders", {"shape": shape, "device": device, "folder": folder}, log=log)
+            run_child("benchmarks.folders", task, log=log)
         except ChildFailed as error:
             print(shape, error, flush=True)
 
 
-def run_way(task: dict, until: float, library: str, log: Path | None) -> dict:
+def measure(task: dict, until: float, library: str, log: Path | None) -> dict:
     """Return the result of one method on one case, or why there is none."""
+    method = METHODS[task["way"]]
     paths = [library, *sys.path] if library else sys.path
-    missing = [name for name in WAYS[task["way"]].modules if PathFinder.find_spec(name, paths) is None]
+    missing = [name for name in method.modules if PathFinder.find_spec(name, paths) is None]
     if missing:
         return {"failure": f"not installed: {', '.join(missing)}"}
     if time.monotonic() > until:
         return {"failure": LATE}
-    # On a CPU, memory is not measured.
-    if task["device"] == "cpu" and WAYS[task["way"]].kind in ("ours", "plain"):
-        return peer.measure(WAYS[task["way"]], Case(**task["case"]), "cpu", Path(task["folder"]))
+    # On a CPU, memory is not measured, so our methods need no process of their own.
+    if task["device"] == "cpu" and method.program in ("ours", "plain"):
+        return methods.measure(method, Case(**task["case"]), "cpu", Path(task["folder"]))
     try:
-        return run_child("benchmarks.peer", task, until, log, library)
+        return run_child("benchmarks.methods", task, until, log, library)
     except ChildFailed as error:
         return {"failure": str(error)}
 
 
-def key_of(row: dict) -> tuple[str, str, str]:
+def row_start(way: str, case: Case) -> dict:
+    """Return the first columns of a row."""
+    shape = Path(case.shape).name.removesuffix(".gguf")
+    return {"shape": shape, "samples": case.samples, "way": way}
+
+
+def key_of_row(row: dict) -> Key:
     """Return what identifies a row."""
     return row["shape"], row["samples"], row["way"]
 
 
 def is_measured(row: dict) -> bool:
+    """Return whether a row has a result, not only a reason for none."""
     return row.get("tokens_per_second") is not None
 
 
-def is_known(rows: Mapping[tuple, dict], way: str, case: Case) -> bool:
-    """Was this method measured on this case with the same number of steps?"""
-    row = rows.get(key_of(about(way, case)), {})
+def is_kept(rows: Mapping[Key, dict], way: str, case: Case) -> bool:
+    """Return whether this method was measured on this case with the same number of steps."""
+    row = rows.get(key_of_row(row_start(way, case)), {})
     return is_measured(row) and len(row.get("losses") or ()) == WARM_UP + case.n_steps
 
 
-def about(way: str, case: Case) -> dict:
-    """Return the first columns of a row."""
-    return {"shape": Path(case.shape).name.removesuffix(".gguf"), "samples": case.samples, "way": way}
-
-
-def compare(rows: list[dict]) -> pd.DataFrame:
+def add_ratios(rows: list[dict]) -> pd.DataFrame:
     """Return the rows with `ours_faster`, our relative speed, and `ours_memory`, our relative peak.
 
     `ours_faster` compares the median of the timed steps, and `ours_faster_steady` each method's
@@ -142,24 +183,24 @@ def compare(rows: list[dict]) -> pd.DataFrame:
     """
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     ours = frame[frame.way == "ours"].set_index(["shape", "samples"])
-    of_each = pd.MultiIndex.from_frame(frame[["shape", "samples"]])
-    divided = {"ours_faster": "tokens_per_second", "ours_faster_steady": "steady", "ours_memory": "peak_gb"}
-    for name, column in divided.items():
-        frame[name] = ours[column].astype(float).reindex(of_each).to_numpy() / frame[column].astype(float)
+    cases = pd.MultiIndex.from_frame(frame[["shape", "samples"]])
+    for ratio, column in RATIOS.items():
+        our_values = ours[column].astype(float).reindex(cases).to_numpy()
+        frame[ratio] = our_values / frame[column].astype(float)
     return frame
 
 
-def main() -> None:
-    import torch
-
+def parse_arguments() -> argparse.Namespace:
+    """Return the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=METHODS, default=list(METHODS))
     about_shapes = "shapes of benchmarks.shapes, model folders or GGUF files"
     parser.add_argument("--shapes", nargs="+", default=["tiny"], help=about_shapes)
-    parser.add_argument("--samples", nargs="+", choices=SAMPLES, default=BOTH)
-    for kind in ("unsloth", "trl"):
-        about_kind = "a folder of packages that only this method uses, before ours"
-        parser.add_argument(f"--{kind}", default="", help=about_kind)
+    kinds = list(ROW_TOKENS)
+    parser.add_argument("--samples", nargs="+", choices=kinds, default=kinds)
+    for program in ("unsloth", "trl"):
+        about_program = "a folder of packages that only this program uses, before ours"
+        parser.add_argument(f"--{program}", default="", help=about_program)
     about_steps = "timed steps, after two that are not timed"
     parser.add_argument("--steps", type=int, default=4, help=about_steps)
     about_seconds = "no new case is started after this time"
@@ -167,15 +208,30 @@ def main() -> None:
     about_again = "also measure what --out already contains"
     parser.add_argument("--again", action="store_true", help=about_again)
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
-    given = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, and print the rows."""
+    import torch
+
+    arguments = parse_arguments()
     # Absolute, because a method runs in its own folder; a link keeps its name.
-    shapes = [os.path.abspath(one) if Path(one).exists() else one for one in given.shapes]
-    libraries = {"unsloth": given.unsloth, "trl": given.trl}
+    shapes = [
+        os.path.abspath(shape) if Path(shape).exists() else shape for shape in arguments.shapes
+    ]
     frame = benchmark(
-        given.ways, shapes, device, given.samples, given.steps, given.seconds, given.out, given.again, libraries
+        arguments.ways,
+        shapes,
+        "cuda" if torch.cuda.is_available() else "cpu",
+        arguments.samples,
+        arguments.steps,
+        arguments.seconds,
+        arguments.out,
+        arguments.again,
+        {"unsloth": arguments.unsloth, "trl": arguments.trl},
     )
-    print(frame.drop(columns=LONG).round(3).to_string(index=False))
+    print(frame.drop(columns=LONG_COLUMNS).round(3).to_string(index=False))
 
 
 if __name__ == "__main__":

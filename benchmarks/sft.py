@@ -14,11 +14,17 @@ from peft import LoraConfig
 from transformers import AutoTokenizer, PreTrainedModel, TrainerCallback
 
 from benchmarks.folders import load_four_bit
-from benchmarks.training import Step
+from benchmarks.training import (
+    LEARNING_RATE,
+    MAX_GRADIENT_NORM,
+    Step,
+    adapter_settings,
+    labels_of,
+)
 from covrag_lite.config import Training
 from covrag_lite.qlora import Encoded
 
-LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+LINEAR_LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 class Clock(TrainerCallback):
@@ -43,20 +49,20 @@ class Clock(TrainerCallback):
 
 def to_row(samples: Sequence[Encoded]) -> dict[str, list[int]]:
     """Convert a packed row to the form of trl's packing: tokens, labels and sample lengths."""
-    ids, labels = [], []
-    for one in samples:
-        ids += one.ids
-        labels += [-100] * one.start + list(one.ids[one.start :])
-    return {"input_ids": ids, "labels": labels, "seq_lengths": [len(one.ids) for one in samples]}
+    ids = []
+    labels = []
+    for sample in samples:
+        ids += sample.ids
+        labels += labels_of(sample)
+    lengths = [len(sample.ids) for sample in samples]
+    return {"input_ids": ids, "labels": labels, "seq_lengths": lengths}
 
 
 def load_trl(
     folder: Path, settings: Training, device: str, attention: str
 ) -> tuple[PreTrainedModel, LoraConfig | None]:
     """Load the 4-bit folder with transformers, and the adapter settings for trl."""
-    adapters = LoraConfig(
-        r=settings.lora_rank, lora_alpha=2 * settings.lora_rank, target_modules=LINEARS, task_type="CAUSAL_LM"
-    )
+    adapters = adapter_settings(settings, LINEAR_LAYERS)
     return load_four_bit(folder, device, attention), adapters
 
 
@@ -75,7 +81,7 @@ def load_unsloth(
         lora_alpha=2 * settings.lora_rank,
         lora_dropout=0,
         bias="none",
-        target_modules=LINEARS,
+        target_modules=LINEAR_LAYERS,
         use_gradient_checkpointing="unsloth",
         random_state=settings.training_seed,
     )
@@ -90,12 +96,15 @@ def fit(
     settings: Training,
     device: str,
     out: Path,
-    given: dict,
+    method_settings: dict,
 ) -> Clock:
-    """Train with SFTTrainer, original or patched by Unsloth; `given` are the method's settings."""
+    """Train with SFTTrainer, original or patched by Unsloth."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
+    rows = []
+    for step in steps:
+        rows += [to_row(row) for row in step]
     # Our samples per step, learning rate and clipping; bf16; no evaluation, no checkpoints.
     common = {
         "output_dir": str(out / "out"),
@@ -106,10 +115,10 @@ def fit(
         "packing": True,
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "train_sampling_strategy": "sequential",
-        "learning_rate": 1e-4,
+        "learning_rate": LEARNING_RATE,
         "lr_scheduler_type": "constant",
         "weight_decay": 0.01,
-        "max_grad_norm": 1.0,
+        "max_grad_norm": MAX_GRADIENT_NORM,
         "bf16": device == "cuda",
         "use_cpu": device == "cpu",
         "logging_steps": 1,
@@ -122,8 +131,8 @@ def fit(
     clock = Clock()
     trainer = SFTTrainer(
         model=network,
-        args=SFTConfig(**common | given),
-        train_dataset=Dataset.from_list([to_row(row) for step in steps for row in step]),
+        args=SFTConfig(**common | method_settings),
+        train_dataset=Dataset.from_list(rows),
         processing_class=AutoTokenizer.from_pretrained(folder),
         peft_config=adapters,
         callbacks=[clock],

@@ -16,7 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from covrag_lite.qlora import Encoded
 
 
-class Shape(NamedTuple):
+class NetworkShape(NamedTuple):
     """The sizes of a Llama."""
 
     hidden: int
@@ -29,12 +29,14 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    "tiny": Shape(64, 192, 2, 4, 2, 512, True),
-    "smollm2": Shape(576, 1536, 30, 9, 3, 49152, True),
-    "1.5b": Shape(1536, 8960, 28, 12, 2, 151936, True),  # that of Qwen2.5
-    "7b": Shape(4096, 11008, 32, 32, 32, 32000, False),
-    "13b": Shape(5120, 13824, 40, 40, 40, 32000, False),
+    "tiny": NetworkShape(64, 192, 2, 4, 2, 512, True),
+    "smollm2": NetworkShape(576, 1536, 30, 9, 3, 49152, True),
+    "1.5b": NetworkShape(1536, 8960, 28, 12, 2, 151936, True),  # that of Qwen2.5
+    "7b": NetworkShape(4096, 11008, 32, 32, 32, 32000, False),
+    "13b": NetworkShape(5120, 13824, 40, 40, 40, 32000, False),
 }
+# The shortest and the longest sample of each task, answers and verdicts, and its target tokens.
+LENGTHS = ((450, 550, 15), (700, 800, 110))
 
 
 def build_network(shape: str, device: str) -> LlamaForCausalLM:
@@ -72,22 +74,31 @@ def fill_with_random_weights(network: torch.nn.Module, device: str, dtype: torch
     for parent in list(network.modules()):
         for name, layer in list(parent.named_children()):
             if isinstance(layer, torch.nn.Linear) and name != "lm_head":
-                setattr(parent, name, quantised(layer, draw(layer.weight), dtype))
+                setattr(parent, name, quantise(layer, draw(layer.weight), dtype))
         for name, weight in list(parent.named_parameters(recurse=False)):
             if weight.is_meta:
-                is_matrix = weight.dim() > 1  # others scale a norm
-                value = draw(weight) if is_matrix else torch.ones(weight.shape, device=device, dtype=dtype)
+                if weight.dim() > 1:
+                    value = draw(weight)
+                else:  # the scale of a norm
+                    value = torch.ones(weight.shape, device=device, dtype=dtype)
                 setattr(parent, name, torch.nn.Parameter(value, requires_grad=False))
 
 
-def quantised(layer: torch.nn.Linear, weight: torch.Tensor, dtype: torch.dtype) -> Linear4bit:
+def quantise(layer: torch.nn.Linear, weight: torch.Tensor, dtype: torch.dtype) -> Linear4bit:
     """Build a linear layer with these weights in NF4 with double quantisation."""
-    new = Linear4bit(
-        layer.in_features, layer.out_features, bias=False, compute_dtype=dtype, quant_type="nf4", device="meta"
+    quantised = Linear4bit(
+        layer.in_features,
+        layer.out_features,
+        bias=False,
+        compute_dtype=dtype,
+        quant_type="nf4",
+        device="meta",
     )
-    packed = Params4bit(weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=new)
-    new.weight = packed.to(weight.device)  # moving the weight quantises it
-    return new
+    packed = Params4bit(
+        weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=quantised
+    )
+    quantised.weight = packed.to(weight.device)  # moving the weight quantises it
+    return quantised
 
 
 def length_mix(n: int, vocabulary: int, seed: int = 0, text: Sequence[int] = ()) -> list[Encoded]:
@@ -97,22 +108,28 @@ def length_mix(n: int, vocabulary: int, seed: int = 0, text: Sequence[int] = ())
     """
     generator = random.Random(seed)
     samples = []
-    for i in range(n):
-        task = i % 2
-        low, high, targets = ((450, 550, 15), (700, 800, 110))[task]
-        length = generator.randint(low, high)
-        samples.append(Encoded(task, draw_ids(length, vocabulary, generator, text), length - targets))
+    for number in range(n):
+        task = number % 2
+        shortest, longest, n_targets = LENGTHS[task]
+        length = generator.randint(shortest, longest)
+        tokens = draw_tokens(length, vocabulary, generator, text)
+        samples.append(Encoded(task, tokens, length - n_targets))
     return generator.sample(samples, n)
 
 
-def full_rows(n: int, vocabulary: int, length: int, seed: int = 0, text: Sequence[int] = ()) -> list[Encoded]:
+def full_rows(
+    n: int, vocabulary: int, length: int, seed: int = 0, text: Sequence[int] = ()
+) -> list[Encoded]:
     """Return samples that fill one row each, with 110 targets."""
     generator = random.Random(seed)
-    targets = min(110, length // 2)
-    return [Encoded(1, draw_ids(length, vocabulary, generator, text), length - targets) for _ in range(n)]
+    start = length - min(110, length // 2)
+    rows = [draw_tokens(length, vocabulary, generator, text) for _ in range(n)]
+    return [Encoded(1, tokens, start) for tokens in rows]
 
 
-def draw_ids(length: int, vocabulary: int, generator: random.Random, text: Sequence[int] = ()) -> tuple[int, ...]:
+def draw_tokens(
+    length: int, vocabulary: int, generator: random.Random, text: Sequence[int] = ()
+) -> tuple[int, ...]:
     """Return random tokens, or a piece of the text if there is one."""
     if text:
         begin = generator.randrange(len(text) - length)

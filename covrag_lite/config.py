@@ -11,30 +11,19 @@ Example:
     'dense'
 """
 
-import difflib
 import re
-import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from covrag_lite.loader import plugins
+from covrag_lite.parameters import ParameterError, read_parameters
 
 # Relative paths start at the clone's root: papermill and JupyterLab run in different folders.
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("all",)  # every question set that the data contains
-# Finds the names that a line of a notebook cell assigns to.
-ASSIGNED = re.compile(r"^(\w[\w, ]*?)(?::[^=\n]*)?=(?!=)", re.MULTILINE)
-
-
-class ParameterError(ValueError):
-    """A parameter with an unknown name or an invalid value.
-
-    A notebook shows its message only, without a traceback.
-    """
-
-    def _render_traceback_(self) -> list[str]:  # called by IPython
-        return [f"ParameterError: {self}"]
 
 
 @dataclass(frozen=True)
@@ -62,17 +51,18 @@ class World:
 
     def __post_init__(self) -> None:
         """Fill in all shares: equal worlds compare equal, and a manifest lists every share."""
-        made = {name: float(share) for name, share in map(str.split, World.traps)}
-        for one in self.traps:
-            name, _, share = one.partition(" ")
-            if name not in made or not re.fullmatch(r"-?\d*\.?\d+", share):
-                known = ", ".join(made)
+        shares = {name: float(share) for name, share in map(str.split, World.traps)}
+        for trap in self.traps:
+            name, _, share = trap.partition(" ")
+            if name not in shares or not re.fullmatch(r"-?\d*\.?\d+", share):
                 raise ParameterError(
-                    f"{one!r} in parameter 'traps' is not valid: it must be one of {known}, "
+                    f"{trap!r} in parameter 'traps' is not valid: it must be one of "
+                    f"{', '.join(shares)}, "
                     "followed by a space and its share from 0 to 1, for example 'vague 0.07'"
                 )
-            made[name] = float(share)
-        object.__setattr__(self, "traps", tuple(f"{name} {share}" for name, share in made.items()))
+            shares[name] = float(share)
+        traps = tuple(f"{name} {share}" for name, share in shares.items())
+        object.__setattr__(self, "traps", traps)
 
     @cached_property
     def shares(self) -> dict[str, float]:
@@ -98,6 +88,10 @@ class Data:
     corpus: str = ""
     # Number of test questions sampled from each set of "hub"; the paper uses 400. 0 means all.
     sample: int = 400
+    # Which test questions are sampled from a set of "hub": "paper" (the paper's own 400 of nq and
+    # webq; other sets are sampled at random, because the paper's samples are not published) or
+    # "random".
+    sampling: str = "paper"
     # The question that notebooks/explore.ipynb follows: a set and a number counted from 0, such as
     # "complex 1", or the text of your own question.
     question: str = "complex 1"
@@ -114,7 +108,7 @@ class Model:
     # Folder of the trained adapters. "auto" uses results/adapters/<model> if it exists, "none" uses
     # the base model. "served": the endpoint serves each adapter as a separate model.
     adapters: str = "auto"
-    # Precision of the base model's weights: "nf4" (4 bits, double quantisation), "int8" or "none".
+    # Precision of the base model's weights: "nf4" (4 bits, double quantisation) or "none".
     quantize: str = "nf4"
     # "auto" (CUDA if available), "cpu" or "cuda".
     device: str = "auto"
@@ -162,7 +156,7 @@ class Retrieval:
     @property
     def has_corpus(self) -> bool:
         """Whether the retriever searches the data's passages, and not the web."""
-        return self.kind != "web"
+        return self.kind not in plugins("corpus-free retriever")
 
 
 @dataclass(frozen=True)
@@ -170,7 +164,14 @@ class Chain:
     """The systems to run and the rules of the chain of verification (systems.py, method.py)."""
 
     # Names of the systems to run; systems.py lists all of them.
-    systems: tuple[str, ...] = ("closed-book", "RAG", "Start-Revise", "RAG trained", "CoV-RAG-S", "CoV-RAG")
+    systems: tuple[str, ...] = (
+        "closed-book",
+        "RAG",
+        "Start-Revise",
+        "RAG trained",
+        "CoV-RAG-S",
+        "CoV-RAG",
+    )
     # When to search again: "revision" (whenever there is a revised question, the paper's default)
     # or "thresholds" (on the verdict's scores, footnote 1 of the paper).
     sigma: str = "revision"
@@ -188,8 +189,8 @@ class Chain:
 class Run:
     """Names and folders of a run's files (runs/)."""
 
-    # Name of the run: results go to <figures>/<name>. Only a run with default parameters writes to
-    # "embedded"; with other parameters and this name, results go to <figures>/custom.
+    # Name of the run: results go to <figures>/<name>. Without a name of its own, a run with default
+    # parameters writes to runs/embedded, and any other run to <figures>/custom.
     name: str = "embedded"
     # Folder of figures and tables, relative to the clone's root unless absolute.
     figures: str = "figures"
@@ -292,124 +293,60 @@ class Config:
 
     def flat(self) -> dict:
         """Return every parameter by its name, without the groups."""
-        return {name: value for concern in asdict(self).values() for name, value in concern.items()}
+        parameters: dict[str, object] = {}
+        for group in asdict(self).values():
+            parameters |= group
+        return parameters
 
     def change(self, **changes: object) -> "Config":
         """Return a copy with new values for the named parameters."""
-        home = {f.name: concern.name for concern in fields(self) for f in fields(concern.type)}
-        made = self
+        group_of: dict[str, str] = {}  # the group of each parameter
+        for group in fields(self):
+            group_of |= {field.name: group.name for field in fields(getattr(self, group.name))}
+        changed = self
         for name, value in changes.items():
-            concern = replace(getattr(made, home[name]), **{name: value})
-            made = replace(made, **{home[name]: concern})
-        return made
+            group_name = group_of[name]
+            new_group = replace(getattr(changed, group_name), **{name: value})
+            changed = replace(changed, **{group_name: new_group})
+        return changed
 
     def folder(self) -> Path:
         """Return the folder for figures and tables.
 
-        Only a run with default parameters writes to figures/embedded.
+        A run without a name of its own never writes to figures/embedded, the record that is part of
+        the repository. To replace that record, copy the files of a default run there.
         """
-        own = self.run.name != Run().name or self == Config()
-        return resolve(self.run.figures) / (self.run.name if own else "custom")
+        if self == Config():
+            return resolve(self.run.runs) / self.run.name
+        name = self.run.name if self.run.name != Run().name else "custom"
+        return resolve(self.run.figures) / name
 
     def journal(self) -> Path:
         """Return the path of the file that stores every text that a model wrote in this run."""
         return resolve(self.run.runs) / self.run.name / "journal.jsonl"
 
     def __str__(self) -> str:
-        default = Config().flat()
-        changed = {name: value for name, value in self.flat().items() if value != default[name]}
-        lines = [f"{name} = {value!r}   (default {default[name]!r})\n" for name, value in changed.items()]
-        n_unchanged = len(default) - len(changed)
+        defaults = Config().flat()
+        lines = []
+        for name, value in self.flat().items():
+            if value != defaults[name]:
+                lines.append(f"{name} = {value!r}   (default {defaults[name]!r})\n")
+        n_unchanged = len(defaults) - len(lines)
         rest = f"{n_unchanged} parameters keep their defaults (covrag_lite/config.py)"
         return f"{''.join(lines)}{rest}; the manifest lists all values"
 
 
-def from_notebook(names: Mapping[str, object]) -> Config:
+def from_notebook(names: Mapping[str, Any]) -> Config:
     """Read the configuration from a notebook's globals; every plain value must be a parameter."""
     return Config().change(**read_parameters(names, Config().flat()))
 
 
-def read_parameters(names: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
-    """Read the parameters among a notebook's globals, each converted to the type of its default.
-
-    Plain values are numbers, texts, lists and None; one whose name is no parameter raises an error.
-    """
-    given, own = {}, own_variables(names.get("In", ()), known)
-    for name, value in names.items():
-        plain = isinstance(value, (bool, int, float, str, list, tuple, types.NoneType))
-        if name.startswith("_") or name in ("In", "Out") or name in own or not plain:
-            continue
-        if name not in known:
-            near = [repr(one) for one in difflib.get_close_matches(name, known, n=3, cutoff=0)]
-            raise ParameterError(
-                f"{name!r} is not a parameter; did you mean {', '.join(near[:-1])} or {near[-1]}? "
-                "covrag_lite/config.py describes all parameters. (If it is a variable of your own, "
-                "start its name with an underscore.)"
-            )
-        given[name] = typed(name, value, known[name])
-    return given
-
-
-def own_variables(cells: Sequence[str], known: Collection[str]) -> set[str]:
-    """Find the variables that a notebook computed before its cells were run a second time.
-
-    These plain values are no parameters. A cell that sets a parameter, or that calls no function,
-    counts as a parameters cell, so a misspelt name there is still refused.
-    """
-    computed, given = set(), set()
-    if sum("from_notebook(" in cell for cell in cells) < 2:
-        return computed
-    for cell in cells:
-        targets = ASSIGNED.findall(cell)
-        names = {name.strip() for target in targets for name in target.split(",")}
-        parameters = "(" not in cell or names & set(known) and "from_notebook(" not in cell
-        (given if parameters else computed).update(names)
-    return computed - given
-
-
-def from_manifest(parameters: Mapping[str, object]) -> Config:
+def from_manifest(parameters: Mapping[str, Any]) -> Config:
     """Read the configuration of a recorded run; parameters that no longer exist are ignored."""
-    given = {name: value for name, value in parameters.items() if name in Config().flat()}
-    # Old manifests list the trap "unanswerable", which no longer exists; its share was always 0.
-    known = [one for one in given.get("traps", World.traps) if one != "unanswerable 0.0"]
-    return from_notebook(given | {"traps": known})
+    defaults = Config().flat()
+    return from_notebook({name: parameters[name] for name in parameters if name in defaults})
 
 
 def resolve(path: str) -> Path:
     """Return a user's path as an absolute path; a relative one starts at the clone's root."""
     return ROOT / Path(path).expanduser()
-
-
-def need(module: str) -> types.ModuleType:
-    """Import a module that only some runs need; if a package is missing, say how to install it."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{error.name} is not installed; install it with `make setup-all`, or with "
-            "pip install -r env/requirements-all.txt",
-            name=error.name,
-        ) from None
-
-
-def typed(name: str, value: object, default: object) -> object:
-    """Convert a value to the type of its default.
-
-    Text is parsed. For a tuple, give a list, or text such as "a,b"; separate names that contain a
-    comma by semicolons.
-    """
-    is_tuple = isinstance(default, tuple)
-    kind = type(default[0] if is_tuple else default)
-    given = value if is_tuple else [value]
-    if is_tuple and isinstance(value, str):
-        given = [part.strip() for part in value.split(";" if ";" in value else ",") if part.strip()]
-    kinds = {kind, str, int} if kind is float else {kind, str}  # by exact type: True is no number
-    try:
-        if given and {type(one) for one in given} <= kinds:
-            made = tuple(map(kind, given))
-            return made if is_tuple else made[0]
-    except (TypeError, ValueError):
-        pass
-    one, many = {str: ("text", "names"), int: ("a whole number", "whole numbers"), float: ("a number", "numbers")}[kind]
-    wanted = f"a list of {many}, or {many} separated by commas" if is_tuple else one
-    raise ParameterError(f"parameter {name!r} is {value!r}, but must be {wanted}, such as {default!r}")

@@ -23,111 +23,162 @@ def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
     x = [question.question for question in questions]  # 1: Input: x
     # 2, 3: R retrieves references k = [k1, …, k5], M predicts an answer ŷ given (x, k)
     rounds = [[first] for first in tools.read(x, x)]
-    open_ = list(range(len(x)))  # the questions whose last answer is not verified yet
+    unverified = list(range(len(x)))  # the questions whose last answer is not verified yet
 
-    def verify_open() -> None:  # 4: M predicts (s_k, s_ŷ, n, x′) given (x, k, ŷ)
-        verified = tools.check([x[i] for i in open_], [rounds[i][-1] for i in open_])
-        for i, one in zip(open_, verified):
-            rounds[i][-1] = one
+    def verify() -> None:  # 4: M predicts (s_k, s_ŷ, n, x′) given (x, k, ŷ)
+        last_rounds = [rounds[i][-1] for i in unverified]
+        verified = tools.check([x[i] for i in unverified], last_rounds)
+        for i, last in zip(unverified, verified):
+            rounds[i][-1] = last
 
     for _ in range(tools.max_rounds - 1):  # once in the paper; further rounds are our extension
-        verify_open()
-        open_ = [i for i in open_ if tools.sigma(rounds[i][-1])]  # 5, 6: if σ(s_k, s_ŷ, n, x′)
-        revised = [rounds[i][-1].verdict.revised_question for i in open_]
+        verify()
+        # 5, 6: if σ(s_k, s_ŷ, n, x′)
+        flagged = [i for i in unverified if tools.sigma(rounds[i][-1])]
+        revised = [rounds[i][-1].revised_question for i in flagged]
         # 7, 8: R re-retrieves k′ given the revised question x′, M re-predicts ŷ′ given (x, k′)
-        for i, again in zip(open_, tools.read(revised, [x[i] for i in open_])):
+        for i, again in zip(flagged, tools.read(revised, [x[i] for i in flagged])):
             rounds[i].append(again)  # 9, 10: update ŷ = ŷ′, unless a rule of ours keeps ŷ
+        unverified = flagged
     if tools.verifies_last:  # for our rule "weighed", which compares verdicts
-        verify_open()
+        verify()
     return [  # 11: return ŷ
-        Prediction(one, tools.name, tuple(r), kept=tools.keep(r)) for one, r in zip(questions, rounds)
+        Prediction(question, tools.name, tuple(turns), kept=tools.keep(turns))
+        for question, turns in zip(questions, rounds)
     ]
 
 
 # σ: the rule that decides, from a verified round, whether to search again.
-def by_revision(one: Round) -> bool:
+
+
+def by_revision(last: Round) -> bool:
     """σ, the paper's default: search again if there is a revised question."""
-    return bool(one.verdict.revised_question)
+    return bool(last.revised_question)
 
 
-def by_thresholds(one: Round) -> bool:
+def by_thresholds(last: Round) -> bool:
     """σ with the paper's cross-validated thresholds (footnote 1), which save searches.
 
     All thresholds must be crossed. The footnote does not say whether all or any must be; in the
     worked example of the paper's Table 15, all are.
     """
-    verdict = one.verdict
+    verdict = last.verified
+    if not verdict.parsed or verdict.judgment != "false" or not verdict.revised_question:
+        return False
     return (
-        verdict.parsed
-        and verdict.judgment == "false"
-        and bool(verdict.revised_question)
-        and verdict.reference_correctness < 0.27
-        and verdict.correctness < 0.26
-        and verdict.bias > 0.7
-        and verdict.truthfulness < 0.92
+        written_score(verdict, "reference_correctness") < 0.27
+        and written_score(verdict, "correctness") < 0.26
+        and written_score(verdict, "bias") > 0.7
+        and written_score(verdict, "truthfulness") < 0.92
     )
 
 
-def by_fitted_thresholds(reference: float = 1.01, correctness: float = 1.01, likelihood: float = 0.01) -> Sigma:
+def written_score(verdict: Verdict, name: str) -> float:
+    """Return a score of a verdict that has scores."""
+    score = getattr(verdict, name)
+    if score is None:
+        raise ValueError("sigma = 'thresholds' needs a verifier that writes scores; use 'revision'")
+    return score
+
+
+def by_fitted_thresholds(
+    reference: float = 1.01, correctness: float = 1.01, likelihood: float = 0.01
+) -> Sigma:
     """Return a σ that searches again if expected scores and likelihood are below thresholds. Ours.
 
     Written scores are nearly always the highest or the lowest one; their expectations rank answers.
-    An unknown likelihood counts as below. The default thresholds allow every search.
+    An unknown value counts as below. The default thresholds allow every search.
     """
 
-    def sigma(one: Round) -> bool:
+    def sigma(last: Round) -> bool:
         return (
-            bool(one.verdict.revised_question)
-            and (expect(one.verdict, "reference_correctness") or 0.0) < reference
-            and (expect(one.verdict, "correctness") or 0.0) < correctness
-            and (one.likelihood is None or one.likelihood < likelihood)
+            bool(last.revised_question)
+            and is_below(expected_score(last.verified, "reference_correctness"), reference)
+            and is_below(expected_score(last.verified, "correctness"), correctness)
+            and is_below(last.likelihood, likelihood)
         )
 
     return sigma
 
 
-def expect(verdict: Verdict, score: str) -> float | None:
+def is_below(value: float | None, threshold: float) -> bool:
+    """Return whether a value is below a threshold; an unknown value is."""
+    return value is None or value < threshold
+
+
+def expected_score(verdict: Verdict, name: str) -> float | None:
     """Return the expectation of a score if its probabilities are known, else the written score."""
-    return (verdict.probabilities or {}).get(score, getattr(verdict, score))
+    probabilities = verdict.probabilities or {}
+    return probabilities.get(name, getattr(verdict, name))
 
 
-# The rules that choose the round whose answer is returned; -1 is the last round.
+# The rules that choose the answer to return. Each returns the index of a round.
+
+
 def keep_last(rounds: Sequence[Round]) -> int:
     """Choose the last answer, as in the paper (line 9 of Algorithm 1)."""
-    return -1
+    return len(rounds) - 1
 
 
 def keep_likelier(rounds: Sequence[Round]) -> int:
-    """Choose the answer with the highest likelihood given its passages; of ties the last. Ours."""
-    return keep_highest([one.likelihood for one in rounds])
+    """Choose the answer with the highest likelihood given its passages. Ours."""
+    return keep_highest([candidate.likelihood for candidate in rounds])
 
 
-def keep_weighed(rounds: Sequence[Round]) -> int:
-    """Choose the score-combined answer: of ties, or if a score is unknown, the last. Ours."""
-    return keep_highest([weigh(one) for one in rounds])
-
-
-def weigh(one: Round) -> float | None:
-    """Return likelihood + 3 × verifier score (fixed in results/real/plan.md); None if unknown."""
-    known = trust(one.verdict) if one.verdict else None
-    return None if known is None or one.likelihood is None else one.likelihood + 3 * known
-
-
-def trust(verdict: Verdict) -> float | None:
-    """Return the verifier score: the expected correctness or, without scores, P(no revision)."""
-    correctness = expect(verdict, "correctness")
-    return (verdict.probabilities or {}).get("empty") if correctness is None else correctness
+def keep_combined(rounds: Sequence[Round]) -> int:
+    """Choose the answer with the highest combined score (parameter value "weighed"). Ours."""
+    return keep_highest([combined_score(candidate) for candidate in rounds])
 
 
 def keep_highest(values: Sequence[float | None]) -> int:
-    """Return the index of the highest value; -1 (the last) for ties or if a value is unknown."""
-    best = -1 if None in values else max(range(len(values)), key=lambda i: (values[i], i))
-    return -1 if best == len(values) - 1 else best
+    """Return the index of the highest value, of ties the last; the last if a value is unknown."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return len(values) - 1
+    highest = max(known)
+    return max(i for i, value in enumerate(known) if value == highest)
 
 
-def know_none(x: Sequence[str], k: Sequence[Passages]) -> list[None]:
+def combined_score(candidate: Round) -> float | None:
+    """Return likelihood + 3 × verifier score (fixed in results/real/plan.md); None if unknown."""
+    if candidate.verdict is None or candidate.likelihood is None:
+        return None
+    verifier = verifier_score(candidate.verdict)
+    return None if verifier is None else candidate.likelihood + 3 * verifier
+
+
+def verifier_score(verdict: Verdict) -> float | None:
+    """Return how far the verifier trusts the answer: the expected correctness.
+
+    A verdict without scores gives the probability that no question is revised.
+    """
+    correctness = expected_score(verdict, "correctness")
+    if correctness is not None:
+        return correctness
+    return (verdict.probabilities or {}).get("empty")
+
+
+# What a system works with.
+
+
+def know_none(x: Sequence[str], k: Sequence[Passages]) -> list[float | None]:
     """Return unknown likelihoods, for a model that does not report any."""
     return [None] * len(x)
+
+
+def cannot_verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:
+    """Refuse to verify."""
+    raise ValueError("this system has no verifier")
+
+
+def cannot_search_on(queries: Sequence[str]) -> list[list[Passage]]:
+    """Refuse to search for deeper passages."""
+    raise ValueError("this system has no search for deeper passages")
+
+
+def cannot_write(task: str, x: Sequence[str]) -> list[str]:
+    """Refuse to write."""
+    raise ValueError("this system has no model that writes texts other than answers")
 
 
 @dataclass(frozen=True)
@@ -145,32 +196,36 @@ class Tools:
     name: str  # the system's name, for its predictions
     search: Search  # queries -> k passages each
     answer: Answer  # questions, their passages -> answers
-    verify: Verify | None = None  # questions, their passages, their answers -> verdicts
-    search_on: Search | None = None  # queries -> the next k passages after those of `search`
-    write_alone: Write | None = None  # a task of prompts.ALONE, questions -> texts
+    verify: Verify = cannot_verify  # questions, their passages, their answers -> verdicts
+    search_on: Search = cannot_search_on  # queries -> the next k passages after those of `search`
+    write_alone: Write = cannot_write  # a task of prompts.ALONE, questions -> texts
     likelihoods: Likelihoods = know_none  # questions, their passages -> likelihoods of the answers
     sigma: Sigma = by_revision
     keep: Keep = keep_last
     max_rounds: int = 2  # the paper retrieves again at most once
     verifies_last: bool = False  # also verify the last answer; the paper does not need this verdict
-    related: object = None  # the additional tools of a system in related/
 
     def read(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
         """Search for the queries and answer the questions from the passages found."""
         k = self.search(queries)
         y = self.answer(x, k)
+        likelihoods = self.likelihoods(x, k)
         return [
             Round(query, tuple(passages), answer, likelihood=likelihood)
-            for query, passages, answer, likelihood in zip(queries, k, y, self.likelihoods(x, k))
+            for query, passages, answer, likelihood in zip(queries, k, y, likelihoods)
         ]
 
     def check(self, x: Sequence[str], rounds: Sequence[Round]) -> list[Round]:
         """Return the same rounds with their verdicts."""
-        verdicts = self.verify(x, [one.passages for one in rounds], [one.answer for one in rounds])
-        return [replace(one, verdict=verdict) for one, verdict in zip(rounds, verdicts)]
+        k = [turn.passages for turn in rounds]
+        y = [turn.answer for turn in rounds]
+        verdicts = self.verify(x, k, y)
+        return [replace(turn, verdict=verdict) for turn, verdict in zip(rounds, verdicts)]
 
 
 # The systems that the paper compares with CoV-RAG.
+
+
 def rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Retrieve and answer once (lines 1 to 3); with the CoV-RAG model this is CoV-RAG-S."""
     return cov_rag(questions, replace(tools, max_rounds=1, verifies_last=False))
@@ -180,11 +235,16 @@ def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction
     """Rewrite the question before the first search: Start-Revise (Table 4), as in RRR."""
     x = [question.question for question in questions]
     # If the rewritten question is empty, search with the original one.
-    queries = [new or old for new, old in zip(tools.write_alone("rewrite", x), x)]
-    return [Prediction(question, tools.name, (one,)) for question, one in zip(questions, tools.read(queries, x))]
+    rewritten = tools.write_alone("rewrite", x)
+    queries = [new or original for new, original in zip(rewritten, x)]
+    rounds = tools.read(queries, x)
+    return [Prediction(question, tools.name, (only,)) for question, only in zip(questions, rounds)]
 
 
 def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Answer without retrieval, from the model's own knowledge."""
     answers = tools.write_alone("closed-book", [question.question for question in questions])
-    return [Prediction(question, tools.name, (Round("", (), text),)) for question, text in zip(questions, answers)]
+    return [
+        Prediction(question, tools.name, (Round("", (), text),))
+        for question, text in zip(questions, answers)
+    ]

@@ -1,4 +1,4 @@
-"""The records of a run: question, passage, sample, verdict, round and prediction.
+"""The records of a run: question, passage, source, sample, verdict, round, prediction and outcome.
 
 Field names are the same in memory, in files and in data frames. A `Verdict` has the fields of the
 paper's Table 1; a `Prediction` contains the rounds of Algorithm 1.
@@ -9,7 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-SCORES = ("reference_correctness", "correctness", "citation_accuracy", "truthfulness", "bias", "conciseness")
+SCORES = (
+    "reference_correctness",
+    "correctness",
+    "citation_accuracy",
+    "truthfulness",
+    "bias",
+    "conciseness",
+)
 CITATION = re.compile(r"\[(\d+)\]")  # a citation in an answer, e.g. [2]
 
 
@@ -25,6 +32,20 @@ class Question:
     clean_question: str = ""  # the same question in clear, complete wording, if known
     kind: str = ""  # fact asked for and difficulty, e.g. "author+misspelt"; no model sees it
 
+    @property
+    def form(self) -> str:
+        """How the question is worded: "broken wording", "two-hop" or "well put"."""
+        if "+" in self.kind:
+            return "broken wording"
+        return "two-hop" if self.kind == "two-hop" else "well put"
+
+    @property
+    def failure(self) -> str:
+        """Why a search may fail: a trap of the fictional world, the wording, or "none"."""
+        if self.form != "well put":
+            return self.form
+        return self.kind.partition("/")[2] or "none"
+
 
 @dataclass(frozen=True)
 class Passage:
@@ -36,6 +57,16 @@ class Passage:
 
 
 Search = Callable[[Sequence[str]], list[list[Passage]]]  # a retriever: queries -> k passages each
+
+
+@dataclass(frozen=True)
+class Source:
+    """Training questions with their corpus, and two searches over it."""
+
+    questions: list[Question]
+    passages: Sequence[Passage]
+    search: Search  # queries -> the k passages that a system sees
+    deep: Search  # queries -> several times k passages; the later ones rarely contain the answer
 
 
 @dataclass(frozen=True)
@@ -79,7 +110,33 @@ class Round:
     # Mean log-probability of the answer's tokens, if the model reports it.
     likelihood: float | None = field(default=None, compare=False)
     note: str = ""  # one line on what a related system did, e.g. CRAG's action or A²R's feedback
-    outcome: object = field(default=None, compare=False)  # recorded Outcome, if the data is missing
+    # As recorded, if the data is missing that would be needed to score this round.
+    outcome: "Outcome | None" = field(default=None, compare=False)
+
+    @property
+    def verified(self) -> Verdict:
+        """The verdict of a round that is verified."""
+        if self.verdict is None:
+            raise ValueError(f"the answer {self.answer!r} is not verified")
+        return self.verdict
+
+    @property
+    def revised_question(self) -> str:
+        """The revised question of a verified round; "" if there is none."""
+        return self.verified.revised_question
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one round; None if there is no gold answer, gold passage or verdict."""
+
+    raw: bool | None  # is the answer right by this metric? See `metrics.METRICS`
+    normalised: bool | None
+    whole: bool | None
+    gold: bool | None  # a gold passage was retrieved
+    found: bool | None  # a retrieved passage contains a gold answer
+    words: bool | None  # a retrieved passage contains a gold answer in whole words
+    parsed: bool | None  # the verdict parsed
 
 
 @dataclass(frozen=True)
@@ -90,7 +147,12 @@ class Prediction:
     system: str
     rounds: tuple[Round, ...]
     backbone: str = ""  # the model, with its adapter
-    kept: int = -1  # index of the round whose answer is returned; -1 is the last round
+    kept: int = -1  # index of the round whose answer is returned; by default the last one
+
+    def __post_init__(self) -> None:
+        """Count a negative `kept` from the end, so that it is an index afterwards."""
+        if self.kept < 0:
+            object.__setattr__(self, "kept", len(self.rounds) + self.kept)
 
     @property
     def final(self) -> Round:
@@ -110,7 +172,7 @@ def digest(items: Iterable[Question | Passage | Sample]) -> str:
     """Return a hash of the records that a run used; a manifest stores it as the data's version."""
     if hasattr(items, "sha256"):  # a corpus on disk has its own hash
         return items.sha256
-    whole = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for item in items:
-        whole.update(repr(item).encode())
-    return whole.hexdigest()[:16]
+        sha256.update(repr(item).encode())
+    return sha256.hexdigest()[:16]

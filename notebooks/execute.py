@@ -1,28 +1,30 @@
-"""Execute notebooks in place with their default parameters and store clean outputs: `make notebooks`.
+"""Execute notebooks in place with default parameters and store clean outputs: `make notebooks`.
 
-    python notebooks/execute.py                  # all of them, about 15 minutes on two slow CPU cores
+    python notebooks/execute.py                  # all of them, about 15 minutes on two slow cores
     python notebooks/execute.py table4 figure4   # some of them
 
-Readers on a code host then see tables and figures. What is stored is the same on every run: no timings, execution
-counts, progress bars or widget state. Cells tagged `recorded` depend on recorded runs only, and
-tests/test_stored_outputs.py compares them; cells tagged `live` show one sample from the embedded model, whose texts may
-differ between processors; cells tagged `reveal` are stored without output, so that a class can guess first.
+Readers on a code host then see tables and figures. What is stored is the same on every run: no
+timings, execution counts, progress bars or widget state. Cells tagged `recorded` depend on recorded
+runs only, and tests/test_stored_outputs.py compares them; cells tagged `live` show one sample from
+the embedded model, whose texts may differ between processors; cells tagged `reveal` are stored
+without output, so that a class can guess first.
 """
 
 import re
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import nbformat
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parent
 WITHOUT_OUTPUTS = {"hosted"}  # starts a whole replication on a rented GPU
-RECORDED_ONLY = {"train", "train_related", "speed"}  # their live cells take half an hour, or measure time
+RECORDED_ONLY = {
+    "train",
+    "train_related",
+    "speed",
+}  # their live cells take half an hour, or measure time
 FIRST = ("table2",)  # the other tables reuse what it writes to the journal
 KEPT_METADATA = {"tags", "template"}
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -41,16 +43,23 @@ def execute(path: Path) -> None:
     for cell, source in zip(notebook.cells, sources):
         cell.source = source
     clean(notebook)
-    path.write_text(nbformat.writes(notebook, indent=1, ensure_ascii=False).rstrip("\n") + "\n", encoding="utf-8")
+    path.write_text(
+        nbformat.writes(notebook, indent=1, ensure_ascii=False).rstrip("\n") + "\n",
+        encoding="utf-8",
+    )
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
     """Remove from a notebook everything that differs between two runs of the same code."""
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    notebook.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": {"name": "python"}})
+    notebook.metadata = nbformat.from_dict(
+        {"kernelspec": kernel, "language_info": {"name": "python"}}
+    )
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
-        cell.metadata = {name: value for name, value in cell.metadata.items() if name in KEPT_METADATA}
+        cell.metadata = {
+            name: value for name, value in cell.metadata.items() if name in KEPT_METADATA
+        }
         if cell.cell_type == "code":
             cell.execution_count = None
             hidden = "reveal" in cell.metadata.get("tags", [])
@@ -70,7 +79,7 @@ def join_prints(outputs: Sequence[nbformat.NotebookNode]) -> list[nbformat.Noteb
 
 
 def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
-    """An output without counts, timings and this machine's paths; None for progress bars and widgets."""
+    """Return an output without counts, timings and local paths; None for progress and widgets."""
     if output.output_type == "stream":
         output.text = TIMED_LINE.sub("", output.text).replace(f"{FOLDER.parent}/", "")
         return output if output.name == "stdout" and output.text.strip() else None
@@ -81,28 +90,21 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     return output
 
 
-@contextmanager
-def keep_folder(folder: Path) -> Iterator[None]:
-    """Put a folder back as it was: default runs write into the recorded ones."""
-    with TemporaryDirectory() as place:
-        shutil.copytree(folder, Path(place, "kept"))
-        try:
-            yield
-        finally:
-            shutil.rmtree(folder)
-            shutil.copytree(Path(place, "kept"), folder)
-
-
 def main(names: Sequence[str]) -> None:
     """Execute the named notebooks, or all that store outputs."""
-    paths = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb")) if path.stem not in WITHOUT_OUTPUTS}
+    paths = {
+        path.stem: path
+        for path in sorted(FOLDER.glob("*.ipynb"))
+        if path.stem not in WITHOUT_OUTPUTS
+    }
     unknown = set(names) - set(paths)
     if unknown:
-        sys.exit(f"notebooks/execute.py: {', '.join(unknown)} not found; use some of {', '.join(paths)}")
-    with keep_folder(FOLDER.parent / "figures" / "embedded"):
-        for name in sorted(names or paths, key=lambda name: (name not in FIRST, name)):
-            print(f"executing {name}", flush=True)
-            execute(paths[name])
+        sys.exit(
+            f"notebooks/execute.py: {', '.join(unknown)} not found; use some of {', '.join(paths)}"
+        )
+    for name in sorted(names or paths, key=lambda name: (name not in FIRST, name)):
+        print(f"executing {name}", flush=True)
+        execute(paths[name])
 
 
 if __name__ == "__main__":

@@ -15,14 +15,18 @@ if not os.environ.get("COVRAG_CUDA_TESTS"):
 
 import pytest  # noqa: E402
 
-from covrag_lite import config, evaluate, prompts
-from covrag_lite.engine.interface import Completion, load_engine
+from covrag_lite import config, prompts
+from covrag_lite.engine import load_engine
+from covrag_lite.engine.interface import Completion
 from covrag_lite.records import Passage, Question
-from covrag_lite.runs.outcomes import to_frame
+from covrag_lite.runs.frame import to_frame
+from covrag_lite.systems import evaluate
 
 BORN = "Where was Edith Marrow born?"
 WORDS = "who where why born author lantern river hills kite fair novel copper 1893 town".split()
-PROMPTS = [" ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)]
+PROMPTS = [
+    " ".join(WORDS[i % 14] + WORDS[i * i % 14] for i in range(n, 2 * n + 3)) for n in range(1, 13)
+]
 
 
 def write_jsonl(path, rows):
@@ -49,7 +53,15 @@ def passages():
 def questions():
     return [
         Question("q1", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",)),
-        Question("q2", "nq", "wher was edit marow born", ("Stonebridge",), ("p1",), BORN, "birthplace+misspelt"),
+        Question(
+            "q2",
+            "nq",
+            "wher was edit marow born",
+            ("Stonebridge",),
+            ("p1",),
+            BORN,
+            "birthplace+misspelt",
+        ),
         Question("q3", "webq", "how long is the River Stell?", ("71 kilometres", "71 km"), ("p3",)),
         Question("q4", "webq", "what is it?", ("---",)),
     ]
@@ -76,8 +88,12 @@ class ScriptedModel:
     def complete(self, prompts, max_tokens, sample=None):
         self.asked += prompts
         if sample is not None:
-            return [Completion(f"[1] sample {sample} of {len(prompt)} letters") for prompt in prompts]
-        return [Completion(f"Edith Marrow[1] was asked {len(prompt)} letters") for prompt in prompts]
+            return [
+                Completion(f"[1] sample {sample} of {len(prompt)} letters") for prompt in prompts
+            ]
+        return [
+            Completion(f"Edith Marrow[1] was asked {len(prompt)} letters") for prompt in prompts
+        ]
 
     def fill(self, asked, schema, max_tokens):
         self.asked += asked
@@ -132,13 +148,21 @@ def tiny_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
     raw = Tokenizer(models.BPE())
     digits = pre_tokenizers.Digits(individual_digits=True)
-    raw.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    raw.pre_tokenizer = pre_tokenizers.Sequence(
+        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     raw.decoder = decoders.ByteLevel()
-    corpus = [prompts.CRITERIA, prompts.STEPS, prompts.render_verdict([0.5] * 6, "unclear", "Who was it?")] * 3
+    corpus = [
+        prompts.CRITERIA,
+        prompts.STEPS,
+        prompts.render_verdict([0.5] * 6, "unclear", "Who was it?"),
+    ] * 3
     letters = pre_tokenizers.ByteLevel.alphabet()
     special = {"special_tokens": ["<eos>"], "show_progress": False, "initial_alphabet": letters}
     raw.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=500, **special))
-    PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<eos>", pad_token="<eos>").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=raw, eos_token="<eos>", pad_token="<eos>"
+    ).save_pretrained(folder)
     build_network("Llama").save_pretrained(folder)
     return folder
 
@@ -149,10 +173,17 @@ def build_network(family, **own):
     import transformers
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "initializer_range": 0.3,
+    }
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
     tokens = {"vocab_size": 500, "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
-    own |= {"Mistral": {"sliding_window": None}, "Starcoder2": {"sliding_window": 4096}}.get(family, {})
+    own |= {"Mistral": {"sliding_window": None}, "Starcoder2": {"sliding_window": 4096}}.get(
+        family, {}
+    )
     settings = getattr(transformers, f"{family}Config")(**sizes | heads | tokens | own)
     network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
     for name, weight in network.named_parameters():
@@ -167,13 +198,20 @@ def add_adapter(network, **own):
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(1)
-    lora = {"r": 4, "target_modules": "all-linear", "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    lora = {
+        "r": 4,
+        "target_modules": "all-linear",
+        "init_lora_weights": False,
+        "task_type": "CAUSAL_LM",
+    }
     return get_peft_model(network, LoraConfig(**lora | own))
 
 
 def load_tiny(folder, execution="auto", **settings):
     """The engine of a model folder on the CPU."""
-    return load_engine(config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings), execution)
+    return load_engine(
+        config.Model(model=str(folder), max_revised_tokens=6, device="cpu", **settings), execution
+    )
 
 
 @pytest.fixture
@@ -203,11 +241,23 @@ def tiny_encoder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("encoder")
     letters = ["[PAD]", "[UNK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,"]
-    raw = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="[UNK]"))
-    raw.normalizer, raw.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Split("", "isolated")
+    raw = Tokenizer(
+        models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="[UNK]")
+    )
+    raw.normalizer, raw.pre_tokenizer = (
+        normalizers.Lowercase(),
+        pre_tokenizers.Split("", "isolated"),
+    )
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 128}
     PreTrainedTokenizerFast(tokenizer_object=raw, **special).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    BertModel(BertConfig(vocab_size=len(letters), max_position_embeddings=128, **sizes)).save_pretrained(folder)
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    BertModel(
+        BertConfig(vocab_size=len(letters), max_position_embeddings=128, **sizes)
+    ).save_pretrained(folder)
     return folder

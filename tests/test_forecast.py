@@ -9,15 +9,18 @@ from unittest.mock import Mock
 
 import datasets
 import huggingface_hub
+import pandas as pd
 import pytest
 from huggingface_hub import errors
 
-from covrag_lite import forecast, replication
 from covrag_lite.config import ROOT, Model, Training
 from covrag_lite.data import hub
-from covrag_lite.engine import memory, weights
-from covrag_lite.engine.interface import Shape, load_engine
-from covrag_lite.plan import load_plans
+from covrag_lite.engine import load_engine, weights
+from covrag_lite.engine.fast import memory
+from covrag_lite.engine.interface import RowShape
+from covrag_lite.replication import __main__ as command
+from covrag_lite.replication import forecast, stages
+from covrag_lite.replication.plan import load_plans
 
 # As published, from memory; the hub's pages could not be checked.
 PARAMETERS = {
@@ -31,10 +34,10 @@ PARAMETERS = {
 }
 
 
-def tell(capsys, *words):
+def run_command(capsys, *words):
     """What the command prints, and its error message if it fails."""
     try:
-        replication.main(words)
+        command.main(words)
         return capsys.readouterr().out, ""
     except SystemExit as error:
         return capsys.readouterr().out, str(error.code)
@@ -45,87 +48,185 @@ def test_the_shape_of_a_known_backbone_has_as_many_weights_as_are_published(name
     (plan, *_) = load_plans(name, {})
     network = forecast.sketch(plan, "cuda")
     assert sum(p.numel() for p in network.parameters()) == PARAMETERS[name]
-    assert forecast.foresee_memory(plan, network, "cuda", 12e9).startswith("memory: training will need")
+    assert forecast.foresee_memory(plan, network, "cuda", 12e9).startswith(
+        "memory: training will need"
+    )
 
 
-def test_a_backbone_is_found_by_its_name_or_its_id_and_any_other_id_takes_the_defaults():
-    by_name, by_id = (load_plans(name, {})[0] for name in ("llama-2-7b-hf", "meta-llama/Llama-2-7b-hf"))
-    assert by_name == by_id
-    other = load_plans("Someone/Other-7B@v2", {})[0]
-    assert other.backbone == "other-7b" and other.config.model.model == "Someone/Other-7B@v2" and not other.card
-    assert other.config.data.data == "hub" and other.config.data.corpus in hub.load_corpora()
-    assert load_plans("smollm2-135m", {"data": "folder"})[0].config.data.corpus == ""  # a folder has its own
+def test_a_backbone_has_the_same_plan_by_its_name_and_by_its_id():
+    by_name = load_plans("llama-2-7b-hf", {})[0]
+    assert load_plans("meta-llama/Llama-2-7b-hf", {})[0] == by_name
+
+
+def test_any_other_id_takes_the_defaults():
+    plan = load_plans("Someone/Other-7B@v2", {})[0]
+    assert plan.backbone == "other-7b"
+    assert plan.config.model.model == "Someone/Other-7B@v2"
+    assert not plan.card
+    assert plan.config.data.data == "hub"
+    assert plan.config.data.corpus in hub.load_corpora()
+
+
+def test_a_folder_keeps_its_own_corpus():
+    assert load_plans("smollm2-135m", {"data": "folder"})[0].config.data.corpus == ""
 
 
 def test_memory_foreseen_without_weights_is_within_a_tenth_of_what_was_measured():
-    networks = {size: forecast.sketch(load_plans(f"llama-2-{size}-hf", {})[0], "cuda") for size in ("7b", "13b")}
+    networks = {
+        size: forecast.sketch(load_plans(f"llama-2-{size}-hf", {})[0], "cuda")
+        for size in ("7b", "13b")
+    }
     rows = json.loads((ROOT / "results/speed-h200/holding.json").read_text())["rows"]
     known = [row for row in rows if row["backbone"] in networks]
     assert len(known) == 4
     for row in known:
-        for column, way, activations in (("row", "training", "recompute"), ("away_row", "away", "offload")):
-            shape = Shape(row[column], 0, row[column] // forecast.TARGETS, 1024)
-            foreseen = memory.estimate(networks[row["backbone"]], Training(activations=activations), shape) / 1e9
+        for column, way, activations in (
+            ("row", "training", "recompute"),
+            ("away_row", "away", "offload"),
+        ):
+            shape = RowShape(row[column], 0, row[column] // forecast.TARGETS, 1024)
+            foreseen = (
+                memory.training_bytes(
+                    networks[row["backbone"]], Training(activations=activations), shape
+                )
+                / 1e9
+            )
             assert foreseen == pytest.approx(row[f"{way}_peak_gb"], rel=0.1), row
 
 
-def test_a_dry_run_tells_stages_hours_memory_downloads_and_gates_and_writes_nothing(capsys, tmp_path):
-    words = ("meta-llama/Llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", "-p", "runs", str(tmp_path / "runs"))
-    out, failed = tell(capsys, *words)
-    assert not failed and not (tmp_path / "runs").exists()
-    assert out.count(" data to do ") == 1 and out.count(" cov to do ") == 3  # the data are the same for all seeds
-    assert "hours: 7.1 at the rates measured on an NVIDIA H200" in out and "or 5 kWh at its 700 W" in out
-    assert "in 12 GB its texts may take 5.8 times as long" in out
-    assert "training will need about 6.2 GB, and the card has 12.0 GB" in out
-    assert "gated: accept the licence on the hub, then run `hf auth login`" in out
-    assert "meta-llama/Llama-2-7b-hf 13.5 GB" in out and "nq-wikipedia, 2,681,468 passages: CC BY-SA" in out
-    done = tmp_path / "runs/llama-2-7b-hf/seed-1/train.rag.json"
-    done.parent.mkdir(parents=True)
-    done.write_text("")
-    out, _ = tell(capsys, *words)
-    assert "1        rag  done   0.00" in out
+@pytest.fixture
+def dry_run(capsys, tmp_path):
+    """What a dry run of Llama 2 7B on a card of 12 GB prints."""
+    runs = tmp_path / "runs"
+    words = ["meta-llama/Llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", "-p", "runs", str(runs)]
+    out, failure = run_command(capsys, *words)
+    assert not failure
+    return out
 
 
-def test_a_dry_run_reads_the_size_of_a_gguf_file_from_its_header_and_fetches_no_model(capsys, tmp_path):
+def test_a_dry_run_writes_nothing(dry_run, tmp_path):
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_lists_the_shared_data_once_and_the_training_of_each_seed(dry_run):
+    assert dry_run.count(" data to do ") == 1
+    assert dry_run.count(" cov to do ") == 3
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "hours: 7.1 at the rates measured on an NVIDIA H200",
+        "or 5 kWh at its 700 W",
+        "in 12 GB its texts may take 5.8 times as long",
+        "training will need about 6.2 GB, and the card has 12.0 GB",
+        "gated: accept the licence on the hub, then run `hf auth login`",
+        "meta-llama/Llama-2-7b-hf 13.5 GB",
+        "nq-wikipedia, 2,681,468 passages: CC BY-SA",
+    ],
+)
+def test_a_dry_run_states_hours_memory_licences_and_downloads(dry_run, sentence):
+    assert sentence in dry_run
+
+
+def test_a_dry_run_lists_finished_stages_as_done(capsys, tmp_path):
+    result = tmp_path / "runs/llama-2-7b-hf/seed-1/train.rag.json"
+    result.parent.mkdir(parents=True)
+    result.write_text("")
+    place = ("-p", "runs", str(tmp_path / "runs"))
+    words = ("meta-llama/Llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", *place)
+    assert "1        rag  done   0.00" in run_command(capsys, *words)[0]
+
+
+@pytest.fixture
+def gguf(capsys, tmp_path):
+    """A dry run with a small GGUF file in place of Llama 2 7B: the file, and what is printed."""
     file = weights.find_model("smollm2-135m")
-    given = ("-p", "model", str(file), "-p", "runs", str(tmp_path / "runs"))
-    out, failed = tell(capsys, "llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", *given)
-    assert not failed and not (tmp_path / "runs").exists()
-    assert "memory: training will need about 0.8 GB, and the card has 12.0 GB" in out  # Llama 2 7B: 6.2
-    assert "hours: 0.1 at the rates measured" in out and "licence of meta-llama" not in out
-    assert "download: questions" in out and str(file) not in out.partition("download: ")[2]
+    changes = ("-p", "model", str(file), "-p", "runs", str(tmp_path / "runs"))
+    words = ("llama-2-7b-hf", "--dry-run", "--gpu-gb", "12", *changes)
+    out, failure = run_command(capsys, *words)
+    assert not failure
+    return file, out
 
 
-def test_a_dry_run_says_which_gguf_file_is_missing_and_leaves_out_the_size_of_a_plain_model(capsys, tmp_path):
-    place = ("--dry-run", "-p", "runs", str(tmp_path / "runs"))
+def test_a_dry_run_reads_the_size_of_a_gguf_file(gguf):
+    _, out = gguf
+    assert "memory: training will need about 0.8 GB" in out  # Llama 2 7B: 6.2
+    assert "hours: 0.1 at the rates measured" in out
+
+
+def test_a_gguf_file_is_not_downloaded(gguf):
+    file, out = gguf
+    assert "licence of meta-llama" not in out
+    assert "download: questions" in out
+    assert str(file) not in out.partition("download: ")[2]
+
+
+def test_a_dry_run_names_a_missing_gguf_file(capsys, tmp_path):
     missing = tmp_path / "none.gguf"
-    failed = tell(capsys, "smollm2-135m-world", "-p", "model", str(missing), *place)[1]
-    assert f"there is no GGUF file {missing}" in failed
-    out, failed = tell(capsys, "smollm2-135m-world", "-p", "model", "plain:smollm2-135m", *place)
-    assert not failed and "download: nothing" in out
+    words = ("smollm2-135m-world", "-p", "model", str(missing), "--dry-run")
+    _, failure = run_command(capsys, *words, "-p", "runs", str(tmp_path / "runs"))
+    assert f"there is no GGUF file {missing}" in failure
 
 
-def test_what_cannot_fit_ends_with_the_setting_that_would_and_no_stage_begins(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(replication, "replicate", lambda *_: pytest.fail("a stage began"))
-    monkeypatch.setattr(memory, "free_memory", lambda device: 64e9)  # of the CPU, for what is put aside
-    words = ("qwen2.5-7b-instruct", "--seeds", "1", "-p", "runs", str(tmp_path), "-p", "activations", "keep")
-    for more in (("--dry-run",), ()):
-        said = tell(capsys, *words, "--gpu-gb", "24", *more)[1]
-        assert "does not fit: training needs about 33.4 GB, but 24.0 GB are available; set ac" in said
-    assert not tell(capsys, *words, "--gpu-gb", "40", "--dry-run")[1]
+def test_a_dry_run_of_a_plain_model_leaves_out_its_size(capsys, tmp_path):
+    words = ("smollm2-135m-world", "-p", "model", "plain:smollm2-135m", "--dry-run")
+    out, failure = run_command(capsys, *words, "-p", "runs", str(tmp_path / "runs"))
+    assert not failure
+    assert "download: nothing" in out
+    assert "memory:" not in out
+
+
+@pytest.fixture
+def large(monkeypatch, tmp_path):
+    """The words of a command for a 7B that keeps its activations."""
+    monkeypatch.setattr(stages, "replicate", lambda *_: pytest.fail("a stage began"))
+    monkeypatch.setattr(memory, "free_memory", lambda device: 64e9)  # of the CPU
+    place = ("-p", "runs", str(tmp_path), "-p", "activations", "keep")
+    return ("qwen2.5-7b-instruct", "--seeds", "1", *place)
+
+
+@pytest.mark.parametrize("more", [("--dry-run",), ()])
+def test_what_does_not_fit_a_card_ends_before_any_stage_with_the_setting_that_fits(
+    capsys, large, more
+):
+    _, failure = run_command(capsys, *large, "--gpu-gb", "24", *more)
+    needs = "does not fit: training needs about 33.4 GB, but 24.0 GB are available; set ac"
+    assert needs in failure
+
+
+def test_a_larger_card_is_accepted(capsys, large):
+    assert not run_command(capsys, *large, "--gpu-gb", "40", "--dry-run")[1]
+
+
+def test_a_small_disk_is_refused(capsys, large, monkeypatch):
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: SimpleNamespace(free=20e9))
-    said = tell(capsys, *words, "--dry-run", "--gpu-gb", "40")[1]
-    assert "GB of disk needed, 20.0 GB free in " in said
+    _, failure = run_command(capsys, *large, "--dry-run", "--gpu-gb", "40")
+    assert "GB of disk needed, 20.0 GB free in " in failure
+
+
+def test_a_forecast_keeps_refusals_apart_from_sentences(large):
+    plan = load_plans(large[0], {"activations": "keep"}, (1,))[0]
+    expected = forecast.foresee(plan, [forecast.State(1, "rag", False)], 24)
+    (refusal,) = expected.refusals
+    assert refusal.startswith("training needs about 33.4 GB")
+    assert refusal not in str(expected)
 
 
 def test_the_rates_of_texts_are_those_of_the_recorded_claim():
-    manifest = json.loads((ROOT / "results/real/qwen2.5-coder-1.5b/seed-1/claim.manifest.json").read_text())
+    manifest = json.loads(
+        (ROOT / "results/real/qwen2.5-coder-1.5b/seed-1/claim.manifest.json").read_text()
+    )
     rates = forecast.tomllib.loads(forecast.SETTINGS.read_text())["rates"]
     texts, n = manifest["used"]["requests"], manifest["data"]["questions"]["n"]
-    later = 1 + 2 * 0.676 + 3  # a verdict, for two thirds an answer and its verdict; two guesses and an answer
+    later = (
+        1 + 2 * 0.676 + 3
+    )  # a verdict, for two thirds an answer and its verdict; two guesses and an answer
     assert rates["texts"]["claim"] == pytest.approx(texts / n + later, abs=0.1)
     assert rates["measured"][1][2] == round(texts / manifest["wall_seconds"])
-    reckoned = 200 * rates["texts"]["table2"] / rates["measured"][2][2]  # of a 7B, Table 2 on 200 questions
+    reckoned = (
+        200 * rates["texts"]["table2"] / rates["measured"][2][2]
+    )  # of a 7B, Table 2 on 200 questions
     rows = json.loads((ROOT / "results/cards-h200/cards.json").read_text())["rows"]
     held = {row["card_gb"]: row["seconds"] / reckoned for row in rows if row["stage"] == "table2"}
     assert dict(rates["held"]) == pytest.approx(held, abs=0.06)
@@ -138,22 +239,28 @@ def refuse(kind):
     return kind.__new__(kind) if issubclass(kind, errors.HfHubHTTPError) else kind("cut off")
 
 
+OFFLINE = "there is no network connection: try again (finished files are kept"
+FULL = "the disk is full: free some space, or set HF_HOME to another disk; finished files are kept"
 ANSWERS = {
     errors.GatedRepoError: "it is gated: accept the licence on the hub, then run `hf auth login`",
     errors.RevisionNotFoundError: "it has no such revision: give one that its page lists, or none",
-    errors.LocalEntryNotFoundError: "there is no network connection: try again (finished files are kept",
-    ConnectionResetError: "there is no network connection: try again (finished files are kept",
-    OSError: "the disk is full: free some space, or set HF_HOME to another disk; finished files are kept",
+    errors.LocalEntryNotFoundError: OFFLINE,
+    ConnectionResetError: OFFLINE,
+    OSError: FULL,
 }
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_what_the_hub_refuses_of_a_model_or_a_corpus_is_one_sentence_with_its_cure(kind, capsys, monkeypatch, tmp_path):
+def test_what_the_hub_refuses_of_a_model_or_a_corpus_is_one_sentence_with_its_cure(
+    kind, capsys, monkeypatch, tmp_path
+):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=refuse(kind)))
-    monkeypatch.setattr(forecast, "foresee", lambda *_: None)
-    monkeypatch.setattr(replication, "replicate", lambda *_: pytest.fail("a stage began"))
-    said = tell(capsys, "meta-llama/Llama-2-7b-hf@gone")[1]
-    assert ANSWERS[kind] in said and "\n" not in said
+    nothing = forecast.Forecast(pd.DataFrame(), [], [])
+    monkeypatch.setattr(forecast, "foresee", lambda *_: nothing)
+    monkeypatch.setattr(stages, "replicate", lambda *_: pytest.fail("a stage began"))
+    failure = run_command(capsys, "meta-llama/Llama-2-7b-hf@gone")[1]
+    assert ANSWERS[kind] in failure
+    assert "\n" not in failure
     cause = re.split("[:,]", ANSWERS[kind])[0]
     with pytest.raises((ValueError, OSError), match=f"'BeIR/nq' cannot be (read|reached): {cause}"):
         hub.open_corpus.__wrapped__("nq-wikipedia")
@@ -164,9 +271,13 @@ def test_what_the_hub_refuses_of_a_model_or_a_corpus_is_one_sentence_with_its_cu
         hub.fetch(hub.Entry(str(tmp_path)))
 
 
-def test_a_revision_behind_the_id_is_asked_for_and_no_second_copy_of_the_weights(monkeypatch, tiny_folder):
+def test_a_revision_behind_the_id_is_asked_for_and_no_second_copy_of_the_weights(
+    monkeypatch, tiny_folder
+):
     asked = {}
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: asked.update(k) or str(tiny_folder))
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda *a, **k: asked.update(k) or str(tiny_folder)
+    )
     load_engine(Model("someone/Tiny@refs/pr/3"))
     assert asked["revision"] == "refs/pr/3" and "consolidated*" in asked["ignore_patterns"]
     assert replace(Model(), model="someone/Tiny@refs/pr/3").short == "Tiny"

@@ -3,9 +3,15 @@
 import pytest
 
 from covrag_lite.systems import SYSTEMS
+from covrag_lite.systems.names import COV_RAG
 from covrag_lite.tables import paper
 
-FOUR = ("nq", "webq", "mintaka", "triviaqa")
+FOUR_SETS = ("nq", "webq", "mintaka", "triviaqa")
+WORLD_SETS = ("search", "entity", "complex", "quiz")
+# Every system with a row of the paper: system, table, row.
+COMPARED = []
+for _system in SYSTEMS.values():
+    COMPARED += [(_system.name, table, row) for table, row in _system.paper.items()]
 
 
 @pytest.mark.parametrize(
@@ -13,26 +19,64 @@ FOUR = ("nq", "webq", "mintaka", "triviaqa")
     [
         ("table2", ["webq"], {"webq": 68.5}),
         ("table4", ["nq", "search"], {"nq": 58.3}),
-        ("table2", FOUR[::-1], {"nq": 66.0, "webq": 68.5}),  # the other samples are not public, so no average
         ("table4", ["triviaqa"], {}),
-        ("table5", FOUR, {}),  # shares of two sets
-        ("table3", FOUR, {}),  # ranks over sets of which two are not public
-        ("table3", ["nq"], {}),
     ],
 )
 def test_a_value_is_shown_only_for_the_sets_it_was_measured_on(table, sets, values):
-    assert paper.find_values(table, "CoV-RAG", sets) == values
+    assert paper.find_values(table, COV_RAG, sets) == values
 
 
-def test_a_system_is_compared_with_a_row_of_the_paper_and_never_on_the_worlds_sets():
-    compared = [(system.name, table, row) for system in SYSTEMS.values() for table, row in system.paper.items()]
-    assert {table for _, table, _ in compared} == {"table2", "table3", "table4", "table5"}
-    for name, table, row in compared:
-        assert row in paper.load_paper()[table]["rows"], f"{name}: {row}"
-        assert paper.find_values(table, name, ("search", "entity", "complex", "quiz")) == {}
+@pytest.mark.parametrize(
+    "table, sets",
+    [
+        ("table5", FOUR_SETS),  # shares of two sets
+        ("table3", FOUR_SETS),  # ranks over sets of which two are not public
+        ("table3", ["nq"]),
+    ],
+)
+def test_a_value_over_several_sets_is_shown_only_next_to_the_same_sets(table, sets):
+    assert paper.find_values(table, COV_RAG, sets) == {}
 
 
-def test_the_papers_averages_are_the_means_of_its_sets():
-    for name, row in paper.load_paper()["table2"]["rows"].items():
-        sets = [value for column, value in row.items() if column != "average"]
-        assert row["average"] == pytest.approx(sum(sets) / len(sets), abs=0.1), name
+def test_an_average_over_samples_that_are_not_public_is_not_shown():
+    values = paper.find_values("table2", COV_RAG, FOUR_SETS[::-1])
+    assert values == {"nq": 66.0, "webq": 68.5}
+
+
+def test_a_value_over_two_public_sets_is_shown_next_to_both():
+    assert paper.find_values("table5", COV_RAG, ["webq", "nq"])["judge"] == 60.0
+
+
+def test_systems_are_compared_with_four_tables():
+    assert {table for _, table, _ in COMPARED} == {"table2", "table3", "table4", "table5"}
+
+
+@pytest.mark.parametrize("system, table, row", COMPARED)
+def test_a_system_is_compared_with_a_row_of_the_paper(system, table, row):
+    assert row in paper.load_paper()[table]["rows"]
+
+
+@pytest.mark.parametrize("system, table, row", COMPARED)
+def test_no_value_is_shown_for_the_sets_of_the_world(system, table, row):
+    assert paper.find_values(table, system, WORLD_SETS) == {}
+
+
+@pytest.mark.parametrize("row", paper.load_paper()["table2"]["rows"])
+def test_an_average_of_the_paper_is_the_mean_of_its_sets(row):
+    values = paper.load_paper()["table2"]["rows"][row]
+    sets = [value for column, value in values.items() if column != "average"]
+    assert values["average"] == pytest.approx(sum(sets) / len(sets), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "table, name, text",
+    [
+        ("table2", "CoV-RAG Llama2-13b nq", "66.0"),
+        ("table2", "gain Llama2-13b average", "+1.3"),
+        ("table3", "CoV-RAG bias", "1.89"),
+        ("table4", "cost nq", "−24.2"),
+        ("table6", "Bing NQ delta", "+1.8"),
+    ],
+)
+def test_numbers_of_the_paper_are_facts_for_pages(table, name, text):
+    assert paper.paper_facts()[f"paper/{table}"][name] == text

@@ -11,12 +11,13 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from toy import BORN, LOW, write_verdict
 
-from covrag_lite import metrics, prompts, synthesis
+from covrag_lite import metrics, oracle, prompts, synthesis
 from covrag_lite.data.folder import hold_out
+from covrag_lite.oracle import Example
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import SCORES, Passage, Question, Verdict
 from covrag_lite.runs.redaction import core, index_questions, redact, restore
-from covrag_lite.synthesis import Example, balance, halve
+from covrag_lite.synthesis import balance, halve
 
 SIGNS = ".,;:!?'\"()-–—…’‘“”[]"
 LETTERS = string.ascii_letters + string.digits + "éßİ"
@@ -28,8 +29,12 @@ def seeds(n):
 
 
 def draw_text(rng, n_words=6):
-    words = ["".join(rng.choices(LETTERS, k=rng.randint(1, 8))) for _ in range(rng.randint(1, n_words))]
-    return "".join(word + rng.choice([" ", " ", "  ", ", ", f" {rng.choice(SIGNS)}"]) for word in words).strip()
+    words = [
+        "".join(rng.choices(LETTERS, k=rng.randint(1, 8))) for _ in range(rng.randint(1, n_words))
+    ]
+    return "".join(
+        word + rng.choice([" ", " ", "  ", ", ", f" {rng.choice(SIGNS)}"]) for word in words
+    ).strip()
 
 
 def test_normalising_keeps_words_alone_and_changes_nothing_the_second_time():
@@ -59,7 +64,9 @@ def test_an_answer_is_right_by_any_of_its_gold_answers_and_whole_is_the_strictes
 
 def draw_verdict(rng):
     scores = [rng.randint(0, 100) / 100 for _ in SCORES]
-    revised = draw_text(rng).replace('"', "").replace("\\", "").strip() if rng.random() < 0.5 else ""
+    revised = (
+        draw_text(rng).replace('"', "").replace("\\", "").strip() if rng.random() < 0.5 else ""
+    )
     return scores, rng.choice(prompts.JUDGMENTS), revised
 
 
@@ -68,12 +75,16 @@ def test_what_is_rendered_is_parsed_and_its_parts_are_its_text():
         scores, judgment, revised = draw_verdict(rng)
         text = render_verdict(scores, judgment, revised)
         verdict = parse_verdict(f"{draw_text(rng).replace('{', '')} {text} thanks")
-        assert verdict.parsed and verdict.judgment == judgment and verdict.revised_question == revised
+        assert (
+            verdict.parsed and verdict.judgment == judgment and verdict.revised_question == revised
+        )
         assert [getattr(verdict, name) for name in SCORES] == scores
         assert "".join(prompts.verdict_parts(verdict)) == text
         direct = "".join(prompts.verdict_parts(verdict, with_chain=False))
         read = parse_verdict(direct, prompts.DIRECT)
-        assert read.revised_question == revised and read.judgment == ("false" if revised else "true")
+        assert read.revised_question == revised and read.judgment == (
+            "false" if revised else "true"
+        )
         begun = "".join(prompts.verdict_parts(verdict, unfinished=True))
         assert text.startswith(begun) and begun.endswith(f'"3": "{judgment}')
 
@@ -103,10 +114,17 @@ def test_free_and_direct_verdicts_are_read():
 
 GOOD = render_verdict([0.5] * 6, "true", "")
 RUBBISH = ["", "no json", "{", GOOD[:-5], "[1, 2]", '{"1": 3}']
-WRONG = {"0.50": ("1.70", '"high"', "true"), "true": ("maybe",), '"4"': ('"5"',), '"bias"': ('"byas"',)}
+WRONG = {
+    "0.50": ("1.70", '"high"', "true"),
+    "true": ("maybe",),
+    '"4"': ('"5"',),
+    '"bias"': ('"byas"',),
+}
 
 
-@pytest.mark.parametrize("text", RUBBISH + [GOOD.replace(right, wrong, 1) for right in WRONG for wrong in WRONG[right]])
+@pytest.mark.parametrize(
+    "text", RUBBISH + [GOOD.replace(right, wrong, 1) for right in WRONG for wrong in WRONG[right]]
+)
 def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
     verdict = parse_verdict(text)
     assert not verdict.parsed
@@ -121,9 +139,17 @@ def draw_examples(rng):
     for number in range(rng.randint(1, 80)):
         judgment = rng.choice(["true", "false", "false", "unclear"])
         revised = "x" if judgment != "true" and rng.random() < 0.4 else ""
-        question = Question(f"q{number}", rng.choice("ab"), "?", ("x",), kind=rng.choice(["", "two-hop", "a+misspelt"]))
+        question = Question(
+            f"q{number}",
+            rng.choice("ab"),
+            "?",
+            ("x",),
+            kind=rng.choice(["", "two-hop", "a+misspelt"]),
+        )
         own = replace(verdict, judgment=judgment, revised_question=revised)
-        made.append(Example(question, (), str(number), rng.choice(["retrieved", "broken wording"]), own))
+        made.append(
+            Example(question, (), str(number), rng.choice(["retrieved", "broken wording"]), own)
+        )
     return made
 
 
@@ -137,7 +163,9 @@ def test_as_many_true_as_false_in_every_set_and_wording():
     for rng in seeds(60):
         examples, size = draw_examples(rng), rng.randint(1, 90)
         chosen = balance(examples, size)
-        assert len(chosen) <= size + 12 and len({one.answer for one in chosen}) == len(chosen)  # none twice
+        assert len(chosen) <= size + 12 and len({one.answer for one in chosen}) == len(
+            chosen
+        )  # none twice
         assert {one.answer for one in chosen} <= {one.answer for one in examples}
         counts, there = Counter(), Counter()
         for one in chosen:
@@ -214,14 +242,25 @@ def test_no_question_stays_in_what_is_recorded_and_every_one_comes_back():
 def test_two_words_and_a_copy_that_was_cut_off_are_redacted_and_other_texts_are_not():
     assert redact("Ada Voss", "who wrote the copper lanterns") == "Ada Voss"
     assert redact("COPPER LANTERNS", "copper lanterns").startswith("⟨")
-    thrice, once_less = "who met the king, the queen and the fool", "Who met the king, the queen and fool? Lear"
-    assert redact(once_less, thrice) == "⟨question 1 ~⟩? Lear" and restore("⟨question 1 ~⟩? Lear", thrice) == once_less
-    others = index_questions([Question("q-1", "a", "who wrote lant", ("Ada",))])  # another one, cut off in a word
+    thrice, once_less = (
+        "who met the king, the queen and the fool",
+        "Who met the king, the queen and fool? Lear",
+    )
+    assert (
+        redact(once_less, thrice) == "⟨question 1 ~⟩? Lear"
+        and restore("⟨question 1 ~⟩? Lear", thrice) == once_less
+    )
+    others = index_questions(
+        [Question("q-1", "a", "who wrote lant", ("Ada",))]
+    )  # another one, cut off in a word
     assert redact("Who wrote lanterns", "?", others) == "⟨question 1 q-1⟩erns"
     long = "which novelist of stonebridge wrote the copper lanterns"
     hidden = redact("Which novelist of Stonebridge wrote the copper lan", long)
     assert hidden.startswith("⟨") and "novelist" not in hidden
-    for own in ("which novelist of Stonebridge wrote the copper kettles", "which novelist"):  # it only begins alike
+    for own in (
+        "which novelist of Stonebridge wrote the copper kettles",
+        "which novelist",
+    ):  # it only begins alike
         assert redact(own, long) == own
 
 
@@ -229,7 +268,9 @@ def test_two_words_and_a_copy_that_was_cut_off_are_redacted_and_other_texts_are_
 
 
 def test_wilson_knows_the_textbook_values():
-    assert metrics.wilson(200, 400) == pytest.approx((0.4512, 0.5488), abs=1e-4)  # the ±4.9 points of n = 400
+    assert metrics.wilson(200, 400) == pytest.approx(
+        (0.4512, 0.5488), abs=1e-4
+    )  # the ±4.9 points of n = 400
     low, high = metrics.wilson(0, 10)
     assert low == 0 and high == pytest.approx(0.2775, abs=1e-4)
     assert np.isnan(metrics.wilson(0, 0)).all()
@@ -248,12 +289,16 @@ def test_the_exact_ends_are_those_of_many_draws():
         n = int(rng.integers(20, 200))
         values = rng.choice([-1, -0.5, 0, 0.5, 1] if n % 2 else [-1, 0, 1], n)
         values, counts = np.unique(values, return_counts=True)
-        exact, drawn = metrics._exact_ends(values, counts), metrics._drawn_ends(values, counts)
+        exact, drawn = metrics._exact_ends(values, counts), metrics._sampled_ends(values, counts)
         assert exact == pytest.approx(drawn, abs=1.5 / n + 0.005)
         assert exact[0] <= values @ counts / n <= exact[1]
     values = np.random.default_rng(2).random(50)  # on no grid: they are drawn, and alike each time
     mean, low, high = metrics.mean_bootstrap(values)
-    assert metrics._exact_ends(values, np.ones(50)) is None and metrics.mean_bootstrap(values) == (mean, low, high)
+    assert metrics._exact_ends(values, np.ones(50)) is None and metrics.mean_bootstrap(values) == (
+        mean,
+        low,
+        high,
+    )
     assert mean - low == pytest.approx(1.96 * values.std() / 50**0.5, rel=0.1)
 
 
@@ -272,7 +317,11 @@ def test_corrupted_answers_say_the_same_and_are_noticed():
     for rng in seeds(80):
         answer = f"{rng.choice(['Ada Voss', 'Stell', 'the old bridge'])}[1]"
         repeated = synthesis.repeat_words(answer, rng)
-        assert synthesis.is_repetitive(repeated) and repeated.endswith("[1]") and not synthesis.is_repetitive(answer)
+        assert (
+            oracle.is_repetitive(repeated)
+            and repeated.endswith("[1]")
+            and not oracle.is_repetitive(answer)
+        )
         moved = synthesis.move_citations(answer, [1], 5, rng)
         marks = [int(mark) for mark in synthesis.CITATION.findall(moved)]
         assert marks and 1 not in marks and marks == sorted(marks) and max(marks) <= 5
@@ -280,7 +329,7 @@ def test_corrupted_answers_say_the_same_and_are_noticed():
         asked = Question("q", "a", "where was the author of the copper lanterns born?", ("x",))
         broken = synthesis.break_question(asked, rng)
         assert broken.clean_question == asked.question != broken.question and broken.id == "q"
-        assert not synthesis.is_grounded("Mere", [Passage("p", "Mere", "Stell")])
+        assert not oracle.is_grounded("Mere", [Passage("p", "Mere", "Stell")])
 
 
 @pytest.mark.parametrize("layout", prompts.LAYOUTS)

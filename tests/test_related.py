@@ -1,87 +1,193 @@
-"""Related systems: training of the heads, costs of each system, and the table."""
+"""Related systems on the same questions: what each costs, their table, and what is recorded."""
 
 import json
 from dataclasses import replace
-from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 from conftest import ScriptedModel, write_jsonl
 
-from covrag_lite import evaluate
 from covrag_lite.check import check
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Completion
-from covrag_lite.records import Passage, Question
-from covrag_lite.related import heads, tools
-from covrag_lite.related import table as related
-from covrag_lite.related.heads import Pair
-from covrag_lite.runs.outcomes import read_packed
+from covrag_lite.files import read_packed
+from covrag_lite.plugins.related import SYSTEMS, heads, runner
+from covrag_lite.plugins.related import table as related
+from covrag_lite.plugins.related.names import A2R, COQ, CRAG, FAVE, HEADS, RRR, UOQ
 from covrag_lite.runs.recorded import save_run
+from covrag_lite.systems import evaluate, palette
+from covrag_lite.systems.names import (
+    COV_RAG,
+    EXPANSION,
+    RAG_TRAINED,
+    TWO_ADAPTERS_COMBINED,
+    TWO_ADAPTERS_NEXT,
+)
+from covrag_lite.tables.labels import SYSTEM_LABELS
 
-EVERY = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")
+METHODS = (RRR, CRAG, A2R, COQ, UOQ, FAVE)
+EVERY = (RAG_TRAINED, EXPANSION, *METHODS, COV_RAG, TWO_ADAPTERS_COMBINED)
 
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """An evaluator that prefers passages about Edith, and a proxy that always entails."""
 
-    def rate(head, pairs):
-        return np.array([1.0 if one.said else 0.9 if "Edith" in one.passage.text else 0.1 for one in pairs])
+    def score_pair(pair):
+        if pair.statement:
+            return 1.0
+        return 0.9 if "Edith" in pair.passage.text else 0.1
 
-    monkeypatch.setattr(heads, "rate", rate)
-    about = {"data": "mine", "encoder": "toy", "thresholds": [0.2, 0.8]}
-    about["validation"] = [{"balanced (%)": 90.0, "n": 9, "AUROC": 0.8}]
-    for name in heads.PAIRS:
-        write_jsonl(tmp_path / "adapters" / name / "head.json", [about])
-    own = {"data": str(tmp_path / "mine"), "adapters": str(tmp_path / "adapters"), "runs": str(tmp_path / "runs")}
-    return Config().change(k=2, n_questions=0, related_systems=EVERY, systems=EVERY, **own)
+    def score_pairs(head, pairs):
+        return np.array([score_pair(pair) for pair in pairs])
+
+    monkeypatch.setattr(heads, "score_pairs", score_pairs)
+    head = {"data": "mine", "encoder": "toy", "thresholds": [0.2, 0.8]}
+    head["validation"] = [{"balanced (%)": 90.0, "n": 9, "AUROC": 0.8}]
+    for name in HEADS:
+        write_jsonl(tmp_path / "adapters" / name / "head.json", [head])
+    return Config().change(
+        k=2,
+        n_questions=0,
+        related_systems=EVERY,
+        systems=EVERY,
+        data=str(tmp_path / "mine"),
+        adapters=str(tmp_path / "adapters"),
+        runs=str(tmp_path / "runs"),
+    )
 
 
 @pytest.fixture
 def resources(config, passages, scripted):
+    """Resources whose model reads 100 tokens and writes 7 for every text."""
+    scripted.count_tokens = lambda prompts, texts: [(100, 7)] * len(prompts)
     return evaluate.load_resources(config, passages, scripted)
 
 
-def test_every_system_runs_over_the_same_parts_and_is_counted(config, resources, questions):
-    predictions, costs = tools.run(config, resources, questions)
-    assert [p.system for p in predictions[::4]] == list(config.chain.systems) == costs.system.tolist()
-    spent = costs.set_index("system")
+def run_only(names, config, resources, questions):
+    """Run these systems; returns predictions, and costs by system."""
+    chosen = config.change(systems=tuple(names))
+    predictions, costs = runner.run(chosen, resources, questions)
+    return predictions, costs.set_index("system")
+
+
+# Which systems there are.
+
+
+def test_every_method_is_registered():
+    assert tuple(system.name for system in SYSTEMS) == METHODS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_colour(name):
+    assert name in palette()
+
+
+def test_no_two_methods_share_a_colour():
+    assert len({palette()[name] for name in METHODS}) == len(METHODS)
+
+
+@pytest.mark.parametrize("name", [RRR, COQ, UOQ])
+def test_an_abbreviation_has_a_label(name):
+    assert name in SYSTEM_LABELS
+
+
+# Costs.
+
+
+@pytest.fixture
+def spent(config, resources, questions):
+    """The costs of all systems on the four questions."""
+    return run_only(EVERY, config, resources, questions)[1]
+
+
+# What a question costs on average. Of the scripted model, a greedy plan has no numbered line, so
+# that the question is its only sub-question; a sampled plan has one sub-question; a chain never
+# ends and never repeats itself.
+@pytest.mark.parametrize(
+    "name, searches, n_read, texts, steps",
+    [
+        (RAG_TRAINED, 1, 2, 1, 1),
+        # A guess and options; two searches, and an answer from each.
+        (EXPANSION, 2, 4, 4, 4),
+        # A rewritten question and an answer.
+        (RRR, 1, 2, 2, 2),
+        # One of four finds no passage about Edith: keywords and a wider search.
+        (CRAG, 1.25, 2, 1.25, 2),
+        # The proxy entails everything, and every answer cites: nothing is refined.
+        (A2R, 1, 2, 1, 1),
+        # Three times a sub-question and its answer, from 2, 3 and 4 references; the conclusion.
+        (COQ, 3, 12, 7, 7),
+        # A plan, an answer, the conclusion.
+        (UOQ, 1, 3, 3, 3),
+        # Eight plans in one step, eight searches and relevance replies, an answer, the conclusion.
+        (FAVE, 8, 3, 18, 4),
+        # An answer and a verdict each; one of four is searched and answered again.
+        (COV_RAG, 1.25, 2.5, 2.25, 3),
+        # The second answer is verified too.
+        (TWO_ADAPTERS_COMBINED, 1.25, 2.5, 2.5, 4),
+    ],
+)
+def test_a_system_costs_these_counts_per_question(spent, name, searches, n_read, texts, steps):
+    counts = spent.loc[name, ["searches", "passages", "texts", "steps"]]
+    assert counts.tolist() == [searches, n_read, texts, steps]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_tokens_of_every_text_are_counted(spent, name):
+    tokens = spent.loc[name, ["tokens read", "tokens written"]]
+    assert tokens.tolist() == [100 * spent.texts[name], 7 * spent.texts[name]]
+
+
+def test_costs_are_means_of_all_questions(spent):
     assert (spent.n == 4).all()
-    assert spent.loc["RAG trained", ["searches", "passages", "texts", "steps"]].tolist() == [1, 2, 1, 1]
-    assert spent.loc["CoV-RAG", "searches"] == 1.25  # one of four was searched again
-    assert spent.loc["CoV-RAG", "texts"] == 2.25  # an answer and a verdict each, and one further answer
-    assert spent.loc["FaVe", "searches"] == 4  # a sub-question in each of four sessions
-    assert spent.loc["FaVe", "steps"] == 4  # whose plans wait for no other; relevance, sub-answers, conclusion
-    assert spent["tokens read"].isna().all()  # a scripted model has no tokenizer
 
 
-def test_a_text_costs_every_system_that_asks_for_it_whoever_asked_first(config, resources, questions):
-    only = config.change(systems=("RAG trained",))
-    _, alone = tools.run(only, resources, questions)
-    _, again = tools.run(only.change(systems=("CoV-RAG", "RAG trained")), resources, questions)
-    assert again[again.system == "RAG trained"].texts.tolist() == alone.texts.tolist()
-    asked = len(resources.model.asked)
-    resources.model.count_tokens = lambda prompts, texts: [(100, 7)] * len(prompts)
-    spent = tools.run(only, resources, questions)[1].iloc[0]
-    assert (spent["tokens read"], spent["tokens written"]) == (100, 7)  # though the journal had them all
-    assert len(resources.model.asked) == asked
+def test_every_system_answers_every_question(config, resources, questions):
+    predictions, _ = run_only(EVERY, config, resources, questions)
+    pairs = [(prediction.system, prediction.question) for prediction in predictions]
+    assert pairs == list(product(EVERY, questions))
 
 
-def test_what_cannot_run_stops_before_anything_is_loaded_or_asked(config, resources, questions):
-    for name in ("RRR", "CoQ"):
-        with pytest.raises(ValueError, match=f"{name} is in recorded tables only, .*; leave"):
-            tools.run(config.change(systems=("RAG trained", name)), resources, questions)
+def test_a_search_for_deeper_passages_is_counted(config, resources, questions):
+    _, spent = run_only([TWO_ADAPTERS_NEXT], config, resources, questions)
+    assert spent.searches.tolist() == [1.25]
+
+
+def test_a_text_costs_every_system_that_needs_it(config, resources, questions):
+    _, first = run_only([RAG_TRAINED], config, resources, questions)
+    _, later = run_only([COV_RAG, RAG_TRAINED], config, resources, questions)
+    assert later.texts[RAG_TRAINED] == first.texts[RAG_TRAINED]
+
+
+def test_a_text_from_the_journal_costs_its_tokens(config, resources, questions):
+    run_only([RAG_TRAINED], config, resources, questions)
+    n_prompts = len(resources.model.asked)
+    _, again = run_only([RAG_TRAINED], config, resources, questions)
+    assert len(resources.model.asked) == n_prompts
+    assert again["tokens read"].tolist() == [100]
+
+
+def test_unknown_tokens_are_not_recorded_as_zero(config, passages, questions):
+    without_tokenizer = evaluate.load_resources(config, passages, ScriptedModel())
+    _, spent = run_only([FAVE], config, without_tokenizer, questions)
+    assert spent["tokens read"].isna().all()
+
+
+def test_a_missing_head_stops_a_run_before_any_text_is_written(config, resources, questions):
+    with pytest.raises(FileNotFoundError, match="no evaluator was trained on 'other'"):
+        runner.run(config.change(data="other"), resources, questions)
     assert not resources.journal.texts
-    told = "no evaluator was trained on 'other'; train it with: papermill notebooks/train_related.ipynb -p data other"
-    with pytest.raises(FileNotFoundError, match=told):
-        tools.run(config.change(data="other"), resources, questions)
+
+
+# The table.
 
 
 def record(config, questions, passages, folder, model):
     """Run what notebooks/related.ipynb runs."""
     resources = evaluate.load_resources(config, passages, model)
-    predictions, costs = tools.run(config, resources, questions)
+    predictions, costs = runner.run(config, resources, questions)
     data = {"questions": questions, "passages": passages}
     run = save_run(folder, "related", {"": predictions}, config, resources.model, 1.0, data)
     related.record(run, predictions, costs)
@@ -89,120 +195,148 @@ def record(config, questions, passages, folder, model):
     return run
 
 
-def test_the_table_of_all_systems_is_made_anew_without_a_model_and_without_the_data(
-    config, questions, passages, scripted, tmp_path
+@pytest.fixture
+def recorded(config, questions, passages, resources, tmp_path):
+    """The recorded run of all systems."""
+    folder = tmp_path / "results" / "real" / "toy" / "seed-1"
+    return record(config, questions, passages, folder, resources.model)
+
+
+@pytest.fixture
+def table(recorded):
+    return related.build(related.load(recorded), recorded)
+
+
+def rows_of(table, part):
+    return table.part(part).set_index("system")
+
+
+def test_the_manifest_names_the_heads(recorded):
+    assert set(recorded.manifest["adapters"]) >= set(HEADS)
+
+
+def test_the_manifest_says_how_good_the_entailment_proxy_is(recorded):
+    assert "on the encoder toy; it is right for 90.0 % of 9" in recorded.manifest["notes"][-1]
+
+
+def test_the_table_is_built_again_without_a_model_and_without_the_data(recorded, tmp_path):
+    assert check(tmp_path).differences == []
+
+
+def test_the_table_has_a_row_for_every_system(table):
+    assert set(rows_of(table, "Accuracy and citations").index) == {
+        SYSTEM_LABELS.get(name, name) for name in EVERY
+    }
+
+
+@pytest.mark.parametrize("quality", ["supported", "citation recall", "citation precision"])
+def test_the_table_has_the_citation_quality_of_every_system(table, quality):
+    assert (rows_of(table, "Accuracy and citations")[quality] != "–").all()
+
+
+def test_the_table_has_the_claim_recall(table):
+    assert rows_of(table, "Accuracy and citations").loc["CRAG", "claim recall"] == "33"
+
+
+def test_the_table_has_the_costs_of_every_system(table):
+    costs = rows_of(table, "Costs")[["searches", "tokens read", "tokens written"]].astype(float)
+    assert (costs > 0).all(axis=None)
+
+
+def test_every_system_is_compared_with_rag_trained(table):
+    comparisons = set(table.part("Each system").comparison)
+    others = [SYSTEM_LABELS.get(name, name) for name in EVERY if name != RAG_TRAINED]
+    assert comparisons >= {f"RAG (trained) → {other}" for other in others}
+
+
+def test_every_system_is_compared_with_cov_rag(table):
+    comparisons = set(table.part("Each system").comparison)
+    others = [SYSTEM_LABELS.get(name, name) for name in EVERY if name != COV_RAG]
+    assert comparisons >= {f"{other} → CoV-RAG" for other in others}
+
+
+def test_two_scores_of_the_same_passages_are_compared(table):
+    part = table.part("Was an answer found?")
+    assert part.score.tolist() == ["CRAG's evaluator", "our judge's reference score"]
+
+
+def test_a_question_whose_gold_answer_normalises_to_nothing_is_left_out(table):
+    part = table.part("Was an answer found?")
+    assert part.n.tolist() == [3, 3]  # of four
+    assert part["answer found %"].tolist() == ["100.0", "100.0"]
+
+
+@pytest.mark.parametrize(
+    "fact, value",
+    [("CRAG citation recall", "100.0"), ("CoV-RAG searches", "1.25"), ("FaVe tokens", "1926")],
+)
+def test_prose_may_use_the_qualities_and_costs(table, fact, value):
+    assert table.facts[fact] == value
+
+
+def test_prose_may_use_the_auroc_of_both_scores(table):
+    assert {"CRAG's evaluator AUROC", "our judge's reference score AUROC"} <= set(table.facts)
+
+
+def test_a_table_without_cov_rag_has_no_scores_of_passages(
+    config, questions, passages, resources, tmp_path
 ):
-    run = record(config, questions, passages, tmp_path / "results" / "real" / "toy" / "seed-1", scripted)
-    assert set(run.manifest["adapters"]) >= set(heads.PAIRS)
-    assert "on the encoder toy; it is right for 90.0 % of 9" in run.manifest["notes"][-1]
-    assert check(tmp_path)[0] == []
+    few = config.change(systems=(RAG_TRAINED, UOQ))
+    run = record(few, questions, passages, tmp_path / "few", resources.model)
     table = related.build(related.load(run), run)
-    systems = table.part("Accuracy and citations").set_index("system")
-    assert list(systems.index) == ["RAG (trained)", "CoV-RAG", "CRAG", "A²R", "FaVe"]
-    assert systems.loc["CRAG", "citation recall"] == "100"
-    assert float(table.part("Costs").set_index("system").loc["CRAG", "searches"]) > 1
-    assert "claim recall" not in systems  # which earlier runs recorded
-    others = ("CRAG", "A²R", "FaVe")
-    pairs = [f"{one} → CoV-RAG" for one in ("RAG (trained)", *others)]
-    pairs += [f"RAG (trained) → {one}" for one in others]
-    assert table.part("Each system").comparison.unique().tolist() == pairs
-    judged = table.part("Was an answer found?")
-    assert judged.score.tolist() == ["CRAG's evaluator", "our judge's reference score"]
-    assert judged.n.tolist() == [3, 3]  # the fourth question's gold answer normalises to nothing
-    assert judged["answer found %"].tolist() == ["100.0", "100.0"]
-    names = ("CRAG citation recall", "CoV-RAG searches")
-    assert [table.facts[name] for name in names] == ["100.0", "1.25"]
-    assert "our judge's reference score AUROC" in table.facts
+    assert table.part("Was an answer found?").empty
 
 
-def test_no_question_is_recorded_though_every_text_of_the_model_copies_it(config, questions, passages, tmp_path):
-    asked = [replace(one, question=f"{one.question} in the old town of Aldermere upon Stell") for one in questions]
-    known = {one.question[:20].lower(): one.question for one in asked}
+# Questions are not recorded.
+
+
+@pytest.fixture
+def long_questions(questions):
+    """Questions that are long enough to be recognised in a text."""
+    place = "in the old town of Aldermere upon Stell"
+    return [replace(question, question=f"{question.question} {place}") for question in questions]
+
+
+@pytest.fixture
+def copying(long_questions):
+    """A model whose every text copies the question, as the only line of a plan in capitals."""
+    beginnings = {question.question[:20].lower(): question.question for question in long_questions}
 
     class Copying(ScriptedModel):
         def complete(self, prompts, *rest):
-            copied = [next(known[one] for one in known if one in prompt.lower()) for prompt in prompts]
-            copied = [f"1. {one[:-3].upper()}" if "numbered" in p else one for p, one in zip(prompts, copied)]
-            return [Completion(text) for text in copied]
+            texts = []
+            for prompt in prompts:
+                copied = [text for start, text in beginnings.items() if start in prompt.lower()][0]
+                is_plan = "numbered" in prompt
+                texts.append(f"1. {copied[:-3].upper()}" if is_plan else copied)
+            return [Completion(text) for text in texts]
 
-    run = record(config, asked, passages, tmp_path / "out", Copying())
-    again = record(config.change(runs=str(tmp_path / "again")), asked, passages, tmp_path / "again", Copying())
-    for name in ("predictions.jsonl.xz", "qualities.csv.gz", "csv"):
-        assert run.file(name).read_bytes() == again.file(name).read_bytes(), name  # a second run has the same bytes
-    for file in run.folder.iterdir():
-        written = read_packed(file) if file.suffix in (".gz", ".xz") else file.read_text()
-        assert not any(one in written.lower() for one in known), file.name
-    lines = [json.loads(line) for line in read_packed(run.predictions()).splitlines()]
+    return Copying
+
+
+@pytest.fixture
+def copied(config, long_questions, passages, copying, tmp_path):
+    return record(config, long_questions, passages, tmp_path / "out", copying())
+
+
+def test_no_recorded_file_contains_a_question(copied, long_questions):
+    beginnings = [question.question[:20].lower() for question in long_questions]
+    for file in copied.folder.iterdir():
+        text = read_packed(file) if file.suffix in (".gz", ".xz") else file.read_text()
+        assert not [start for start in beginnings if start in text.lower()], file.name
+
+
+def test_a_recorded_query_stands_for_the_question(copied):
+    lines = [json.loads(line) for line in read_packed(copied.predictions()).splitlines()]
     (line,) = [line for line in lines if line["id"] == "q1"]
-    assert line["rounds"][line["systems"]["FaVe"][0][0]]["query"].startswith("⟨question")
+    first_round = line["systems"][FAVE][0][0]
+    assert line["rounds"][first_round]["query"].startswith("⟨question")
 
 
-# CRAG's evaluator and the entailment proxy: labels, training, and where they are found.
-
-
-def test_relevance_is_learnt_from_gold_passages_and_entailment_from_right_and_wrong_answers_in_them(passages):
-    def search(queries):
-        return [passages[:3] for _ in queries]
-
-    # A passage is relevant if it is gold, and unlabelled if it only contains the answer.
-    asked = Question("q", "nq", "who wrote the copper lanterns", ("Edith Marrow",), ("p0",))
-    labels = {pair.passage.id: right for pair, right in heads.relevance_pairs([asked], search)}
-    assert labels == {"p0": True, "p1": None, "p2": False}  # p1 names Edith Marrow, but is not the gold passage
-    far = Question("r", "nq", "how long is it", ("71 kilometres",), ("p3",))
-    rows = heads.relevance_pairs([far], search, passages)
-    assert [(pair.passage.id, right) for pair, right in rows if right] == [("p3", True)]  # gold, though it was missed
-    # No gold passage is known: the answer's words decide.
-    plain = Question("s", "nq", "who", ("Edith Marrow",))
-    assert [right for _, right in heads.relevance_pairs([plain], search)] == [True, True, False]
-    # Entailment is learnt from right answers, and from wrong ones in the same passage.
-    rows = heads.entailment_pairs([asked], search, passages)
-    assert [(pair.passage.id, pair.said) for pair, truth in rows if truth] == [("p0", "Edith Marrow")]
-    wrong = [pair for pair, truth in rows if truth is False]
-    assert any(pair.passage.id == "p0" and pair.said in pair.passage.text for pair in wrong)
-    assert not any("Marrow" in pair.said for pair in wrong if pair.passage.id == "p0")
-
-
-def test_thresholds_decide_as_much_as_they_may():
-    best = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
-    found = [False, False, False, True, False, True, True, True]
-    assert heads.fit_thresholds(best, found, sure=0.9) == (0.4, 0.6)
-    assert heads.fit_thresholds(best, found, sure=0.75) == (0.5, 0.5)  # they would cross: 0.6 and 0.4
-    assert heads.fit_thresholds(best, [not one for one in found], sure=0.9) == (0.0, 1.01)  # nothing can be decided
-    # A question that found only the answer's words is not used to fit thresholds.
-    labels = {"a1": True, "a2": None, "b1": None, "c1": False}
-    rows = [(Pair(name[0], Passage(name, "", "")), right) for name, right in labels.items()]
-    assert heads.best_of_questions(rows, np.array([0.2, 0.9, 0.5, 0.3])) == ([0.9, 0.3], [True, False])
-
-
-def test_an_evaluator_learns_on_a_frozen_encoder_and_is_found_for_its_own_data_and_weights(tiny_encoder, tmp_path):
-    small = {"n_passages": 1000, "n_world": (4, 400, 40), "n_learnt": 20, "k": 3}
-    places = {"adapters_out": str(tmp_path), "adapters": str(tmp_path)}
-    config = Config().change(encoder=str(tiny_encoder), **places, **small)
-    report = heads.train(config, "evaluator")["validation"]
-    assert report[0]["AUROC"] > 0.7  # even with random vectors, shared letters help
-    assert [row["score"] for row in report[1:]] == ["cosine alone", "words of the question alone"]
-    head = heads.find_head(config, "evaluator")
-    assert (head["data"], head["kind"], head["questions"]["n"]) == ("world", "evaluator", 20)
-    assert 0 <= head["thresholds"][0] <= head["thresholds"][1] <= 1.01
-    score = partial(heads.score, head)
-    own = Passage("p", "Aldermere", "Aldermere is a town.")
-    scores = score(["where is aldermere", "who?"], [[own, Passage("q", "Stell", "A river.")], [own]])
-    assert [len(row) for row in scores] == [2, 1]
-    assert scores[0][0] > scores[0][1]
-    assert score(["who?"], [[]]) == [[]]
-    with pytest.raises(ValueError, match="was trained on other weights of the encoder"):
-        heads.rate(head | {"encoder_sha256": "other"}, [])
-
-
-@pytest.mark.parametrize("kind", heads.PAIRS)
-def test_a_shipped_head_is_good_and_scores_passage_by_passage(kind, passages, monkeypatch):
-    head = heads.find_head(Config(), kind)
-    assert (head["data"], head["encoder"], head["kind"]) == ("world", "minilm", kind)
-    assert head["validation"][0]["AUROC"] > 0.85
-    seen = []
-    monkeypatch.setattr(heads, "rate", lambda head, pairs: seen.extend(pairs) or np.arange(len(pairs)))
-    assert heads.score(head, ["when?", "who?"], [passages[:2], passages[:1]], ["1861", "Edith"]) == [[0, 1], [2]]
-    assert [(pair.question, pair.passage, pair.said) for pair in seen[1:]] == [
-        ("when?", passages[1], "1861"),
-        ("who?", passages[0], "Edith"),
-    ]
+@pytest.mark.parametrize("name", ["predictions.jsonl.xz", "qualities.csv.gz", "csv"])
+def test_a_second_run_writes_the_same_bytes(
+    copied, config, long_questions, passages, copying, tmp_path, name
+):
+    elsewhere = config.change(runs=str(tmp_path / "again"))
+    again = record(elsewhere, long_questions, passages, tmp_path / "again", copying())
+    assert copied.file(name).read_bytes() == again.file(name).read_bytes()

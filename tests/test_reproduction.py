@@ -1,17 +1,19 @@
-"""Which recorded run is shown for a configuration, and a new table next to it, cell by cell."""
+"""A new table next to the recorded one of its configuration, cell by cell."""
 
-from dataclasses import replace
+from typing import NamedTuple
 
 import pandas as pd
 import pytest
 from toy_project import find
 
-from covrag_lite.labels import label_of
-from covrag_lite.runs import recorded
-from covrag_lite.runs.outcomes import to_frame
-from covrag_lite.runs.recorded import choose
-from covrag_lite.tables import table2
-from covrag_lite.tables.reproduction import changed, differing_cells, reproduction
+from covrag_lite.tables.reproduction import (
+    DIFFERS,
+    OK,
+    WITHIN_NOISE,
+    compare_cells,
+    differing_cells,
+    judge_cell,
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,136 +21,113 @@ def run(project):
     return find(project, "table2")
 
 
-@pytest.fixture(scope="module")
-def known(run):
-    return recorded.load(run)
+@pytest.fixture
+def long(run):
+    return pd.read_csv(run.file("csv"))
 
 
-def with_parameters(manifest, **parameters):
-    return manifest | {"parameters": manifest["parameters"] | parameters}
+@pytest.fixture
+def other_manifest(run):
+    """The manifest of a run with another k."""
+    return run.manifest | {"parameters": run.manifest["parameters"] | {"k": 3}}
 
 
-def test_a_recorded_run_tells_its_data_weights_code_and_machine(run):
-    assert {name: part["n"] for name, part in run.manifest["data"].items()} == {"questions": 8, "passages": 1000}
-    assert {"commit", "versions", "hardware", "wall_seconds", "peak_memory_gb"} <= set(run.manifest)
-    assert (run.manifest["parameters"]["seed"], run.manifest["model_sha256"]) == (1, "scripted")
-    assert "encoder_sha256" not in run.manifest  # BM25 has none
+def test_a_table_with_the_recorded_numbers_is_ok(project, run, long, capsys):
+    cells = compare_cells(long, run.manifest, project)
+    assert set(cells.verdict) == {OK}
+    counts = f"OK {len(long)}, within noise 0, DIFFERS 0 of {len(long)} cells"
+    assert f"next to results/toy/table2.csv: {counts}" in capsys.readouterr().out
 
 
-def test_a_new_table_is_compared_with_the_recorded_one_of_its_configuration(project, run, capsys):
-    long = pd.read_csv(run.file("csv"))
-    assert set(reproduction(long, run.manifest, project).verdict) == {"OK"}
-    near = long.assign(value=long.value + 0.1)
-    assert set(reproduction(near, run.manifest, project).verdict) == {"within noise"}
-    assert reproduction(long, with_parameters(run.manifest, k=3), project) is None  # but the nearest is named
+def test_a_small_difference_is_within_noise(project, run, long):
+    cells = compare_cells(long.assign(value=long.value + 0.1), run.manifest, project)
+    assert set(cells.verdict) == {WITHIN_NOISE}
+
+
+def test_without_a_run_of_this_configuration_the_nearest_is_named(
+    project, long, other_manifest, capsys
+):
+    assert compare_cells(long, other_manifest, project) is None
     printed = capsys.readouterr().out
-    assert f"next to results/toy/table2.csv: OK {len(long)}, within noise 0, DIFFERS 0 of {len(long)} cells" in printed
     assert "nearest, results/toy/table2.csv, differs in k (3, recorded 5)" in printed
 
 
-def test_a_notebook_lists_only_the_cells_that_are_not_the_recorded_number(project, run):
-    long = pd.read_csv(run.file("csv"))
+def test_without_a_run_with_such_cells_a_sentence_says_so(project, run, long, capsys):
+    assert compare_cells(long.assign(dataset="another"), run.manifest, project) is None
+    assert capsys.readouterr().out == "no recorded run has any of these cells\n"
+
+
+def test_only_cells_that_are_not_the_recorded_number_are_listed(project, run, long):
+    is_moved = (long.system == "RAG") & (long.dataset == "quiz")
+    moved = long.assign(value=long.value + 0.1 * is_moved)
+    cells = differing_cells(moved, run.manifest, project)
+    assert len(cells) == is_moved.sum()
+    assert set(cells.verdict) == {WITHIN_NOISE}
+    assert set(cells.system) == {"RAG"}
+    assert "recorded" in cells
+
+
+def test_if_every_number_is_the_recorded_one_none_is_listed(project, run, long):
     assert differing_cells(long, run.manifest, project) is None
-    moved = (long.system == "RAG") & (long.dataset == "quiz")
-    cells = differing_cells(long.assign(value=long.value + 0.1 * moved), run.manifest, project)
-    assert len(cells) == moved.sum() and set(cells.verdict) == {"within noise"}
-    assert "recorded" in cells and set(cells.system) == {"RAG"}
-    assert differing_cells(long, with_parameters(run.manifest, k=3), project) is None
 
 
-@pytest.mark.parametrize(
-    "table, cells, value, values_a_row",
+def test_without_a_run_to_compare_with_none_is_listed(project, long, other_manifest):
+    assert differing_cells(long, other_manifest, project) is None
+
+
+# A table, what chooses one of its rows, its column with the value, and the values in a row.
+OTHER_COLUMNS = pytest.mark.parametrize(
+    "table, chosen, value, n_values",
     [
         ("table3", {"judge": "endpoint:toy"}, "value", 1),
         ("table6", {"retriever": "bm25", "measure": "answer"}, "last", 3),
     ],
 )
-def test_tables_with_other_columns_are_compared_with_the_recorded_ones_too(project, table, cells, value, values_a_row):
+
+
+@OTHER_COLUMNS
+def test_every_value_of_a_row_is_compared(project, table, chosen, value, n_values):
     run = find(project, table)
     long = pd.read_csv(run.file("csv"))
-    made = reproduction(long, run.manifest, project)
-    assert set(made.verdict) == {"OK"}
-    assert len(made) == values_a_row * long.n.notna().sum()
-    chosen = (long[list(cells)] == list(cells.values())).all(axis=1) & long.n.notna()
-    moved = [name for name in long if name in (value, "low", "high", f"{value}_low", f"{value}_high")]
-    long.loc[chosen, moved] += 99
-    made = reproduction(long, run.manifest, project)
-    differing = made[made.verdict == "DIFFERS"]
-    assert len(differing) == chosen.sum() > 0
-    assert all(set(differing[name]) == {wanted} for name, wanted in cells.items())
+    cells = compare_cells(long, run.manifest, project)
+    assert set(cells.verdict) == {OK}
+    assert len(cells) == n_values * long.n.notna().sum()
 
 
-def test_an_adapter_is_told_by_its_weights_and_not_by_its_folder(run):
-    here = run.manifest | {"adapters": {"cov": "aa"}}
-    assert changed(here, run.manifest | {"adapters": {"cov": "bb", "rag": "cc"}}) == ["the adapter cov"]
-    moved = with_parameters(here, adapters="elsewhere")
-    assert changed(moved, run.manifest | {"adapters": {"cov": "aa", "rag": "cc"}}) == []
-    assert changed(here, run.manifest | {"adapters": {}}) == ["having adapters"]
+@OTHER_COLUMNS
+def test_a_changed_value_is_found_in_its_own_row(project, table, chosen, value, n_values):
+    run = find(project, table)
+    long = pd.read_csv(run.file("csv"))
+    is_chosen = (long[list(chosen)] == list(chosen.values())).all(axis=1) & long.n.notna()
+    names = {value, "low", "high", f"{value}_low", f"{value}_high"} & set(long)
+    long.loc[is_chosen, list(names)] += 99
+    cells = compare_cells(long, run.manifest, project)
+    differing = cells[cells.verdict == DIFFERS]
+    assert len(differing) == is_chosen.sum() > 0
+    for name, text in chosen.items():
+        assert set(differing[name]) == {text}
 
 
-def test_a_run_is_told_with_its_weights_and_its_layout(run):
-    other = replace(run, manifest=with_parameters(run.manifest, quantize="int8", layout="paper"))
-    assert "toy: smollm2-135m (int8, paper layout) on " in recorded.tell(other)
+class Cell(NamedTuple):
+    """A new and a recorded value with their intervals."""
+
+    n: int
+    value: float
+    low: float
+    high: float
+    n_recorded: int
+    value_recorded: float
+    low_recorded: float
+    high_recorded: float
 
 
-def test_the_run_of_the_same_model_and_data_is_found_or_the_one_that_is_named_or_none(project, run):
-    asked = run.config
-    assert choose(asked, project).folder == project / "results" / "toy"
-    assert choose(asked.change(n_questions=1, systems=("RAG",), device="cpu"), project) is not None
-    for other in ({"model": "other"}, {"seed": 2}, {"k": 3}, {"quantize": "none"}, {"data": "elsewhere"}):
-        assert choose(asked.change(**other), project) is None
-    assert choose(run.config.change(model="other", record="toy"), project).table == "table2"
-    assert choose(run.config.change(record="none"), project) is None
-    with pytest.raises(ValueError, match="record is 'toys', but must be 'auto', 'none' or one of toy"):
-        choose(run.config.change(record="toys"), project)
-
-
-# Live rows next to recorded ones.
-
-
-def test_a_changed_text_is_counted_with_its_outcome_and_other_differences_are_named(run, known):
-    right = next(p for p in known if p.rounds[-1].answer == p.question.answers[0])
-    *before, last = right.rounds
-    for answer, alike in ((f"{right.answer}, surely", 1), ("another", 0)):
-        new = replace(right, rounds=(*before, replace(last, answer=answer)))
-        table = table2.compare_texts([new], known)
-        text = table2.describe_texts(table, run.manifest, run)
-        row = table.loc[label_of(right.system)]
-        assert (row.questions, row[table2.SAME_TEXT], row[table2.SAME_OUTCOME]) == (1, 0, alike)
-        assert text.startswith(f"0 of 1 live predictions repeat every recorded text; {alike} have the same outcome")
-    other = with_parameters(run.manifest, n_questions=1, k=3) | {"model_sha256": "other"}
-    text = table2.describe_texts(table2.compare_texts(known, known), other, run)
-    assert text.endswith("they also differ in k (3, recorded 5); the weights of the model.")
-    assert "n_questions" not in text  # a sample always has fewer
-
-
-def test_live_rows_are_below_the_recorded_ones_of_their_system(known):
-    frame = to_frame(known)
-    assert list(table2.recorded_and_live(frame).index) == ["RAG (untuned)", "CoV-RAG, first answer", "CoV-RAG"]
-    some = frame[(frame.system == "CoV-RAG") & frame.dataset.isin(["search", "quiz"])]
-    table = table2.recorded_and_live(frame, some)
-    assert list(table.index) == [("CoV-RAG", "recorded"), ("CoV-RAG", "live")]
-    assert list(table.n) == [8, 4]
-    assert table.loc[("CoV-RAG", "live"), "entity questions"] == "–"
-    assert table.loc[("CoV-RAG", "live"), "quiz questions"].endswith(" of 2")  # too few for a share
-
-
-def test_live_rows_without_a_record_are_shown_and_saved_with_their_labels(known, run, tmp_path):
-    table = table2.recorded_and_live(to_frame([]), to_frame(known))
-    assert {answered for _, answered in table.index} == {"live"}
-    texts = table2.compare_texts(known, [])
-    text = table2.describe_texts(texts, run.manifest, None)
-    assert texts.empty and "none of the live questions is recorded" in text
-    assert table2.save_live(tmp_path / "deep", table, texts, text) == text
-    assert "| CoV-RAG, first answer | live" in (tmp_path / "deep" / "table2.live.md").read_text()
-
-
-def test_the_live_answers_are_listed_with_gold_answer_and_revised_question(known):
-    table = table2.list_answers(known)
-    cov = [p for p in known if p.system == "CoV-RAG"]
-    assert table.question.tolist() == [p.question.question for p in cov]
-    assert table["gold answer"].tolist() == [p.question.answers[0] for p in cov]
-    marks = ["✓" if p.answer == p.question.answers[0] else "✗" for p in cov]
-    assert [cell[0] for cell in table["CoV-RAG"]] == marks and len(set(marks)) == 2
-    revised = replace(cov[0], rounds=(cov[0].rounds[0], replace(cov[0].rounds[0], query="another query")))
-    assert table2.list_answers([revised, cov[1]])["revised question"].tolist() == ["another query", "–"]
+@pytest.mark.parametrize(
+    "cell, judgment",
+    [
+        (Cell(4, 50.0, 15.0, 85.0, 4, 50.0, 15.0, 85.0), OK),
+        (Cell(4, 50.0, 15.0, 85.0, 5, 50.0, 19.0, 81.0), WITHIN_NOISE),  # of more questions
+        (Cell(4, 50.0, 45.0, 55.0, 4, 70.0, 65.0, 75.0), DIFFERS),
+    ],
+)
+def test_a_cell_is_judged_by_its_value_and_its_number_of_questions(cell, judgment):
+    assert judge_cell(cell, 0.01) == judgment

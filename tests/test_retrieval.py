@@ -10,10 +10,10 @@ import pytest
 from covrag_lite import retrieval
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine import weights
-from covrag_lite.evaluate import load_resources
 from covrag_lite.retrieval import bm25, load_retriever
 from covrag_lite.retrieval import dense as dense_retrieval
 from covrag_lite.retrieval.dense import embed, load_encoder
+from covrag_lite.systems.evaluate import load_resources
 
 
 @pytest.fixture
@@ -36,7 +36,9 @@ def test_a_passage_is_the_nearest_to_itself(name, dense, passages):
     assert search([]) == []
 
 
-def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, passages, monkeypatch):
+def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(
+    dense, passages, monkeypatch
+):
     texts = [p.text for p in passages]
     (whole,) = embed(texts, dense.encoder)
     monkeypatch.setattr(dense_retrieval, "BLOCK", 2)
@@ -48,7 +50,12 @@ def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, 
         embed(texts[:5], dense.encoder)
     resumed = np.concatenate(embed(texts[:5], dense.encoder))
     encoded = [call.args[0][0] for call in encode.call_args_list]
-    assert encoded == [texts[0], texts[2], texts[4], texts[4]]  # what was encoded before the kill is not encoded again
+    assert encoded == [
+        texts[0],
+        texts[2],
+        texts[4],
+        texts[4],
+    ]  # what was encoded before the kill is not encoded again
     assert np.allclose(resumed, whole[:5], atol=1e-5) and resumed.dtype == whole.dtype
     assert np.allclose(np.linalg.norm(resumed, axis=1), 1, atol=1e-5)
 
@@ -56,7 +63,10 @@ def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(dense, 
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        ({"retriever": "bing:https://me:secret@host"}, "'bing' is not known; use one of bm25, dense, fused"),
+        (
+            {"retriever": "bing:https://me:secret@host"},
+            "'bing' is not known; use one of bm25, dense, fused",
+        ),
         ({"k": 7}, "has 6 passages, fewer than k = 7"),
         ({"k": 0}, "k is 0"),
         ({"retriever": "dense", "encoder": "tests"}, "the model folder .* has no weights"),

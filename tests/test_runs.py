@@ -7,11 +7,11 @@ import pytest
 from conftest import load_tiny
 
 from covrag_lite.config import Config
-from covrag_lite.progress import track
+from covrag_lite.engine.progress import track
 from covrag_lite.prompts import SCHEMA, parse_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
-from covrag_lite.runs.display import show
 from covrag_lite.runs.recorded import save_run
+from covrag_lite.tables.display import show
 
 
 def test_after_a_run_what_it_used_is_told(scripted, tmp_path, capsys):
@@ -35,7 +35,9 @@ def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(
 
 
 def test_no_line_pretends_that_a_loop_ended(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # what is no notebook, and no terminal
+    monkeypatch.delitem(
+        sys.modules, "ipykernel", raising=False
+    )  # what is no notebook, and no terminal
 
     def failing():
         yield 1
@@ -53,7 +55,9 @@ def test_no_line_pretends_that_a_loop_ended(monkeypatch, capsys):
 
 def test_a_prediction_is_shown_as_html(cov):
     text = show(cov[1])._repr_html_()
-    assert '<a href="#q2-1-1">[1]</a>' in text and 'id="q2-1-1"' in text  # a citation is tied to its passage
+    assert (
+        '<a href="#q2-1-1">[1]</a>' in text and 'id="q2-1-1"' in text
+    )  # a citation is tied to its passage
     assert '<meter value="0.45">' in text
     assert text.count("✓ gold") == 1
 
@@ -61,7 +65,14 @@ def test_a_prediction_is_shown_as_html(cov):
 def test_whatever_text_a_prediction_holds_is_escaped(cov):
     text = "<img src='x' onerror=alert(1)> & co"
     said = replace(cov[1].rounds[0].verdict, judgment=text, revised_question=text)
-    rounds = (Round(text, (Passage("p", text, text),), text, said, note=text), Round("", (), "", parse_verdict(text)))
+    rounds = (
+        Round(text, (Passage("p", text, text),), text, said, note=text),
+        Round("", (), "", parse_verdict(text)),
+    )
     shown = show(Prediction(Question(text, "nq", text, (text,)), text, rounds)).data
-    # The question, its id, its gold answer; the system; query, title, passage, answer, note; three of the verdicts.
-    assert "<img" not in shown and shown.count("&lt;img src=&#39;x&#39; onerror=alert(1)&gt; &amp; co") == 12
+    # The question, its id, its gold answer; the system; query, title, passage, answer, note; three
+    # of the verdict.
+    assert (
+        "<img" not in shown
+        and shown.count("&lt;img src=&#39;x&#39; onerror=alert(1)&gt; &amp; co") == 12
+    )

@@ -1,4 +1,4 @@
-"""Notebooks are stored with outputs, and the stored tables and figures are what the records give today."""
+"""Notebooks are stored with outputs: tables and figures that the records give today."""
 
 import ast
 import base64
@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+from typing import NamedTuple
 
 import pandas as pd
 import pytest
@@ -20,38 +21,63 @@ WITHOUT_MODEL = {"parameters", "setup", "recorded"}  # tags of cells that need n
 PATHS = re.compile(r"(?<![\w.])/(?:root|home|tmp|work)/")
 
 
+class Cell(NamedTuple):
+    """A code cell: its tags, its source and its stored outputs."""
+
+    tags: set[str]
+    source: str
+    outputs: list[dict]
+    execution_count: int | None
+
+
+Shown = dict[str, object]  # what one value shows: its contents by MIME type
+
+
 def load_code_cells(path):
-    """A notebook's code cells with their tags, source and outputs."""
-    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
-    return [(set(cell["metadata"].get("tags", [])), "".join(cell["source"]), cell) for cell in cells]
+    """A notebook's code cells."""
+    cells = []
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            tags = set(cell["metadata"].get("tags", []))
+            source = "".join(cell["source"])
+            cells.append(Cell(tags, source, cell["outputs"], cell["execution_count"]))
+    return cells
 
 
-def run_cell(source, names, formatter):
-    """Run a cell as a kernel would; returns what it shows, one dict of representations per value."""
-    shown, printed = [], io.StringIO()
+def run_cell(source, names, formatter) -> list[Shown]:
+    """Run a cell as a kernel would; returns what it shows, printed text first."""
+    values = []
 
-    def display(*values):
-        shown.extend(formatter.format(value)[0] for value in values if value is not None)
+    def display(*items):
+        values.extend(formatter.format(item)[0] for item in items if item is not None)
 
     names["display"] = display
+    printed = io.StringIO()
     *lines, last = ast.parse(source).body
     is_shown = isinstance(last, ast.Expr) and not source.rstrip().endswith(";")
+    body = lines if is_shown else [*lines, last]
     with contextlib.redirect_stdout(printed):
-        exec(compile(ast.Module(lines if is_shown else [*lines, last], []), "cell", "exec"), names)
+        exec(compile(ast.Module(body, []), "cell", "exec"), names)
         if is_shown:
             display(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
-    return ([{"text/plain": printed.getvalue()}] if printed.getvalue().strip() else []) + shown
+    return with_printed(printed.getvalue(), values)
 
 
-def stored_values(cell):
-    """What a stored cell shows, in the same form; printed text first."""
-    printed = "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
-    values = [
-        {mime: join(content) for mime, content in output["data"].items()}
-        for output in cell["outputs"]
-        if "data" in output
-    ]
-    return ([{"text/plain": printed}] if printed.strip() else []) + values
+def stored_values(cell) -> list[Shown]:
+    """What a stored cell shows, in the same form."""
+    printed = ""
+    values = []
+    for output in cell.outputs:
+        if output["output_type"] == "stream":
+            printed += "".join(output["text"])
+        if "data" in output:
+            values.append({mime: join(content) for mime, content in output["data"].items()})
+    return with_printed(printed, values)
+
+
+def with_printed(text, values) -> list[Shown]:
+    """Printed text, if there is any, and the values that are shown."""
+    return [{"text/plain": text}, *values] if text.strip() else values
 
 
 def join(content):
@@ -59,40 +85,52 @@ def join(content):
     return "".join(content) if isinstance(content, list) else content
 
 
-def comparable(value):
-    """The representations that are compared; a picture as its bytes."""
+def comparable(value) -> Shown:
+    """The contents that are compared; a picture as its bytes."""
     kept = {mime: content for mime, content in value.items() if mime in COMPARED}
     if "text/html" in kept or "image/png" in kept:
         kept.pop("text/plain", None)  # may hold an address
-    if "image/png" in kept:
-        content = kept["image/png"]
-        kept["image/png"] = content if isinstance(content, bytes) else base64.b64decode(content)
-    return {mime: content.strip() if isinstance(content, str) else content for mime, content in kept.items()}
+    for mime, content in kept.items():
+        if isinstance(content, str):
+            is_picture = mime == "image/png"
+            kept[mime] = base64.b64decode(content) if is_picture else content.strip()
+    return kept
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stored_tables_and_figures_are_what_the_records_give(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     pd.reset_option("display.max_colwidth")  # another notebook may have set it in this process
-    names, formatter = {"__name__": "__main__"}, DisplayFormatter()
-    for tags, source, cell in load_code_cells(path):
-        if not tags & WITHOUT_MODEL:
+    names = {"__name__": "__main__"}
+    formatter = DisplayFormatter()
+    for cell in load_code_cells(path):
+        if not cell.tags & WITHOUT_MODEL:
             continue
-        shown = run_cell(source, names, formatter)
-        if "recorded" in tags and "reveal" not in tags:
-            assert list(map(comparable, stored_values(cell))) == list(map(comparable, shown)), source
+        values = run_cell(cell.source, names, formatter)
+        if "recorded" in cell.tags and "reveal" not in cell.tags:
+            stored = [comparable(value) for value in stored_values(cell)]
+            assert stored == [comparable(value) for value in values], cell.source
     pyplot.close("all")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_shows_a_recorded_result_and_nothing_of_the_machine_that_ran_it(path):
-    cells = load_code_cells(path)
-    assert any("recorded" in tags and cell["outputs"] for tags, _, cell in cells), "run `make notebooks`"
-    assert all(cell["execution_count"] is None for _, _, cell in cells)
-    outputs = json.dumps([cell["outputs"] for _, _, cell in cells])
-    assert not PATHS.search(outputs)
-    assert "cost: " not in outputs
-    assert '"stderr"' not in outputs
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def cells(request):
+    """The code cells of each notebook."""
+    return load_code_cells(request.param)
+
+
+def test_a_notebook_shows_a_recorded_result(cells):
+    shown = [cell for cell in cells if "recorded" in cell.tags and cell.outputs]
+    assert shown, "run `make notebooks`"
+
+
+def test_cells_are_stored_without_numbers(cells):
+    assert all(cell.execution_count is None for cell in cells)
+
+
+@pytest.mark.parametrize("pattern", [PATHS, re.compile("cost: "), re.compile('"stderr"')])
+def test_outputs_show_nothing_of_the_machine_that_ran_them(cells, pattern):
+    assert not pattern.search(json.dumps([cell.outputs for cell in cells]))
 
 
 def test_all_notebooks_together_stay_below_three_megabytes():
@@ -100,7 +138,7 @@ def test_all_notebooks_together_stay_below_three_megabytes():
 
 
 def test_what_a_class_should_guess_is_stored_without_its_answer():
-    revealed = [
-        cell["outputs"] for tags, _, cell in load_code_cells(ROOT / "notebooks" / "lesson.ipynb") if "reveal" in tags
-    ]
-    assert revealed and not any(revealed)
+    cells = load_code_cells(ROOT / "notebooks" / "lesson.ipynb")
+    revealed = [cell.outputs for cell in cells if "reveal" in cell.tags]
+    assert revealed
+    assert not any(revealed)

@@ -1,4 +1,4 @@
-"""D and D2′: natural and synthetic errors, the oracle's rules, and revised questions."""
+"""D and D2′: answers to learn, natural and synthetic errors, balance, samples and mixtures."""
 
 import random
 from collections import Counter
@@ -9,333 +9,388 @@ import toy
 from conftest import write_jsonl
 from toy import BORN, PASSAGES, QUESTIONS
 
-from covrag_lite import recipe, synthesis
+from covrag_lite import synthesis
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.metrics import holds_answer, normalise
-from covrag_lite.records import SCORES, Passage, Question, Sample
-from covrag_lite.sources import Source, load_searches, load_sources
-from covrag_lite.synthesis import Example, annotate, answer_samples, gold_answer, judge, verify_samples, with_gold
+from covrag_lite.oracle import Example, annotate_by_rules
+from covrag_lite.records import CITATION, Passage, Question, Sample, Source
+from covrag_lite.synthesis import (
+    answer_samples,
+    gold_answer,
+    rewrite_samples,
+    verify_samples,
+    with_gold,
+)
+from covrag_lite.training import recipe
+from covrag_lite.training.sample_files import load_samples, save_samples
+from covrag_lite.training.sources import load_searches, load_sources
 
-CONFIG = Config().change(k=2)
 Q1, Q2, Q3, Q4, Q5 = QUESTIONS[:5]
 A, B, C, D, E, F = PASSAGES.values()
-GOOD = Example(Q1, (C, A), "Ada Voss[2]", "retrieved")  # a right answer from a passage that states it
-BAD = Example(Q2, (C, D), "Mere[1]", "broken wording")  # a misspelt question that found nothing of use
+RIGHT = Example(Q1, (C, A), "Ada Voss[2]", "retrieved")  # from a passage that states it
+WRONG = Example(Q2, (C, D), "Mere[1]", "broken wording")  # nothing of use was found
 
 
 def source_of(questions):
     return Source(list(questions), list(PASSAGES.values()), toy.search, toy.search)
 
 
-@pytest.mark.parametrize("share, n_unknown", [(0.25, 2), (0.5, 6), (0.0, 0)])
-def test_of_the_answers_to_learn_a_share_has_no_reference_and_no_citation(monkeypatch, share, n_unknown):
+# Answers to learn.
+
+
+@pytest.mark.parametrize("share, n_unsupported", [(0.25, 2), (0.5, 6), (0.0, 0)])
+def test_a_share_of_the_answers_has_no_supporting_passage(monkeypatch, share, n_unsupported):
     monkeypatch.setattr(synthesis, "UNSUPPORTED", share)
-    unknown = [replace(Q1, id=str(i), answers=("Agnes Vale",), gold_passages=()) for i in range(9)]
-    targets = [sample.target[0] for sample in answer_samples(source_of([]), unknown + [Q1] * 6, CONFIG)]
-    assert targets.count("Agnes Vale") == n_unknown == len(targets) - 6
+    unknown = replace(Q1, answers=("Agnes Vale",), gold_passages=())
+    questions = [replace(unknown, id=str(i)) for i in range(9)] + [Q1] * 6
+    samples = answer_samples(source_of([]), questions, "shared")
+    targets = [sample.target[0] for sample in samples]
+    assert targets.count("Agnes Vale") == n_unsupported
+    assert len(targets) == n_unsupported + 6
+
+
+def test_a_gold_passage_that_was_missed_replaces_any_of_the_others():
+    rng = random.Random(0)
+    places = set()
+    for _ in range(60):
+        passages = with_gold(Q1, [C, D, E, F], {"a": A}, rng)
+        assert len(passages) == 4
+        assert sum(passage in (C, D, E, F) for passage in passages) == 3
+        places.add(passages.index(A))
+    assert places == {0, 1, 2, 3}
+
+
+def test_a_gold_passage_that_was_found_stays_where_it_is():
+    assert with_gold(Q1, [C, A], {"a": A}, random.Random(0)) == [C, A]
+
+
+def test_one_of_two_gold_passages_is_enough():
+    two = replace(Q1, gold_passages=("a", "b"))
+    assert with_gold(two, [C, A], {"a": A, "b": B}, random.Random(0)) == [C, A]
+
+
+def test_a_gold_answer_cites_the_passages_that_state_it():
+    assert gold_answer(Q1, (C, A)) == "Ada Voss[2]"
+
+
+def test_a_gold_answer_with_citations_is_kept():
+    cited = replace(Q1, answers=("It was Ada[1].",))
+    assert gold_answer(cited, (C, A)) == "It was Ada[1]."
+
+
+def test_answer_samples_are_those_with_a_supporting_passage_first():
+    samples = answer_samples(source_of(QUESTIONS), QUESTIONS, "shared")
+    assert [sample.id for sample in samples][:5] == ["q1", "q2", "q3", "q4", "q7"]
+    assert {sample.task for sample in samples} == {"answer"}
+
+
+def test_answer_samples_cite_a_gold_passage_of_their_prompt():
+    by_id = {question.id: question for question in QUESTIONS}
+    for sample in answer_samples(source_of(QUESTIONS), QUESTIONS, "shared"):
+        question = by_id[sample.id]
+        assert sample.target[0].startswith(question.answers[0])
+        references = sample.prompt.partition("\\Question: ")[0]
+        for number in CITATION.findall(sample.target[0]):
+            text = references.partition(f"Reference [{number}]: ")[2].partition("\\")[0]
+            assert text in [PASSAGES[name].text for name in question.gold_passages]
+
+
+# Examples.
 
 
 def answer_rightly(x, k):
     return [f"Writer{question.split()[-1]}[1]" for question in x]
 
 
-def test_examples_are_natural_first_and_corrupted_by_hand_in_a_minority(monkeypatch):
+@pytest.fixture
+def examples(monkeypatch):
+    """The examples of ten questions that a seed model answers rightly."""
     numbers = range(10, 20)  # a number of one digit is no word for BM25
-    passages = [Passage(f"p{i}", f"Book {i}", f"Book {i} was written by Writer{i}.") for i in numbers]
+    passages = [
+        Passage(f"p{i}", f"Book {i}", f"Book {i} was written by Writer{i}.") for i in numbers
+    ]
     passages += [Passage(f"x{i}", "Books", "Book was written by someone.") for i in range(8)]
-    questions = [Question(f"q{i}", "nq", f"who wrote book {i}", (f"Writer{i}",), (f"p{i}",)) for i in numbers]
-    source = Source(questions, passages, *load_searches(CONFIG, passages))
+    questions = [
+        Question(f"q{i}", "nq", f"who wrote book {i}", (f"Writer{i}",), (f"p{i}",)) for i in numbers
+    ]
+    searches = load_searches(Config().change(k=2), passages)
+    source = Source(questions, passages, *searches)
     monkeypatch.setattr(synthesis, "CORRUPTED", 0.3)
-    made = synthesis.make_examples(source, questions, answer_rightly, CONFIG)
-    counts = Counter(one.kind for one in made)
-    assert (counts["retrieved"], counts["deeper passages"], counts["broken wording"]) == (10, 10, 2)
-    assert counts["repetition"] + counts["wrong citation"] == 3
-    for one in made:
-        assert len(one.passages) == 2
-        if one.kind != "broken wording":
-            assert holds_answer(one.passages, one.question.answers) == (one.kind != "deeper passages")
+    return synthesis.make_examples(source, questions, answer_rightly, 2)
 
 
-def test_only_what_its_own_search_missed_is_a_failure():
-    without = replace(GOOD, passages=(C, D), kind="deeper passages")  # it was found, and taken away
-    assert synthesis.find_failures([GOOD, BAD, without]) == {Q2.question: BAD}
+def test_the_kinds_of_examples(examples):
+    counts = Counter(example.kind for example in examples)
+    corrupted = counts.pop("repetition", 0) + counts.pop("wrong citation", 0)
+    assert corrupted == 3
+    assert counts == {"retrieved": 10, "deeper passages": 10, "broken wording": 2}
 
 
-def test_a_rewriter_learns_the_same_revisions_without_what_was_retrieved():
-    hopeless = replace(BAD, question=replace(Q2, question="wher?"))
-    samples = synthesis.rewrite_samples(annotate([GOOD, BAD, BAD, hopeless], {Q2.question: BORN}))
-    assert [sample.target[0] for sample in samples] == [Q1.question, BORN]  # of the hopeless one nothing is known
-    assert not any(passage.text in sample.prompt for sample in samples for passage in PASSAGES.values())
-    assert samples[1].prompt.endswith(f"\\Question: {Q2.question}\\Rewritten:")
+def test_every_example_has_k_passages(examples):
+    assert {len(example.passages) for example in examples} == {2}
 
 
-class Guesser:
-    """A model that writes the same text for every question."""
-
-    def __init__(self, guess="", terms="", options=""):
-        self.said = {"guess": guess, "terms": terms, "options": options}
-
-    def write_alone(self, task, x):
-        return [self.said[task] for _ in x]
+def test_only_deeper_passages_do_not_contain_the_answer(examples):
+    for example in examples:
+        if example.kind != "broken wording":
+            contains = holds_answer(example.passages, example.question.answers)
+            assert contains == (example.kind != "deeper passages")
 
 
-def test_the_question_stands_in_every_candidate_but_the_bare_ones_and_is_none_itself():
-    asked = Q2.question
-    assert synthesis.propose(replace(BAD, passages=(C,)), "Ada was born there.\nMore", "birth", "Mere, Stell") == {
-        "the question well put": BORN,
-        "guess and answer": f"{asked}? Ada was born there. Mere",
-        "guess": f"{asked}? Ada was born there.",
-        "answer": f"{asked}? Mere",
-        "guess and options": f"{asked}? Ada was born there. Mere, Stell",
-        "options": f"{asked}? Mere, Stell",
-        "key terms": f"{asked}? birth",
-        "title 1": f"{asked}? Stell",
-        "a guess alone": "Ada was born there.",
-        "key terms alone": "birth",
-    }
-    unknown = replace(Q2, clean_question="")
-    assert synthesis.propose(Example(unknown, (), "", ""), asked, "", "") == {"guess": f"{asked}? {asked}"}
+def test_without_enough_passages_there_is_no_example_with_deeper_ones():
+    assert synthesis.deeper_passages(Q1, (A, C, D), 2) == (C, D)
+    assert synthesis.deeper_passages(Q1, (A, C), 2) == ()
+    assert synthesis.deeper_passages(Q1, (C, D, A, E), 2) == ()  # it was not among the first two
 
 
-def test_a_candidate_is_one_line_that_a_verdict_can_hold():
-    assert synthesis.tidy('the "Copper\\Lanterns"\nagain') == "the Copper Lanterns again"
-    assert len(synthesis.tidy(" ".join(map(str, range(99)))).split()) == synthesis.LONGEST
-    assert synthesis.tidy("one\x00two\x1bthree") == "one two three"
-    assert synthesis.tidy("England, England England - England") == "England, England -"
+DEEPER = Example(Q1, (C, D), "Mere[1]", "deeper passages")
 
 
-def test_candidates_that_find_the_passage_are_kept_by_their_form_and_no_others():
-    def found(question, author):
-        failures = {question.question: Example(question, (E, F), "", "retrieved")}
-        return synthesis.find_revisions(failures, author, search)
-
-    search, _ = load_searches(CONFIG, list(PASSAGES.values()))
-    asked = replace(Q2, question="hoo?")
-    assert found(asked, Guesser()) == {"hoo?": {synthesis.CLEAN: BORN}}
-    kept = found(replace(asked, clean_question=""), Guesser("A fair is held.", "born Ada Voss"))["hoo?"]
-    assert set(kept) == {"key terms", "key terms alone"}
-    useless = replace(asked, clean_question="how long is the bridge of metres?")
-    assert found(useless, Guesser("A bridge.", "metres")) == {}
-    assert synthesis.find_revisions({}, Guesser(), search) == {}
+def test_a_wrong_answer_from_deeper_passages_is_also_paired_with_the_retrieved_ones():
+    (crossed,) = synthesis.cross([DEEPER], {Q1: [A, C, D, E]}, 2)
+    assert crossed == replace(DEEPER, passages=(A, C), kind="crossed answer")
 
 
-def test_the_form_that_finds_most_is_taken_the_well_put_question_first_and_bare_guesses_last():
-    counts = {"guess": 3, "options": 5, "a guess alone": 9, synthesis.CLEAN: 1}
-    assert synthesis.choose({"guess": "b", "options": "c"}, counts) == "c"
-    assert synthesis.choose({"a guess alone": "d", "guess": "b"}, counts) == "b"
-    assert synthesis.choose({"options": "c", synthesis.CLEAN: "clean"}, counts) == "clean"
-
-
-def test_a_second_step_or_a_newer_account_is_asked_for_only_once_a_passage_has_pointed_at_it(passages):
-    clean = "Where was Edith Marrow born?"
-    two_hop = Question("q", "mintaka", "Where was the author of The Copper Lanterns born?", ("",), (), clean, "two-hop")
-    assert synthesis.clean_wording(two_hop, passages[:1]) == clean
-    assert synthesis.clean_wording(two_hop, passages[3:5]) == ""
-    asked, clean = (f"What is the population of Stonebridge {when}?" for when in ("today", "in 1954"))
-    stale = Question("q", "entity", asked, ("12,400",), ("p1",), clean, "population/stale")
-    old = replace(passages[0], text="Some 9,000 people live in Stonebridge, says a guide of 1931.")
-    pointing = replace(old, text=f"{old.text} All was described anew in 1954.")
-    assert synthesis.clean_wording(stale, [old]) == ""
-    assert synthesis.clean_wording(stale, [old, pointing]) == clean
-
-
-LONG = " ".join(f"word{i}" for i in range(30))
-# An example, its revised question -> reference_correctness, correctness, citation_accuracy, truthfulness, bias,
-# conciseness; judgment; the revised question that is kept.
-CASES = {
-    "right, rightly cited": (Q1, (A, C), "Ada Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
-    "right by its second answer": (Q1, (A, C), "A. Voss[1]", (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), "true", ""),
-    "right, wrongly cited": (Q1, (A, C), "Ada Voss[2]", (0.95, 0.95, 0.05, 0.95, 0.05, 0.95), "true", ""),
-    "right, half of it cited": (Q1, (A, C), "Ada Voss[1][2]", (0.95, 0.95, 0.5, 0.95, 0.05, 0.95), "true", ""),
-    "right, not cited": (Q1, (A, C), "Ada Voss", (0.95, 0.95, 0.05, 0.95, 0.05, 0.95), "true", ""),
-    "right from memory": (Q1, (C, D), "Ada Voss", (0.05, 0.95, 0.05, 0.95, 0.95, 0.95), "true", ""),
-    "right, in many words": (Q1, (A, C), f"Ada Voss[1] {LONG}", (0.95, 0.95, 0.95, 0.95, 0.05, 0.5), "true", ""),
-    "wrong, grounded, found": (Q1, (A, C), "a town[2]", (0.95, 0.05, 0.05, 0.45, 0.55, 0.95), "false", ""),
-    "wrong, grounded, not found": (Q1, (C, D), "a town[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
-    "wrong, ungrounded": (Q1, (C, D), "Mere[1]", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
-    "wrong, rightly cited": (Q1, (A, C), "Mere[1]", (0.95, 0.05, 0.95, 0.15, 0.95, 0.95), "false", ""),
-    "repetitive": (Q1, (A, C), "Ada Voss, Ada Voss, Ada Voss[1]", (0.95, 0.95, 0.95, 0.35, 0.05, 0.05), "false", ""),
-    "repetitive and wrong": (Q1, (C, D), "Mere Mere Mere[1]", (0.05, 0.05, 0.05, 0.35, 0.95, 0.05), "false", BORN),
-    "right only within a number": (Q5, (A, B), "1829[1]", (0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", BORN),
-    "empty": (Q1, (C, D), "", (0.05, 0.05, 0.05, 0.15, 0.95, 0.95), "false", BORN),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_oracles_six_scores(case):
-    question, passages, answer, scores, judgment, revised = CASES[case]
-    verdict = judge(Example(question, passages, answer, "retrieved"), BORN)
-    assert tuple(getattr(verdict, name) for name in SCORES) == scores
-    assert (verdict.judgment, verdict.revised_question) == (judgment, revised)
-
-
-def test_a_passage_without_the_gold_words_supports_nothing_unless_it_is_gold():
-    assert synthesis.supporting(Q2, (C, B, D)) == [2]  # gold, although others contain the words
-    untold = replace(Q2, gold_passages=())
-    assert synthesis.supporting(untold, (C, B, E, D)) == [1, 2, 4]
-    assert synthesis.supporting(replace(untold, answers=("2",)), (A,)) == []  # 1829 is no 2
-
-
-def labelled(answer, passages, revised=""):
-    return annotate([Example(Q1, passages, answer, "retrieved")], {Q1.question: revised} if revised else {})[0]
-
-
-def test_an_unfinished_target_stays_open():
-    right, known = labelled("Ada Voss[1]", (A, C)), labelled("Mere[1]", (C, D), BORN)
-    read, unknown = labelled("Mere[1]", (A, C)), labelled("Mere[1]", (C, D))
-    samples = verify_samples([right, known, read, unknown])
-    assert [one.unfinished for one in samples] == [False, False, False, True]
-    texts = ["".join(one.target) for one in samples]
-    assert texts[0].endswith('"3": "true", "4": "" }')
-    assert texts[1].endswith(f'"3": "false", "4": "{BORN}" }}')
-    assert texts[2].endswith('"3": "false", "4": "" }')  # what could be read needs no other search
-    assert texts[3].endswith('"bias": 0.95, "conciseness": 0.95 }, "3": "false')
-    direct = verify_samples([right, known, read, unknown], with_chain=False)
-    assert [one.unfinished for one in direct] == [False, False, True, True]
-    assert ["".join(one.target) for one in direct] == ['{ "4": "" }', f'{{ "4": "{BORN}" }}', '{ "4": "', '{ "4": "']
-    for layout in ("paper", "shared"):
-        (sample,) = verify_samples([known], layout=layout)
-        assert sample.prompt == toy.verify_prompt(Q1.question, "cd", "Mere[1]", layout)
-    assert {one.task for one in samples} == {"verify"}
-
-
-def test_a_gold_passage_is_put_in_at_any_place():
-    rng, found, places = random.Random(0), [C, D, E, F], set()
-    for _ in range(60):
-        shown = with_gold(Q1, found, {"a": A}, rng)
-        assert len(shown) == 4 and A in shown and sum(one in found for one in shown) == 3
-        places.add(shown.index(A))
-    assert places == {0, 1, 2, 3}
-    assert with_gold(Q1, [C, A], {"a": A}, rng) == [C, A]  # it was found
-    two = replace(Q1, gold_passages=("a", "b"))
-    assert with_gold(two, [C, A], {"a": A, "b": B}, rng) == [C, A]  # one of them is enough
-
-
-def test_answers_to_learn_cite_what_is_shown():
-    assert gold_answer(Q1, (C, A)) == "Ada Voss[2]"
-    assert gold_answer(replace(Q1, answers=("It was Ada[1].",)), (C, A)) == "It was Ada[1]."
-    samples = answer_samples(source_of(QUESTIONS), QUESTIONS, Config())
-    assert [one.id for one in samples][:5] == ["q1", "q2", "q3", "q4", "q7"]
-    for sample in samples:
-        question = next(one for one in QUESTIONS if one.id == sample.id)
-        assert sample.task == "answer" and not sample.unfinished
-        assert sample.target[0].startswith(question.answers[0])
-        shown = sample.prompt.partition("\\Question: ")[0]
-        for mark in synthesis.CITATION.findall(sample.target[0]):
-            text = shown.partition(f"Reference [{mark}]: ")[2].partition("\\")[0]
-            assert text in [PASSAGES[one].text for one in question.gold_passages]
+def test_other_answers_are_not_crossed():
+    others = [replace(DEEPER, answer="Ada Voss"), replace(DEEPER, kind="retrieved")]
+    assert synthesis.cross(others, {Q1: [A, C, D, E]}, 2) == []
 
 
 def test_only_right_answers_are_corrupted(monkeypatch):
     monkeypatch.setattr(synthesis, "CORRUPTED", 1.0)
-    right, wrong = (Example(Q1, (A, C), answer, "retrieved") for answer in ("Ada Voss[1]", "Mere[1]"))
-    made = synthesis.corrupt([right, wrong, replace(right, answer="")] * 20, random.Random(0))
-    assert len(made) == 20 and {one.kind for one in made} == {"repetition", "wrong citation"}
-    assert all("Ada Voss" in one.answer for one in made)
+    right = Example(Q1, (A, C), "Ada Voss[1]", "retrieved")
+    others = [replace(right, answer="Mere[1]"), replace(right, answer="")]
+    corrupted = synthesis.corrupt([right, *others] * 20, random.Random(0))
+    assert len(corrupted) == 20
+    assert {example.kind for example in corrupted} == {"repetition", "wrong citation"}
+    assert all("Ada Voss" in example.answer for example in corrupted)
 
 
-def test_a_wrong_answer_from_deeper_passages_is_also_put_beside_those_that_hold_the_right_one():
-    deeper = Example(Q1, (C, D), "Mere[1]", "deeper passages")
-    others = [replace(deeper, answer="Ada Voss"), replace(deeper, kind="retrieved")]
-    (crossed,) = synthesis.cross([deeper, *others], {Q1: [A, C, D, E]}, 2)
-    assert (crossed.kind, crossed.answer, crossed.passages) == ("crossed answer", "Mere[1]", (A, C))
+# Samples.
 
 
-def test_each_seed_model_answers_the_half_it_has_not_learnt_from(monkeypatch):
-    asked = {}
+def labelled(answer, passages, revised_question=""):
+    revisions = {Q1.question: revised_question} if revised_question else {}
+    example = Example(Q1, passages, answer, "retrieved")
+    return annotate_by_rules([example], revisions)[0]
 
-    class Seed:
-        def __init__(self, name):
-            self.name = name
 
-        def answer(self, x, k):
-            asked.setdefault(self.name, set()).update(x)
-            return ["Mere[1]"] * (len(x) - 1) + ["Ada Voss[1]"]
+# Right; wrong with a revised question; wrong although it could be read; wrong without either.
+LABELLED = [
+    labelled("Ada Voss[1]", (A, C)),
+    labelled("Mere[1]", (C, D), BORN),
+    labelled("Mere[1]", (A, C)),
+    labelled("Mere[1]", (C, D)),
+]
 
-        def write_alone(self, task, x):
-            return [""] * len(x)
 
-    many = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
-    source = Source(many, [A, C], *[lambda queries: [[C, D, E, F, B]] * len(queries)] * 2)
+def test_a_verdict_without_a_known_revision_is_unfinished():
+    samples = verify_samples(LABELLED)
+    assert [sample.unfinished for sample in samples] == [False, False, False, True]
+
+
+def test_how_the_targets_of_verdicts_end():
+    texts = ["".join(sample.target) for sample in verify_samples(LABELLED)]
+    assert texts[0].endswith('"3": "true", "4": "" }')
+    assert texts[1].endswith(f'"3": "false", "4": "{BORN}" }}')
+    assert texts[2].endswith('"3": "false", "4": "" }')  # what could be read needs no other search
+    assert texts[3].endswith('"bias": 0.95, "conciseness": 0.95 }, "3": "false')
+
+
+def test_without_the_chain_a_wrong_answer_never_gets_an_empty_revision():
+    samples = verify_samples(LABELLED, with_chain=False)
+    assert [sample.unfinished for sample in samples] == [False, False, True, True]
+    texts = ["".join(sample.target) for sample in samples]
+    assert texts == ['{ "4": "" }', f'{{ "4": "{BORN}" }}', '{ "4": "', '{ "4": "']
+
+
+@pytest.mark.parametrize("layout", ["paper", "shared"])
+def test_the_prompt_of_a_verify_sample_is_that_of_inference(layout):
+    (sample,) = verify_samples(LABELLED[1:2], layout=layout)
+    assert sample.prompt == toy.verify_prompt(Q1.question, "cd", "Mere[1]", layout)
+
+
+def test_verify_samples_belong_to_the_verification_task():
+    assert {sample.task for sample in verify_samples(LABELLED)} == {"verify"}
+
+
+@pytest.fixture
+def rewrites():
+    hopeless = replace(WRONG, question=replace(Q2, question="wher?"))
+    examples = annotate_by_rules([RIGHT, WRONG, WRONG, hopeless], {Q2.question: BORN})
+    return rewrite_samples(examples)
+
+
+def test_a_rewriter_learns_revised_questions_and_unchanged_ones(rewrites):
+    targets = [sample.target[0] for sample in rewrites]
+    assert targets == [Q1.question, BORN]  # nothing is known of the hopeless one
+
+
+def test_a_rewriter_sees_no_passages(rewrites):
+    prompts = "".join(sample.prompt for sample in rewrites)
+    assert not any(passage.text in prompts for passage in PASSAGES.values())
+    assert rewrites[1].prompt.endswith(f"\\Question: {Q2.question}\\Rewritten:")
+
+
+# D2′ as a whole.
+
+
+class SeedModel:
+    """A seed model that notes its questions and is right for the last one of every batch."""
+
+    questions_of = {}
+
+    def __init__(self, name):
+        self.name = name
+
+    def answer(self, x, k):
+        self.questions_of.setdefault(self.name, set()).update(x)
+        return ["Mere[1]"] * (len(x) - 1) + ["Ada Voss[1]"]
+
+    def write_alone(self, task, x):
+        return [""] * len(x)
+
+
+@pytest.fixture
+def d2(monkeypatch):
+    """Eight questions whose search misses what a deeper one finds, and seed models for them."""
+    questions = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
+
+    def search(queries):
+        return [[C, D, E, F, B]] * len(queries)
+
     monkeypatch.setattr(synthesis, "BROKEN", 0.0)
-    whole, chosen = synthesis.make_d2(Config(), [source], Seed)
-    first, second = ({one.question for one in half} for half in synthesis.halve(many))
-    assert asked == {"seed-2": first, "seed-1": second}
-    judged = [one.verdict.judgment for one in chosen]
-    assert judged.count("true") == judged.count("false") == 2
-    monkeypatch.setattr(Seed, "answer", lambda self, x, k: ["Mere[1]"] * len(x))
-    with pytest.raises(ValueError, match="D2' is empty: 0 of the seed models' .* answers are right"):
-        synthesis.make_d2(Config(), [source], Seed)
+    monkeypatch.setattr(SeedModel, "questions_of", {})
+    monkeypatch.setattr(recipe, "load_trained", lambda config, name: SeedModel(name))
+    monkeypatch.setattr(
+        recipe, "train_adapter", lambda config, name, samples: {sample.id for sample in samples}
+    )
+    return Source(questions, [A, C], search, search)
 
 
-def test_each_seed_model_learns_one_half(monkeypatch):
-    monkeypatch.setattr(recipe, "train_adapter", lambda config, name, samples: {one.id for one in samples})
-    questions = [one for one in QUESTIONS if one.gold_passages]
-    one, two = ({question.id for question in half} for half in synthesis.halve(questions))
-    assert recipe.train_seeds(Config(), [source_of(questions)]) == {"seed-1": one, "seed-2": two}
+def texts_of(questions):
+    return {question.question for question in questions}
 
 
-def test_the_papers_mixture_is_as_large_as_d_and_its_verdicts_are_on_questions_that_nobody_learnt(monkeypatch):
-    asked, learnt = set(), []
-
-    class Seed:
-        def __init__(self, name):
-            learnt.append(name)
-
-        def answer(self, x, k):
-            asked.update(x)
-            return ["Mere[1]", "Ada Voss[1]"] * (len(x) // 2)
-
-        def write_alone(self, task, x):
-            return [""] * len(x)
-
-    many = [replace(Q1, id=f"q{i}", question=f"who wrote {i}") for i in range(8)]
-    source = Source(many, [A, C], *[lambda queries: [[C, D, E, F, B]] * len(queries)] * 2)
-    monkeypatch.setattr(synthesis, "BROKEN", 0.0)
-    monkeypatch.setattr(recipe, "train_adapter", lambda config, name, samples: {one.id for one in samples})
-    first, second = synthesis.halve(many)
-    paper = Config().change(mixture="paper")
-    assert recipe.train_seeds(paper, [source]) == {"seed-1": {one.id for one in first}}
-    _, chosen = synthesis.make_d2(paper, [source], Seed)
-    assert (learnt, asked) == (["seed-1", ""], {one.question for one in second})
-    made = {}
-    for mixture in synthesis.MIXTURES:
-        tasks = synthesis.make_samples(Config().change(mixture=mixture), [source], chosen * 2)
-        assert len(tasks["rag"]) == 8
-        made[mixture] = {task: [one.id for one in tasks["cov"] if one.task == task] for task in ("answer", "verify")}
-    sizes = {mixture: [len(ids) for ids in one.values()] for mixture, one in made.items()}
-    assert sizes == {"all": [8, 8], "paper": [4, 4], "paper+answers": [8, 4]}
-    assert set(made["paper"]["answer"]) == {one.id for one in first}
-    assert {name.partition("-")[0] for name in made["paper"]["verify"]} == {one.id for one in second}
-    with pytest.raises(ValueError, match="mixture 'half' is not known; use one of all, paper, paper.answers"):
-        synthesis.make_d2(Config().change(mixture="half"), [source], Seed)
+def ids_of(questions):
+    return {question.id for question in questions}
 
 
-def test_samples_come_back_as_they_were_saved_and_damaged_ones_are_named(tmp_path):
-    samples = [Sample("a", "answer", "p\u2028", ("xy",)), Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True)]
-    recipe.save_samples(tmp_path / "s.gz", samples)
-    assert recipe.load_samples(tmp_path / "s.gz") == samples
-    (tmp_path / "s.gz").write_bytes((tmp_path / "s.gz").read_bytes()[:-10])
+def test_each_seed_model_answers_the_half_that_it_has_not_learnt(d2):
+    recipe.synthesise_d2(Config(), [d2])
+    first, second = synthesis.halve(d2.questions)
+    assert SeedModel.questions_of == {"seed-2": texts_of(first), "seed-1": texts_of(second)}
+
+
+def test_half_of_the_chosen_examples_are_true(d2):
+    _, chosen = recipe.synthesise_d2(Config(), [d2])
+    assert Counter(example.is_true for example in chosen) == {True: 2, False: 2}
+
+
+def test_seed_models_without_a_right_answer_are_an_error(d2, monkeypatch):
+    monkeypatch.setattr(SeedModel, "answer", lambda self, x, k: ["Mere[1]"] * len(x))
+    with pytest.raises(ValueError, match="D2' is empty: 0 of the seed models' .* are right"):
+        recipe.synthesise_d2(Config(), [d2])
+
+
+def test_each_seed_model_learns_one_half(d2):
+    questions = [question for question in QUESTIONS if question.gold_passages]
+    first, second = synthesis.halve(questions)
+    losses = recipe.train_seeds(Config(), [source_of(questions)])
+    assert losses == {"seed-1": ids_of(first), "seed-2": ids_of(second)}
+
+
+# The mixtures.
+
+PAPER = Config().change(mixture="paper")
+
+
+def test_the_papers_mixture_has_one_seed_model(d2):
+    first, _ = synthesis.halve(d2.questions)
+    assert recipe.train_seeds(PAPER, [d2]) == {"seed-1": ids_of(first)}
+
+
+def test_the_papers_seed_model_answers_the_other_half(d2):
+    recipe.synthesise_d2(PAPER, [d2])
+    _, second = synthesis.halve(d2.questions)
+    assert SeedModel.questions_of == {"seed-1": texts_of(second)}
+
+
+@pytest.mark.parametrize(
+    "mixture, n_answers, n_verdicts", [("all", 8, 8), ("paper", 4, 4), ("paper+answers", 8, 4)]
+)
+def test_the_size_of_a_mixture(d2, mixture, n_answers, n_verdicts):
+    chosen = LABELLED[:2] * 4
+    samples = synthesis.make_samples([d2], chosen, mixture, "shared")
+    for method in ("cov", "cov-direct"):
+        counts = Counter(sample.task for sample in samples[method])
+        assert counts == {"answer": n_answers, "verify": n_verdicts}
+
+
+@pytest.mark.parametrize("mixture", synthesis.MIXTURES)
+def test_plain_retrieval_learns_all_answers_in_every_mixture(d2, mixture):
+    samples = synthesis.make_samples([d2], LABELLED, mixture, "shared")
+    assert {sample.id for sample in samples["rag"]} == ids_of(d2.questions)
+
+
+def test_the_papers_mixture_learns_the_answers_of_the_first_half(d2):
+    samples = synthesis.make_samples([d2], LABELLED, "paper", "shared")
+    first, _ = synthesis.halve(d2.questions)
+    learnt = {sample.id for sample in samples["cov"] if sample.task == "answer"}
+    assert learnt == ids_of(first)
+
+
+def test_the_verdicts_without_the_chain_have_their_own_targets(d2):
+    samples = synthesis.make_samples([d2], LABELLED[:1], "all", "shared")
+    assert samples["cov"][-1].target[0].startswith('{ "1"')
+    assert samples["cov-direct"][-1].target[0].startswith('{ "4"')
+
+
+def test_an_unknown_mixture_is_named(d2):
+    with pytest.raises(ValueError, match="mixture 'half' is not known; use one of all, paper,"):
+        recipe.synthesise_d2(Config().change(mixture="half"), [d2])
+
+
+# Files and sources.
+
+SAMPLES = [
+    Sample("a", "answer", "p\u2028", ("xy",)),
+    Sample("c", "verify", "p", ('{ "4":', ' "'), unfinished=True),
+]
+
+
+def test_samples_are_loaded_as_they_were_saved(tmp_path):
+    save_samples(tmp_path / "s.gz", SAMPLES)
+    assert load_samples(tmp_path / "s.gz") == SAMPLES
+
+
+def test_a_damaged_file_of_samples_is_named(tmp_path):
+    path = tmp_path / "s.gz"
+    save_samples(path, SAMPLES)
+    path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(ValueError, match="s.gz is damaged"):
-        recipe.load_samples(tmp_path / "s.gz")
+        load_samples(path)
 
 
-def test_only_systems_whose_adapters_are_there_are_validated(monkeypatch, tmp_path):
+def test_only_systems_whose_adapters_exist_are_validated(monkeypatch, tmp_path):
     write_jsonl(tmp_path / "cov" / "adapter_config.json", [{}])
     monkeypatch.setattr(recipe.evaluate, "load_resources", lambda config, passages: None)
-    monkeypatch.setattr(recipe.evaluate, "run", lambda config, resources, questions: (config, questions))
-    ran, questions = recipe.validate(Config().change(adapters_out=str(tmp_path), n_questions=1))
-    assert (ran.chain.systems, ran.data.split) == (("RAG", "CoV-RAG-S", "CoV-RAG"), "validation")
+    monkeypatch.setattr(
+        recipe.evaluate, "run", lambda config, resources, questions: (config, questions)
+    )
+    config, questions = recipe.validate(Config().change(adapters_out=str(tmp_path), n_questions=1))
+    assert config.chain.systems == ("RAG", "CoV-RAG-S", "CoV-RAG")
+    assert config.data.split == "validation"
     assert all("-validation-" in question.id for question in questions)
 
 
-def test_a_question_of_the_world_that_sounds_like_a_test_question_is_not_learnt_from():
+def test_a_training_question_that_reads_like_a_test_question_is_dropped():
     config = Config().change(n_train_questions=0, seed=7)
-    asked = load_questions(config.change(split="test", n_questions=0))
-    learnt = load_questions(config.change(split="train", n_questions=0))
-    alike = {normalise(q.question) for q in asked} & {normalise(q.question) for q in learnt}
+    tested = load_questions(config.change(split="test", n_questions=0))
+    training = load_questions(config.change(split="train", n_questions=0))
+    alike = {normalise(q.question) for q in tested} & {normalise(q.question) for q in training}
     assert alike == {"how long is the river bracken"}  # cut off, of two rivers of that name
     (source,) = load_sources(config)
-    assert not {normalise(q.question) for q in source.questions} & alike
-    assert len(source.questions) == len(learnt) - 1
+    assert not {normalise(question.question) for question in source.questions} & alike
+    assert len(source.questions) == len(training) - 1

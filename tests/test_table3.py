@@ -1,4 +1,4 @@
-"""Table 3: a served judge on a local server, recorded answers, and the ranks of the systems."""
+"""Table 3: the ranks of the systems, by the rubric and by a served judge on a local server."""
 
 import json
 import re
@@ -6,16 +6,25 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from test_endpoint import KEY, connect, server  # noqa: F401  the server that fails in every way a server can
+from test_endpoint import connect, server  # noqa: F401  a server that can fail in every way
 
-from covrag_lite import judging
 from covrag_lite.config import Config, from_notebook
-from covrag_lite.journal import Journal
-from covrag_lite.judging import PROXY, Answers
+from covrag_lite.engine.journal import Journal
+from covrag_lite.judging.answers import Answers, fewest
+from covrag_lite.judging.criteria import CRITERIA, build_verdict
+from covrag_lite.judging.rubric import PROXY
+from covrag_lite.judging.served import judge_by_endpoint, parse_scores
 from covrag_lite.records import Prediction, Round
+from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.tables import table3
+from covrag_lite.tables.ranks import (
+    SCORE_COLUMNS,
+    compare_ranked,
+    rank_table,
+    ranked_scores,
+    score_frame,
+)
 
-TASTE = {"Edith Marrow[1]": 1.0, "Stonebridge[1]": 1.0, "Stonebridge[2]": 0.6, "Aldermere[1]": 0.5}
 TEXTS = {
     "RAG": ["I know it not", "maybe"],
     "RAG trained": ["Aldermere[1]", "Stonebridge[2]"],
@@ -23,7 +32,15 @@ TEXTS = {
     "CoV-RAG": ["Edith Marrow[1]", "Stonebridge[1]"],
 }
 SYSTEMS = tuple(TEXTS)
-WINS = (("RAG trained", 0.0), ("CoV-RAG", 1.0))  # a system that is always better
+WORDS = ("copper", "Marrow", "Aldermere", "Stonebridge")  # of questions, passages and answers
+# The served judge's score of each answer, by every criterion.
+PREFERENCES = {
+    "Edith Marrow[1]": 1.0,
+    "Stonebridge[1]": 1.0,
+    "Stonebridge[2]": 0.6,
+    "Aldermere[1]": 0.5,
+}
+OTHER_SCORE = 0.1
 
 
 @pytest.fixture
@@ -33,121 +50,289 @@ def answers(questions, passages):
     for system, texts in TEXTS.items():
         references = tuple(passages[3:5] if system == "CoV-RAG" else passages[:2])
         for group, question, text in zip(groups, questions, texts):
-            group[system] = Prediction(question, system, (Round(question.question, references, text),))
+            only_round = Round(question.question, references, text)
+            group[system] = Prediction(question, system, (only_round,))
     return Answers(questions[:2], groups, passages)
 
 
-def test_the_rubrics_ranks_leave_out_the_citations_of_who_saw_other_references(answers):
-    verdicts = table3.judge(Config(), answers)
-    scores = table3.to_frame(verdicts, answers)
-    assert answers.cited_together == SYSTEMS[:3]
-    assert set(scores.judge) == {PROXY}
-    long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
-    assert ("rank", "citation_accuracy", "CoV-RAG") not in long.index
-    assert ("high quality", "citation_accuracy", "CoV-RAG") in long.index
-    ranks = long.loc["rank"].loc["correctness"].value
-    assert ranks.to_dict() == {"RAG": 2.5, "RAG trained": 1.5, "CoV-RAG-S": 2.5, "CoV-RAG": 1.0}
-    quality = long.loc["high quality"].loc["correctness"].value
-    assert quality.to_dict() == {"RAG": 0, "RAG trained": 50, "CoV-RAG-S": 0, "CoV-RAG": 100}
-    bias = long.loc["rank"].loc["bias"].value
-    assert bias["CoV-RAG"] < bias["RAG"]  # low bias is the better one
-    assert long.n.eq(2).all()
-    assert [verdict["id"] for verdict in verdicts] == ["q1", "q2"]
-    assert verdicts[0]["scores"]["correctness"] == {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
-    hidden = ("copper", "Marrow", "Aldermere", "Stonebridge")  # a record has scores, but no text
-    assert not any(words in json.dumps(verdicts) for words in hidden)
-    asked, shown = table3.explain(answers, verdicts)
-    assert asked.id == "q2" and shown.answer.to_dict() == {system: texts[1] for system, texts in TEXTS.items()}
-    assert shown.correctness.to_dict() == verdicts[1]["scores"]["correctness"]
-    with pytest.raises(ValueError, match="unknown judge 'GPT-4': use 'rubric' or 'endpoint:<model>'"):
-        table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
+def rows_of(frame, measure, criterion):
+    rows = frame[(frame.measure == measure) & (frame.criterion == criterion)]
+    return rows.set_index("system").value.to_dict()
 
 
-def test_an_answer_is_of_high_quality_by_the_papers_bounds():
-    bounds = {"bias": (0.29, 0.3), "conciseness": (0.51, 0.5), "correctness": (1.0, 0.99)}
-    rows = [("x", "nq", f"q{i}", "RAG", name, pair[i], True) for name, pair in bounds.items() for i in (0, 1)]
-    for some, share in ((rows, 50), (rows[::2], 100)):  # the first of each pair is, the second is not
-        long = table3.rank_table(pd.DataFrame(some, columns=table3.SCORES)).query("measure == 'high quality'")
-        assert long.set_index("criterion").value.to_dict() == dict.fromkeys(bounds, share)
-
-
-def written(prompt, score):
-    """A judge's reply in the requested format; a score depends on the answer's text only."""
-    form = json.loads(prompt.splitlines()[-1])
-    texts = dict(re.findall(r"^(answer\d+): (.*)$", prompt, re.MULTILINE))
-    return json.dumps({criterion: {name: score(texts[name]) for name in names} for criterion, names in form.items()})
-
-
-def ask(answers, path, **settings):
-    return table3.to_frame(judging.by_endpoint(connect(**settings), answers, Journal(path)), answers)
-
-
-def test_a_served_judge_is_followed_in_one_request_a_question(server, answers, tmp_path):  # noqa: F811
-    server.write = lambda prompt: written(prompt, lambda text: TASTE.get(text, 0.1))
-    scores = ask(answers, tmp_path / "journal.jsonl")
-    correct = table3.ranked_scores(scores, "endpoint:toy", "correctness")
-    biased = table3.ranked_scores(scores, "endpoint:toy", "bias")
-    assert all(correct["CoV-RAG"] > correct["RAG"]) and all(biased["CoV-RAG"] < biased["RAG"])
-    assert (correct["RAG trained"] == correct["CoV-RAG-S"]).tolist() == [True, False]  # equal answers are shown once
-    assert list(table3.ranked_scores(scores, "endpoint:toy", "citation_accuracy")) == list(SYSTEMS[:3])
-    assert len(server.asked) == 2
-    asked = [body["messages"][0]["content"] for _, body in server.asked]
-    assert all("Reference [1]" in prompt and "Gold answer" in prompt for prompt in asked)
-
-
-@pytest.mark.parametrize(
-    "given",
-    ["I would rather not.", "{", '{"correctness": 1}', '[{"answer1": 1}]', "", {"answer1": 2}, {"answer1": True}, {}],
-)
-def test_a_reply_that_is_none_gives_no_score(given):
-    text = given if isinstance(given, str) else json.dumps(dict.fromkeys(judging.CRITERIA, given))
-    assert judging.parse_scores(text, 1) is None
-    good = dict.fromkeys(judging.CRITERIA, {"answer1": 1})
-    assert judging.parse_scores(f"so: {json.dumps(good)}", 1) == dict.fromkeys(judging.CRITERIA, [1])
-    assert judging.parse_scores(json.dumps(good), 2) is None
-
-
-def test_rubbish_is_counted_and_never_scored(server, answers, tmp_path):  # noqa: F811
-    server.write = lambda prompt: "Hm." if "wher was" in prompt else written(prompt, lambda text: 0.5)
-    scores = ask(answers, tmp_path / "journal.jsonl")
-    lost = scores[scores.id == "q2"]
-    assert lost.score.isna().all() and len(lost) == 4 * 4 + 3
-    assert scores.drop(lost.index).score.notna().all()
-    long = table3.rank_table(scores).set_index(["measure", "criterion", "system"])
-    assert long.loc[("rank", "correctness", "CoV-RAG")].n == long.loc[("high quality", "bias", "CoV-RAG")].n == 1
-    assert "endpoint:toy: 19 of 38 scores are missing" in "\n".join(table3.notes(scores))
+# The rubric.
 
 
 @pytest.fixture
-def recorded(answers):
+def verdicts(answers):
+    return table3.judge(Config(), answers)
+
+
+@pytest.fixture
+def ranks(verdicts, answers):
+    return rank_table(score_frame(verdicts, answers))
+
+
+def test_the_rubric_is_the_default_judge(verdicts):
+    assert {verdict["judge"] for verdict in verdicts} == {PROXY}
+
+
+def test_there_is_one_verdict_per_question(verdicts):
+    assert [verdict["id"] for verdict in verdicts] == ["q1", "q2"]
+
+
+def test_a_verdict_has_a_score_of_each_system(verdicts):
+    scores = {"RAG": 0, "RAG trained": 0, "CoV-RAG-S": 0, "CoV-RAG": 1}
+    assert verdicts[0]["scores"]["correctness"] == scores
+
+
+def test_a_verdict_contains_no_text(verdicts):
+    text = json.dumps(verdicts)
+    assert [word for word in WORDS if word in text] == []
+
+
+def test_a_verdict_rounds_scores_to_four_digits(questions):
+    verdict = build_verdict("x", questions[0], {"RAG": {"bias": 1 / 3, "correctness": None}})
+    assert verdict["scores"]["bias"] == {"RAG": 0.3333}
+    assert verdict["scores"]["correctness"] == {"RAG": None}
+
+
+def test_citations_are_ranked_only_among_systems_that_saw_the_same_references(answers, ranks):
+    assert answers.cited_together == SYSTEMS[:3]
+    assert set(rows_of(ranks, "rank", "citation_accuracy")) == set(SYSTEMS[:3])
+
+
+def test_the_quality_of_all_citations_is_shown(ranks):
+    assert set(rows_of(ranks, "high quality", "citation_accuracy")) == set(SYSTEMS)
+
+
+def test_tied_answers_have_the_best_place(ranks):
+    expected = {"RAG": 2.5, "RAG trained": 1.5, "CoV-RAG-S": 2.5, "CoV-RAG": 1.0}
+    assert rows_of(ranks, "rank", "correctness") == expected
+
+
+def test_high_quality_is_the_share_of_right_answers(ranks):
+    expected = {"RAG": 0, "RAG trained": 50, "CoV-RAG-S": 0, "CoV-RAG": 100}
+    assert rows_of(ranks, "high quality", "correctness") == expected
+
+
+def test_low_bias_is_better(ranks):
+    bias = rows_of(ranks, "rank", "bias")
+    assert bias["CoV-RAG"] < bias["RAG"]
+
+
+def test_every_row_counts_its_questions(ranks):
+    assert ranks.n.eq(2).all()
+
+
+def test_the_example_has_the_most_different_answers(answers, verdicts):
+    question, table = table3.explain(answers, verdicts)
+    assert question.id == "q2"
+    assert table.answer.to_dict() == {system: texts[1] for system, texts in TEXTS.items()}
+
+
+def test_the_example_shows_the_scores_of_its_verdict(answers, verdicts):
+    _, table = table3.explain(answers, verdicts)
+    assert table.correctness.to_dict() == verdicts[1]["scores"]["correctness"]
+
+
+def test_an_unknown_judge_is_refused(answers):
+    message = "unknown judge 'GPT-4': use 'rubric' or 'endpoint:<model>'"
+    with pytest.raises(ValueError, match=message):
+        table3.judge(from_notebook({"judges": ["rubric", "GPT-4"]}), answers)
+
+
+@pytest.mark.parametrize(
+    "criterion, good, bad",
+    [("bias", 0.29, 0.3), ("conciseness", 0.51, 0.5), ("correctness", 1.0, 0.99)],
+)
+def test_an_answer_is_of_high_quality_by_the_papers_thresholds(criterion, good, bad):
+    rows = []
+    for number, score in enumerate((good, bad)):
+        rows.append(("x", "nq", f"q{number}", "RAG", criterion, score, True))
+    both = rank_table(pd.DataFrame(rows, columns=SCORE_COLUMNS))
+    only_good = rank_table(pd.DataFrame(rows[:1], columns=SCORE_COLUMNS))
+    assert rows_of(both, "high quality", criterion) == {"RAG": 50}
+    assert rows_of(only_good, "high quality", criterion) == {"RAG": 100}
+
+
+# The answers that are judged.
+
+
+@pytest.mark.parametrize("answered, judged, n", [(0, 0, 0), (5, 0, 5), (0, 3, 3), (5, 3, 3)])
+def test_no_more_questions_are_judged_than_were_answered(answered, judged, n):
+    assert fewest(answered, judged) == n
+
+
+def test_the_manifest_names_the_model_that_wrote_the_answers():
+    facts = ModelFacts("a1", None, {"cov": "c3"})
+    manifest = build_manifest(Config(), facts, 1.0)
+    assert (manifest["model_sha256"], manifest["adapters"]) == ("a1", {"cov": "c3"})
+
+
+def test_the_manifest_of_judged_answers_counts_no_tokens():
+    assert build_manifest(Config(), ModelFacts("a1", None, {}), 1.0)["used"] == {}
+
+
+# A served judge.
+
+
+def write_reply(prompt, score):
+    """Return a judge's reply in the requested form; a score depends on the answer's text only."""
+    form = json.loads(prompt.splitlines()[-1])
+    texts = dict(re.findall(r"^(answer\d+): (.*)$", prompt, re.MULTILINE))
+    for scores in form.values():
+        for name in scores:
+            scores[name] = score(texts[name])
+    return json.dumps(form)
+
+
+def by_preference(prompt):
+    return write_reply(prompt, lambda text: PREFERENCES.get(text, OTHER_SCORE))
+
+
+def ask(answers, path):
+    return score_frame(judge_by_endpoint(connect(), answers, Journal(path)), answers)
+
+
+@pytest.fixture
+def served_scores(server, answers, tmp_path):  # noqa: F811
+    server.write = by_preference
+    return ask(answers, tmp_path / "journal.jsonl")
+
+
+def test_a_served_judges_scores_are_used(served_scores):
+    correctness = ranked_scores(served_scores, "endpoint:toy", "correctness")
+    assert all(correctness["CoV-RAG"] > correctness["RAG"])
+
+
+def test_a_served_judges_bias_counts_downwards(served_scores):
+    bias = ranked_scores(served_scores, "endpoint:toy", "bias")
+    assert all(bias["CoV-RAG"] < bias["RAG"])
+
+
+def test_equal_answers_have_equal_scores(served_scores):
+    correctness = ranked_scores(served_scores, "endpoint:toy", "correctness")
+    assert (correctness["RAG trained"] == correctness["CoV-RAG-S"]).tolist() == [True, False]
+
+
+def test_a_served_judge_scores_citations_of_the_same_references_only(served_scores):
+    citations = ranked_scores(served_scores, "endpoint:toy", "citation_accuracy")
+    assert list(citations) == list(SYSTEMS[:3])
+
+
+def test_a_served_judge_gets_one_request_per_question(served_scores, server):  # noqa: F811
+    assert len(server.asked) == 2
+
+
+def test_a_request_contains_references_and_gold_answers(served_scores, server):  # noqa: F811
+    for _, body in server.asked:
+        prompt = body["messages"][0]["content"]
+        assert "Reference [1]" in prompt
+        assert "Gold answer" in prompt
+
+
+NO_SCORES = [
+    "I would rather not.",
+    "{",
+    '{"correctness": 1}',
+    '[{"answer1": 1}]',
+    "",
+    json.dumps(dict.fromkeys(CRITERIA, {"answer1": 2})),  # above 1
+    json.dumps(dict.fromkeys(CRITERIA, {"answer1": True})),
+    json.dumps(dict.fromkeys(CRITERIA, {})),
+]
+
+
+@pytest.mark.parametrize("reply", NO_SCORES)
+def test_a_reply_without_valid_scores_gives_none(reply):
+    assert parse_scores(reply, 1) is None
+
+
+def test_scores_may_follow_other_text():
+    form = json.dumps(dict.fromkeys(CRITERIA, {"answer1": 1}))
+    assert parse_scores(f"so: {form}", 1) == dict.fromkeys(CRITERIA, [1])
+
+
+def test_a_reply_must_score_every_answer():
+    form = json.dumps(dict.fromkeys(CRITERIA, {"answer1": 1}))
+    assert parse_scores(form, 2) is None
+
+
+@pytest.fixture
+def partly_unread(server, answers, tmp_path):  # noqa: F811
+    """Scores of two questions; the reply about the second one does not parse."""
+
+    def reply(prompt):
+        return "Hm." if "wher was" in prompt else write_reply(prompt, lambda text: 0.5)
+
+    server.write = reply
+    return ask(answers, tmp_path / "journal.jsonl")
+
+
+def test_a_reply_that_does_not_parse_gives_no_score(partly_unread):
+    unread = partly_unread[partly_unread.id == "q2"]
+    assert len(unread) == 4 * 4 + 3  # four criteria of four systems, citations of three
+    assert unread.score.isna().all()
+
+
+def test_other_replies_keep_their_scores(partly_unread):
+    assert partly_unread[partly_unread.id == "q1"].score.notna().all()
+
+
+def test_questions_without_scores_are_left_out_of_ranks(partly_unread):
+    long = rank_table(partly_unread).set_index(["measure", "criterion", "system"])
+    assert long.loc[("rank", "correctness", "CoV-RAG")].n == 1
+    assert long.loc[("high quality", "bias", "CoV-RAG")].n == 1
+
+
+def test_missing_scores_are_counted(partly_unread):
+    notes = "\n".join(table3.notes(partly_unread))
+    assert "endpoint:toy: 19 of 38 scores are missing" in notes
+
+
+# The table.
+
+
+@pytest.fixture
+def table(answers):
     """Table 3 of these answers by the rubric."""
     return table3.build((answers, []), SimpleNamespace(config=Config()))
 
 
-def test_the_papers_ranks_are_shown_under_the_papers_names_and_its_judge(recorded):
-    ranks = table3.next_to_paper(recorded.rows)
-    assert ranks.loc["correctness", "RAG (trained)"].to_dict() == {"rubric": "1.50", "WebGLM-13b, GPT-4": "1.25"}
+def test_the_papers_ranks_are_shown_under_the_papers_names_and_its_judge(table):
+    ranks = table3.next_to_paper(table.rows)
+    cells = {"rubric": "1.50", "WebGLM-13b, GPT-4": "1.25"}
+    assert ranks.loc["correctness", "RAG (trained)"].to_dict() == cells
 
 
-def test_the_citations_of_cov_rag_have_no_rank_in_the_paper_either(recorded):
-    assert table3.next_to_paper(recorded.rows).loc["citation accuracy", "CoV-RAG"].tolist() == ["–", "–"]
+def test_the_citations_of_cov_rag_have_no_rank_in_the_paper_either(table):
+    cells = table3.next_to_paper(table.rows).loc["citation accuracy", "CoV-RAG"]
+    assert cells.tolist() == ["–", "–"]
 
 
-def test_the_rubric_is_called_a_proxy_that_is_not_comparable_where_the_papers_ranks_are_shown(recorded):
-    (heading,) = [heading for heading in recorded.parts if "The paper's ranks" in heading]
-    assert "a proxy judge on other questions, not comparable with the paper's GPT-4 ranks" in heading
+def test_the_rubric_is_called_a_proxy_next_to_the_papers_ranks(table):
+    (heading,) = [heading for heading in table.parts if "The paper's ranks" in heading]
+    warning = "a proxy judge on other questions, not comparable with the paper's GPT-4 ranks"
+    assert warning in heading
 
 
-def test_the_long_table_holds_no_rank_of_the_paper_for_other_questions(recorded):
-    assert recorded.rows.paper.isna().all()
+def test_the_long_table_has_no_rank_of_the_paper_for_other_questions(table):
+    assert table.rows.paper.isna().all()
 
 
-def test_a_pair_of_systems_is_a_fact_with_its_p(recorded):
+@pytest.mark.parametrize(
+    "end, value", [("better", "1"), ("tied", "1"), ("worse", "0"), ("p", "1.000")]
+)
+def test_a_pair_of_systems_is_a_fact(table, end, value):
     name = "rubric (proxy) RAG trained → CoV-RAG correctness"
-    assert [recorded.facts[f"{name} {end}"] for end in ("better", "tied", "worse", "p")] == ["1", "1", "0", "1.000"]
+    assert table.facts[f"{name} {end}"] == value
 
 
-def test_a_tiny_p_of_the_sign_test_is_written_as_such():
-    rows = [("x", "nq", f"q{i}", system, "correctness", score, True) for i in range(20) for system, score in WINS]
-    (row,) = table3.compare_ranked(pd.DataFrame(rows, columns=table3.SCORES)).to_dict("records")
+def test_a_tiny_p_of_the_sign_test_is_written_as_an_inequality():
+    rows = []
+    for number in range(20):
+        for system, score in (("RAG trained", 0.0), ("CoV-RAG", 1.0)):
+            rows.append(("x", "nq", f"q{number}", system, "correctness", score, True))
+    (row,) = compare_ranked(pd.DataFrame(rows, columns=SCORE_COLUMNS)).to_dict("records")
     assert (row["better"], row["sign test p"]) == (20, "< 0.001")

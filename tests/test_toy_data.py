@@ -1,7 +1,6 @@
 """Facts that results depend on: disjoint splits, journal keys, manifests, comparisons."""
 
 import itertools
-from collections import namedtuple
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -12,17 +11,17 @@ from conftest import write_jsonl
 from toy import PASSAGES, QUESTIONS
 
 from covrag_lite import data, metrics, prompts
-from covrag_lite.check import compare_lines
+from covrag_lite.check.compare import compare_lines
 from covrag_lite.config import Config
 from covrag_lite.engine import weights
-from covrag_lite.journal import Journal
+from covrag_lite.engine.journal import Journal
+from covrag_lite.engine.task_model import TaskModel
+from covrag_lite.plugins.lance import retriever as lance
 from covrag_lite.records import Passage, Question, digest
-from covrag_lite.retrieval import bm25, dense, fused, lance
-from covrag_lite.runs import manifest, recorded
-from covrag_lite.sources import load_sources
+from covrag_lite.retrieval import bm25, dense, fused
+from covrag_lite.runs import compare, manifest
 from covrag_lite.tables import verifier
-from covrag_lite.tables.reproduction import verdict
-from covrag_lite.task_model import TaskModel
+from covrag_lite.training.sources import load_sources
 
 Q1 = QUESTIONS[0]
 A, B, C, D, E, F = PASSAGES.values()
@@ -34,18 +33,25 @@ def judged():
     rng = np.random.default_rng(0)
     right = rng.random(60) < 0.5
     rows = pd.DataFrame({"id": [f"q{i:02}" for i in range(60)], "first_normalised": right})
-    rows = rows.assign(system="CoV-RAG", dataset="one", form="well put", judgment="true", noise=rng.random(60))
-    rows = rows.assign(expected_correctness=np.where(right, 0.9, 0.1), likelihood=rng.random(60) - 1)
+    rows = rows.assign(
+        system="CoV-RAG", dataset="one", form="well put", judgment="true", noise=rng.random(60)
+    )
+    rows = rows.assign(
+        expected_correctness=np.where(right, 0.9, 0.1), likelihood=rng.random(60) - 1
+    )
     return rows.assign(unrevised=0.5)
 
 
 def test_a_judge_without_a_verdict_does_not_see_its_score(judged):
     table, unread = (
-        verifier.judge_table(rows).iloc[0] for rows in (judged, judged.assign(expected_correctness=judged.noise))
+        verifier.judge_table(rows).iloc[0]
+        for rows in (judged, judged.assign(expected_correctness=judged.noise))
     )
     assert table.fitted.startswith("100.0 ") and float(table.unverified.split()[0]) < 70
     assert unread.unverified == table.unverified and not unread.fitted.startswith("100.0 ")
-    likely = judged.assign(likelihood=np.where(judged.first_normalised, -0.1, -0.9), expected_correctness=0.5)
+    likely = judged.assign(
+        likelihood=np.where(judged.first_normalised, -0.1, -0.9), expected_correctness=0.5
+    )
     assert verifier.judge_table(likely).iloc[0].unverified.startswith("100.0 ")
     few = likely.assign(likelihood=likely.likelihood.where(likely.index < len(likely) // 2))
     told = verifier.judge_table(few).iloc[0]  # half of the answers must not represent all
@@ -54,12 +60,16 @@ def test_a_judge_without_a_verdict_does_not_see_its_score(judged):
 
 def test_no_question_is_judged_by_weights_that_were_fitted_on_it(judged):
     # Each question is its own set: a fit on all questions would know each set's answer.
-    alone = verifier.judge_table(judged.assign(dataset=judged.id, expected_correctness=judged.noise)).iloc[0]
+    alone = verifier.judge_table(
+        judged.assign(dataset=judged.id, expected_correctness=judged.noise)
+    ).iloc[0]
     assert float(alone.fitted.split()[0]) < 70
 
 
 def test_an_answer_without_scores_is_not_judged(judged):
-    rows = verifier.judged_rows(judged.assign(likelihood=judged.likelihood.mask(judged.id == "q03")), "CoV-RAG")
+    rows = verifier.judged_rows(
+        judged.assign(likelihood=judged.likelihood.mask(judged.id == "q03")), "CoV-RAG"
+    )
     assert rows.id[verifier.fitted_judgments(rows).isna()].tolist() == ["q03"]
     silent = rows.assign(expected_correctness=np.nan)
     assert verifier.fitted_judgments(silent).isna().all()
@@ -72,10 +82,14 @@ def test_what_else_the_judges_table_tells(judged):
 
     alone = told(first_normalised=judged.id == "q03")  # of one right answer nothing can be learnt
     assert alone.right == "1.7" and alone.unverified == "–"
-    unsure = told(unrevised=np.where(judged.first_normalised, 0.2, 0.8))  # that no question is revised is a score
+    unsure = told(
+        unrevised=np.where(judged.first_normalised, 0.2, 0.8)
+    )  # that no question is revised is a score
     assert unsure.unrevised.startswith("0.00 ") and unsure.AUROC.startswith("1.00 ")
     for word in ("true", "unclear"):  # "unclear" is neither caught nor flagged
-        assert told(judgment=word).caught.startswith("0 of ") and told(judgment=word).doubted.startswith("0 of ")
+        assert told(judgment=word).caught.startswith("0 of ") and told(
+            judgment=word
+        ).doubted.startswith("0 of ")
 
 
 # Splits.
@@ -83,7 +97,10 @@ def test_what_else_the_judges_table_tells(judged):
 
 def write_folder(folder, **files):
     for name, questions in files.items():
-        rows = [{"id": f"{name}-{i}", "question": text, "answers": ["x"]} for i, text in enumerate(questions)]
+        rows = [
+            {"id": f"{name}-{i}", "question": text, "answers": ["x"]}
+            for i, text in enumerate(questions)
+        ]
         write_jsonl(folder / f"{name}.jsonl", rows)
     write_jsonl(folder / "corpus.jsonl", map(asdict, PASSAGES.values()))
     return Config().change(data=str(folder), k=1)
@@ -91,7 +108,12 @@ def write_folder(folder, **files):
 
 @pytest.mark.parametrize("name", ["two", "validation_two"])
 def test_a_training_question_may_stand_in_no_set_that_is_tested(tmp_path, name):
-    files = {"one": ["who is it"], "train_one": ["who was it", "WHERE is it?"], "two": ["when"], "train_two": ["how"]}
+    files = {
+        "one": ["who is it"],
+        "train_one": ["who was it", "WHERE is it?"],
+        "two": ["when"],
+        "train_two": ["how"],
+    }
     config = write_folder(tmp_path, **{**files, name: ["why", "where, is it"]})
     with pytest.raises(ValueError, match="are training questions too"):
         train = data.load_questions(config.change(split="train", datasets=("one",), n_questions=0))
@@ -109,12 +131,17 @@ def test_validation_questions_are_held_out_of_training(tmp_path):
     assert (len(train), len(held), len(train & held)) == (36, 4, 0)
     (source,) = load_sources(config.change(n_train_questions=5))
     assert len(source.questions) == 5 and {one.question for one in source.questions} < train
-    assert [len(found) for found in source.deep(["bridge"])] == [4] and len(source.search(["bridge"])[0]) == 1
+    assert [len(found) for found in source.deep(["bridge"])] == [4] and len(
+        source.search(["bridge"])[0]
+    ) == 1
 
 
 def test_every_gold_answer_and_passage_of_a_row_is_read(tmp_path):
     config = write_folder(tmp_path, one=["x", "y", "z"])
-    rows = [{"id": i, "question": f"q {i}", "answers": ["a", "b"], "gold_passages": ["c", "d"]} for i in range(3)]
+    rows = [
+        {"id": i, "question": f"q {i}", "answers": ["a", "b"], "gold_passages": ["c", "d"]}
+        for i in range(3)
+    ]
     write_jsonl(tmp_path / "one.jsonl", rows)
     asked = data.load_questions(config.change(n_questions=1))
     assert asked == [Question("0", "one", "q 0", ("a", "b"), ("c", "d"))]
@@ -131,7 +158,10 @@ def test_a_text_is_another_under_any_other_setting():
     changed = [toy.Actor(replace(model.settings, quantize="none")), model.with_adapter("cov")]
     others = [replace(author, model=one).keys("answer", ["x"], 9)["x"] for one in changed]
     others += [author.keys("rewrite", ["x"], 9)["x"], author.keys("answer", ["y"], 9)["y"]]
-    others += [author.keys("answer", ["x"], limit, sample)["x"] for limit, sample in ((8, None), (9, 1), (9, 2))]
+    others += [
+        author.keys("answer", ["x"], limit, sample)["x"]
+        for limit, sample in ((8, None), (9, 1), (9, 2))
+    ]
     for settings, schema in itertools.product(("forced", "free"), (prompts.SCHEMA, prompts.DIRECT)):
         author = TaskModel(replace(model.settings, verdicts=settings), model, None, schema)
         others.append(author.keys("verify", ["x"], 9)["x"])
@@ -208,24 +238,24 @@ def test_a_recorded_row_that_is_made_no_more_is_a_difference_and_so_is_a_new_one
 def test_two_runs_of_other_weights_or_data_differ():
     one = {"parameters": Config().flat(), "adapters": {}, "model_sha256": "a"}
     one["data"] = {"questions": {"n": 1, "sha256": "x"}}
-    assert recorded.changed(one, one) == []
-    assert recorded.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
-    assert recorded.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
-    assert recorded.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == ["the questions"]
+    assert compare.changed(one, one) == []
+    assert compare.changed(one, one | {"model_sha256": "b"}) == ["the weights of the model"]
+    assert compare.changed(one, one | {"encoder_sha256": "b"}) == ["the weights of the encoder"]
+    assert compare.changed(one, one | {"data": {"questions": {"n": 1, "sha256": "y"}}}) == [
+        "the questions"
+    ]
     other = one | {"parameters": Config().change(layout="paper").flat()}
-    assert recorded.changed(one, other) == ["layout ('shared', recorded 'paper')"]
-
-
-def test_a_value_is_reproduced_only_on_as_many_questions():
-    row = namedtuple("Row", "n, value, low, high, n_recorded, value_recorded, low_recorded, high_recorded")
-    assert verdict(row(4, 50.0, 15.0, 85.0, 4, 50.0, 15.0, 85.0), 0.01) == "OK"
-    assert verdict(row(4, 50.0, 15.0, 85.0, 5, 50.0, 19.0, 81.0), 0.01) == "within noise"
-    assert verdict(row(4, 50.0, 45.0, 55.0, 4, 70.0, 65.0, 75.0), 0.01) == "DIFFERS"
+    assert compare.changed(one, other) == ["layout ('shared', recorded 'paper')"]
 
 
 def test_a_digest_changes_with_every_field():
     one = digest([Q1])
-    others = [replace(Q1, answers=("x",)), replace(Q1, gold_passages=()), replace(Q1, kind="x"), replace(Q1, id="x")]
+    others = [
+        replace(Q1, answers=("x",)),
+        replace(Q1, gold_passages=()),
+        replace(Q1, kind="x"),
+        replace(Q1, id="x"),
+    ]
     assert len({one, *(digest([other]) for other in others), digest([Q1, Q1])}) == 6
     assert Question("q", "one", "x", ()) != Question("q", "two", "x", ())
     assert metrics.holds_answer([Passage("x", "Ada Voss", "")], ("Ada Voss",))  # a title counts

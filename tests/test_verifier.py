@@ -1,14 +1,111 @@
-"""How the verifier's tables are shown: narrow parts, headers in words, the same numbers."""
+"""The verifier measured: the toy's judge next to simpler rules, and how its tables are shown.
+
+The verifier judges the first answers, of which q1, q3, q4 and q5 are right.
+"""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from covrag_lite.tables import sigma, table5, verifier
+from covrag_lite.tables.table5 import compare_judges
+from covrag_lite.tables.verifier import judge_table, trust_table
+from covrag_lite.tables.verifier_facts import verifier_facts
+from covrag_lite.tables.verifier_parts import JUDGE_PARTS, split_judges
 
-# Pages name facts by these columns.
-COLUMNS = "questions n right judge majority wording caught doubted".split()
-COLUMNS += "AUROC likelihood both unrevised fitted unverified".split()
+# The row of all questions; pages name facts by these columns.
+ALL_QUESTIONS = {
+    "questions": "all",
+    "n": 6,
+    "right": "66.7",
+    "judge": "66.7 [30.0, 90.3]",  # q1, q2, q5 and q7; "unclear" is not "true"
+    "majority": "66.7",
+    "wording": "83.3",  # 4 of 5 well put, 1 of 1 broken
+    "caught": "2 of 2",
+    "doubted": "1 of 4",
+    # Of 4 · 2 pairs only q4 (0.2) is below q2 (0.3) and q7 (0.25). DeLong: (1, 1, 0, 1) and
+    # (0.75, 0.75); 0.75 ± 1.96 · √(0.75 / 12).
+    "AUROC": "0.75 [0.26, 1.00]",
+    "likelihood": "1.00 [1.00, 1.00]",
+    "both": "1.00 [1.00, 1.00]",  # ranks 12, 9, 5 and 8 above 4 and 4
+    "unrevised": "1.00 [1.00, 1.00]",  # P(empty) of right answers above that of q2 and q7
+    "fitted": "–",
+    "unverified": "–",
+}
+
+
+@pytest.fixture(scope="session")
+def toy_judges(frame):
+    return judge_table(frame)
+
+
+@pytest.mark.parametrize("column", ALL_QUESTIONS)
+def test_a_column_of_the_judge(toy_judges, column):
+    assert toy_judges[column][0] == ALL_QUESTIONS[column]
+
+
+def test_facts_keep_their_names(toy_judges):
+    assert toy_judges.columns.tolist() == list(ALL_QUESTIONS)
+
+
+@pytest.mark.parametrize(
+    "column, value",
+    [
+        ("right", "0.0"),
+        ("majority", "100.0"),
+        ("wording", "100.0"),
+        ("judge", "100.0 [20.7, 100.0]"),
+    ],
+)
+def test_questions_with_broken_wording_have_a_row_of_their_own(toy_judges, column, value):
+    assert toy_judges.set_index("questions").loc["broken wording", column] == value
+
+
+@pytest.fixture(scope="session")
+def spelling(frame):
+    """A judge that only looks at the wording of the question."""
+    judgment = frame.form.map({"well put": "true", "broken wording": "false"})
+    return judge_table(frame.assign(judgment=judgment)).set_index("questions")
+
+
+def test_a_judge_of_spelling_is_better_than_the_majority(spelling):
+    assert spelling.judge["all"].startswith("83.3")
+    assert spelling.majority["all"] == "66.7"
+
+
+def test_a_judge_of_spelling_is_no_better_than_the_rule_that_sees_only_the_wording(spelling):
+    assert spelling.wording["all"] == "83.3"
+
+
+def test_a_judge_of_spelling_flags_no_wrong_answer_to_a_well_put_question(spelling):
+    assert spelling.caught["well put"] == "0 of 1"
+
+
+def test_trust_is_counted_by_answer_and_by_gold_passage(frame):
+    table = trust_table(frame).set_index("passages")
+    counts = table[["n right", "n wrong"]].to_dict("index")
+    assert counts["a gold passage"] == {"n right": 3, "n wrong": 0}
+    assert counts["no gold passage"] == {"n right": 0, "n wrong": 2}
+
+
+def test_trust_is_the_share_of_answers_judged_true(frame):
+    table = trust_table(frame).set_index("passages")
+    assert table.right["a gold passage"] == pytest.approx(100 / 3)
+    assert table.wrong["no gold passage"] == 0
+
+
+@pytest.mark.parametrize(
+    "fact, value",
+    [("found anew", "1"), ("found no more", "1"), ("revised", "3"), ("helped", "2"), ("hurt", "1")],
+)
+def test_what_the_second_search_changes_is_a_fact(frame, fact, value):
+    assert verifier_facts(frame)[f"CoV-RAG {fact}"] == value
+
+
+def test_a_system_that_does_not_verify_has_no_facts(frame):
+    assert verifier_facts(frame[frame.system == "RAG trained"]) == {}
+
+
+# How the tables are shown.
 
 
 @pytest.fixture
@@ -20,62 +117,45 @@ def judges():
     rows = rows.assign(system="CoV-RAG", dataset="one", judgment="true", unrevised=0.5)
     rows["expected_correctness"] = np.where(right, 0.9, 0.1)
     rows["likelihood"] = np.linspace(-1, -0.1, 60)
-    return verifier.judge_table(rows).assign(system="CoV-RAG")
+    return judge_table(rows).assign(system="CoV-RAG")
 
 
-def test_facts_keep_their_names(frame):
-    assert verifier.judge_table(frame).columns.tolist() == COLUMNS
+@pytest.fixture
+def ranking(judges):
+    _, ranking, _ = split_judges(judges).values()
+    return ranking
 
 
 def test_every_column_of_the_judge_is_shown_in_one_of_three_parts(judges):
-    shown = {name for headers in verifier.JUDGE_PARTS.values() for name in headers}
+    shown = set()
+    for headers in JUDGE_PARTS.values():
+        shown.update(headers)
     assert shown == set(judges.columns) - {"system", "questions"}
 
 
 def test_a_part_of_the_judges_table_fits_a_page(judges):
-    parts = verifier.split_judges(judges).values()
+    parts = split_judges(judges).values()
     assert max(part.shape[1] for part in parts) <= 9
 
 
-def test_questions_are_split_by_wording_where_there_are_several_forms(judges):
-    ranking = list(verifier.split_judges(judges).values())[1]
+def test_questions_are_split_by_wording_if_there_are_several_forms(ranking):
     assert ranking.questions.tolist() == ["all", "well put", "two-hop"]
 
 
 def test_questions_of_one_form_are_shown_once(judges):
     one_form = judges[judges.questions.isin(["all", "well put"])]
-    for part in verifier.split_judges(one_form).values():
-        assert len(part) == 1 and "questions" not in part
+    for part in split_judges(one_form).values():
+        assert len(part) == 1
+        assert "questions" not in part
 
 
 def test_few_questions_are_not_split_by_wording(frame):
-    table = table5.judges_of(frame)
+    table = compare_judges(frame)
     assert set(table.questions) == {"all", "well put", "broken wording"}
-    for part in verifier.split_judges(table).values():
+    for part in split_judges(table).values():
         assert part.system.tolist() == ["CoV-RAG, no scores", "CoV-RAG"]
 
 
-def test_an_interval_of_no_width_is_not_shown(judges):
-    ranking = list(verifier.split_judges(judges).values())[1]
+def test_an_interval_of_no_width_is_not_shown(judges, ranking):
     assert judges.AUROC[0] == "1.00 [1.00, 1.00]"
     assert ranking["verifier's correctness score"][0] == "1.00"
-
-
-def test_obstacles_have_names_that_people_read(frame):
-    answers, verdicts = verifier.split_failures(verifier.failure_table(frame)).values()
-    assert answers.questions.tolist() == ["all", "no obstacle", "broken wording"]
-    assert verdicts.questions.equals(answers.questions)
-
-
-def test_the_causes_of_wrong_answers_add_up_to_all_of_them(frame):
-    shares = [value for name, value in verifier.bounds(frame).items() if name.endswith(" share")]
-    assert sum(shares) == pytest.approx(100)
-
-
-def test_a_tiny_p_of_a_rule_for_searching_again_is_written_as_such(cov):
-    rules = sigma.cross_validate_sigma(cov, folds=3)[1].assign(**{"McNemar p": 0.0})
-    assert set(sigma.rule_table(rules)["McNemar p"]) == {"< 0.001"}
-
-
-def test_every_rule_for_searching_again_has_a_name_that_people_read(cov):
-    assert set(sigma.cross_validate_sigma(cov, folds=3)[1]["σ"]) == set(sigma.RULES)

@@ -1,53 +1,66 @@
-"""The web retriever: saved results, live search if allowed, failing providers, rows of Table 6."""
+"""The web retriever: saved results, live search if allowed, interrupted searches, recorded runs."""
 
 import json
 import re
 import shutil
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from string import ascii_lowercase
 from unittest.mock import Mock
 
-import httpx2
 import numpy as np
 import pytest
 from toy_web import open_loopback, page, reply, searxng, serve
 
-from covrag_lite import evaluate
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine import weights
-from covrag_lite.journal import key_of
-from covrag_lite.retrieval import dense, load_retriever, web
-from covrag_lite.retrieval.web import pages, providers
-from covrag_lite.retrieval.web.providers import SearchError
+from covrag_lite.engine.journal import key_of
+from covrag_lite.plugins.web import pages, providers
+from covrag_lite.plugins.web import retriever as web
+from covrag_lite.plugins.web.providers import SearchError
+from covrag_lite.retrieval import dense, load_retriever
 from covrag_lite.runs import recorded
-from covrag_lite.tables.reproduction import changed
+from covrag_lite.runs.compare import changed
+from covrag_lite.systems import evaluate
 
-FACTS = {
-    "/novel": "The Copper Lanterns is a novel by Edith Marrow, published in 1893 and never printed again.",
-    "/river": "The Stell rises in the Harrow Hills and is 71 kilometres long, and it flows through Aldermere.",
-    "/marrow": "Edith Marrow was born in Stonebridge in 1861 and wrote novels before she turned to growing pears.",
+NOVEL = "The Copper Lanterns is a novel by Edith Marrow, published in 1893 and never printed again."
+RIVER = (
+    "The Stell rises in the Harrow Hills and is 71 kilometres long, and it flows through Aldermere."
+)
+MARROW = (
+    "Edith Marrow was born in Stonebridge in 1861 and wrote novels before she turned to growing "
+    "pears."
+)
+FACTS = {"/novel": NOVEL, "/river": RIVER, "/marrow": MARROW}
+WRITER = "who wrote the copper lanterns"
+LONG = "how long is the River Stell?"
+# What the search engine finds: two pages, a forbidden, a broken and a missing one for WRITER.
+FOUND = {
+    WRITER: ["/novel", "/marrow", "/forbidden", "/broken", "/gone"],
+    "wher was edit marow born": ["/marrow"],
+    "Where was Edith Marrow born?": ["/marrow", "/novel"],
+    LONG: ["/river", "/novel"],
 }
 KEY = "sk-very-secret-0123456789"
 
 
 def extract(replies):
     """Extract title and paragraphs with a regular expression; the real parser needs a process."""
-    htmls = [reply.text for reply in replies]
-    return [
-        (re.findall("<title>(.*?)</title>", html + "<title></title>")[0], "\n".join(re.findall("<p>(.*?)</p>", html)))
-        for html in htmls
-    ]
+    extracted = []
+    for response in replies:
+        title = re.findall("<title>(.*?)</title>", f"{response.text}<title></title>")[0]
+        extracted.append((title, "\n".join(re.findall("<p>(.*?)</p>", response.text))))
+    return extracted
 
 
 class Encoder:
     """An encoder that counts letters; importing a network would take longer than these tests."""
 
     def encode_query(self, texts, **_):
-        counts = np.array([[text.count(letter) for letter in ascii_lowercase] for text in texts], np.float32)
-        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+        counts = [[text.count(letter) for letter in ascii_lowercase] for text in texts]
+        vectors = np.array(counts, np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     encode_document = encode_query
 
@@ -63,274 +76,338 @@ def settings(tmp_path, monkeypatch):
     encoder.mkdir()
     for name in ("config.json", "model.safetensors"):
         (encoder / name).write_text("{}")
-    return Retrieval(retriever="web-searxng", encoder=str(encoder), k=2, snapshot=str(tmp_path / "snapshot"))
+    snapshot = str(tmp_path / "snapshot")
+    return Retrieval(retriever="web-searxng", encoder=str(encoder), k=2, snapshot=snapshot)
 
 
 @pytest.fixture
 def site(monkeypatch):
-    """A SearXNG and the pages it knows, on one server."""
-    known = {path: reply(page(text, title=path.strip("/"))) for path, text in FACTS.items()}
-    robots = reply("User-agent: *\nDisallow: /forbidden", "text/plain")
-    with serve(known | {"/robots.txt": robots, "/broken": b"?"}) as one:
-        known = {
-            "who wrote the copper lanterns": ["/novel", "/marrow", "/forbidden", "/broken", "/gone"],
-            "wher was edit marow born": ["/marrow"],
-            "Where was Edith Marrow born?": ["/marrow", "/novel"],
-            "how long is the River Stell?": ["/river", "/novel"],
-        }
-        one.pages["/search"] = searxng({query: [one.url(path) for path in found] for query, found in known.items()})
-        monkeypatch.setenv("SEARXNG_URL", one.url(""))
-        yield one
+    """A SearXNG and the pages that it finds, on one server."""
+    contents = {path: reply(page(text, title=path.strip("/"))) for path, text in FACTS.items()}
+    contents["/robots.txt"] = reply("User-agent: *\nDisallow: /forbidden", "text/plain")
+    contents["/broken"] = b"?"
+    with serve(contents) as server:
+        results = {query: [server.url(path) for path in paths] for query, paths in FOUND.items()}
+        server.pages["/search"] = searxng(results)
+        monkeypatch.setenv("SEARXNG_URL", server.url(""))
+        yield server
 
 
-def tree(folder):
-    """The content of every file by its path."""
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+@pytest.fixture
+def search_live(settings, site):
+    return load_retriever(replace(settings, live="yes"), [])
 
 
-def titles(found):
+def titles(results):
     """The titles of the passages of each query."""
-    return [sorted(passage.title for passage in row) for row in found]
+    return [sorted(passage.title for passage in passages) for passages in results]
 
 
-def test_the_web_is_searched_only_if_allowed_and_what_was_found_is_found_again_without_a_server(settings, site, capsys):
-    with pytest.raises(SearchError, match=r"2 of 2 queries have no .*: 'a\\x1bb' is not in .*with -p live yes"):
+# Saved results, and live search only if it is allowed.
+
+
+def test_without_permission_nothing_is_searched(settings, site):
+    message = r"2 of 2 queries have no .*: 'a\\x1bb' is not in .*with -p live yes"
+    with pytest.raises(SearchError, match=message):
         load_retriever(settings, [])(["a\x1bb", "b"])
-    assert site.asked == []
-    queries = ["who wrote the copper lanterns", "how long is the River Stell?"]
-    found = load_retriever(replace(settings, live="yes"), [])(queries)
-    assert titles(found) == [["marrow", "novel"], ["novel", "river"]]
-    assert {passage.text for passage in found[1]} == {FACTS["/river"], FACTS["/novel"]}
-    said = capsys.readouterr().out
-    assert "0 queries from " in said and "2 searched live and frozen" in said
-    assert "3 of 7 pages could not be fetched" in said
-    store, asked = web.open_snapshot(settings), len(site.asked)
-    before = store.path.read_bytes()
-    for mode in ("no", "yes"):
-        assert load_retriever(replace(settings, live=mode), [])(queries) == found
-        assert "2 queries from " in capsys.readouterr().out
-    assert len(site.asked) == asked and store.path.read_bytes() == before
-    body = json.loads(store.texts[key_of(query=queries[0])])
-    assert body["query"] == queries[0]
-    assert datetime.now(UTC) - datetime.fromisoformat(body["date"]) < timedelta(minutes=5)
-    first, second, *failed = body["pages"]
-    assert (first["url"], second["url"]) == (site.url("/novel"), site.url("/marrow"))
-    assert (first["text"], first["failed"]) == (FACTS["/novel"], "")
-    assert [page["failed"] for page in failed] == [
+    assert site.requests == []
+
+
+def test_a_live_search_ranks_the_passages_of_the_pages(search_live):
+    assert titles(search_live([WRITER, LONG])) == [["marrow", "novel"], ["novel", "river"]]
+
+
+def test_a_passage_is_a_paragraph_of_its_page(search_live):
+    (passages,) = search_live([LONG])
+    assert {passage.text for passage in passages} == {RIVER, NOVEL}
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["0 queries from ", "2 searched live and frozen", "3 of 7 pages could not be fetched"],
+)
+def test_a_live_search_says_what_it_did(search_live, capsys, part):
+    search_live([WRITER, LONG])
+    assert part in capsys.readouterr().out
+
+
+@pytest.fixture
+def frozen(search_live):
+    """The results of two queries, frozen in the snapshot."""
+    return search_live([WRITER, LONG])
+
+
+@pytest.mark.parametrize("live", ["no", "yes"])
+def test_a_frozen_query_is_not_searched_again(frozen, settings, site, live):
+    n_requests = len(site.requests)
+    assert load_retriever(replace(settings, live=live), [])([WRITER, LONG]) == frozen
+    assert len(site.requests) == n_requests
+
+
+def test_reading_frozen_results_leaves_the_snapshot_as_it_is(frozen, settings):
+    before = web.open_snapshot(settings).path.read_bytes()
+    load_retriever(replace(settings, live="yes"), [])([WRITER, LONG])
+    assert web.open_snapshot(settings).path.read_bytes() == before
+
+
+def test_frozen_results_are_reported(frozen, settings, capsys):
+    capsys.readouterr()
+    load_retriever(settings, [])([WRITER, LONG])
+    assert "2 queries from " in capsys.readouterr().out
+
+
+@pytest.fixture
+def entry(frozen, settings):
+    """What the snapshot has of the first query."""
+    return json.loads(web.open_snapshot(settings).texts[key_of(query=WRITER)])
+
+
+def test_a_frozen_result_has_its_query(entry):
+    assert entry["query"] == WRITER
+
+
+def test_a_frozen_result_has_its_date(entry):
+    assert datetime.now(UTC) - datetime.fromisoformat(entry["date"]) < timedelta(minutes=5)
+
+
+def test_a_frozen_page_has_its_address_and_text(entry, site):
+    first = entry["pages"][0]
+    assert first == {"url": site.url("/novel"), "title": "novel", "text": NOVEL, "failed": ""}
+
+
+def test_a_page_that_failed_is_frozen_with_the_reason(entry):
+    assert [page["failed"] for page in entry["pages"][2:]] == [
         "its robots.txt does not allow it",
         "it could not be fetched (RemoteProtocolError)",
         "it answered with status 404",
     ]
 
 
-def record_run(folder, live, settings, scripted, questions):
-    """Run CoV-RAG with the web retriever and record it as a table."""
-    config = Config().change(**vars(settings) | {"live": live, "runs": str(folder / "runs"), "data": "a folder"})
-    resources = evaluate.load_resources(config, [], scripted)
-    made = evaluate.run_system("CoV-RAG", config, resources, questions[:3])
-    data = {"questions": questions[:3], "passages": []}
-    return made, recorded.save_run(folder / "out", "table2", {"": made}, config, scripted, 1.0, data).manifest
+# Interrupted and empty searches.
 
 
-def test_a_run_with_the_server_gone_ends_with_the_same_bytes_and_no_key_in_them(
-    settings, site, scripted, questions, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setenv("SEARXNG_URL", site.url("").replace("http://", f"http://user:{KEY}@"))
-    made, manifest = record_run(tmp_path / "live", "yes", settings, scripted, questions)
-    assert titles(one.passages for one in made[1].rounds) == [["marrow"], ["marrow", "novel"]]
-    asked, search = len(site.asked), site.pages.pop("/search")
-    again, second = record_run(tmp_path / "gone", "no", settings, scripted, questions)
-    assert again == made and len(site.asked) == asked
-    first_files, second_files = tree(tmp_path / "live"), tree(tmp_path / "gone")
-    name = "out/table2.predictions.jsonl.xz"
-    assert first_files[name] == second_files[name]
-    assert manifest["snapshots"] == second["snapshots"]
-    assert manifest["snapshots"]["web-searxng"]["queries"] == 4
-    assert changed(second, manifest) == []  # whether it was live changes no number, what was frozen does
-    assert changed(second, manifest | {"snapshots": {}}) == ["the frozen results of the web"]
-    assert manifest["encoder_sha256"]
-    assert all(KEY.encode() not in content for content in tree(tmp_path).values())
-    assert KEY not in "".join(capsys.readouterr())
-    # It can be loaded only with its own snapshot.
-    run = recorded.Recorded(tmp_path / "live/out", "table2", json.loads(json.dumps(manifest)))
-    monkeypatch.setattr(recorded, "load_questions", lambda config: questions[:3])
-    assert [p.rounds[0].passages for p in recorded.load(run)] == [p.rounds[0].passages for p in made]
-    site.pages["/search"] = search
-    load_retriever(replace(settings, live="yes"), [])(["something else", "how long is the River Stell?"])
-    with pytest.raises(ValueError, match="web-searxng: this configuration has other data than the run"):
-        recorded.load(run)
-    shutil.rmtree(web.open_snapshot(settings).path.parent)
-    with pytest.raises(FileNotFoundError, match="is missing; set the parameter snapshot"):
-        recorded.load(run)
+def test_a_whole_result_is_never_replaced(frozen, settings):
+    snapshot = web.open_snapshot(settings)
+    text = snapshot.path.read_text()
+    snapshot.add("searxng", {key_of(query=WRITER): "another"})
+    assert snapshot.path.read_text() == text
 
 
-def test_a_half_written_result_is_searched_for_again_and_a_whole_one_never_replaced(settings, site):
-    query = "who wrote the copper lanterns"
-    found = load_retriever(replace(settings, live="yes"), [])([query])
-    store = web.open_snapshot(settings)
-    text = store.path.read_text()
-    store.add("searxng", {key_of(query=query): "another"})
-    assert store.path.read_text() == text and text.isascii()
-    with store.path.open("a") as journal:  # another run froze it meanwhile
+def test_of_two_results_of_a_query_the_first_counts(frozen, settings):
+    path = web.open_snapshot(settings).path
+    text = path.read_text()
+    with path.open("a") as journal:  # another run froze it meanwhile
         journal.write(text.replace("Marrow", "Morrow"))
-    assert load_retriever(settings, [])([query]) == found
-    store.path.write_text(text[: len(text) // 2])
+    assert load_retriever(settings, [])([WRITER, LONG]) == frozen
+
+
+@pytest.fixture
+def half_written(search_live, settings):
+    """The result of a query of which the second half is lost."""
+    results = search_live([WRITER])
+    path = web.open_snapshot(settings).path
+    text = path.read_text()
+    path.write_text(text[: len(text) // 2])
+    return results
+
+
+def test_a_half_written_result_does_not_count(half_written, settings):
     with pytest.raises(SearchError, match="1 of 1 queries have no frozen result"):
-        load_retriever(settings, [])([query])
-    assert load_retriever(replace(settings, live="yes"), [])([query]) == found
+        load_retriever(settings, [])([WRITER])
 
 
-def test_an_empty_result_is_an_answer_five_in_a_row_are_not_and_what_was_found_before_a_failure_is_kept(
-    settings, site, monkeypatch, capsys
-):
-    frozen, search = load_retriever(settings, []), load_retriever(replace(settings, live="yes"), [])
-    assert search(["nobody knows this", "how long is the River Stell?"])[0] == []
-    assert "0 of 2 pages could not be fetched" in capsys.readouterr().out
-    assert frozen(["nobody knows this"]) == [[]]
-    many = [f"nobody knows {i}" for i in range(web.EMPTY)]
-    with pytest.raises(SearchError, match="5 successive queries found nothing; 0 of 5 new queries"):
-        search(many)
+def test_a_half_written_result_is_searched_for_again(half_written, settings):
+    assert load_retriever(replace(settings, live="yes"), [])([WRITER]) == half_written
+
+
+def test_an_empty_result_is_frozen_too(search_live, settings):
+    search_live(["nobody knows this", LONG])
+    assert load_retriever(settings, [])(["nobody knows this"]) == [[]]
+
+
+@pytest.fixture
+def unknown():
+    """As many queries without results as are taken for a failure."""
+    return [f"nobody knows {i}" for i in range(web.EMPTY_QUERIES)]
+
+
+def test_five_empty_results_in_a_row_are_a_failure(search_live, unknown):
+    message = "5 successive queries found nothing; 0 of 5 new queries"
+    with pytest.raises(SearchError, match=message):
+        search_live(unknown)
+
+
+def test_empty_results_of_a_failure_are_not_frozen(search_live, settings, unknown):
+    with pytest.raises(SearchError):
+        search_live(unknown)
     with pytest.raises(SearchError, match="5 of 5 queries have no frozen"):
-        frozen(many)
+        load_retriever(settings, [])(unknown)
+
+
+@pytest.fixture
+def failing(search_live, site, monkeypatch):
+    """A provider that finds the river, then fails."""
     answers = [{site.url("/river"): ""}, SearchError("toy: it went away")]
     monkeypatch.setattr(providers, "find", Mock(side_effect=answers))
-    with pytest.raises(
-        SearchError, match="toy: it went away; 1 of 2 new queries are in .*; run again with -p live yes"
-    ):
-        search(["one", "two"])
-    assert frozen(["one"])[0][0].title == "river"
+    return search_live
 
 
-def test_titles_and_addresses_of_a_provider_are_tamed_too(settings, site, monkeypatch):
-    found = {site.url("/\x1b[2J\u202e"): "\x1b[31m<script>", "javascript:alert(1)": "x"}
-    found |= {site.url("/untitled"): '\x1b[31m<script>{"}\\'}
-    site.pages["/untitled"] = reply(f"<p>{FACTS['/river']}</p><p>{FACTS['/novel']}</p>")
-    monkeypatch.setattr(providers, "find", lambda provider, query, n: found)
-    assert load_retriever(replace(settings, live="yes"), [])(["x"])[0][0].title == "[31m‹script>(')/"
+def test_a_failure_says_what_is_frozen_and_how_to_continue(failing):
+    message = "toy: it went away; 1 of 2 new queries are in .*; run again with -p live yes"
+    with pytest.raises(SearchError, match=message):
+        failing(["first", "second"])
+
+
+def test_results_before_a_failure_are_kept(failing, settings):
+    with pytest.raises(SearchError):
+        failing(["first", "second"])
+    assert titles(load_retriever(settings, [])(["first"])) == [["river"]]
+
+
+# Hostile titles and addresses.
+
+
+@pytest.fixture
+def hostile(search_live, site, monkeypatch):
+    """The results of a query whose titles and addresses contain commands."""
+    results = {
+        site.url("/\x1b[2J\u202e"): "\x1b[31m<script>",
+        "javascript:alert(1)": "x",
+        site.url("/untitled"): '\x1b[31m<script>{"}\\',
+    }
+    site.pages["/untitled"] = reply(f"<p>{RIVER}</p><p>{NOVEL}</p>")
+    monkeypatch.setattr(providers, "find", lambda provider, query, n: results)
+    return search_live(["x"])
+
+
+def test_a_title_of_a_provider_is_cleaned(hostile):
+    assert hostile[0][0].title == "[31m‹script>(')/"
+
+
+def test_a_snapshot_has_only_printable_letters(hostile, settings):
     assert web.open_snapshot(settings).path.read_text().isascii()
 
 
-# Providers
+# Recorded runs.
 
 
-@contextmanager
-def answer_with(body, provider, code="200 OK"):
-    """Make a provider's server reply with this."""
-    answer = reply(body if isinstance(body, str) else json.dumps(body), "application/json", code)
-    with pytest.MonkeyPatch.context() as patch, serve({"/": answer, "/search": answer}) as site:
-        patch.setattr(providers, "PAUSES", ())
-        patch.setattr(providers, "SERPER", site.url("/"))
-        patch.setenv("SEARXNG_URL", site.url("").replace("http://", f"http://user:{KEY}@"))
-        patch.setenv("SERPER_API_KEY", KEY)
-        yield site
+@pytest.fixture
+def record_run(settings, scripted, questions, tmp_path):
+    """A function that records CoV-RAG with the web retriever, in a folder of that name."""
+
+    def record(name, live):
+        folder = tmp_path / name
+        changes = {"live": live, "runs": str(folder / "runs"), "data": "a folder"}
+        config = Config().change(**vars(settings) | changes)
+        resources = evaluate.load_resources(config, [], scripted)
+        predictions = evaluate.run_system("CoV-RAG", config, resources, questions[:3])
+        parts = {"": predictions}
+        data = {"questions": questions[:3], "passages": []}
+        run = recorded.save_run(folder / "out", "table2", parts, config, scripted, 1.0, data)
+        return predictions, run
+
+    return record
 
 
-ROWS = [{"url": "http://a.org/", "link": "http://a.org/", "title": "A"}] * 2
-ROWS.append({"url": "b", "link": "b", "title": None})
-# A provider's reply with results, and one without.
-FORMS = {
-    "serper": ({"searchParameters": {}, "organic": ROWS}, {"searchParameters": {}, "organic": []}),
-    "searxng": ({"results": ROWS}, {"results": [], "unresponsive_engines": []}),
-}
+@pytest.fixture
+def live_run(record_run, site, monkeypatch):
+    """Predictions and the recorded run of a live search, at an address with a key."""
+    monkeypatch.setenv("SEARXNG_URL", site.url("").replace("http://", f"http://user:{KEY}@"))
+    return record_run("live", "yes")
 
 
-@pytest.mark.parametrize("provider", FORMS)
-def test_a_providers_answer_becomes_hits_each_page_once(provider):
-    found, empty = FORMS[provider]
-    with answer_with(found, provider) as site:
-        assert providers.find(provider, "a b&c=ü", 5) == {"http://a.org/": "A", "b": ""}
-        assert providers.find(provider, "x", 1) == {"http://a.org/": "A"}
-    method, path, headers, body = site.asked[0]
-    assert "a+b%26c%3D%C3%BC" in path if method == "GET" else json.loads(body)["q"] == "a b&c=ü"
-    sent = {"serper": "x-api-key", "searxng": "authorization"}[provider]
-    assert KEY in headers[sent] or provider == "searxng" and headers[sent].startswith("Basic ")
-    with answer_with(empty, provider):
-        assert providers.find(provider, "x", 5) == {}
+@pytest.fixture
+def later_run(live_run, record_run, site):
+    """The same run after the server is gone."""
+    search = site.pages.pop("/search")
+    yield record_run("gone", "no")
+    site.pages["/search"] = search
 
 
-ASKED = httpx2.Request("POST", "http://a.org/")
-UNKNOWN = "s answer has an unknown form"
-TROUBLE = {
-    "refused": (f'{{"error": "bad key {KEY}"}}', "401 Unauthorized", "status 401; check its key"),
-    "busy": (f"slow down {KEY}", "429 Too Many", "status 429"),
-    "html": ("<html>we have moved</html>", "200 OK", UNKNOWN),
-    "other": ('{"items": []}', "200 OK", UNKNOWN),
-    "row": ({"organic": [1], "results": [1]}, "200 OK", UNKNOWN),
-}
+def test_the_second_search_is_for_the_revised_question(live_run):
+    predictions, _ = live_run
+    rounds = [turn.passages for turn in predictions[1].rounds]
+    assert titles(rounds) == [["marrow"], ["marrow", "novel"]]
 
 
-@pytest.mark.parametrize("trouble", TROUBLE)
-@pytest.mark.parametrize("provider", FORMS)
-def test_a_provider_that_fails_is_a_sentence_without_the_key(provider, trouble):
-    text, code, sentence = TROUBLE[trouble]
-    with answer_with(text, provider, code), pytest.raises(SearchError, match=f"^{provider}: it.*{sentence}") as caught:
-        providers.find(provider, "x", 5)
-    error = caught.value
-    while error:
-        assert KEY not in str(error)
-        error = error.__context__
+def test_a_run_without_the_server_gives_the_same_predictions(live_run, later_run):
+    assert later_run[0] == live_run[0]
 
 
-def test_a_busy_provider_is_asked_again_and_other_trouble_stops_at_once(monkeypatch):
-    slept = Mock()
-    monkeypatch.setattr(providers.time, "sleep", slept)
-    with answer_with(FORMS["serper"][0], "serper"):
-        monkeypatch.setattr(providers, "PAUSES", (5.0, 20.0))
-        for code, pauses in (("429 Too Many", 2), ("503 Unavailable", 2), ("401 Unauthorized", 0)):
-            reply_of = Mock(side_effect=[httpx2.Response(int(code[:3]), request=ASKED)] * 3)
-            with monkeypatch.context() as patch, pytest.raises(SearchError, match=code[:3]):
-                patch.setattr(providers.httpx2, "post", reply_of)
-                providers.find("serper", "x", 5)
-            assert slept.call_count == pauses == reply_of.call_count - 1
-            slept.reset_mock()
-        good = httpx2.Response(200, json=FORMS["serper"][0], request=ASKED)
-        monkeypatch.setattr(providers.httpx2, "post", Mock(side_effect=[httpx2.Response(429, request=ASKED), good]))
-        assert providers.find("serper", "x", 1) == {"http://a.org/": "A"}
+def test_a_run_without_the_server_gives_the_same_bytes(live_run, later_run):
+    files = [run.predictions().read_bytes() for _, run in (live_run, later_run)]
+    assert files[0] == files[1]
 
 
-def test_a_provider_without_key_address_server_or_engines_is_a_sentence(monkeypatch):
-    for provider, variable in (("serper", "SERPER_API_KEY"), ("searxng", "SEARXNG_URL")):
-        monkeypatch.delenv(variable, raising=False)
-        with pytest.raises(SearchError, match=f"{provider}: .*{variable}"):
-            providers.find(provider, "x", 5)
-    monkeypatch.setenv("SEARXNG_URL", "localhost:8080")
-    with pytest.raises(SearchError, match="address, http://"):
-        providers.find("searxng", "x", 5)
-    monkeypatch.setenv("SEARXNG_URL", "http://127.0.0.1:1")
-    with pytest.raises(SearchError, match="searxng: the connection failed"):
-        providers.find("searxng", "x", 5)
-    silent = {"results": [], "unresponsive_engines": [["google", "timeout"]]}  # which have not found nothing
-    with answer_with(silent, "searxng"), pytest.raises(SearchError, match="none of its search engines answered"):
-        providers.find("searxng", "x", 5)
+def test_the_manifest_describes_the_snapshot(live_run):
+    snapshot = live_run[1].manifest["snapshots"]["web-searxng"]
+    assert snapshot["queries"] == 4
 
 
-def test_ddgs_asks_duckduckgo_and_its_errors_are_sentences(monkeypatch):
-    from ddgs.ddgs import DDGS
-    from ddgs.exceptions import DDGSException, RatelimitException
-
-    monkeypatch.setattr(providers, "PAUSES", ())
-    text = Mock(return_value=[{"title": "A", "href": "http://a.org", "body": "b"}])
-    monkeypatch.setattr(DDGS, "text", text)
-    assert providers.find("ddgs", "x", 3) == {"http://a.org": "A"}
-    text.assert_called_once_with("x", max_results=3, backend="duckduckgo")
-    text.side_effect = DDGSException("No results found.")
-    assert providers.find("ddgs", "x", 3) == {}
-    refused = "did not answer in time, refused to answer, or allows fewer queries"
-    for answer, sentence in ((RatelimitException("<b>"), refused), ([{"link": "b"}], UNKNOWN), (None, UNKNOWN)):
-        text.side_effect = [answer]
-        with pytest.raises(SearchError, match=f"^ddgs: it.*{sentence}") as caught:
-            providers.find("ddgs", "x", 3)
-        assert "<b>" not in str(caught.value)
+def test_the_manifest_has_the_hash_of_the_encoder(live_run):
+    assert live_run[1].manifest["encoder_sha256"]
 
 
-# Together with the rest of the package
+def test_whether_a_search_was_live_changes_no_result(live_run, later_run):
+    assert changed(later_run[1].manifest, live_run[1].manifest) == []
 
 
-def test_the_web_needs_no_corpus_and_has_no_gold_passages(tmp_path):
-    plain, named = (web.open_snapshot(Retrieval(retriever=one, snapshot=str(tmp_path))) for one in ("web", "web-ddgs"))
-    assert plain.path == named.path
-    config = Config().change(retriever="web", data="hub")
-    assert load_passages(config) == []
+def test_another_snapshot_changes_results(live_run, later_run):
+    without = live_run[1].manifest | {"snapshots": {}}
+    assert changed(later_run[1].manifest, without) == ["the frozen results of the web"]
+
+
+def test_no_file_contains_the_key(live_run, tmp_path):
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [file for file in files if KEY.encode() in file.read_bytes()]
+
+
+def test_no_output_contains_the_key(live_run, capsys):
+    assert KEY not in "".join(capsys.readouterr())
+
+
+@pytest.fixture
+def loadable(live_run, questions, monkeypatch):
+    """The recorded run, whose questions can be loaded."""
+    monkeypatch.setattr(recorded, "load_questions", lambda config: questions[:3])
+    predictions, run = live_run
+    return predictions, replace(run, manifest=json.loads(json.dumps(run.manifest)))
+
+
+def test_a_recorded_run_is_loaded_with_its_passages(loadable):
+    predictions, run = loadable
+    passages = [prediction.rounds[0].passages for prediction in recorded.load(run)]
+    assert passages == [prediction.rounds[0].passages for prediction in predictions]
+
+
+def test_a_recorded_run_is_not_loaded_with_another_snapshot(loadable, search_live):
+    search_live(["something else", LONG])
+    message = "web-searxng: this configuration has other data than the run"
+    with pytest.raises(ValueError, match=message):
+        recorded.load(loadable[1])
+
+
+def test_a_recorded_run_is_not_loaded_without_its_snapshot(loadable, settings):
+    shutil.rmtree(web.open_snapshot(settings).path.parent)
+    with pytest.raises(FileNotFoundError, match="is missing; set the parameter snapshot"):
+        recorded.load(loadable[1])
+
+
+# Together with the rest of the package.
+
+
+def test_the_default_provider_is_duckduckgo(tmp_path):
+    retrievers = [Retrieval(retriever=name, snapshot=str(tmp_path)) for name in ("web", "web-ddgs")]
+    default, named = [web.open_snapshot(retriever).path for retriever in retrievers]
+    assert default == named
+
+
+def test_the_web_needs_no_corpus():
+    assert load_passages(Config().change(retriever="web", data="hub")) == []
+
+
+def test_questions_for_the_web_have_no_gold_passages():
     small = {"n_passages": 1000, "n_world": (4, 1200, 200), "n_questions": 2}
-    asked = load_questions(Config().change(retriever="web-serper", **small))
-    assert asked and not any(question.gold_passages for question in asked)
+    questions = load_questions(Config().change(retriever="web-serper", **small))
+    assert questions
+    assert not [question for question in questions if question.gold_passages]

@@ -14,154 +14,325 @@ from covrag_lite.data import world
 from covrag_lite.data.world.entities import TRAPS
 from covrag_lite.metrics import normalise
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs.outcomes import failure_of, form_of
-from covrag_lite.tables.world import failure_rates, gold_found, show_failures
+from covrag_lite.tables.world import failure_rates, find_gold, show_failures
 
-
-def ask(config, split, *datasets):
-    """The questions of a split, from some sets or all four."""
-    return [question for name in datasets or world.DATASETS for question in world.questions(config, split, name)]
-
-
-DEFAULT = Config()
-ALL_SPLITS = {split: ask(DEFAULT, split) for split in ("test", "validation", "train")}
-EVERY = [question for questions in ALL_SPLITS.values() for question in questions]
-CORPUS = world.passages(DEFAULT)
-BY_ID = {passage.id: passage for passage in CORPUS}
+SPLITS = ("test", "validation", "train")
+FORMS = ("well put", "broken wording", "two-hop")
 FAILURES = {"none", "namesake", "synonym", "stale", "contradiction", "broken wording", "two-hop"}
-WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2)]
-seeds = pytest.mark.parametrize("config", WORLDS, ids=lambda config: f"seed-{config.world.seed}")
+N_SEARCH = 150  # search queries of the test split
 
 # Recorded from the default world; a change of any word must be intended.
 PASSAGES_SHA256 = "16b525c6aed0e3d0c8feb435b789e7aaf79182b226ab255322b4f14ce4b27d9b"
 QUESTIONS_SHA256 = "1c48277b6ea483ca4ebef17a779812d9fdb1e99c1bf76cfd5f5c486c37af4304"
 
 
+@cache
+def ask(config, split, *datasets):
+    """The questions of a split, from some sets or all four."""
+    questions = []
+    for name in datasets or world.DATASETS:
+        questions += world.questions(config, split, name)
+    return questions
+
+
+DEFAULT = Config()
+WORLDS = [DEFAULT.change(seed=seed) for seed in (1, 2)]
+BY_SPLIT = {split: ask(DEFAULT, split) for split in SPLITS}
+ALL_QUESTIONS = sum(BY_SPLIT.values(), [])
+CORPUS = world.passages(DEFAULT)
+BY_ID = {passage.id: passage for passage in CORPUS}
+seeds = pytest.mark.parametrize("config", WORLDS, ids=lambda config: f"seed-{config.world.seed}")
+splits = pytest.mark.parametrize("questions", BY_SPLIT.values(), ids=BY_SPLIT.keys())
+pairs_of_splits = pytest.mark.parametrize("first, second", list(combinations(SPLITS, 2)))
+
+
 def digest(records) -> str:
-    return hashlib.sha256("\n".join(repr(asdict(record)) for record in records).encode()).hexdigest()
+    texts = "\n".join(repr(asdict(record)) for record in records)
+    return hashlib.sha256(texts.encode()).hexdigest()
 
 
 @cache
-def searched(config, split="test", clean=False):
+def search_all(config, split="test", clean=False):
     """The questions of a split, and what BM25 finds for each in its original or clear wording."""
-    questions, search = ask(config, split), load_retriever(Retrieval(), world.passages(config))
-    return questions, search([q.clean_question if clean else q.question for q in questions])
+    questions = ask(config, split)
+    search = load_retriever(Retrieval(), world.passages(config))
+    queries = [question.clean_question if clean else question.question for question in questions]
+    return questions, search(queries)
 
 
 def hit_rate(config, keep=lambda question: True, clean=False) -> float:
-    questions, found = searched(config, clean=clean)
-    hits = [hit for question, hit in zip(questions, gold_found(questions, found)) if keep(question)]
+    """The share of some questions whose gold passage is found."""
+    questions, results = search_all(config, clean=clean)
+    hits = []
+    for question, is_hit in zip(questions, find_gold(questions, results)):
+        if keep(question):
+            hits.append(is_hit)
     return sum(hits) / len(hits)
 
 
-def test_same_seed_same_bytes_and_a_larger_world_begins_with_the_smaller_one():
+# The same seed gives the same world.
+
+
+def test_the_same_seed_gives_the_same_passages():
     assert digest(CORPUS) == PASSAGES_SHA256
-    assert digest(EVERY) == QUESTIONS_SHA256
-    assert not {p.text for p in world.passages(WORLDS[1])} & {p.text for p in CORPUS}  # another seed, other texts
-    larger = world.passages(DEFAULT.change(n_passages=3501))
-    assert larger[:2400] == CORPUS and len(larger) == 3501
-    assert len({p.id for p in larger}) == len({p.title for p in larger}) == 3501
 
 
-def test_questions_read_like_questions_and_their_gold_passages_state_the_answer():
-    for question in EVERY:
-        assert not re.search(r"[{}]|  |\bthe the\b|\ba [aeiou]", f"{question.question} {question.clean_question}", re.I)
-        assert question.clean_question.endswith("?") and question.clean_question[0].isupper()
+def test_the_same_seed_gives_the_same_questions():
+    assert digest(ALL_QUESTIONS) == QUESTIONS_SHA256
+
+
+def test_another_seed_gives_other_texts():
+    texts = {passage.text for passage in CORPUS}
+    assert not texts & {passage.text for passage in world.passages(WORLDS[1])}
+
+
+@pytest.fixture(scope="module")
+def larger():
+    return world.passages(DEFAULT.change(n_passages=3501))
+
+
+def test_a_larger_world_begins_with_the_smaller_one(larger):
+    assert larger[:2400] == CORPUS
+    assert len(larger) == 3501
+
+
+def test_ids_and_titles_are_unique(larger):
+    assert len({passage.id for passage in larger}) == len(larger)
+    assert len({passage.title for passage in larger}) == len(larger)
+
+
+# Questions and their gold passages.
+
+
+@splits
+def test_no_question_has_a_gap_or_a_wrong_article(questions):
+    mistake = re.compile(r"[{}]|  |\bthe the\b|\ba [aeiou]", re.IGNORECASE)
+    for question in questions:
+        assert not mistake.search(f"{question.question} {question.clean_question}"), question
+
+
+@splits
+def test_a_clear_wording_is_a_sentence(questions):
+    for question in questions:
+        assert question.clean_question.endswith("?")
+        assert question.clean_question[0].isupper()
+
+
+def test_search_queries_are_typed_without_capitals_and_question_mark():
+    for question in ALL_QUESTIONS:
         if question.dataset == "search":
-            assert question.question == question.question.lower() and "?" not in question.question
-        gold = " ".join(BY_ID[id].text for id in question.gold_passages).lower()
+            assert question.question == question.question.lower()
+            assert "?" not in question.question
+
+
+@splits
+def test_gold_passages_state_the_answer(questions):
+    for question in questions:
+        gold = " ".join(BY_ID[identity].text for identity in question.gold_passages).lower()
         assert any(answer.lower() in gold for answer in question.answers), question
-        for answer in question.answers:  # none is contained accidentally
-            assert len(answer) >= 4 and (not answer.isdigit() or len(answer) == 4), question
 
 
-def test_no_two_splits_ask_about_the_same_passages_or_in_the_same_words_and_each_has_every_kind_of_failure():
-    for a, b in combinations(ALL_SPLITS.values(), 2):
-        assert not {id for q in a for id in q.gold_passages} & {id for q in b for id in q.gold_passages}
-        assert not {normalise(q.question) for q in a} & {normalise(q.question) for q in b}
-    for questions in ALL_SPLITS.values():
-        assert {failure_of(q.kind) for q in questions} == FAILURES
-    homes = {name: {q.gold_passages[0].split("-")[1] for q in every} for name, every in ALL_SPLITS.items()}
-    assert not homes["test"] & (homes["train"] | homes["validation"])
+@splits
+def test_no_answer_is_so_short_that_a_text_contains_it_by_chance(questions):
+    for question in questions:
+        for answer in question.answers:
+            assert len(answer) >= 4, question
+            assert not answer.isdigit() or len(answer) == 4, question
 
+
+@splits
+def test_every_split_has_every_kind_of_failure(questions):
+    assert {question.failure for question in questions} == FAILURES
+
+
+# No split gives away the answers of another.
+
+
+def gold_passages(split):
+    passages = set()
+    for question in BY_SPLIT[split]:
+        passages |= set(question.gold_passages)
+    return passages
+
+
+def districts(split):
+    """The parts of the world that a split asks about."""
+    return {question.gold_passages[0].split("-")[1] for question in BY_SPLIT[split]}
+
+
+@pairs_of_splits
+def test_two_splits_ask_about_different_passages(first, second):
+    assert not gold_passages(first) & gold_passages(second)
+
+
+@pairs_of_splits
+def test_two_splits_ask_in_different_words(first, second):
+    texts = [
+        {normalise(question.question) for question in BY_SPLIT[split]} for split in (first, second)
+    ]
+    assert not texts[0] & texts[1]
+
+
+@pytest.mark.parametrize("other", ["train", "validation"])
+def test_test_questions_are_about_districts_of_their_own(other):
+    assert not districts("test") & districts(other)
+
+
+# Only reading shows whether an answer is right.
 
 # Error rates of a reader that has the gold passage: small models often fail on broken wording and
 # two hops.
-ERRS = {"well put": 0.1, "broken wording": 0.3, "two-hop": 0.6}
+ERROR_RATES = {"well put": 0.1, "broken wording": 0.3, "two-hop": 0.6}
 
 
-def read_with_errors(questions, found):
+def read_perfectly(questions, results):
+    """Whether each first answer is right, for a reader without errors."""
+    return find_gold(questions, results)
+
+
+def read_with_errors(questions, results):
     """Whether each first answer is right, for a reader with a fixed error rate per wording."""
-    with_gold, right = Counter(), []
-    for question, hit in zip(questions, gold_found(questions, found)):
-        form = form_of(question.kind)
-        with_gold[form] += hit
-        errs = int(with_gold[form] * ERRS[form]) > int((with_gold[form] - 1) * ERRS[form])
-        right.append(hit and not errs)
+    n_with_gold = Counter()
+    right = []
+    for question, is_hit in zip(questions, find_gold(questions, results)):
+        rate = ERROR_RATES[question.form]
+        n_with_gold[question.form] += is_hit
+        n = n_with_gold[question.form]
+        is_error = int(n * rate) > int((n - 1) * rate)
+        right.append(is_hit and not is_error)
     return right
 
 
-def form_rule(questions, right):
+def wording_rule(questions, right):
     """The accuracy of a rule that sees only a question's wording and predicts the usual outcome."""
-    forms = [form_of(question.kind) for question in questions]
-    counts = Counter(zip(forms, right))
-    return sum(max(counts[form, True], counts[form, False]) for form in set(forms)) / len(right)
+    counts = Counter(zip((question.form for question in questions), right))
+    n_right = sum(max(counts[form, True], counts[form, False]) for form in FORMS)
+    return n_right / len(right)
+
+
+@pytest.mark.parametrize("read", [read_perfectly, read_with_errors])
+@pytest.mark.parametrize("split", ["test", "train"])
+@seeds
+def test_the_wording_does_not_show_whether_an_answer_is_right(config, split, read):
+    questions, results = search_all(config, split)
+    right = read(questions, results)
+    majority = max(sum(right), len(right) - sum(right)) / len(right)
+    assert wording_rule(questions, right) <= majority + 0.05
 
 
 @pytest.mark.parametrize("split", ["test", "train"])
 @seeds
-def test_the_wording_tells_nothing_not_even_of_a_reader_who_trips_over_it(config, split):
-    questions, found = searched(config, split)
-    assert {form_of(q.kind) for q in questions} == ERRS.keys()
-    for judge in (gold_found, read_with_errors):
-        right = judge(questions, found)
-        majority = max(sum(right), len(right) - sum(right)) / len(right)
-        assert form_rule(questions, right) <= majority + 0.05
-    assert 0.3 < sum(right) / len(right) < sum(gold_found(questions, found)) / len(right) - 0.05
+def test_a_reader_with_errors_is_right_less_often(config, split):
+    questions, results = search_all(config, split)
+    with_errors = sum(read_with_errors(questions, results)) / len(questions)
+    without = sum(read_perfectly(questions, results)) / len(questions)
+    assert 0.3 < with_errors < without - 0.05
+
+
+@pytest.mark.parametrize("form", FORMS)
+@seeds
+def test_questions_of_every_form_fail_and_succeed(config, form):
+    assert 0.35 <= hit_rate(config, lambda question: question.form == form) <= 0.75
 
 
 @seeds
-def test_well_put_questions_fail_broken_ones_succeed_and_a_known_question_mends_every_failure(config):
-    for form in ERRS:
-        assert 0.35 <= hit_rate(config, lambda q, form=form: form_of(q.kind) == form) <= 0.75
-    assert hit_rate(config, lambda q: failure_of(q.kind) == "none") > 0.9
-    for trap in TRAPS:
-        assert hit_rate(config, lambda q, trap=trap: failure_of(q.kind) == trap) < 0.5
-    for failure in FAILURES:
-        assert hit_rate(config, lambda q, one=failure: failure_of(q.kind) == one, clean=True) >= 0.9
+def test_a_question_without_an_obstacle_finds_its_passage(config):
+    assert hit_rate(config, lambda question: question.failure == "none") > 0.9
 
 
-def test_the_tables_of_failures_have_a_row_per_obstacle_whose_good_query_finds_more():
-    questions, search = ask(DEFAULT, "test"), load_retriever(Retrieval(), CORPUS)
-    examples, rates = show_failures(questions, search), failure_rates(questions, search)
-    assert set(examples.index) == FAILURES and set(rates.index) == FAILURES | {"all"}
+@pytest.mark.parametrize("trap", TRAPS)
+@seeds
+def test_a_trap_hides_most_passages(config, trap):
+    assert hit_rate(config, lambda question: question.failure == trap) < 0.5
+
+
+@pytest.mark.parametrize("failure", sorted(FAILURES))
+@seeds
+def test_the_clear_wording_repairs_every_failure(config, failure):
+    assert hit_rate(config, lambda question: question.failure == failure, clean=True) >= 0.9
+
+
+# The tables of notebooks/world.ipynb.
+
+
+@pytest.fixture(scope="module")
+def search():
+    return load_retriever(Retrieval(), CORPUS)
+
+
+def test_there_is_an_example_of_every_obstacle_whose_good_query_finds_its_passage(search):
+    examples = show_failures(ask(DEFAULT, "test"), search)
+    assert set(examples.index) == FAILURES
     assert examples["gold at rank"].notna().all()
-    assert rates.loc["all", "questions"] == len(questions)
+
+
+@pytest.fixture(scope="module")
+def rates(search):
+    return failure_rates(ask(DEFAULT, "test"), search)
+
+
+def test_there_is_a_rate_of_every_obstacle_and_of_all_questions(rates):
+    assert set(rates.index) == FAILURES | {"all"}
+    assert rates.loc["all", "questions"] == len(ask(DEFAULT, "test"))
+
+
+def test_the_rate_of_all_questions_is_the_share_that_find_their_passage(rates):
     assert rates.loc["all", "found"] == pytest.approx(100 * hit_rate(DEFAULT), abs=0.05)
+
+
+def test_good_queries_find_more_for_every_obstacle(rates):
     assert (rates["found, good query"] >= rates["found"]).all()
 
 
-@pytest.mark.parametrize("share", ["misspelt", "cut_off", "vague"])
-def test_defects_come_in_the_share_asked_for_and_hurt(share):
-    none = DEFAULT.change(traps=("misspelt 0", "cut_off 0", "vague 0"))
-    many = none.change(traps=(*none.world.traps, f"{share} 0.4"))
-    found = sum(q.kind.endswith("+" + share.replace("_", "-")) for q in ask(many, "test", "search")) / 150
-    assert not any("+" in q.kind for q in ask(none, "test")) and found == pytest.approx(0.4, abs=0.02)
-    assert hit_rate(many) < hit_rate(none) - 0.1
+# Shares of defects and traps are parameters.
+
+WITHOUT_DEFECTS = DEFAULT.change(traps=("misspelt 0", "cut_off 0", "vague 0"))
+defects = pytest.mark.parametrize("defect", ["misspelt", "cut_off", "vague"])
 
 
-def test_traps_come_in_the_share_asked_for_and_hurt():
-    uneven = DEFAULT.change(traps=("namesakes 0.2", "synonyms 0.05", "stale 0.14", "contradicting 0"))
-    kinds = [failure_of(q.kind) for q in ask(uneven, "test", "search")]
-    for trap, spec in TRAPS.items():
-        assert kinds.count(trap) / 150 == pytest.approx(uneven.world.shares[spec["share"]], abs=0.03)
-    none = DEFAULT.change(traps=tuple(f"{spec['share']} 0" for spec in TRAPS.values()))
-    assert not {failure_of(q.kind) for q in searched(none)[0]} & TRAPS.keys()
-    assert hit_rate(DEFAULT) < hit_rate(none) - 0.2
+def with_defect(defect):
+    return WITHOUT_DEFECTS.change(traps=(*WITHOUT_DEFECTS.world.traps, f"{defect} 0.4"))
+
+
+def test_without_defects_every_wording_is_whole():
+    assert not any("+" in question.kind for question in ask(WITHOUT_DEFECTS, "test"))
+
+
+@defects
+def test_a_defect_has_its_share(defect):
+    ending = "+" + defect.replace("_", "-")
+    questions = ask(with_defect(defect), "test", "search")
+    n = sum(question.kind.endswith(ending) for question in questions)
+    assert n / N_SEARCH == pytest.approx(0.4, abs=0.02)
+
+
+@defects
+def test_a_defect_hides_passages(defect):
+    assert hit_rate(with_defect(defect)) < hit_rate(WITHOUT_DEFECTS) - 0.1
+
+
+UNEVEN = DEFAULT.change(traps=("namesakes 0.2", "synonyms 0.05", "stale 0.14", "contradicting 0"))
+WITHOUT_TRAPS = DEFAULT.change(traps=tuple(f"{spec['share']} 0" for spec in TRAPS.values()))
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_trap_has_its_share(trap):
+    failures = [question.failure for question in ask(UNEVEN, "test", "search")]
+    share = UNEVEN.world.shares[TRAPS[trap]["share"]]
+    assert failures.count(trap) / N_SEARCH == pytest.approx(share, abs=0.03)
+
+
+def test_without_traps_no_question_has_one():
+    failures = {question.failure for question in ask(WITHOUT_TRAPS, "test")}
+    assert not failures & TRAPS.keys()
+
+
+def test_traps_hide_passages():
+    assert hit_rate(DEFAULT) < hit_rate(WITHOUT_TRAPS) - 0.2
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("parameters", "message"),
     [
         ({"traps": ("misspelt -0.5",)}, "but shares must be 0 or more"),
         ({"n_passages": 999}, "n_passages is 999, but must be between 1,000"),
@@ -171,6 +342,6 @@ def test_traps_come_in_the_share_asked_for_and_hurt():
         ({"n_world": (150, 1200)}, "n_world is .* three numbers of 0 or more"),
     ],
 )
-def test_impossible_worlds_are_refused_in_words(change, words):
-    with pytest.raises(ValueError, match=words):
-        ask(DEFAULT.change(**change), "train")
+def test_an_impossible_world_is_refused_with_a_reason(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        ask(DEFAULT.change(**parameters), "train")

@@ -12,13 +12,20 @@ from conftest import ScriptedModel
 
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Completion
-from covrag_lite.evaluate import Resources
-from covrag_lite.journal import Journal
+from covrag_lite.engine.journal import Journal
 from covrag_lite.prompts import DIRECT
 from covrag_lite.records import Passage, Question
+from covrag_lite.systems.evaluate import Resources
 
 SYSTEMS = (
-    *("closed-book", "RAG", "RAG trained", "CoV-RAG w/o chain", "CoV-RAG-S", "Start-Revise trained"),
+    *(
+        "closed-book",
+        "RAG",
+        "RAG trained",
+        "CoV-RAG w/o chain",
+        "CoV-RAG-S",
+        "Start-Revise trained",
+    ),
     *("CoV-RAG thresholds", "CoV-RAG", "CoV-RAG, likelier answer"),
 )
 PASSAGES = {
@@ -29,7 +36,11 @@ PASSAGES = {
     "e": Passage("e", "Fair", "The fair is held on St John's Eve."),
     "f": Passage("f", "Keeper", "The lamp is kept by Mira Toll."),
 }
-BORN, DAY, KEEPER = "Where was Ada Voss born?", "What day is the fair on?", "Who is the keeper of the lamp?"
+BORN, DAY, KEEPER = (
+    "Where was Ada Voss born?",
+    "What day is the fair on?",
+    "Who is the keeper of the lamp?",
+)
 QUESTIONS = [
     Question("q1", "one", "who wrote the harbour lamp", ("Ada Voss", "A. Voss"), ("a",)),
     Question("q2", "one", "wher was ada vos born", ("Stell",), ("b",), BORN, "birthplace+misspelt"),
@@ -41,7 +52,11 @@ QUESTIONS = [
 ]
 TEXTS = {question.id: question.question for question in QUESTIONS}
 # What the search finds: the ids of two passages per query.
-FOUND = dict(zip(TEXTS.values(), ("ac", "cd", "de", "ec", "ab", "cd", "ce"))) | {BORN: "ba", DAY: "cd", KEEPER: "fa"}
+FOUND = dict(zip(TEXTS.values(), ("ac", "cd", "de", "ec", "ab", "cd", "ce"))) | {
+    BORN: "ba",
+    DAY: "cd",
+    KEEPER: "fa",
+}
 
 # What each adapter answers, by question and passages, with the likelihood of the answer.
 COV = {
@@ -68,10 +83,26 @@ VERDICTS = {
     ("q1", "ac"): (HIGH, "true", "", 0.9, 0.97, 0.95, 0.9),
     ("q2", "cd"): (LOW, "false", BORN, 0.2, 0.1, 0.3, 0.2),
     ("q3", "de"): ((0.95, 0.05, 0.95, 0.45, 0.55, 0.95), "unclear", "", 0.4, 0.8, 0.6, 0.7),
-    ("q4", "ec"): ((0.05, 0.05, 0.05, 0.95, 0.95, 0.95), "false", DAY, 0.3, 0.3, 0.2, 0.4),  # truthfulness above 0.92
+    ("q4", "ec"): (
+        (0.05, 0.05, 0.05, 0.95, 0.95, 0.95),
+        "false",
+        DAY,
+        0.3,
+        0.3,
+        0.2,
+        0.4,
+    ),  # truthfulness above 0.92
     ("q5", "ab"): (HIGH, "true", "", 0.6, 0.9, 0.7, 0.8),
     ("q6", "cd"): (LOW, "false", "", 0.1, 0.6, 0.1, 0.1),
-    ("q7", "ce"): ((0.05, 0.05, 0.05, 0.45, 0.55, 0.95), "false", KEEPER, 0.15, 0.2, 0.25, 0.3),  # bias not above 0.7
+    ("q7", "ce"): (
+        (0.05, 0.05, 0.05, 0.45, 0.55, 0.95),
+        "false",
+        KEEPER,
+        0.15,
+        0.2,
+        0.25,
+        0.3,
+    ),  # bias not above 0.7
     # For second answers, if there is a third round.
     ("q2", "ba"): (HIGH, "true", "", 0.95, 0.9, 0.9, 0.9),
     ("q4", "cd"): (HIGH, "true", "", 0.7, 0.8, 0.8, 0.6),
@@ -102,13 +133,15 @@ def references(ids):
 
 def answer_prompt(text, ids, layout="paper"):
     if layout == "shared":
-        return f"{CRITERIA}{STEPS}\n{references(ids)}\\Question: {text}\\#Question-Answering-in-Context-Task#Answer:"
+        shared = f"{CRITERIA}{STEPS}\n{references(ids)}\\Question: {text}\\"
+        return f"{shared}#Question-Answering-in-Context-Task#Answer:"
     return f"#Question-Answering-in-Context-Task#{references(ids)}\\Question: {text}\\Answer:"
 
 
 def verify_prompt(text, ids, answer, layout="paper"):
     if layout == "shared":
-        return f"{CRITERIA}{STEPS}\n{references(ids)}\\Question: {text}\\#verification-Task#Answer: {answer}\\Verdict:"
+        shared = f"{CRITERIA}{STEPS}\n{references(ids)}\\Question: {text}\\"
+        return f"{shared}#verification-Task#Answer: {answer}\\Verdict:"
     triple = f'{{ "question": {text}, "answer": {answer}, "reference": {references(ids)} }}'
     return f"#verification-Task#{CRITERIA}{triple}\n{STEPS}"
 
@@ -116,8 +149,9 @@ def verify_prompt(text, ids, answer, layout="paper"):
 def write_verdict(scores, judgment, revised):
     a, b, c, d, e, f = (f"{score:.2f}" for score in scores)
     return (
-        f'{{ "1": {{ "reference_correctness": {a} }}, "2": {{ "correctness": {b}, "citation_accuracy": {c}, '
-        f'"truthfulness": {d}, "bias": {e}, "conciseness": {f} }}, "3": "{judgment}", "4": "{revised}" }}'
+        f'{{ "1": {{ "reference_correctness": {a} }}, "2": {{ "correctness": {b}, '
+        f'"citation_accuracy": {c}, "truthfulness": {d}, "bias": {e}, "conciseness": {f} }}, '
+        f'"3": "{judgment}", "4": "{revised}" }}'
     )
 
 
@@ -126,7 +160,11 @@ class Actor(ScriptedModel):
 
     def __init__(self, settings, name="", log=None, used=None):
         super().__init__(settings)
-        self.name, self.log, self.used = name, [] if log is None else log, Counter() if used is None else used
+        self.name, self.log, self.used = (
+            name,
+            [] if log is None else log,
+            Counter() if used is None else used,
+        )
         self.adapter = Path("/nowhere") / name if name else None
         self.fingerprint = f"scripted+{name}" if name else "scripted"
         # The base model was trained on neither layout.
@@ -135,7 +173,9 @@ class Actor(ScriptedModel):
         for one, text in TEXTS.items():
             for ids in set(FOUND.values()):
                 self.parts[answer_prompt(text, ids, layout)] = (one, ids)
-                said = {self.say(one, ids)[0]} | ({OTHERS["rag"].get(one, "Mere[2]")} if name == "cov" else set())
+                said = {self.say(one, ids)[0]} | (
+                    {OTHERS["rag"].get(one, "Mere[2]")} if name == "cov" else set()
+                )
                 self.parts |= {verify_prompt(text, ids, own, layout): (one, ids) for own in said}
 
     def with_adapter(self, name):
@@ -148,12 +188,20 @@ class Actor(ScriptedModel):
         return known.get((one, ids)) or known.get(one, "Mere[2]"), -2.0
 
     def complete(self, prompts, max_tokens, sample=None):
-        self.used.update(requests=len(prompts), prompt_tokens=100 * len(prompts), completion_tokens=10 * len(prompts))
+        self.used.update(
+            requests=len(prompts),
+            prompt_tokens=100 * len(prompts),
+            completion_tokens=10 * len(prompts),
+        )
         return [self.complete_one(prompt) for prompt in prompts]
 
     def complete_one(self, prompt):
-        alone = prompt.split("\\Question: ")[-1].removesuffix("\\Rewritten:").removesuffix("\\Answer:")
-        if prompt.startswith("Rewrite this as one clear question for a search engine. Give only the question.\\"):
+        alone = (
+            prompt.split("\\Question: ")[-1].removesuffix("\\Rewritten:").removesuffix("\\Answer:")
+        )
+        if prompt.startswith(
+            "Rewrite this as one clear question for a search engine. Give only the question.\\"
+        ):
             self.log.append((self.name, "rewrite", alone))
             return Completion(BORN if alone == TEXTS["q2"] else "")
         if prompt == f"Answer the question in a few words.\\Question: {alone}\\Answer:":
@@ -171,7 +219,9 @@ class Actor(ScriptedModel):
         one, ids = self.parts[prompt]
         self.log.append((self.name, "verify", one, ids))
         if schema is None:
-            return Completion(write_verdict(*VERDICTS[one, ids][:3]) if one == "q1" else "It is fine.")
+            return Completion(
+                write_verdict(*VERDICTS[one, ids][:3]) if one == "q1" else "It is fine."
+            )
         if schema is DIRECT:
             revised = BORN if (one, ids) == ("q2", "cd") else ""
             return Completion(f'{{ "4": "{revised}" }}', {"empty": 0.25 if revised else 0.75})
@@ -193,4 +243,7 @@ def stage(folder, **changes):
 def of_public_sets(predictions):
     """The predictions, relabelled as two of the paper's sets."""
     sets = {"one": "nq", "two": "webq"}
-    return [replace(p, question=replace(p.question, dataset=sets[p.question.dataset])) for p in predictions]
+    return [
+        replace(p, question=replace(p.question, dataset=sets[p.question.dataset]))
+        for p in predictions
+    ]

@@ -6,14 +6,16 @@ from functools import partialmethod
 import pytest
 from conftest import ScriptedModel
 
-from covrag_lite import evaluate
 from covrag_lite.check import check
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.interface import Completion
-from covrag_lite.judging import CRITERIA, build_verdict, load_answers
+from covrag_lite.judging.answers import load_answers
+from covrag_lite.judging.criteria import CRITERIA, build_verdict
 from covrag_lite.runs import recorded
-from covrag_lite.tables import Table, find_table
+from covrag_lite.systems import evaluate
+from covrag_lite.tables import find_table
+from covrag_lite.tables.table import Table
 from covrag_lite.tables.table6 import search_twice
 
 README = """# Toy
@@ -35,7 +37,9 @@ class Guesser(ScriptedModel):
 
 def build(root):
     """Build a scripted model's Tables 2, 3 and 6 over a small world, and a README about them."""
-    config = Config().change(n_passages=1000, n_world=(4, 1200, 200), n_questions=2, runs=str(root / "runs"))
+    config = Config().change(
+        n_passages=1000, n_world=(4, 1200, 200), n_questions=2, runs=str(root / "runs")
+    )
     config = config.change(retrievers=("bm25", "backwards"), systems=SYSTEMS)
     questions, passages = load_questions(config), load_passages(config)
     model = Guesser(config.model)
@@ -46,7 +50,7 @@ def build(root):
     judge_answers(root)
     search_passages(root, config, resources, questions, passages)
     (root / "README.template.md").write_text(README)
-    assert check(root, write=True)[0] == []
+    assert check(root, write=True).differences == []
 
 
 def record(root, table, basis, config, model, parts, **data):

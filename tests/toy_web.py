@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from covrag_lite.retrieval.web import fetch
+from covrag_lite.plugins.web import fetch, retriever
 
 # No pauses; enough time for a well-behaved server on a busy machine.
 QUICK = {"SILENCE": 20.0, "TOTAL": 60.0, "SIZE": 20_000, "PAUSE": 0.0}
@@ -18,6 +18,7 @@ def open_loopback(monkeypatch):
     for name, value in QUICK.items():
         monkeypatch.setattr(fetch, name, value)
     monkeypatch.setattr(fetch, "is_public", lambda address: True)
+    monkeypatch.setattr(retriever, "SEARCH_PAUSE", 0.0)
 
 
 class Site:
@@ -25,23 +26,27 @@ class Site:
 
     def __init__(self, pages):
         self.pages = pages
-        self.asked = []  # (method, path, headers, body) of each request
-        self.own = threading.local()  # of each connection, the body of its request
+        self.requests = []  # (method, path, headers, body) of each
+        self.current = threading.local()  # for each connection, the body of its request
         self.lock = threading.Lock()
         self.under_way = self.most_at_once = 0
 
     @property
     def paths(self):
-        return [path for _, path, _, _ in self.asked]
+        return [path for _, path, _, _ in self.requests]
 
     def url(self, path="/", host="127.0.0.1"):
         return f"http://{host}:{self.port}{path}"
 
     def answer(self, request):
-        body = self.own.body = request.rfile.read(int(request.headers.get("content-length", 0)))
-        self.asked.append((request.command, request.path, request.headers, body))
+        body = request.rfile.read(int(request.headers.get("content-length", 0)))
+        self.current.body = body
+        self.requests.append((request.command, request.path, request.headers, body))
         page = self.pages.get(request.path.partition("?")[0], status(404))
-        page(request.connection, request.path) if callable(page) else request.connection.sendall(page)
+        if callable(page):
+            page(request.connection, request.path)
+        else:
+            request.connection.sendall(page)
 
     def wait(self, seconds):
         """Delay a request, and count how many requests run at the same time."""
@@ -77,10 +82,10 @@ def serve(pages):
 def reply(body, kind="text/html; charset=utf-8", status="200 OK", **headers):
     """A complete, well-formed reply."""
     body = body.encode() if isinstance(body, str) else body
-    named = {"Content-Type": kind, "Content-Length": str(len(body))}
-    named |= {name.replace("_", "-"): value for name, value in headers.items()}
-    lines = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value is not None)
-    return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
+    fields = {"Content-Type": kind, "Content-Length": str(len(body))}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"{name}: {value}\r\n" for name, value in fields.items() if value is not None]
+    return f"HTTP/1.1 {status}\r\n{''.join(lines)}\r\n".encode() + body
 
 
 def status(code, **headers):
@@ -93,7 +98,7 @@ def redirect(url):
 
 def page(*paragraphs, title="A page"):
     """An HTML page with these paragraphs."""
-    body = "".join(f"<p>{one}</p>" for one in paragraphs)
+    body = "".join(f"<p>{text}</p>" for text in paragraphs)
     return f"<html><head><title>{title}</title></head><body><article>{body}</article></body></html>"
 
 

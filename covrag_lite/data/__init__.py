@@ -13,22 +13,28 @@ read_cited(config, dataset)        optional: the numbered rows of a set in the f
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from types import ModuleType
 
 import pandas as pd
 
 from covrag_lite.config import ALL, Config
+from covrag_lite.data.missing import DataMissing
+from covrag_lite.loader import need, plugins
 from covrag_lite.metrics import is_defective, normalise
 from covrag_lite.records import Passage, Question, digest
 
 SPLITS = ("train", "validation", "test")
-KINDS = {"world": "covrag_lite.data.world", "hub": "covrag_lite.data.hub", "folder": "covrag_lite.data.folder"}
+KINDS = {
+    "world": "covrag_lite.data.world",
+    "hub": "covrag_lite.data.hub",
+    "folder": "covrag_lite.data.folder",
+}
 
 
 def kind_of(config: Config) -> ModuleType:
     """Return the module for the parameter `data`; a value that is not in KINDS is a folder."""
-    return import_module(KINDS.get(config.data.data, KINDS["folder"]))
+    modules = {**KINDS, **plugins("data")}
+    return need(modules.get(config.data.data, modules["folder"]))
 
 
 def choose_sets(config: Config) -> tuple[str, ...]:
@@ -36,25 +42,43 @@ def choose_sets(config: Config) -> tuple[str, ...]:
     wanted = config.data.datasets
     if len(set(wanted)) < len(wanted):
         raise ValueError(f"datasets {wanted} must not name a set twice")
-    return kind_of(config).sets(config, config.data.split) if wanted == ALL else wanted
+    if wanted != ALL:
+        return wanted
+    split = config.data.split
+    sets = kind_of(config).sets(config, split)
+    if not sets:
+        file = f"{'' if split == 'test' else split + '_'}questions.csv"
+        cure = f"add {file} with the columns question and answer"
+        raise DataMissing(f"{config.data.data} has no {split} questions; {cure}")
+    return sets
 
 
 def load_questions(config: Config) -> list[Question]:
     """Load the first `n_questions` of each configured set, in their order."""
-    limit = config.data.n_questions
-    if limit < 0:
-        raise ValueError(f"n_questions is {limit}, but must be 0 (all questions) or more")
+    n = config.data.n_questions
+    if n < 0:
+        raise ValueError(f"n_questions is {n}, but must be 0 (all questions) or more")
     if config.data.split not in SPLITS:
-        known = ", ".join(SPLITS)
-        raise ValueError(f"split {config.data.split!r} is not known; use one of {known}")
-    made = []
-    for dataset in choose_sets(config):
-        made += kind_of(config).questions(config, config.data.split, dataset)[: limit or None]
-    times = Counter(question.id for question in made)  # records identify questions by their ids
-    made = [replace(one, id=f"{one.dataset}/{one.id}") if times[one.id] > 1 else one for one in made]
-    if not config.retrieval.has_corpus:  # gold passages belong to a corpus
-        made = [replace(question, gold_passages=()) for question in made]
-    return made
+        splits = ", ".join(SPLITS)
+        raise ValueError(f"split {config.data.split!r} is not known; use one of {splits}")
+    return load_sets(config, choose_sets(config))
+
+
+def load_sets(config: Config, sets: Sequence[str]) -> list[Question]:
+    """Load the first `n_questions` of each of these sets, with different ids."""
+    questions = []
+    for dataset in sets:
+        of_set = kind_of(config).questions(config, config.data.split, dataset)
+        questions += of_set[: config.data.n_questions or None]
+    times = Counter(question.id for question in questions)
+    loaded = []
+    for question in questions:
+        if times[question.id] > 1:  # records identify questions by their ids
+            question = replace(question, id=f"{question.dataset}/{question.id}")
+        if not config.retrieval.has_corpus:  # gold passages belong to a corpus
+            question = replace(question, gold_passages=())
+        loaded.append(question)
+    return loaded
 
 
 def load_passages(config: Config) -> Sequence[Passage]:
@@ -66,7 +90,7 @@ def load_passages(config: Config) -> Sequence[Passage]:
     if config.data.data == "world":
         named = f"corpus is {config.data.corpus!r}"
         raise ValueError(f"{named}, but the world has its own; set data to 'hub' or a folder")
-    return import_module(KINDS["hub"]).read_corpus(config)
+    return need(KINDS["hub"]).read_corpus(config)
 
 
 def own_question(text: str) -> Question:
@@ -76,50 +100,67 @@ def own_question(text: str) -> Question:
 
 def pick_question(config: Config) -> Question:
     """Return the one question to explore: one of a set, or the user's own without a gold answer."""
-    asked = config.data.question
-    name, _, number = asked.rpartition(" ")
-    if not name or " " in name or not number.isdigit():
-        return own_question(asked)
-    rows = load_questions(config.change(datasets=(name,), n_questions=0))
-    if int(number) >= len(rows):
-        raise ValueError(f"question is {asked!r}, but {name} has questions 0 to {len(rows) - 1}")
-    return rows[int(number)]
+    text = config.data.question
+    dataset, _, number = text.rpartition(" ")
+    if not dataset or " " in dataset or not number.isdigit():
+        return own_question(text)
+    questions = load_questions(config.change(datasets=(dataset,), n_questions=0))
+    if int(number) >= len(questions):
+        last = len(questions) - 1
+        raise ValueError(f"question is {text!r}, but {dataset} has questions 0 to {last}")
+    return questions[int(number)]
 
 
 def reserved(config: Config) -> dict[str, list[Question]]:
     """Return all validation and test questions, which must not be used for training."""
-    every = config.change(datasets=ALL, n_questions=0, sample=0)
-    return {split: load_questions(every.change(split=split)) for split in ("validation", "test")}
+    questions = {}
+    for split in ("validation", "test"):
+        of_split = config.change(datasets=ALL, n_questions=0, sample=0, split=split)
+        questions[split] = load_sets(of_split, kind_of(config).sets(of_split, split))
+    return questions
 
 
 def check_disjoint(train: Sequence[Question], config: Config) -> str:
     """Return a sentence on the splits; an error if a training question is also a held-out one."""
-    learnt = {normalise(question.question): question.id for question in train}
+    train_ids = {normalise(question.question): question.id for question in train}
     counts = []
-    for split, asked in reserved(config).items():
-        shared = [question for question in asked if normalise(question.question) in learnt]
+    for split, questions in reserved(config).items():
+        shared = [question for question in questions if normalise(question.question) in train_ids]
         if shared:
-            same = f"{shared[0].id!r} is the same as {learnt[normalise(shared[0].question)]!r}"
+            train_id = train_ids[normalise(shared[0].question)]
+            same = f"{shared[0].id!r} is the same as {train_id!r}"
             count = f"{len(shared)} {split} questions are training questions too"
             cure = "remove them from the training questions"
             raise ValueError(f"{count} ({same}, except for case and punctuation); {cure}")
-        counts.append(f"{len(asked)} for {split}")
+        counts.append(f"{len(questions)} for {split}")
     none_of = " and ".join(counts)
-    return f"{len(learnt)} different training questions, none of them among {none_of}"
+    return f"{len(train_ids)} different training questions, none of them among {none_of}"
 
 
-def describe(config: Config) -> pd.DataFrame:
+def describe_sets(config: Config) -> pd.DataFrame:
     """Describe each configured set: source, size, hash, defects, and three examples."""
-    cards, told = {}, getattr(kind_of(config), "describe", lambda dataset: {})
+    cards = {}
     for dataset in choose_sets(config):
-        rows = load_questions(config.change(datasets=(dataset,), n_questions=0))
-        texts = [normalise(one.question) for one in rows]
-        cards[dataset] = {
-            **told(dataset),
-            "questions": len(rows),
-            "sha256": digest(rows),
-            "golds that normalise to nothing": sum(is_defective(one.answers) for one in rows),
-            "duplicate questions": len(texts) - len(set(texts)),
-            **{f"example {number}": one.question for number, one in enumerate(rows[:3], 1)},
-        }
+        questions = load_questions(config.change(datasets=(dataset,), n_questions=0))
+        cards[dataset] = find_card(config, dataset) | describe_questions(questions)
     return pd.DataFrame(cards)
+
+
+def find_card(config: Config, dataset: str) -> dict[str, object]:
+    """Return the known facts about a set: its source, licence and others."""
+    describe = getattr(kind_of(config), "describe", None)
+    return describe(dataset) if describe else {}
+
+
+def describe_questions(questions: Sequence[Question]) -> dict[str, object]:
+    """Return the number of questions, their hash and defects, and three examples."""
+    texts = [normalise(question.question) for question in questions]
+    card = {
+        "questions": len(questions),
+        "sha256": digest(questions),
+        "golds that normalise to nothing": sum(is_defective(q.answers) for q in questions),
+        "duplicate questions": len(texts) - len(set(texts)),
+    }
+    for number, question in enumerate(questions[:3], 1):
+        card[f"example {number}"] = question.question
+    return card

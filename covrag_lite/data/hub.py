@@ -9,18 +9,20 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from covrag_lite.config import Config, need, resolve
-from covrag_lite.data import folder
+from covrag_lite.config import Config, resolve
+from covrag_lite.data import folder, paper_questions
+from covrag_lite.data.missing import DataMissing
 from covrag_lite.engine.weights import explain_hub
+from covrag_lite.loader import need
 from covrag_lite.records import Passage, Question, digest
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
+SAMPLING = ("paper", "random")
 SAMPLE_SEED = 1  # for sampling test questions, as in every recorded run
 BLOCK = 10_000  # passages that are read from disk at a time
 
@@ -50,8 +52,8 @@ class Entry:
 @cache
 def load_entries(file: str = "hub.toml") -> dict[str, Entry]:
     """Load the descriptions of all known sets."""
-    told = tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
-    return {name: Entry(**values) for name, values in told.items()}
+    tables = tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+    return {name: Entry(**values) for name, values in tables.items()}
 
 
 load_corpora = partial(load_entries, "corpora.toml")  # all known corpora
@@ -62,14 +64,18 @@ def find_entry(dataset: str) -> Entry:
     entries = load_entries()
     if dataset not in entries:
         cure = "add others as a table in covrag_lite/data/hub.toml, or use a folder of files"
-        known = ", ".join(entries)
-        raise ValueError(f"dataset {dataset!r} is not known; use some of {known}; {cure}")
+        names = ", ".join(entries)
+        raise ValueError(f"dataset {dataset!r} is not known; use some of {names}; {cure}")
     return entries[dataset]
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
     """Return the names of the sets; those with cited answers are only for training."""
-    return tuple(name for name, entry in load_entries().items() if split == "train" or not entry.cited)
+    names = []
+    for name, entry in load_entries().items():
+        if split == "train" or not entry.cited:
+            names.append(name)
+    return tuple(names)
 
 
 def questions(config: Config, split: str, dataset: str) -> list[Question]:
@@ -82,19 +88,37 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
         reason = f"{dataset} has cited answers, which are only for training"
         raise ValueError(f"{reason}; set split to 'train', or choose another set")
     if split == "test":
-        return draw(read_split(entry, "test", dataset), config.data.sample)
+        return sample(read_split(entry, "test", dataset), dataset, config)
     if "validation" in entry.splits:
         return read_split(entry, split, dataset)
     return folder.hold_out(read_split(entry, "train", dataset), split)
+
+
+def sample(every: list[Question], dataset: str, config: Config) -> list[Question]:
+    """Select test questions: the paper's own where their hashes are known, or a random sample."""
+    size = config.data.sample
+    sampling = config.data.sampling
+    if sampling not in SAMPLING:
+        allowed = " or ".join(map(repr, SAMPLING))
+        raise ValueError(f"sampling is {sampling!r}, but must be {allowed}")
+    n_paper = len(paper_questions.load_hashes(dataset))
+    if size == 0 or n_paper == 0 or sampling == "random":
+        return draw(every, size)
+    if size > n_paper:
+        cure = f"set sample to {n_paper} or less, or sampling to 'random'"
+        raise ValueError(f"sample is {size}, but the paper has {n_paper} of {dataset!r}; {cure}")
+    return draw(paper_questions.select(every, dataset), size)
 
 
 def draw(every: list[Question], size: int) -> list[Question]:
     """Sample `size` questions by a hash of each and the seed, in their order; 0 means all."""
     if size < 0:
         raise ValueError(f"sample is {size}, but must be 0 (all questions) or more")
-    lots = [folder.hash_text(f"{SAMPLE_SEED} {one.id} {one.question}") for one in every]
-    drawn = set(sorted(lots)[: size or None])
-    return [one for one, lot in zip(every, lots) if lot in drawn]
+    hashes = []
+    for question in every:
+        hashes.append(folder.hash_text(f"{SAMPLE_SEED} {question.id} {question.question}"))
+    lowest = set(sorted(hashes)[: size or None])
+    return [question for question, hashed in zip(every, hashes) if hashed in lowest]
 
 
 def passages(config: Config) -> list[Passage]:
@@ -113,21 +137,37 @@ def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | Non
 def describe(dataset: str) -> dict[str, object]:
     """Return the known facts about a set."""
     entry = find_entry(dataset)
-    return {name: getattr(entry, name) for name in ("id", "config", "revision", "licence", "paper_sample", "defects")}
+    return {
+        name: getattr(entry, name)
+        for name in ("id", "config", "revision", "licence", "paper_sample", "defects")
+    }
 
 
 def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
     """Load the questions of one split, before sampling and holding out."""
     rows = fetch(entry)[entry.splits[split]].flatten()  # a nested column becomes several, named a.b
     columns = [column for column in (entry.question, *entry.answers, entry.row_id) if column]
-    made = []
+    questions = []
     for number, row in enumerate(rows.select_columns(columns)):
-        values = [row[column] if isinstance(row[column], list) else [row[column]] for column in entry.answers]
-        answers = dict.fromkeys(str(one) for one in chain.from_iterable(values) if one is not None)
-        name = row[entry.row_id] if entry.row_id else f"{dataset}-{rows.split}-{number}"
-        told = {"id": name, "question": row[entry.question] or "", "answers": list(answers)}
-        made.append((f"{entry.id!r}, row {number}", told))
-    return folder.to_questions(made, dataset)
+        identity = row[entry.row_id] if entry.row_id else f"{dataset}-{rows.split}-{number}"
+        question = {
+            "id": identity,
+            "question": row[entry.question] or "",
+            "answers": find_answers(entry, row),
+        }
+        questions.append((f"{entry.id!r}, row {number}", question))
+    return folder.to_questions(questions, dataset)
+
+
+def find_answers(entry: Entry, row: dict) -> list[str]:
+    """Return the texts of all answer columns of a row, each once."""
+    answers: dict[str, None] = {}
+    for column in entry.answers:
+        values = row[column] if isinstance(row[column], list) else [row[column]]
+        for value in values:
+            if value is not None:
+                answers[str(value)] = None
+    return list(answers)
 
 
 def fetch(entry: Entry) -> "DatasetDict":
@@ -136,19 +176,34 @@ def fetch(entry: Entry) -> "DatasetDict":
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError
 
-    place, name = resolve(entry.id), entry.config or None
+    place = resolve(entry.id)
+    name = entry.config or None
     try:
         if entry.files and not place.is_dir():  # offline, `datasets` does not find such files again
-            wanted = {"allow_patterns": list(entry.files.values()), "revision": entry.revision or None}
-            place = Path(snapshot_download(entry.id, repo_type="dataset", **wanted))
+            fetched = snapshot_download(
+                entry.id,
+                repo_type="dataset",
+                allow_patterns=list(entry.files.values()),
+                revision=entry.revision or None,
+            )
+            place = Path(fetched)
         if place.is_dir():
             return datasets.load_dataset(str(place), name, data_files=entry.files)
         return datasets.load_dataset(entry.id, name, revision=entry.revision or None)
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, HTTPError, StopIteration) as error:
-        said = " ".join(explain_hub(error.__cause__ or error).split()).partition(" Example of usage")[0]
-        kind = next((one for one in (ConnectionError, FileNotFoundError) if isinstance(error, one)), ValueError)
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        datasets.exceptions.DatasetsError,
+        HTTPError,
+        StopIteration,
+    ) as error:
+        cause = " ".join(explain_hub(error.__cause__ or error).split())
+        cause = cause.partition(" Example of usage")[0] or "it is empty"
+        is_missing = isinstance(error, (ConnectionError, FileNotFoundError))
+        kind = DataMissing if is_missing else ValueError
         cure = "check its id, revision and files; HF_HUB_OFFLINE=1 uses the copy of an earlier run"
-        raise kind(f"{entry.id!r} cannot be read: {said or 'it is empty'}; {cure}") from None
+        raise kind(f"{entry.id!r} cannot be read: {cause}; {cure}") from None
 
 
 class Corpus(Sequence[Passage]):
@@ -161,10 +216,12 @@ class Corpus(Sequence[Passage]):
         return len(self.rows)
 
     def __getitem__(self, place: int | slice) -> Passage | list[Passage]:
-        rows = self.rows[place if isinstance(place, slice) else slice(place, place + 1)]
-        columns = zip(rows["id"], rows["title"], rows["text"])
-        made = [Passage(str(identity), title or "", text) for identity, title, text in columns]
-        return made if isinstance(place, slice) else made[0]
+        is_slice = isinstance(place, slice)
+        rows = self.rows[place if is_slice else slice(place, place + 1)]
+        passages = []
+        for identity, title, text in zip(rows["id"], rows["title"], rows["text"]):
+            passages.append(Passage(str(identity), title or "", text))
+        return passages if is_slice else passages[0]
 
     def __iter__(self) -> Iterator[Passage]:
         for start in range(0, len(self), BLOCK):
@@ -195,6 +252,7 @@ def read_corpus(config: Config) -> Sequence[Passage]:
         return open_corpus(name)
     path = resolve(name)
     if not path.is_file() or not path.name.endswith((".jsonl", ".jsonl.gz")):
-        known = f"{', '.join(load_corpora())} (in data/corpora.toml) or a .jsonl or .jsonl.gz file"
-        raise FileNotFoundError(f"corpus {name!r} is not known; use {known}; {path} is neither")
+        names = f"{', '.join(load_corpora())} (in data/corpora.toml)"
+        cure = f"use {names} or a .jsonl or .jsonl.gz file"
+        raise DataMissing(f"corpus {name!r} is not known; {cure}; {path} is neither")
     return folder.read_passages(path)

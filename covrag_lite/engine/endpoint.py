@@ -21,9 +21,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 
 from covrag_lite.config import Model
 from covrag_lite.engine.interface import Completion, Schema, report_fallback
+from covrag_lite.engine.journal import key_of
 from covrag_lite.engine.slots import DIGITS, Slot, probabilities_of
-from covrag_lite.journal import key_of
-from covrag_lite.prompts import JUDGMENTS, fill
+from covrag_lite.prompts import JUDGMENTS, fill_schema
 from covrag_lite.records import SCORES
 
 PREFIX = "endpoint:"
@@ -43,7 +43,8 @@ REFUSABLE = {
 }
 # The fields that are left out, attempt by attempt.
 DROPPED = ((), ("logprobs",), ("response_format",), tuple(REFUSABLE))
-SCORE = re.compile(r'"(\w+)":\s*([01])\.(\d)(\d?)')
+SCORE = re.compile(r'"(\w+)":\s*([01])\.(\d)(\d?)')  # its name, and its digits
+Tokens = Sequence[ChatCompletionTokenLogprob]
 
 
 class EndpointError(RuntimeError):
@@ -79,7 +80,7 @@ class Endpoint:
         self.weights_hash = key_of(server=self.server, model=self.name)[:16]
         self.used = Counter()
         self.counting = threading.Lock()
-        self.refused: set[str] = set()
+        self.refused: set[str] = set()  # the fields that the server has refused
 
     @property
     def fingerprint(self) -> str:
@@ -97,32 +98,43 @@ class Endpoint:
         """Put each prompt into a batch of its own: each answer is journaled at once."""
         return [[prompt] for prompt in prompts]
 
-    def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
+    def complete(
+        self, prompts: Sequence[str], max_tokens: int, sample: int | None = None
+    ) -> list[Completion]:
         """Complete each prompt as one user turn; a server without seeds draws other samples."""
-        chance = {"logprobs": True} if sample is None else {"temperature": 1, "seed": sample}
-        made = []
+        if sample is None:
+            options = {"logprobs": True}
+        else:
+            options = {"temperature": 1, "seed": sample}
+        completions = []
         for prompt in prompts:
-            text, tokens = self._ask(prompt, max_tokens=max_tokens, **chance)
-            # The mean does not include the token that ends the text.
-            mean = sum(one.logprob for one in tokens) / len(tokens) if tokens else None
-            made.append(Completion(text, {"likelihood": round(mean, 5)} if tokens else None))
-        return made
+            text, tokens = self._ask(prompt, max_tokens=max_tokens, **options)
+            completions.append(Completion(text, mean_likelihood(tokens)))
+        return completions
 
-    def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
+    def fill(
+        self, prompts: Sequence[str], schema: Schema | None, max_tokens: int
+    ) -> list[Completion]:
         """Write verdicts as JSON in the schema if the server can force it, or else freely."""
-        options = {"max_tokens": VERDICT_TOKENS + max_tokens}
+        options: dict[str, object] = {"max_tokens": VERDICT_TOKENS + max_tokens}
         if schema is not None:
             form = {"name": "verdict", "strict": True, "schema": json_schema(schema)}
             options["response_format"] = {"type": "json_schema", "json_schema": form}
-            options |= {"logprobs": True, "top_logprobs": TOP}
-        made = [self._ask(prompt, **options) for prompt in prompts]
-        return [Completion(text, expected_scores(tokens) or None) for text, tokens in made]
+            options["logprobs"] = True
+            options["top_logprobs"] = TOP
+        completions = []
+        for prompt in prompts:
+            text, tokens = self._ask(prompt, **options)
+            completions.append(Completion(text, expected_scores(tokens) or None))
+        return completions
 
-    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[float, float]]:
+    def count_tokens(
+        self, prompts: Sequence[str], texts: Sequence[str]
+    ) -> list[tuple[float, float]]:
         """Return NaN for each text: only the server counts tokens."""
         return [(math.nan, math.nan)] * len(texts)
 
-    def _ask(self, prompt: str, **options) -> tuple[str, list[ChatCompletionTokenLogprob]]:
+    def _ask(self, prompt: str, **options) -> tuple[str, Tokens]:
         """Return the text for one prompt, and its tokens if the server reports probabilities.
 
         If the model refuses, the text is its refusal.
@@ -132,52 +144,82 @@ class Endpoint:
             text = (choice.message.content or choice.message.refusal or "").strip()
             return text, getattr(choice.logprobs, "content", None) or []
         except openai.APIError as error:
-            trouble = self._describe(error)
+            reason = self._explain(error)
         # The client does not check replies.
         except (json.JSONDecodeError, AttributeError, IndexError, TypeError):
-            trouble = "its reply is not a chat completion in JSON; check OPENAI_BASE_URL"
+            reason = "its reply is not a chat completion in JSON; check OPENAI_BASE_URL"
         # Raised outside `except`, because the client's own error contains the request and the key.
-        raise EndpointError(f"{self.name!r} at {self.server}: {trouble}")
+        raise EndpointError(
+            f"{self.name!r} at {self.server}: {reason}; finished texts are kept, "
+            "and the same command continues at the same address"
+        )
 
-    def _request(self, prompt: str, options: dict) -> ChatCompletion:
+    def _request(self, prompt: str, options: Mapping[str, object]) -> ChatCompletion:
         """Send one request and return the reply; the client repeats it while that may help.
 
         If a field may have caused a refusal, the request is repeated without it, and then without
         all such fields.
         """
         # `max_tokens`, not its successor: vLLM, llama.cpp and `transformers serve` all accept it.
-        asked = {"model": str(self.adapter or self.name), "messages": [{"role": "user", "content": prompt}]}
-        asked |= {"temperature": 0} | without(options, self.refused)
-        ways = [names for names in DROPPED if asked.keys() >= set(names)]
-        for dropped in ways:
+        request = {
+            "model": str(self.adapter or self.name),
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0,
+        }
+        request |= without(options, self.refused)
+        attempts = [fields for fields in DROPPED if request.keys() >= set(fields)]
+        for dropped in attempts:
             try:
-                reply = self.client.chat.completions.create(**without(asked, dropped))
+                reply = self.client.chat.completions.create(**without(request, dropped))
                 break
             except (openai.BadRequestError, openai.UnprocessableEntityError):  # 400 and 422
-                if dropped == ways[-1]:
+                if dropped == attempts[-1]:
                     raise
+        self._check_adapter(reply)
+        self._count(reply, dropped)
+        return reply
+
+    def _check_adapter(self, reply: ChatCompletion) -> None:
+        """Raise an error if another model than the adapter replied.
+
+        A server that does not know adapters by name, such as llama.cpp's, ignores the name and
+        replies with its base model.
+        """
+        if self.adapter and reply.model != str(self.adapter):
+            raise EndpointError(
+                f"{self.name!r} at {self.server}: the adapter {str(self.adapter)!r} was requested, "
+                f"but {reply.model!r} replied; serve each adapter as a model of that name "
+                "(vLLM: --enable-lora --lora-modules rag=<folder> cov=<folder>), "
+                "or set adapters to 'none'"
+            )
+
+    def _count(self, reply: ChatCompletion, dropped: Collection[str]) -> None:
+        """Count a reply and its tokens, and the fields that were left out to get it."""
         usage = getattr(reply, "usage", None)
         with self.counting:
-            for name in dropped:  # only now is it clear that the rest of the request was accepted
-                self.refused.add(name)
-                way, effect = REFUSABLE[name]
-                report_fallback(self.used, way, f"the server refuses {name}", effect)
+            for field in dropped:  # only now is it clear that the rest of the request was accepted
+                self.refused.add(field)
+                way, effect = REFUSABLE[field]
+                report_fallback(self.used, way, f"the server refuses {field}", effect)
             self.used["requests"] += 1
             for name in ("prompt_tokens", "completion_tokens"):
                 self.used[name] += getattr(usage, name, None) or 0
-        return reply
 
-    def _describe(self, error: openai.APIError) -> str:
-        """Describe an error without the key, which a server may quote in whole or in part."""
+    def _explain(self, error: openai.APIError) -> str:
+        """Explain an error without the key, which a server may quote in whole or in part."""
         if isinstance(error, (openai.AuthenticationError, openai.PermissionDeniedError)):
-            refused = f"it refused the key in OPENAI_API_KEY (status {error.status_code})"
-            return f"{refused}; set the key of this server"
+            return (
+                f"it refused the key in OPENAI_API_KEY (status {error.status_code}); "
+                "set the key of this server"
+            )
         if isinstance(error, openai.APIStatusError):
-            said = " ".join(error.response.text.split()).replace(self.client.api_key, "…")[:200]
-            return f"status {error.status_code}" + (said and f", {said}")
+            body = " ".join(error.response.text.split())
+            excerpt = body.replace(self.client.api_key, "…")[:200]
+            return f"status {error.status_code}" + (f", {excerpt}" if excerpt else "")
         if isinstance(error, openai.APITimeoutError):
             return f"no answer within {self.client.timeout} s"
-        return "the connection failed; set OPENAI_BASE_URL to its address, http://… or https://…"
+        address = "set OPENAI_BASE_URL to its address, http://… or https://…"
+        return f"the connection failed; start the server if it has stopped, and {address}"
 
 
 def without(options: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
@@ -185,36 +227,73 @@ def without(options: Mapping[str, object], names: Collection[str]) -> dict[str, 
     return {key: value for key, value in options.items() if key.removeprefix("top_") not in names}
 
 
-def expected_scores(tokens: Sequence[ChatCompletionTokenLogprob]) -> dict[str, float]:
+def mean_likelihood(tokens: Tokens) -> dict[str, float] | None:
+    """Return the mean log-probability of these tokens; None if the server reports none."""
+    if not tokens:
+        return None
+    # The mean does not include the token that ends the text.
+    mean = sum(token.logprob for token in tokens) / len(tokens)
+    return {"likelihood": round(mean, 5)}
+
+
+def expected_scores(tokens: Tokens) -> dict[str, float]:
     """Return the expectation of each score, if the model writes numbers digit by digit."""
-    # By position in the text: the probabilities of single-character tokens.
-    letters, text = {}, ""
-    for one in tokens:
-        if len(one.token) == 1:
-            letters[len(text)] = {other.token: math.exp(other.logprob) for other in one.top_logprobs}
-        text += one.token
-    slots, chances = [], []
-    for found in SCORE.finditer(text):
-        # The decimals of a 1 are zeros.
-        n_asked = 1 if found[2] == "1" else 1 + len(found[3] + found[4])
-        asked = [Slot(found[1], "", DIGITS if digit else DIGITS[:2], digit) for digit in range(n_asked)]
-        told = [letters.get(found.start(slot.digit + 2), {}) for slot in asked]
-        among = [[chance.get(digit, 0.0) for digit in slot.choices] for slot, chance in zip(asked, told)]
-        if all(map(sum, among)):
-            slots += asked
-            chances += [[p / sum(own) for p in own] for own in among]
-    return probabilities_of(slots, chances)
+    text = "".join(token.token for token in tokens)
+    chances_at = chances_by_position(tokens)
+    slots = []
+    probabilities = []
+    for score in SCORE.finditer(text):
+        name, integer, *decimals = score.groups()
+        score_slots = [Slot(name, "", DIGITS[:2])]
+        if integer != "1":  # the decimals of a 1 are zeros
+            n_decimals = len("".join(decimals))
+            score_slots += [Slot(name, "", DIGITS, digit) for digit in range(1, 1 + n_decimals)]
+        score_chances = []
+        for slot in score_slots:
+            chances = chances_at.get(score.start(slot.digit + 2), {})
+            score_chances.append([chances.get(choice, 0.0) for choice in slot.choices])
+        if all(sum(chances) for chances in score_chances):
+            slots += score_slots
+            probabilities += [normalise(chances) for chances in score_chances]
+    return probabilities_of(slots, probabilities)
+
+
+def chances_by_position(tokens: Tokens) -> dict[int, dict[str, float]]:
+    """Return the probabilities of single-character tokens, by their position in the text."""
+    chances_at = {}
+    position = 0
+    for token in tokens:
+        if len(token.token) == 1:
+            chances_at[position] = {
+                other.token: math.exp(other.logprob) for other in token.top_logprobs
+            }
+        position += len(token.token)
+    return chances_at
+
+
+def normalise(chances: Sequence[float]) -> list[float]:
+    """Return these probabilities relative to their sum."""
+    total = sum(chances)
+    return [chance / total for chance in chances]
 
 
 def json_schema(schema: Schema) -> dict:
     """Return the JSON schema of a verdict, derived from an example so that they cannot differ."""
+    example = fill_schema(schema, [0.5] * len(SCORES), JUDGMENTS[0], "")
+    return schema_of(json.loads("".join(example)))
 
-    def describe(value: dict | float | str) -> dict:
-        if isinstance(value, dict):
-            properties = {key: describe(part) for key, part in value.items()}
-            return {"type": "object", "properties": properties, "required": list(value), "additionalProperties": False}
-        if isinstance(value, float):
-            return {"type": "number", "minimum": 0, "maximum": 1}
-        return {"type": "string"} | ({"enum": list(JUDGMENTS)} if value in JUDGMENTS else {})
 
-    return describe(json.loads("".join(fill(schema, [0.5] * len(SCORES), JUDGMENTS[0], ""))))
+def schema_of(value: dict | float | str) -> dict:
+    """Return the JSON schema of a part of a verdict."""
+    if isinstance(value, dict):
+        return {
+            "type": "object",
+            "properties": {key: schema_of(part) for key, part in value.items()},
+            "required": list(value),
+            "additionalProperties": False,
+        }
+    if isinstance(value, float):
+        return {"type": "number", "minimum": 0, "maximum": 1}
+    if value in JUDGMENTS:
+        return {"type": "string", "enum": list(JUDGMENTS)}
+    return {"type": "string"}

@@ -1,6 +1,7 @@
-"""The protocol of all engines, and the choice of an engine by the model's name.
+"""The protocols of all engines: what a model can do, and what a model in training can do.
 
-An engine completes prompts and fills a schema. All other code uses only the calls defined here:
+An `Engine` completes prompts and fills a schema. A `Trainable` engine can also train an adapter.
+All other code uses only the calls defined here:
 
     engine = load_engine(Model("smollm2-135m"))
     engine.with_adapter("rag").complete(["Who wrote Emma?"], max_tokens=24)[0].text
@@ -8,23 +9,18 @@ An engine completes prompts and fills a schema. All other code uses only the cal
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
-from covrag_lite.config import Model, need
-from covrag_lite.prompts import LAYOUTS
+from covrag_lite.config import Model, Training
+from covrag_lite.prompts import Schema
+from covrag_lite.records import Sample
 
-# Prefix of a model's name -> the module whose `load` builds its engine. Any other name is a model
-# on this machine.
-ENGINES = {"endpoint:": "covrag_lite.engine.endpoint", "plain:": "covrag_lite.engine.plain"}
-LOCAL = "covrag_lite.engine.local"
-QUANTIZE = ("nf4", "int8", "none")
-VERDICTS = ("forced", "free")
-
-# Fixed texts, and slots as (kind, name); see `prompts.SCHEMA`.
-Schema = Sequence[str | tuple[str, str]]
+if TYPE_CHECKING:
+    import torch
 
 
 class Completion(NamedTuple):
@@ -33,19 +29,6 @@ class Completion(NamedTuple):
     text: str
     # {"likelihood": ...} for free text; the expected scores for a verdict
     probabilities: dict[str, float] | None = None
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes that rows of samples are padded to where all need the same shape.
-
-    CUDA graphs and compiled layers need this.
-    """
-
-    tokens: int
-    sequences: int
-    targets: int
-    longest: int
 
 
 class Engine(Protocol):
@@ -76,38 +59,118 @@ class Engine(Protocol):
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:
         """Split the prompts into batches that leave `room` tokens for each text."""
 
-    def complete(self, prompts: Sequence[str], max_tokens: int, sample: int | None = None) -> list[Completion]:
+    def complete(
+        self, prompts: Sequence[str], max_tokens: int, sample: int | None = None
+    ) -> list[Completion]:
         """Complete one batch greedily, or by sampling if `sample` is a number.
 
         The same number gives the same texts.
         """
 
-    def fill(self, prompts: Sequence[str], schema: Schema | None, max_tokens: int) -> list[Completion]:
+    def fill(
+        self, prompts: Sequence[str], schema: Schema | None, max_tokens: int
+    ) -> list[Completion]:
         """Complete one batch to verdicts of this schema; without one, as the model writes them.
 
         A revised question has at most `max_tokens` tokens.
         """
 
-    def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[float, float]]:
+    def count_tokens(
+        self, prompts: Sequence[str], texts: Sequence[str]
+    ) -> list[tuple[float, float]]:
         """Return the tokens read and written for each text; NaN if only the server knows."""
 
 
+# Training. `qlora` packs samples into rows and runs the loop; the engine computes.
+
+
+class PackedRow(TypedDict):
+    """Several samples in one row of tensors, built by `qlora.lay_out`."""
+
+    input_ids: "torch.Tensor"  # (1, tokens)
+    position_ids: "torch.Tensor"  # (1, tokens)
+    ends: "torch.Tensor"  # (sequences + 1): where sequences begin and end
+    longest: int  # tokens of the longest sequence
+    where: "torch.Tensor"  # (targets): the positions that predict the targets
+    labels: "torch.Tensor"  # (targets)
+    tasks: "torch.Tensor"  # (targets): indices in `qlora.TASKS`; -1 is padding
+    weights: "torch.Tensor"  # (targets)
+
+
+# Learns from one row; returns the loss of each task and the sum of its token weights: (2, tasks).
+Learn = Callable[[PackedRow], "torch.Tensor"]
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """The sizes that rows are padded to if all need the same shape, as CUDA graphs do."""
+
+    tokens: int
+    sequences: int
+    targets: int
+    longest: int  # tokens of the longest sequence
+
+
+class Trainee(Protocol):
+    """A network in training, with its new adapter and its optimizer."""
+
+    one_shape: bool  # must all rows have the same shape?
+
+    def token_losses(self, row: PackedRow) -> "torch.Tensor":
+        """Return the loss of each target token: (targets)."""
+
+    def record(self, learn: Learn) -> Learn:
+        """Return the same function, which may be recorded at its first call and then replayed."""
+
+    def collect(self) -> None:
+        """Add the gradients of one row to those of the step."""
+
+    def update(self, lr: float, clip: float) -> None:
+        """Apply the step's gradient, clipped to the norm `clip`, and forget it."""
+
+    def restore(self, out: Path, samples: Sequence[Sample], fingerprint: str) -> list[dict]:
+        """Load the checkpoint in `out`, if there is one, and return the rows of its steps."""
+
+    def save(self, out: Path, rows: list[dict]) -> None:
+        """Write the losses and a checkpoint, so that a stopped run can resume."""
+
+    def save_adapter(self, out: Path, base: str) -> None:
+        """Write the adapter for peft, with the name of its base model."""
+
+
+class Trainable(Protocol):
+    """An engine that can train an adapter."""
+
+    settings: Model
+    device: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a hash of all weights."""
+
+    def prompt_ids(self, prompt: str) -> Sequence[int]:
+        """Tokenise a prompt as in inference."""
+
+    def target_ids(self, part: str) -> Sequence[int]:
+        """Tokenise a part of a target as it is decoded."""
+
+    @property
+    def end_id(self) -> int:
+        """Return the token that ends a text."""
+
+    def in_training(self, settings: Training, shape: RowShape) -> AbstractContextManager[Trainee]:
+        """Read the network with a new adapter; it is dropped at the end of the `with` block."""
+
+
 def report_fallback(
-    used: Counter, way: str, why: Exception | str, effect: str = "this takes longer and gives the same texts"
+    used: Counter,
+    way: str,
+    why: Exception | str,
+    effect: str = "this takes longer and gives the same texts",
 ) -> None:
     """Count that an engine uses a slower or weaker method, and warn the first time."""
     name = f"fallback: {way}"
     used[name] += 1
     if used[name] == 1:
-        said = str(why).splitlines()[0] if str(why) else type(why).__name__
-        warnings.warn(f"{way}, because {said}; {effect}", stacklevel=3)
-
-
-def load_engine(settings: Model, execution: str = "auto") -> Engine:
-    """Build the engine for a model's name; the weights are read at the first prompt."""
-    for name, allowed in (("quantize", QUANTIZE), ("verdicts", VERDICTS), ("layout", LAYOUTS)):
-        value = getattr(settings, name)
-        if value not in allowed:
-            raise ValueError(f"{name} {value!r} is not known; use one of {', '.join(allowed)}")
-    prefix = next((prefix for prefix in ENGINES if settings.model.startswith(prefix)), "")
-    return need(ENGINES.get(prefix, LOCAL)).load(settings, execution)
+        reason = str(why).splitlines()[0] if str(why) else type(why).__name__
+        warnings.warn(f"{way}, because {reason}; {effect}", stacklevel=3)

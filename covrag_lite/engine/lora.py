@@ -7,9 +7,16 @@ from transformers import PreTrainedModel
 
 from covrag_lite.config import Training
 
-PART = 2**22  # weights that are copied from the CPU at a time
+WEIGHTS_AT_ONCE = 2**22  # weights that are updated, or copied from the CPU, at a time
 # The defaults of torch's AdamW, without weight decay.
-ADAMW = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+ADAMW = {
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+    "amsgrad": False,
+    "maximize": False,
+}
 
 
 def add_adapters(network: PreTrainedModel, settings: Training) -> PeftModel:
@@ -27,7 +34,7 @@ def add_adapters(network: PreTrainedModel, settings: Training) -> PeftModel:
     return get_peft_model(network, lora)
 
 
-class Master:
+class MasterWeights:
     """The adapters' weights in fp32, in one flat tensor, and AdamW's two moments of each.
 
     At this learning rate an update is smaller than half the distance between neighbouring bf16
@@ -36,16 +43,20 @@ class Master:
     step and take more memory than the adapters.
     """
 
-    def __init__(self, adapted: PeftModel, dtype: torch.dtype, offloaded: bool):
+    def __init__(self, adapted: PeftModel, dtype: torch.dtype, is_offloaded: bool):
         parameters = [p for p in adapted.parameters() if p.requires_grad]
         flat = torch.cat([p.detach().float().flatten() for p in parameters])
         self.grad = torch.zeros_like(flat)  # never offloaded
         self.copy = flat.to(dtype, copy=True)
         self.copy_grad = torch.zeros_like(self.copy)
         self.n_steps = 0
-        # With a GPU, the memory is pinned, so that the GPU can copy from it.
-        place = {"device": "cpu", "pin_memory": flat.is_cuda} if offloaded else {"device": flat.device}
-        self.tensors = {name: torch.zeros(flat.shape, **place) for name in ("weights", "exp_avg", "exp_avg_sq")}
+        place = {"device": flat.device}
+        if is_offloaded:
+            # With a GPU, the memory is pinned, so that the GPU can copy from it.
+            place = {"device": "cpu", "pin_memory": flat.is_cuda}
+        self.tensors = {
+            name: torch.zeros(flat.shape, **place) for name in ("weights", "exp_avg", "exp_avg_sq")
+        }
         self.weights = self.tensors["weights"].copy_(flat)
         sizes = [p.numel() for p in parameters]
         for p, data, grad in zip(parameters, self.copy.split(sizes), self.copy_grad.split(sizes)):
@@ -61,20 +72,35 @@ class Master:
         """Make one AdamW update, part by part, with the gradient clipped to the length `clip`."""
         length = torch.linalg.vector_norm(self.grad)
         self.grad.mul_((clip / (length + 1e-6)).clamp(max=1.0))
-        for begin in range(0, len(self.grad), PART):
-            part = slice(begin, begin + PART)
-            kept = [one[part] for one in self.tensors.values()]
-            here = [one.to(self.grad.device, non_blocking=True) for one in kept]
-            weights, mean, square = ([one] for one in here)
-            n_before = torch.full((), float(self.n_steps), device=self.grad.device)  # call adds 1
-            adamw(weights, [self.grad[part]], mean, square, [], [n_before], fused=True, lr=lr, **ADAMW)
-            for one, new in zip(kept, here):
-                if one.device != new.device:  # otherwise it was changed in place
-                    one.copy_(new, non_blocking=True)
+        for begin in range(0, len(self.grad), WEIGHTS_AT_ONCE):
+            self.update_part(slice(begin, begin + WEIGHTS_AT_ONCE), lr)
         self.n_steps += 1
         self.publish()
 
+    def update_part(self, part: slice, lr: float) -> None:
+        """Update a part of the weights and their moments."""
+        device = self.grad.device
+        stored = [tensor[part] for tensor in self.tensors.values()]
+        updated = [tensor.to(device, non_blocking=True) for tensor in stored]
+        weights, mean, square = updated
+        n_before = torch.full((), float(self.n_steps), device=device)  # the call adds 1
+        adamw(
+            [weights],
+            [self.grad[part]],
+            [mean],
+            [square],
+            [],
+            [n_before],
+            fused=True,
+            lr=lr,
+            **ADAMW,
+        )
+        for old, new in zip(stored, updated):
+            if old.device != new.device:  # otherwise it was changed in place
+                old.copy_(new, non_blocking=True)
+
     def publish(self) -> None:
         """Copy the weights to where the passes read them."""
-        for part, new in zip(self.copy.split(PART), self.weights.split(PART)):
-            part.copy_(new.to(part.device, non_blocking=True))
+        copies = self.copy.split(WEIGHTS_AT_ONCE)
+        for copy, weights in zip(copies, self.weights.split(WEIGHTS_AT_ONCE)):
+            copy.copy_(weights.to(copy.device, non_blocking=True))

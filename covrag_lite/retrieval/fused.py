@@ -13,10 +13,12 @@ DEPTH = 100  # ranks of each retriever that are fused
 def load(passages: Sequence[Passage], settings: config.Retrieval) -> Search:
     """Load both retrievers over the same passages."""
     deep = replace(settings, k=max(settings.k, min(DEPTH, len(passages))))
-    by_words, by_meaning = bm25.load(passages, deep), dense.load(passages, deep)
+    by_words = bm25.load(passages, deep)
+    by_meaning = dense.load(passages, deep)
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
-        return [fuse(rankings, settings.k) for rankings in zip(by_words(queries), by_meaning(queries))]
+        rankings = zip(by_words(queries), by_meaning(queries))
+        return [fuse(pair, settings.k) for pair in rankings]
 
     return search
 

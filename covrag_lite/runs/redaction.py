@@ -13,6 +13,7 @@ import os.path
 import re
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from covrag_lite.metrics import at_most_twice
 from covrag_lite.records import Question
@@ -28,19 +29,29 @@ CUT_OFF = re.compile(r'\s*(?:$|[|"\n…]|\.\.)')  # the end of a written text; "
 
 TWICE = "~"  # used as id for the question itself with no word more than twice
 INDEXED = 5  # a question is indexed by at most this many words
-# The first words -> questions, their ids and all their words.
-Index = Mapping[tuple[str, ...], list[tuple[str, str, list[str]]]]
+
+
+class Hidden(NamedTuple):
+    """A text that is replaced by a mark wherever it was copied."""
+
+    text: str
+    identity: str  # in the mark: a question's id, TWICE, or "" for the question itself
+    words: list[str]  # in lower case
+
+
+Index = Mapping[tuple[str, ...], list[Hidden]]  # questions by their first words
 
 
 def index_questions(questions: Iterable[Question]) -> Index:
     """Index questions of three or more words by their first words, to find copies quickly."""
-    made = {}
-    for one in questions:
-        words = WORD.findall(one.question.lower())
+    index: dict[tuple[str, ...], list[Hidden]] = {}
+    for question in questions:
+        words = WORD.findall(question.question.lower())
         if len(words) > 2:  # without the last word, which may be the beginning of a longer one
-            first = tuple(words[: min(len(words) - 1, INDEXED)])
-            made.setdefault(first, []).append((core(one.question), one.id, words))
-    return made
+            first_words = tuple(words[: min(len(words) - 1, INDEXED)])
+            hidden = Hidden(core(question.question), question.id, words)
+            index.setdefault(first_words, []).append(hidden)
+    return index
 
 
 def core(question: str) -> str:
@@ -48,7 +59,7 @@ def core(question: str) -> str:
     return question.rstrip("? ")
 
 
-def redact(text: str, asked: str, others: Index | None = None) -> str:
+def redact(text: str, question: str, others: Index | None = None) -> str:
     """Replace each copy of the question, and of any other question of the run, by a mark.
 
     A copy has the same words, with anything between them. For the question itself, two more texts
@@ -56,79 +67,128 @@ def redact(text: str, asked: str, others: Index | None = None) -> str:
     the question with no word more than twice, as in D2′.
     """
     words = list(WORD.finditer(text))
-    lower = [one[0].lower() for one in words]
-    made, done = [], 0
-    known, own = others or {}, []
-    for question, identity in ({" ".join(at_most_twice(asked)): TWICE} | {asked: ""}).items():
-        own.append((question, identity, WORD.findall(question.lower())))
-    for i, first in enumerate(words):
-        here = [one for one in own if one[2][:1] == lower[i : i + 1]]
-        here += [one for n in range(INDEXED, 1, -1) for one in known.get(tuple(lower[i : i + n]), ())]
-        for question, identity, own_words in here:
-            end = _end_of_copy(text, words[i:], lower[i:], own_words, bool(identity))
-            mark = _mark(text[first.start() : end], question, identity) if end and first.start() >= done else None
+    lower = [word[0].lower() for word in words]
+    forms = _forms(question)
+    redacted = []
+    done = 0  # the text before this index is redacted
+    for place, first_word in enumerate(words):
+        start = first_word.start()
+        for hidden in _candidates(lower, place, forms, others or {}):
+            end = _end_of_copy(text, words[place:], lower[place:], hidden)
+            if not end or start < done:
+                continue
+            mark = _mark(text[start:end], hidden)
             if mark:
-                made += [text[done : first.start()], mark]
+                redacted += [text[done:start], mark]
                 done = end
-    return "".join([*made, text[done:]])
+    redacted.append(text[done:])
+    return "".join(redacted)
 
 
-def _end_of_copy(text: str, words: list[re.Match], lower: list[str], own: list[str], whole: bool) -> int:
-    """Return the index at which a copy of the words `own` ends; 0 if there is no copy.
+def _forms(question: str) -> list[Hidden]:
+    """Return the question with no word more than twice, if it differs, and the question itself."""
+    identities = {" ".join(at_most_twice(question)): TWICE}
+    identities[question] = ""  # replaces the first one if both are the same
+    forms = []
+    for text, identity in identities.items():
+        forms.append(Hidden(text, identity, WORD.findall(text.lower())))
+    return forms
+
+
+def _candidates(lower: list[str], place: int, forms: list[Hidden], index: Index) -> list[Hidden]:
+    """List the texts of which a copy may begin with the word at this place."""
+    candidates = [form for form in forms if form.words[:1] == lower[place : place + 1]]
+    for length in range(INDEXED, 1, -1):
+        candidates += index.get(tuple(lower[place : place + length]), ())
+    return candidates
+
+
+def _end_of_copy(text: str, words: list[re.Match], lower: list[str], hidden: Hidden) -> int:
+    """Return the index at which a copy of `hidden` ends; 0 if `words` do not begin with a copy.
 
     The end may be within a word.
     """
-    same = len(os.path.commonprefix([lower, own]))
-    if same and same == len(own):
-        return words[same - 1].end()
-    following = lower[same] if same < len(lower) else ""
+    wanted = hidden.words
+    n_same = len(os.path.commonprefix([lower, wanted]))
+    if n_same and n_same == len(wanted):
+        return words[n_same - 1].end()
+    following = lower[n_same] if n_same < len(lower) else ""
     # The question itself may end in the middle of a word.
-    if same and same == len(own) - 1 and following.startswith(own[same]):
-        return words[same].start() + len(own[same])
-    if whole or same < COPIED:
+    if n_same and n_same == len(wanted) - 1 and following.startswith(wanted[n_same]):
+        return words[n_same].start() + len(wanted[n_same])
+    must_be_whole = bool(hidden.identity)
+    if must_be_whole or n_same < COPIED:
         return 0
-    is_begun = following and own[same].startswith(following)
-    end = words[same if is_begun else same - 1].end()
+    is_begun = following and wanted[n_same].startswith(following)
+    last_word = words[n_same] if is_begun else words[n_same - 1]
+    end = last_word.end()
     return end if CUT_OFF.match(text[end:]) else 0
 
 
-def _mark(found: str, question: str, identity: str) -> str | None:
+def _mark(copy: str, hidden: Hidden) -> str | None:
     """Return the mark of a copy; None if the copy could not be restored from it.
 
     A mark stores capital letters as bits of a number and, if needed, the length of a copy that is
     cut off, or the text between its words.
     """
-    name = f" {identity}" if identity else ""
-    capitals = sum(1 << i for i, letter in enumerate(found) if letter.isupper())
-    if _spell(capitals, question, len(found)) == found:
-        return f"⟨question {capitals:x}{f'/{len(found)}' if len(found) < len(question) else ''}{name}⟩"
-    sign = next((one for one in SIGNS if one not in found), "")
-    capitals = sum(1 << i for i, letter in enumerate("".join(WORD.findall(found))) if letter.isupper())
-    between = "".join(sign + part for part in WORD.split(found)[1:-1])
-    if not sign or "⟩" in found or _spell(capitals, question, None, between) != found:
+    name = f" {hidden.identity}" if hidden.identity else ""
+    capitals = _capitals(copy)
+    if _spell(capitals, hidden.text, len(copy)) == copy:
+        length = f"/{len(copy)}" if len(copy) < len(hidden.text) else ""
+        return f"⟨question {capitals:x}{length}{name}⟩"
+    sign = next((sign for sign in SIGNS if sign not in copy), "")
+    if not sign or "⟩" in copy:
+        return None
+    capitals = _capitals("".join(WORD.findall(copy)))
+    between = "".join(sign + part for part in WORD.split(copy)[1:-1])
+    if _spell(capitals, hidden.text, None, between) != copy:
         return None
     return f"⟨question {capitals:x}{name}={between}⟩"
 
 
-def _spell(capitals: int, question: str, length: int | None = None, between: str | None = None) -> str:
+def _capitals(text: str) -> int:
+    """Return the places of the capital letters as the bits of a number."""
+    return sum(1 << place for place, letter in enumerate(text) if letter.isupper())
+
+
+def _spell(
+    capitals: int, question: str, length: int | None = None, between: str | None = None
+) -> str:
     """Return the question with these capitals, cut off at `length`, or with `between` its words."""
-    words, parts = [question[:length]], []
+    words = [question[:length]]
+    separators = []
     if between is not None:
-        parts = between.split(between[:1])[1:] if between else []
-        words = WORD.findall(question)[: len(parts) + 1]
-    letters = (letter.upper() if capitals >> i & 1 else letter.lower() for i, letter in enumerate("".join(words)))
+        separators = between.split(between[:1])[1:] if between else []
+        words = WORD.findall(question)[: len(separators) + 1]
+    letters = iter(_with_capitals("".join(words), capitals))
     spelt = ["".join(islice(letters, len(word))) for word in words]
-    return "".join(word + part for word, part in zip(spelt, [*parts, ""]))
+    return "".join(word + separator for word, separator in zip(spelt, [*separators, ""]))
 
 
-def restore(text: str, asked: str, others: Mapping[str, Question] | None = None) -> str:
+def _with_capitals(text: str, capitals: int) -> list[str]:
+    """Return the letters of a text, those at the places of the bits as capitals."""
+    letters = []
+    for place, letter in enumerate(text):
+        letters.append(letter.upper() if capitals >> place & 1 else letter.lower())
+    return letters
+
+
+def restore(text: str, question: str, others: Mapping[str, Question] | None = None) -> str:
     """Put the questions back in place of their marks; an unknown question keeps its mark."""
 
+    def hidden_text(identity: str | None) -> str:
+        """Return the text that a mark with this id replaced; "" if it is unknown."""
+        if not identity:
+            return question
+        if others and identity in others:
+            return core(others[identity].question)
+        return " ".join(at_most_twice(question)) if identity == TWICE else ""
+
     def spell(match: re.Match) -> str:
-        other = (others or {}).get(match[3])
-        own = " ".join(at_most_twice(asked)) if match[3] == TWICE else "" if match[3] else asked
-        question = core(other.question) if other else own
-        length = int(match[2]) if match[2] else None
-        return _spell(int(match[1], 16), question, length, match[4]) if question else match[0]
+        capitals, length, identity, between = match.groups()
+        text = hidden_text(identity)
+        if not text:
+            return match[0]
+        return _spell(int(capitals, 16), text, int(length) if length else None, between)
 
     return MARK.sub(spell, text)

@@ -1,155 +1,237 @@
-"""Single models trained on several mixtures of answers and verdicts, next to readers that learn only answers.
+"""Single models trained on several mixtures of answers and verdicts, next to answer-only readers.
 
-A run is in <backbone>/mixture/<arm>/seed-<n>. The arms "again" and "half" are readers, trained on all answers and on
-half of them; the others are single models, named by their parameter `mixture`. Differences are paired by question, in
-points of whole-word accuracy. results/real/plan.md says which of them were fixed before the run.
+A run is in <backbone>/mixture/<arm>/seed-<n>. The arms "again" and "half" are readers, trained on
+all answers and on half of them; the others are single models, named by their parameter `mixture`.
+Differences are paired by question, in points of whole-word accuracy. results/real/plan.md says
+which of them were fixed before the run.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from covrag_lite import metrics
-from covrag_lite.labels import format_p
-from covrag_lite.tables import Table, claim
-from covrag_lite.tables.accuracy import with_labels
-from covrag_lite.tables.claim import (
-    METRIC,
-    POOLED,
-    facts_of_rows,
+from covrag_lite.systems import names
+from covrag_lite.tables.comparisons.differences import (
+    detectable_difference,
+    estimate,
+    facts_by_seed,
+    format_comparisons,
     format_span,
-    judge_rows,
-    search_rows,
-    sign_flip,
-    visible,
+    round_p,
+    sign_flip_p,
+)
+from covrag_lite.tables.comparisons.first_answers import judge_rows, search_rows
+from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC, POOLED
+from covrag_lite.tables.labels import format_p, with_labels
+from covrag_lite.tables.table import Table
+
+MARGIN = 0.75  # points: two systems are equivalent if the interval of their difference is within
+RECORDED = names.RAG_TRAINED
+AGAIN = "RAG trained again"
+HALF = "RAG trained on half"
+READER_ARMS = {"again": AGAIN, "half": HALF}
+# Baselines: the mean of the recorded readers, and of those that were trained with later code than
+# the readers of seeds 1 to 3.
+MEAN_READER = "mean of recorded readers"
+LATER_MEAN_READER = "mean of recorded readers 4–7"
+LATER_SEEDS = ("4", "5", "6", "7")
+ANSWERS = {names.COV_RAG_S: "first answer", names.COV_RAG: "final answer"}
+PAPER_ARM = "paper"
+ZERO = 1e-9  # a mean of seeds that is closer to 0 differs from it only by rounding
+COMMON_STEP = 420  # of means over 1 to 7 seeds: the least common multiple of these numbers
+NOTES = (
+    f"Accuracy ({METRIC}): a gold answer occurs in the answer as whole words.",
+    f"Equivalent: the whole 95 % interval lies within ±{MARGIN} points.",
+    "Gained and lost count questions; over several seeds, by the question's mean.",
 )
 
-MARGIN = 0.75  # points: two systems are equivalent if the whole interval of their difference is within it
-READERS = {"again": "RAG trained again", "half": "RAG trained on half"}
-RECORDED, AGAIN, HALF = "RAG trained", *READERS.values()
-OTHERS = "mean of recorded readers"
-LATER = ("4", "5", "6", "7")  # seeds whose readers were trained with later code than those of seeds 1 to 3
-ANSWERS = {"CoV-RAG-S": "first answer", "CoV-RAG": "final answer"}
-
 Arms = Mapping[tuple[str, str], pd.DataFrame]  # arm and seed -> its frame
-Right = dict[str, dict[str, pd.Series]]  # system -> seed -> whether each question was answered correctly
+BySeed = Mapping[str, pd.Series]  # seed -> whether each question was answered correctly
+Outcomes = dict[str, dict[str, pd.Series]]  # system -> seed -> the same
 
 
 def build_arms(arms: Arms, recorded: Mapping[str, pd.DataFrame]) -> Table:
     """Build the table of all arms, next to the recorded readers of the same backbone (by seed)."""
-    right = {RECORDED: {seed: outcomes(frame, RECORDED) for seed, frame in recorded.items()}}
+    outcomes = outcomes_by_system(arms, recorded)
+    rows = pd.DataFrame(list(compare_all(outcomes)))
+    differences = format_differences(rows)
+    accuracies = accuracy_rows(outcomes)
+    parts = {
+        "Accuracy": with_labels(accuracies),
+        "Paired differences, in points": with_labels(differences),
+    }
+    # An accuracy is a fact without an ending, as a difference is.
+    facts = facts_by_seed("", accuracies.rename(columns={"accuracy": "difference"}))
+    facts |= facts_by_seed("", differences)
+    for prefix, heading, table in (
+        (
+            "across seeds",
+            "Differences with training runs as random, in points (post hoc)",
+            compare_runs(outcomes),
+        ),
+        (
+            "judge of",
+            "How well the verifier judges first answers",
+            rows_of_arms(judge_rows, arms),
+        ),
+        ("search of", "The second search", rows_of_arms(search_rows, arms)),
+    ):
+        if len(table):
+            parts[heading] = with_labels(table)
+            facts |= facts_by_seed(prefix, table)
+    return Table("mixture", rows, parts, NOTES, facts, digits=4)
+
+
+def outcomes_by_system(arms: Arms, recorded: Mapping[str, pd.DataFrame]) -> Outcomes:
+    """Return the outcomes of the recorded readers, and of each arm's reader or its two answers."""
+    outcomes = {RECORDED: {}}
+    for seed, frame in recorded.items():
+        outcomes[RECORDED][seed] = outcomes_of(frame, RECORDED)
     for (arm, seed), frame in arms.items():
         for system in frame.system.unique():
-            name = READERS.get(arm) or f"{arm}, {ANSWERS[system]}"
-            right.setdefault(name, {})[seed] = outcomes(frame, system)
-    rows = pd.DataFrame(list(compare(right)))
-    accuracy = pd.DataFrame(
-        [
-            {"system": name, "seed": seed, "accuracy": f"{100 * values.mean():.2f}", "n": f"{len(values):,}"}
-            for name, by_seed in right.items()
-            for seed, values in by_seed.items()
-        ]
-    )
-    judged, searched = (
-        pd.DataFrame([row | {"answers of": arm} for (arm, seed), frame in arms.items() for row in make(frame, seed)])
-        for make in (judge_rows, search_rows)
-    )
-    parts = {"Accuracy": with_labels(accuracy), "Paired differences, in points": with_labels(shown(rows))}
-    facts = facts_of_rows("", accuracy.rename(columns={"accuracy": "difference"})) | facts_of_rows("", shown(rows))
-    further = {
-        "across seeds": ("Differences with training runs as random, in points (post hoc)", across_seeds(right)),
-        "judge of": ("How well the verifier judges first answers", judged),
-        "search of": ("The second search", searched),
-    }
-    for head, (title, table) in further.items():
-        if len(table):
-            parts[title] = with_labels(table)
-            facts |= facts_of_rows(head, table)
-    notes = [
-        f"Accuracy ({METRIC}): a gold answer occurs in the answer as whole words.",
-        f"Equivalent: the whole 95 % interval lies within ±{MARGIN} points.",
-        "Gained and lost count questions; over several seeds, by the question's mean.",
-    ]
-    return Table("mixture", rows, parts, notes, facts, digits=4)
+            name = READER_ARMS.get(arm) or f"{arm}, {ANSWERS[system]}"
+            outcomes.setdefault(name, {})[seed] = outcomes_of(frame, system)
+    return outcomes
 
 
-def across_seeds(right: Right) -> pd.DataFrame:
-    """Compare the accuracies of training runs with those of the recorded readers, by Welch's t-test.
+def outcomes_of(frame: pd.DataFrame, system: str) -> pd.Series:
+    """Return whether each question was answered correctly, without those that cannot be scored."""
+    rows = frame[(frame.system == system) & frame[METRIC].notna()]
+    return rows.set_index(["dataset", "id"])[METRIC].astype(float)
 
-    Paired intervals count the questions as random and the training runs as given. Here the training runs are random.
+
+def accuracy_rows(outcomes: Outcomes) -> pd.DataFrame:
+    """Return the accuracy of each system and seed, as people read it."""
+    rows = []
+    for system, by_seed in outcomes.items():
+        for seed, right in by_seed.items():
+            accuracy = f"{100 * right.mean():.2f}"
+            row = {"system": system, "seed": seed, "accuracy": accuracy, "n": f"{len(right):,}"}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def rows_of_arms(
+    make_rows: Callable[[pd.DataFrame, str], Iterator[dict]], arms: Arms
+) -> pd.DataFrame:
+    """Return the rows of all arms and seeds in one table, named by their arms."""
+    rows = []
+    for (arm, seed), frame in arms.items():
+        rows += [row | {"answers of": arm} for row in make_rows(frame, seed)]
+    return pd.DataFrame(rows)
+
+
+def compare_runs(outcomes: Outcomes) -> pd.DataFrame:
+    """Compare the accuracies of training runs with those of the recorded readers, by Welch's test.
+
+    Paired intervals count the questions as random and the training runs as given. Here the training
+    runs are random.
     """
-    readers, made = [100 * values.mean() for values in right[RECORDED].values()], []
-    for name, by_seed in right.items():
-        runs = [100 * values.mean() for values in by_seed.values()]
-        if name == RECORDED or min(len(runs), len(readers)) < 2:
+    readers = accuracies_of(outcomes[RECORDED])
+    rows = []
+    for system, by_seed in outcomes.items():
+        runs = accuracies_of(by_seed)
+        if system == RECORDED or min(len(runs), len(readers)) < 2:
             continue
         test = stats.ttest_ind(runs, readers, equal_var=False)
-        row = {"comparison": f"{RECORDED} → {name}", "seed": POOLED, "runs": f"{len(readers)} and {len(runs)}"}
-        row |= {"from, sd": f"{np.std(readers, ddof=1):.2f}", "to, sd": f"{np.std(runs, ddof=1):.2f}"}
-        row |= {"difference": f"{np.mean(runs) - np.mean(readers):+.1f}"}
-        row |= {"95 % interval": format_span(*test.confidence_interval()), "p": format_p(test.pvalue)}
-        made.append(row)
-    return pd.DataFrame(made)
+        rows.append(
+            {
+                "comparison": f"{RECORDED} → {system}",
+                "seed": POOLED,
+                "runs": f"{len(readers)} and {len(runs)}",
+                "from, sd": f"{np.std(readers, ddof=1):.2f}",
+                "to, sd": f"{np.std(runs, ddof=1):.2f}",
+                "difference": f"{np.mean(runs) - np.mean(readers):+.1f}",
+                "95 % interval": format_span(*test.confidence_interval()),
+                "p": format_p(test.pvalue),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
-def outcomes(frame: pd.DataFrame, system: str) -> pd.Series:
-    """Return whether each question was answered correctly, without those that cannot be scored."""
-    own = frame[(frame.system == system) & frame[METRIC].notna()]
-    return own.set_index(["dataset", "id"])[METRIC].astype(float)
+def accuracies_of(by_seed: BySeed) -> list[float]:
+    """Return the accuracy of each seed, in %."""
+    return [100 * right.mean() for right in by_seed.values()]
 
 
-def pairs(right: Right) -> Iterator[tuple[str, str]]:
-    """List what is compared; the baseline comes first."""
+def list_pairs(systems: list[str]) -> Iterator[tuple[str, str]]:
+    """List which of these systems are compared; the baseline comes first."""
     yield RECORDED, AGAIN
     yield AGAIN, HALF
-    arms = dict.fromkeys(name.partition(", ")[0] for name in right if name not in (RECORDED, AGAIN, HALF))
+    readers = (RECORDED, AGAIN, HALF)
+    of_arms = [system for system in systems if system not in readers]
+    arms = list(dict.fromkeys(system.partition(", ")[0] for system in of_arms))
+    first, final = ANSWERS.values()
     for arm in arms:
-        first, final = (f"{arm}, {which}" for which in ANSWERS.values())
-        yield from ((base, own) for base in (AGAIN, HALF, OTHERS, f"{OTHERS} 4–7") for own in (first, final))
-        yield first, final
-    yield from ((f"paper, {which}", f"{arm}, {which}") for arm in arms if arm != "paper" for which in ANSWERS.values())
+        for baseline in (AGAIN, HALF, MEAN_READER, LATER_MEAN_READER):
+            yield baseline, f"{arm}, {first}"
+            yield baseline, f"{arm}, {final}"
+        yield f"{arm}, {first}", f"{arm}, {final}"
+    for arm in arms:
+        if arm != PAPER_ARM:
+            yield f"{PAPER_ARM}, {first}", f"{arm}, {first}"
+            yield f"{PAPER_ARM}, {final}", f"{arm}, {final}"
 
 
-def compare(right: Right) -> Iterator[dict]:
-    """Make every comparison whose sides were run, by seed and pooled.
+def compare_all(outcomes: Outcomes) -> Iterator[dict]:
+    """Return every comparison whose sides were run, by seed and pooled.
 
     A baseline that lacks a seed is replaced by the mean of its seeds.
     """
-    later = {seed: one for seed, one in right[RECORDED].items() if seed in LATER}
-    known = right | {OTHERS: {"": mean(right[RECORDED])}} | ({f"{OTHERS} 4–7": {"": mean(later)}} if later else {})
-    for a, b in pairs(right):
-        base, own = known.get(a, {}), known.get(b, {})
-        if base and own:
-            bases = {seed: base[seed] if seed in base else mean(base) for seed in own}
-            for seed, one in own.items():
-                yield difference(a, b, seed, bases[seed], one)
-            if len(own) > 1:
-                yield difference(a, b, POOLED, mean(bases), mean(own))
+    with_means = outcomes | {MEAN_READER: {"": mean_of_seeds(outcomes[RECORDED])}}
+    later = {seed: outcomes[RECORDED][seed] for seed in outcomes[RECORDED] if seed in LATER_SEEDS}
+    if later:
+        with_means[LATER_MEAN_READER] = {"": mean_of_seeds(later)}
+    for before, after in list_pairs(list(outcomes)):
+        baselines = with_means.get(before)
+        systems = with_means.get(after)
+        if not baselines or not systems:
+            continue
+        paired = {}
+        for seed in systems:
+            has_seed = seed in baselines
+            paired[seed] = baselines[seed] if has_seed else mean_of_seeds(baselines)
+        for seed, right in systems.items():
+            yield difference(before, after, seed, paired[seed], right)
+        if len(systems) > 1:
+            pooled = (mean_of_seeds(paired), mean_of_seeds(systems))
+            yield difference(before, after, POOLED, *pooled)
 
 
-def mean(own: Mapping[str, pd.Series]) -> pd.Series:
+def mean_of_seeds(by_seed: BySeed) -> pd.Series:
     """Return each question's mean over seeds, for the questions that all of them have."""
-    return pd.concat(list(own.values()), axis=1, join="inner").mean(axis=1) if own else pd.Series(dtype=float)
+    if not by_seed:
+        return pd.Series(dtype=float)
+    return pd.concat(list(by_seed.values()), axis=1, join="inner").mean(axis=1)
 
 
-def difference(a: str, b: str, seed: str, base: pd.Series, own: pd.Series) -> dict:
+def difference(before: str, after: str, seed: str, baseline: pd.Series, system: pd.Series) -> dict:
     """Compare two systems on the questions that both answered."""
-    both = pd.concat([base, own], axis=1, join="inner", keys=[0, 1]).dropna()
-    means = (both[1] - both[0]).to_numpy()
-    steps = 420 * means  # whole numbers: 420 is the least common multiple of 1 to 7, the numbers of seeds
-    value, low, high = (round(100 * number, 3) for number in metrics.difference_interval(means))
-    row = {"from": a, "to": b, "seed": seed, "n": len(means)}
-    row |= {"accuracy_from": round(100 * both[0].mean(), 3), "accuracy_to": round(100 * both[1].mean(), 3)}
-    row |= {"difference": value, "low": low, "high": high}
-    row |= {"gained": int((means > 1e-9).sum()), "lost": int((means < -1e-9).sum())}
-    p = sign_flip(np.round(steps) / np.gcd.reduce(np.round(steps).astype(int)) if means.any() else means)
-    equivalent = -MARGIN <= low and high <= MARGIN
-    return row | {"p": float(f"{p:.2g}"), "smallest_visible": round(visible(means), 3), "equivalent": equivalent}
+    sides = pd.concat([baseline, system], axis=1, join="inner", keys=["from", "to"]).dropna()
+    means = (sides["to"] - sides["from"]).to_numpy()
+    row = {"from": before, "to": after, "seed": seed, "n": len(means)}
+    row["accuracy_from"] = round(100 * sides["from"].mean(), 3)
+    row["accuracy_to"] = round(100 * sides["to"].mean(), 3)
+    row |= estimate(means)
+    row["gained"] = int((means > ZERO).sum())
+    row["lost"] = int((means < -ZERO).sum())
+    row["p"] = round_p(sign_flip_p(to_steps(means)))
+    row["smallest_visible"] = round(detectable_difference(means), 3)
+    row["equivalent"] = -MARGIN <= row["low"] and row["high"] <= MARGIN
+    return row
 
 
-def shown(rows: pd.DataFrame) -> pd.DataFrame:
-    """The comparisons as the claim shows them, and whether they are equivalent."""
-    table = claim.shown(rows.assign(set=claim.EVERY, n=rows.n.map("{:,}".format)))
+def to_steps(means: np.ndarray) -> np.ndarray:
+    """Return differences of means over up to seven seeds as whole numbers of their common step."""
+    if not means.any():
+        return means
+    steps = np.round(COMMON_STEP * means)
+    return steps / np.gcd.reduce(steps.astype(int))
+
+
+def format_differences(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the comparisons as people read them, and whether the systems are equivalent."""
+    table = format_comparisons(rows.assign(set=ALL_SETS, n=rows.n.map("{:,}".format)))
     return table.assign(equivalent=["yes" if value else "no" for value in rows.equivalent])

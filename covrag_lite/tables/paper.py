@@ -5,74 +5,101 @@ fictional world, and never next to an average over other sets.
 """
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
-from covrag_lite.systems import SYSTEMS
+from covrag_lite.systems import all_systems
 
 PUBLISHED = {"nq", "webq"}  # sets of which the paper's 400 questions are public
 
 
+class Difference(NamedTuple):
+    """Two rows of a table that the paper compares."""
+
+    table: str
+    name: str
+    better: str
+    baseline: str
+
+
 @cache
 def load_paper() -> dict:
-    """Every table of the paper, by name."""
+    """Load every table of the paper, by name."""
     return tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
 
 
 def load_table(table: str) -> pd.DataFrame:
-    """One of the paper's tables, all rows."""
-    rows = load_paper()[table]["rows"]
-    columns = list(max(rows.values(), key=len))  # a row may lack some
-    return pd.DataFrame.from_dict(rows, orient="index")[columns].rename_axis(load_paper()[table]["title"])
+    """Load one of the paper's tables, all rows."""
+    content = load_paper()[table]
+    columns = list(max(content["rows"].values(), key=len))  # a row may lack some
+    frame = pd.DataFrame.from_dict(content["rows"], orient="index")[columns]
+    return frame.rename_axis(content["title"])
 
 
 def find_values(table: str, system: str, datasets: Iterable[str]) -> dict[str, float]:
-    """The paper's values that may be shown next to ours; an average only if all its sets are ours.
+    """Find the paper's values that may be shown next to ours.
 
-    The paper's samples of Mintaka and TriviaQA are not public, so values of these are left out.
+    An average is shown only if all its sets are ours. The paper's samples of Mintaka and TriviaQA
+    are not public, so their values are left out.
     """
-    name = SYSTEMS[system].paper.get(table) if system in SYSTEMS else None
+    entry = all_systems().get(system)
+    name = entry.paper.get(table) if entry else None
     if name is None:
         return {}
-    sets, row = set(load_paper()[table]["sets"]), load_paper()[table]["rows"][name]
-    if set(datasets) == sets and sets <= PUBLISHED:
+    measured = set(load_paper()[table]["sets"])
+    row = load_paper()[table]["rows"][name]
+    if set(datasets) == measured and measured <= PUBLISHED:
         return row
-    return {name: value for name, value in row.items() if name in sets & PUBLISHED and name in set(datasets)}
+    shown = measured & PUBLISHED & set(datasets)
+    return {column: value for column, value in row.items() if column in shown}
 
 
 def paper_facts() -> dict[str, dict[str, str]]:
-    """Every number of the paper as a fact for pages: `{paper/table2 | CoV-RAG Llama2-13b nq}`.
+    """Return every number of the paper as a fact for pages.
 
-    So is CoV-RAG's gain over WebGLM with the same backbone: `{paper/table2 | gain Llama2-13b average}`.
+    Examples: `{paper/table2 | CoV-RAG Llama2-13b nq}`, and CoV-RAG's gain over WebGLM with the same
+    backbone, `{paper/table2 | gain Llama2-13b average}`.
     """
-    facts: dict[str, dict[str, str]] = {}
-    for table, content in load_paper().items():
-        of_table = facts.setdefault(f"paper/{table}", {})
-        for row, values in content["rows"].items():
-            numbers = {name: value for name, value in values.items() if isinstance(value, float)}
-            of_table |= {
-                f"{row} {name}": f"{value:g}" if table == "table3" else f"{value:.1f}"
-                for name, value in numbers.items()
-            }
-    for table, name, better, baseline in differences():
-        rows = load_paper()[table]["rows"]
-        for column in rows[better].keys() & rows[baseline].keys():
-            difference = f"{rows[better][column] - rows[baseline][column]:+.1f}"
-            facts[f"paper/{table}"][f"{name} {column}"] = difference.replace("-", "−")
+    facts = {f"paper/{table}": facts_of_table(table) for table in load_paper()}
+    for difference in list_differences():
+        facts[f"paper/{difference.table}"] |= facts_of_difference(difference)
     for row, values in load_paper()["table6"]["rows"].items():
         facts["paper/table6"][f"{row} delta"] = f"{values['multi'] - values['single']:+.1f}"
     return facts
 
 
-def differences() -> Iterator[tuple[str, str, str, str]]:
-    """What is compared in the paper's tables: the table, the comparison's name, and its two rows."""
+def facts_of_table(table: str) -> dict[str, str]:
+    """Return the numbers of one table; ranks with all their digits, shares with one."""
+    facts = {}
+    for row, values in load_paper()[table]["rows"].items():
+        for column, value in values.items():
+            if isinstance(value, float):
+                facts[f"{row} {column}"] = f"{value:g}" if table == "table3" else f"{value:.1f}"
+    return facts
+
+
+def facts_of_difference(difference: Difference) -> dict[str, str]:
+    """Return the difference of two rows in each column that both have."""
+    rows: Mapping[str, Mapping] = load_paper()[difference.table]["rows"]
+    better = rows[difference.better]
+    baseline = rows[difference.baseline]
+    facts = {}
+    for column in better.keys() & baseline.keys():
+        gain = f"{better[column] - baseline[column]:+.1f}"
+        facts[f"{difference.name} {column}"] = gain.replace("-", "−")
+    return facts
+
+
+def list_differences() -> Iterator[Difference]:
+    """Yield what is compared in the paper's tables."""
     for row in load_paper()["table2"]["rows"]:
         method, _, backbone = row.partition(" ")
         if method == "CoV-RAG":
-            yield "table2", f"gain {backbone}", row, f"WebGLM {backbone}"
-    yield "table4", "gain", "End-Revise", "No-Revise"
-    yield "table4", "cost", "Start-Revise", "No-Revise"
-    yield "table5", "gain", "w/ Chain", "w/o Chain"
+            yield Difference("table2", f"gain {backbone}", row, f"WebGLM {backbone}")
+    yield Difference("table4", "gain", "End-Revise", "No-Revise")
+    yield Difference("table4", "cost", "Start-Revise", "No-Revise")
+    yield Difference("table5", "gain", "w/ Chain", "w/o Chain")

@@ -13,106 +13,136 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
-from covrag_lite.labels import format_p
 from covrag_lite.method import by_fitted_thresholds, keep_likelier
 from covrag_lite.records import Prediction
+from covrag_lite.runs.frame import is_round_right, outcome_of
 from covrag_lite.runs.manifest import save_manifest
-from covrag_lite.runs.outcomes import outcome_of
 from covrag_lite.runs.recorded import Recorded
-from covrag_lite.tables import Table
-from covrag_lite.tables.accuracy import share
-from covrag_lite.tables.table5 import is_right
+from covrag_lite.systems import names
+from covrag_lite.tables.intervals import share
+from covrag_lite.tables.labels import format_p
+from covrag_lite.tables.table import Table
 
 # Search again only below these thresholds; the first of each never prevents a search.
-SCORES = (1.01, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-LIKELIHOODS = (0.01, -0.05, -0.1, -0.15, -0.2, -0.25, -0.3, -0.4, -0.5, -0.7, -1.0)
-FAMILIES = {  # settings of `by_fitted_thresholds`: reference, correctness, likelihood
-    "expected scores": list(product(SCORES, SCORES, LIKELIHOODS[:1])),
-    "likelihood": list(product(SCORES[:1], SCORES[:1], LIKELIHOODS)),
-    # The thresholds that are saved with the adapter are of this last family.
-    "expected scores and likelihood": list(product(SCORES, SCORES, LIKELIHOODS)),
+SCORE_THRESHOLDS = (1.01, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+LIKELIHOOD_THRESHOLDS = (0.01, -0.05, -0.1, -0.15, -0.2, -0.25, -0.3, -0.4, -0.5, -0.7, -1.0)
+ANY_SCORE = SCORE_THRESHOLDS[:1]
+ANY_LIKELIHOOD = LIKELIHOOD_THRESHOLDS[:1]
+SETTINGS = ("reference", "correctness", "likelihood")  # of `by_fitted_thresholds`
+SAVED_FAMILY = "expected scores and likelihood"  # whose thresholds are saved with the adapter
+FAMILIES = {  # a family of rules -> its settings
+    "expected scores": list(product(SCORE_THRESHOLDS, SCORE_THRESHOLDS, ANY_LIKELIHOOD)),
+    "likelihood": list(product(ANY_SCORE, ANY_SCORE, LIKELIHOOD_THRESHOLDS)),
+    SAVED_FAMILY: list(product(SCORE_THRESHOLDS, SCORE_THRESHOLDS, LIKELIHOOD_THRESHOLDS)),
 }
-RULES = {  # how `rule_table` calls the recorded rules
-    "never": "never",
-    "revised question present": "for every revised question (the paper)",
+# The recorded names of the other rules.
+NEVER = "never"
+EVERY_REVISION = "revised question present"
+LIKELIER = "revised question present, the surer answer"
+RULES = {  # how `format_rules` calls the rules
+    NEVER: "never",
+    EVERY_REVISION: "for every revised question (the paper)",
     "expected scores, held out": "if expected scores are low",
     "likelihood, held out": "if the likelihood is low",
     "expected scores and likelihood, held out": "if both are low",
-    "revised question present, the surer answer": "for every revised question; higher-likelihood answer",
+    LIKELIER: "for every revised question; higher-likelihood answer",
 }
 
 
+def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
+    """Build the table of what each rule for σ gives on validation questions."""
+    _, rules = cross_validate_sigma(predictions)
+    return Table("sigma", rules, digits=None)
+
+
 def fit(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame | None:
-    """Fit σ for the adapter `cov` and save it with the adapter; None if CoV-RAG was not run."""
-    cov = [p for p in predictions if p.system == "CoV-RAG"]
+    """Fit σ for the adapter `cov`, save it with the adapter, and return the rules in words.
+
+    Nothing is fitted if CoV-RAG was not run; then None is returned.
+    """
+    cov = [p for p in predictions if p.system == names.COV_RAG]
     if not cov:
         return None
     thresholds, rules = cross_validate_sigma(cov)
     save_manifest(resolve(config.training.adapters_out) / "cov" / "sigma.json", thresholds)
-    return rules
-
-
-def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
-    """What each rule for σ gives on validation questions."""
-    return Table("sigma", cross_validate_sigma(predictions)[1], digits=None)
-
-
-def rule_table(rules: pd.DataFrame) -> pd.DataFrame:
-    """The rules of `cross_validate_sigma` as people read them, against never searching again."""
-    cells = zip(rules.accuracy, rules.low, rules.high)
-    table = pd.DataFrame({"search again": rules["σ"].replace(RULES)})
-    table["right % [95 % interval]"] = ["{:.1f} [{:.1f}, {:.1f}]".format(*cell) for cell in cells]
-    table = table.join(rules[["gained", "lost"]])
-    table["McNemar p"] = rules["McNemar p"].map(format_p)
-    return table.assign(searches=rules.searches)
+    return format_rules(rules)
 
 
 def cross_validate_sigma(
-    predictions: Sequence[Prediction],
-    folds: int = 5,
+    predictions: Sequence[Prediction], folds: int = 5
 ) -> tuple[dict, pd.DataFrame]:
-    """The thresholds with the best accuracy, and what each rule gives on held-out questions.
+    """Return the thresholds with the best accuracy, and what rules give on held-out questions.
 
     The predictions must be CoV-RAG's, searched again wherever there was a revised question.
     """
-    judged = [p for p in predictions if p.rounds[0].verdict]
-    scored = [p for p in judged if outcome_of(p).normalised is not None]
-    first, last = (np.array([is_right(p, number) for p in scored], bool) for number in (0, -1))
-    likelier = np.array([is_right(p, keep_likelier(p.rounds)) for p in scored], bool)
+    scored = []
+    for prediction in predictions:
+        if prediction.rounds[0].verdict and outcome_of(prediction).normalised is not None:
+            scored.append(prediction)
+    first = np.array([is_round_right(p, 0) for p in scored], bool)
+    last = np.array([is_round_right(p, -1) for p in scored], bool)
+    likelier = np.array([is_round_right(p, keep_likelier(p.rounds)) for p in scored], bool)
     revised = np.array([p.revised for p in scored], bool)
-    rows = [_row("never", first, first, 0)]
-    rows.append(_row("revised question present", first, last, revised.sum()))
-    for name, settings in FAMILIES.items():
-        sigmas = [by_fitted_thresholds(*setting) for setting in settings]
-        fires = np.array([[sigma(p.rounds[0]) for p in scored] for sigma in sigmas])
-        fires &= revised  # (settings, questions)
-        outcome = np.where(fires, last, first)
+    rows = [_rule_row(NEVER, first, first, 0)]
+    rows.append(_rule_row(EVERY_REVISION, first, last, revised.sum()))
+    best_settings = {}
+    for family, settings in FAMILIES.items():
+        searches = revised & fires(settings, scored)  # (settings, questions)
+        outcome = np.where(searches, last, first)
         best = int(outcome.mean(1).argmax())  # the first of equals, which is the least strict
+        best_settings[family] = dict(zip(SETTINGS, settings[best]))
         held_out = choose_held_out(outcome, folds)
-        rows.append(_row(f"{name}, held out", first, held_out, fires[best].sum()))
-    thresholds = dict(zip(("reference", "correctness", "likelihood"), settings[best]))
-    name = "revised question present, the surer answer"
-    rows.append(_row(name, first, likelier, revised.sum()))
-    return thresholds, pd.DataFrame(rows)
+        rows.append(_rule_row(f"{family}, held out", first, held_out, searches[best].sum()))
+    rows.append(_rule_row(LIKELIER, first, likelier, revised.sum()))
+    return best_settings[SAVED_FAMILY], pd.DataFrame(rows)
+
+
+def fires(settings: Sequence[tuple], predictions: Sequence[Prediction]) -> np.ndarray:
+    """Return whether σ asks for a second search, by setting and question."""
+    decisions = []
+    for setting in settings:
+        sigma = by_fitted_thresholds(*setting)
+        decisions.append([sigma(p.rounds[0]) for p in predictions])
+    return np.array(decisions, bool)
 
 
 def choose_held_out(outcome: np.ndarray, folds: int) -> np.ndarray:
-    """Each question's outcome under the setting that is best on the other folds.
+    """Return each question's outcome under the setting that is best on the other folds.
 
     From (settings, questions) to (questions,).
     """
     fold = np.arange(outcome.shape[1]) % folds
-    chosen = np.zeros(outcome.shape[1], outcome.dtype)
+    held_out = np.zeros(outcome.shape[1], outcome.dtype)
     for number in range(folds):
         best = outcome[:, fold != number].mean(1).argmax()
-        chosen[fold == number] = outcome[best, fold == number]
-    return chosen
+        held_out[fold == number] = outcome[best, fold == number]
+    return held_out
 
 
-def _row(rule: str, first: np.ndarray, outcome: np.ndarray, searches: int) -> dict:
-    """A rule's accuracy, and what it gains and loses against never searching again."""
+def _rule_row(rule: str, first: np.ndarray, outcome: np.ndarray, searches: int) -> dict:
+    """Return a rule's accuracy, and what it gains and loses against never searching again."""
     gained, lost, p = metrics.mcnemar(first.tolist(), outcome.tolist())
-    shares = zip(("accuracy", "low", "high"), share(outcome))
-    shares = {name: round(value, 1) for name, value in shares}
-    counts = {"gained": gained, "lost": lost, "McNemar p": round(p, 4), "searches": int(searches)}
-    return {"σ": rule, "n": len(outcome), **shares, **counts}
+    accuracy, low, high = share(outcome)
+    return {
+        "σ": rule,
+        "n": len(outcome),
+        "accuracy": round(accuracy, 1),
+        "low": round(low, 1),
+        "high": round(high, 1),
+        "gained": gained,
+        "lost": lost,
+        "McNemar p": round(p, 4),
+        "searches": int(searches),
+    }
+
+
+def format_rules(rules: pd.DataFrame) -> pd.DataFrame:
+    """Return the rules as people read them, compared with never searching again."""
+    cells = []
+    for row in rules.itertuples():
+        cells.append(f"{row.accuracy:.1f} [{row.low:.1f}, {row.high:.1f}]")
+    table = pd.DataFrame({"search again": rules["σ"].replace(RULES)})
+    table["right % [95 % interval]"] = cells
+    table = table.join(rules[["gained", "lost"]])
+    table["McNemar p"] = rules["McNemar p"].map(format_p)
+    return table.assign(searches=rules.searches)

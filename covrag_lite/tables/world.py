@@ -6,8 +6,8 @@ import pandas as pd
 
 from covrag_lite.metrics import holds_gold
 from covrag_lite.records import Passage, Question, Search
-from covrag_lite.runs.outcomes import failure_of
-from covrag_lite.tables.verifier import FAILURES, split_by
+from covrag_lite.tables.failures import FAILURES
+from covrag_lite.tables.verifier import split_by
 
 
 def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame:
@@ -15,12 +15,13 @@ def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame
 
     Each question is searched for as it is typed, and by the good query that the data set knows.
     """
-    typed = search([q.question for q in questions])
-    good = search([q.clean_question or q.question for q in questions])
-    frame = pd.DataFrame({"failure": [failure_of(q.kind) for q in questions]})
+    typed = search([question.question for question in questions])
+    good = search([question.clean_question or question.question for question in questions])
+    frame = pd.DataFrame({"failure": [question.failure for question in questions]})
     for end, results in (("", typed), (", good query", good)):
-        frame[f"found{end}"] = gold_found(questions, results)
-        frame[f"found first{end}"] = gold_found(questions, [passages[:1] for passages in results])
+        first_results = [passages[:1] for passages in results]
+        frame[f"found{end}"] = find_gold(questions, results)
+        frame[f"found first{end}"] = find_gold(questions, first_results)
     rows = {}
     for name, part in split_by(frame, "failure", FAILURES):
         shares = 100 * part.drop(columns="failure").mean()
@@ -28,7 +29,7 @@ def failure_rates(questions: Sequence[Question], search: Search) -> pd.DataFrame
     return pd.DataFrame(rows).T.astype({"questions": int}).rename_axis("obstacle")
 
 
-def gold_found(questions: Sequence[Question], results: Sequence[Sequence[Passage]]) -> list[bool]:
+def find_gold(questions: Sequence[Question], results: Sequence[Sequence[Passage]]) -> list[bool]:
     """Return for each question whether a gold passage is among its passages."""
     pairs = zip(questions, results)
     return [bool(holds_gold(passages, question.gold_passages)) for question, passages in pairs]
@@ -41,15 +42,24 @@ def show_failures(questions: Sequence[Question], search: Search) -> pd.DataFrame
     """
     rows = {}
     results = search([question.question for question in questions])
-    for question, passages, hit in zip(questions, results, gold_found(questions, results)):
-        name = failure_of(question.kind)
-        if (name == "none") != hit or name in rows:
-            continue
-        (good,) = search([question.clean_question])
-        gold = question.gold_passages
-        rank = next((i for i, passage in enumerate(good, 1) if passage.id in gold), None)
-        titles = "; ".join(passage.title for passage in passages[:3])
-        rows[name] = (name, question.question, titles, question.clean_question, rank)
-    columns = ["obstacle", "question", "top three passages", "good query", "gold at rank"]
+    hits = find_gold(questions, results)
+    for question, passages, is_hit in zip(questions, results, hits):
+        is_example = is_hit == (question.failure == "none")
+        if is_example and question.failure not in rows:
+            rows[question.failure] = describe_failure(question, passages, search)
     ordered = [rows[name] for name in FAILURES if name in rows]
+    columns = ["obstacle", "question", "top three passages", "good query", "gold at rank"]
     return pd.DataFrame(ordered, columns=columns).set_index("obstacle")
+
+
+def describe_failure(question: Question, passages: Sequence[Passage], search: Search) -> dict:
+    """Return a question, what it finds, and at which rank its good query finds the passage."""
+    (good,) = search([question.clean_question])
+    ranks = [rank for rank, passage in enumerate(good, 1) if passage.id in question.gold_passages]
+    return {
+        "obstacle": question.failure,
+        "question": question.question,
+        "top three passages": "; ".join(passage.title for passage in passages[:3]),
+        "good query": question.clean_question,
+        "gold at rank": ranks[0] if ranks else None,
+    }

@@ -14,16 +14,38 @@ from itertools import chain, count, islice
 from covrag_lite.config import Config, World
 from covrag_lite.data.world.entities import KINDS, TRAPS, entity, indices, rng_for
 from covrag_lite.data.world.passages import CROWD, assign, count_before, crowd, entry
-from covrag_lite.data.world.questions import Ask, Crowds, Main, choose_defects, in_turn, list_asks, word
+from covrag_lite.data.world.questions import (
+    Ask,
+    Crowds,
+    Described,
+    Main,
+    choose_defects,
+    in_turn,
+    list_asks,
+    word,
+)
 from covrag_lite.records import Passage, Question
 
 DATASETS = ("search", "entity", "complex", "quiz")
+SPLITS = ("test", "train", "validation")  # in the order of the parameter `n_world`
 # The split of ten successive districts. Splits share no district, so they share no entity.
-SPLIT_OF = ("test", "train", "train", "test", "validation", "train", "test", "train", "train", "train")
+SPLIT_OF = (
+    "test",
+    "train",
+    "train",
+    "test",
+    "validation",
+    "train",
+    "test",
+    "train",
+    "train",
+    "train",
+)
 PLACES = sum(spec["count"] for spec in KINDS.values())  # entities per district
 DEFECTS = ("misspelt", "cut_off", "vague")
 # Larger shares of trapped questions would need more entities than a district has.
-MOST_OF_ONE, MOST_OF_ALL = 0.25, 0.6
+MOST_OF_ONE = 0.25
+MOST_OF_ALL = 0.6
 
 
 def sets(config: Config, split: str) -> tuple[str, ...]:
@@ -44,70 +66,82 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
     world = config.world
     _check(world)
     if dataset not in DATASETS:
-        known = ", ".join(DATASETS)
-        raise ValueError(f"dataset {dataset!r} is not part of the world; use some of {known}")
-    total, place = world.n_world[("test", "train", "validation").index(split)], DATASETS.index(dataset)
-    # For training and validation, the four sets share one total.
-    size = total if split == "test" else total * (place + 1) // 4 - total * place // 4
-    asks = _choose(world, split, dataset, size)
+        names = ", ".join(DATASETS)
+        raise ValueError(f"dataset {dataset!r} is not part of the world; use some of {names}")
+    asks = _choose(world, split, dataset, _count(world, split, dataset))
     rng = rng_for(world.seed, split, dataset)
     rng.shuffle(asks)
-    return [
-        word(ask, f"world{world.seed}-{dataset}-{split}-{i:04d}", dataset, defect)
-        for i, (ask, defect) in enumerate(zip(asks, choose_defects(world, asks, rng)))
-    ]
+    defects = choose_defects(world, asks, rng)
+    worded = []
+    for number, (ask, defect) in enumerate(zip(asks, defects)):
+        identity = f"world{world.seed}-{dataset}-{split}-{number:04d}"
+        worded.append(word(ask, identity, dataset, defect))
+    return worded
+
+
+def _count(world: World, split: str, dataset: str) -> int:
+    """Return the number of questions of a set."""
+    total = world.n_world[SPLITS.index(split)]
+    if split == "test":
+        return total
+    # For training and validation, the four sets share one total.
+    place = DATASETS.index(dataset)
+    return total * (place + 1) // 4 - total * place // 4
 
 
 def _check(world: World) -> None:
     """Raise an error if there can be no such world."""
-    shares, n = world.shares, world.n_world
+    n = world.n_world
+    if len(n) != 3 or min(n) < 0:
+        raise ValueError(
+            f"n_world is {n}, but must be three numbers of 0 or more: test, train and validation"
+        )
+    if not 1000 <= world.n_passages <= 10**6:
+        raise ValueError(
+            f"n_passages is {world.n_passages:,}, but must be between 1,000 and 1,000,000"
+        )
+    shares = world.shares
+    if min(shares.values()) < 0:
+        raise ValueError(f"traps are {shares}, but shares must be 0 or more")
     trapped = [shares[spec["share"]] for spec in TRAPS.values()]
-    fits = max(trapped) <= MOST_OF_ONE and round(sum(trapped), 9) <= MOST_OF_ALL
-    for holds, told in (
-        (
-            len(n) == 3 and min(n) >= 0,
-            f"n_world is {n}, but must be three numbers of 0 or more: test, train and validation",
-        ),
-        (
-            1000 <= world.n_passages <= 10**6,
-            f"n_passages is {world.n_passages:,}, but must be between 1,000 and 1,000,000",
-        ),
-        (min(shares.values()) >= 0, f"traps are {shares}, but shares must be 0 or more"),
-        (
-            fits,
+    if max(trapped) > MOST_OF_ONE or round(sum(trapped), 9) > MOST_OF_ALL:
+        raise ValueError(
             f"traps are {shares}, but one may be at most {MOST_OF_ONE}, and all except {DEFECTS} "
-            f"together at most {MOST_OF_ALL}; lower one",
-        ),
-        (
-            round(sum(shares.values()), 9) <= 1,
-            f"traps are {shares}, but their sum may be at most 1; lower one",
-        ),
-    ):
-        if not holds:
-            raise ValueError(told)
+            f"together at most {MOST_OF_ALL}; lower one"
+        )
+    if round(sum(shares.values()), 9) > 1:
+        raise ValueError(f"traps are {shares}, but their sum may be at most 1; lower one")
 
 
 @lru_cache(maxsize=64)  # enough for the default world
 def _district(world: World, district: int) -> tuple[list[Passage], Main, Crowds]:
     """Build a district: its passages, shuffled, its entities, and its passages in crowds."""
     rng = rng_for(world.seed, district, "district")
-    things = [entity(world.seed, kind, index) for kind in KINDS for index in indices(kind, district)]
+    things = []
+    for kind in KINDS:
+        things += [entity(world.seed, kind, index) for index in indices(kind, district)]
     trapped = assign(world, district, things)
     texts = []  # title and text, the entity, its trap, and whether the passage is in the crowd
     for thing in things:
         trap = trapped.get(thing.key)
         texts.append((*entry(thing, trap, rng), thing, trap, False))
         if trap:
-            texts += [(*one, trap, True) for one in crowd(world.seed, thing, trap, rng)]
+            for title, text, account in crowd(world.seed, thing, trap, rng):
+                texts.append((title, text, account, trap, True))
     rng.shuffle(texts)
-    passages, main, crowds = [], {}, {}
-    for i, (title, text, thing, trap, in_crowd) in enumerate(texts):
-        passages.append(Passage(f"world{world.seed}-{district:05d}-{i:02d}", title, text))
-        known = (thing, passages[-1].id, trap)
-        if thing and in_crowd:
-            crowds.setdefault(thing.key, []).append(known)
-        elif thing:
-            main[thing.key] = known
+    passages: list[Passage] = []
+    main: Main = {}
+    crowds: Crowds = {}
+    for number, (title, text, thing, trap, in_crowd) in enumerate(texts):
+        identity = f"world{world.seed}-{district:05d}-{number:02d}"
+        passages.append(Passage(identity, title, text))
+        if thing is None:
+            continue
+        described = Described(thing, identity, trap)
+        if in_crowd:
+            crowds.setdefault(thing.key, []).append(described)
+        else:
+            main[thing.key] = described
     return passages, main, crowds
 
 
@@ -118,7 +152,9 @@ def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
     """
 
     def passages_before(district: int) -> int:
-        return district * PLACES + CROWD * sum(count_before(world, trap, district) for trap in TRAPS)
+        return district * PLACES + CROWD * sum(
+            count_before(world, trap, district) for trap in TRAPS
+        )
 
     districts = range(world.n_passages // PLACES + 1)
     # The number of districts that are completely in the corpus.
@@ -128,8 +164,9 @@ def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
         homes = rng_for(world.seed, split, dataset, "homes").sample(homes, size)
     pools = []
     for home in homes:
-        _, *there = _district(world, home)
-        pools.append(list_asks(world, *there, dataset, rng_for(world.seed, home, "asks")))
+        _, main, crowds = _district(world, home)
+        rng = rng_for(world.seed, home, "asks")
+        pools.append(list_asks(world, main, crowds, dataset, rng))
     chosen = []
     for trap, spec in TRAPS.items():
         trapped = in_turn([[ask for ask in pool if ask.failure == trap] for pool in pools])
@@ -137,9 +174,9 @@ def _choose(world: World, split: str, dataset: str, size: int) -> list[Ask]:
     plain = in_turn([[ask for ask in pool if ask.failure not in TRAPS] for pool in pools])
     possible = len(chosen) + len(plain)
     if possible < size:
-        asked = f"{size} {dataset} questions are requested for the {split} split"
+        requested = f"{size} {dataset} questions are requested for the {split} split"
         cure = "raise n_passages or lower n_world"
-        raise ValueError(f"{asked}, but {world.n_passages} passages give {possible}; {cure}")
+        raise ValueError(f"{requested}, but {world.n_passages} passages give {possible}; {cure}")
     return chosen + _alike(plain, chosen, size - len(chosen))
 
 
@@ -150,9 +187,13 @@ def _alike(plain: list[Ask], trapped: list[Ask], size: int) -> list[Ask]:
     """
     wanted = Counter((ask.kind, ask.label) for ask in trapped)
     left = {fact: round(size * n / len(trapped)) for fact, n in wanted.items()}
-    first, rest = [], []
+    alike = []
+    others = []
     for ask in plain:
         fact = (ask.kind, ask.label)
-        (first if left.get(fact) else rest).append(ask)
+        if left.get(fact):
+            alike.append(ask)
+        else:
+            others.append(ask)
         left[fact] = max(0, left.get(fact, 0) - 1)
-    return (first + rest)[:size]
+    return (alike + others)[:size]

@@ -16,7 +16,9 @@ from pathlib import Path
 import numpy as np
 
 VOCABULARY = tomllib.loads(Path(__file__).with_name("world.toml").read_text(encoding="utf-8"))
-KINDS, WORDS, TRAPS = VOCABULARY["kind"], VOCABULARY["words"], VOCABULARY["trap"]
+KINDS = VOCABULARY["kind"]
+WORDS = VOCABULARY["words"]
+TRAPS = VOCABULARY["trap"]
 
 BEFORE_VOWEL = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
 ARTICLE = re.compile(r"^(the|The|a|an) ")
@@ -73,7 +75,8 @@ def name_slots(seed: int, kind: str, index: int, alias: bool = False) -> dict[st
     """
     named = KINDS[kind].get("names", kind)
     spec = KINDS[named]
-    lists, further = ([WORDS[name] for name in names] for names in (spec["parts"].values(), spec["more"]["lists"]))
+    lists = [WORDS[name] for name in spec["parts"].values()]
+    further = [WORDS[name] for name in spec["more"]["lists"]]
     size = math.prod(map(len, lists))
     swapped = (rng_for(seed, named, index, "alias").random() < 0.5) != alias
     round_, index = divmod(index, size)
@@ -82,8 +85,10 @@ def name_slots(seed: int, kind: str, index: int, alias: bool = False) -> dict[st
     if round_:
         longer = [words[digit] for words, digit in zip(further, _digits(round_ - 1, further))]
         slots["more"] = spec["more"]["form"].format(" ".join(longer))
-    for (part, name), digit in zip(spec["parts"].items(), _digits((step * index + start) % size, lists)):
-        slots[part] = WORDS[f"{name}_alias" if part == spec.get("alias") and swapped else name][digit]
+    digits = _digits((step * index + start) % size, lists)
+    for (part, name), digit in zip(spec["parts"].items(), digits):
+        has_other_word = part == spec.get("alias") and swapped
+        slots[part] = WORDS[f"{name}_alias" if has_other_word else name][digit]
         if part == "first":
             slots |= VOCABULARY["pronouns"]["women" if 2 * digit < len(WORDS[name]) else "men"]
     slots["name"] = spec["name"].format_map(slots)
@@ -101,8 +106,14 @@ def indices(kind: str, district: int) -> range:
 def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -> tuple[dict, dict]:
     """Return the facts of the k-th entity of its kind in a district, and the entities in them."""
     spec = KINDS[kind]
-    own = with_epithet(kind, rng.choice(epithets(spec["roles"][k : k + 1])), rng) if "roles" in spec else {}
-    refs = {slot: (other, rng.choice(indices(other, district))) for slot, other in spec.get("refs", {}).items()}
+    epithet = {}
+    if "roles" in spec:
+        pair = rng.choice(epithets(spec["roles"][k : k + 1]))
+        epithet = with_epithet(kind, pair, rng)
+    refs = {
+        slot: (other, rng.choice(indices(other, district)))
+        for slot, other in spec.get("refs", {}).items()
+    }
     slots = {}
     for slot, pattern in spec.get("draw", {}).items():
         slots[slot] = SLOT.sub(lambda name: rng.choice(WORDS[name[1]]), pattern)
@@ -119,7 +130,7 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
     for slot, (other, fact, sign) in spec.get("most", {}).items():
         rivals = [entity(seed, other, index) for index in indices(other, district)]
         refs[slot] = max(rivals, key=lambda rival: sign * number(rival, fact)).key
-    slots |= own
+    slots |= epithet
     slots |= {f"{slot}_short": ARTICLE.sub("", value) for slot, value in slots.items()}
     for slot, (other, index) in refs.items():
         named = name_slots(seed, other, index)
@@ -129,7 +140,10 @@ def values_of(seed: int, kind: str, district: int, k: int, rng: random.Random) -
 
 def epithets(roles: list[str]) -> list[tuple[str, str]]:
     """Return the epithets in these lists, each with its synonym; they distinguish namesakes."""
-    return [pair for name in dict.fromkeys(roles) for pair in zip(WORDS[name], WORDS[f"{name}_alias"])]
+    pairs: list[tuple[str, str]] = []
+    for name in dict.fromkeys(roles):
+        pairs += zip(WORDS[name], WORDS[f"{name}_alias"])
+    return pairs
 
 
 def with_epithet(kind: str, pair: tuple[str, str], rng: random.Random) -> dict[str, str]:
@@ -146,7 +160,9 @@ def number(thing: Entity, fact: str) -> int:
 @lru_cache(maxsize=4096)
 def entity(seed: int, kind: str, index: int) -> Entity:
     """Return an entity of the world."""
-    values, refs = values_of(seed, kind, *divmod(index, KINDS[kind]["count"]), rng_for(seed, kind, index))
+    values, refs = values_of(
+        seed, kind, *divmod(index, KINDS[kind]["count"]), rng_for(seed, kind, index)
+    )
     return Entity(kind, index, name_slots(seed, kind, index) | values, refs)
 
 
@@ -170,8 +186,8 @@ def twin(seed: int, thing: Entity, number: int) -> Entity:
 
 def namesake(seed: int, thing: Entity, number: int) -> Entity:
     """Return another entity with the same name and its own epithet."""
-    own = {thing.slots["epithet"], thing.slots["epithet_alias"]}
-    others = [pair for pair in epithets(KINDS[thing.kind]["roles"]) if own.isdisjoint(pair)]
+    of_thing = {thing.slots["epithet"], thing.slots["epithet_alias"]}
+    others = [pair for pair in epithets(KINDS[thing.kind]["roles"]) if of_thing.isdisjoint(pair)]
     pair = rng_for(seed, *thing.key, "namesakes").sample(others, number + 1)[number]
     key = (seed, *thing.key, "namesake", number)
     slots = name_slots(seed, *thing.key) | _elsewhere(seed, thing, number, rng_for(*key))

@@ -5,15 +5,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from random import Random
+from typing import NamedTuple
 
 from covrag_lite.config import World
-from covrag_lite.data.world.entities import ARTICLE, KINDS, TRAPS, VOCABULARY, Entity, fill, name_slots, number, rng_for
+from covrag_lite.data.world.entities import (
+    ARTICLE,
+    KINDS,
+    TRAPS,
+    VOCABULARY,
+    Entity,
+    fill,
+    name_slots,
+    number,
+    rng_for,
+)
 from covrag_lite.data.world.passages import Trap
 from covrag_lite.records import Question
 
-Known = tuple[Entity, str, Trap | None]  # an entity, the id of its passage, the trap around it
-Main = dict[tuple[str, int], Known]  # by kind and index
-Crowds = dict[tuple[str, int], list[Known]]  # the accounts around an entity, also asked about
+
+class Described(NamedTuple):
+    """An entity as a passage describes it."""
+
+    thing: Entity
+    passage: str  # its id
+    trap: Trap | None  # around the entity
+
+
+Main = dict[tuple[str, int], Described]  # by kind and index
+Crowds = dict[tuple[str, int], list[Described]]  # the accounts around an entity, also asked about
 
 COMPOSED = ("two-hop", "comparison", "superlative", "count")  # the kinds of complex questions
 SPRUNG = 0.75  # share of questions in a namesake or synonym trap that use the misleading word
@@ -55,23 +74,35 @@ def list_asks(world: World, main: Main, crowds: Crowds, dataset: str, rng: Rando
 def _facts(world: World, main: Main, rng: Random, composed: bool = False) -> list[Ask]:
     """Ask about every fact: simple ones that one passage contains, or those that need reasoning."""
     asks = []
-    for one in main.values():
-        for fact, spec in KINDS[one[0].kind]["fact"].items():
+    for described in main.values():
+        for fact, spec in KINDS[described.thing.kind]["fact"].items():
             if (spec["label"] in COMPOSED) == composed:
-                asks += _about(world, *one, fact, rng)
+                asks += _about(world, described, fact, rng)
     return asks
 
 
 def _accounts(crowds: Crowds, rng: Random) -> list[Ask]:
     """Ask what an older account or an almanac says, once per crowd."""
     asks = []
-    for thing, gold, trap in map(rng.choice, crowds.values()):
+    for accounts in crowds.values():
+        thing, gold, trap = rng.choice(accounts)
         fact = rng.choice(KINDS[thing.kind][TRAPS[trap.kind]["needs"]])
         spec = KINDS[thing.kind]["fact"][fact]
-        if spec["label"] not in COMPOSED:
-            manners = {manner: [_by(one, trap.kind) for one in spec[manner]] for manner in ("ask", "search", "quiz")}
-            clean, answers = fill(manners["ask"][0], thing.slots), _answers(thing, fact)
-            asks.append(Ask(spec["label"], manners, thing.slots, clean, answers, (gold,), kind=thing.kind))
+        if spec["label"] in COMPOSED:
+            continue
+        forms = {}
+        for manner in ("ask", "search", "quiz"):
+            forms[manner] = [_by(pattern, trap.kind) for pattern in spec[manner]]
+        ask = Ask(
+            label=spec["label"],
+            forms=forms,
+            slots=thing.slots,
+            clean=fill(forms["ask"][0], thing.slots),
+            answers=_answers(thing, fact),
+            gold=(gold,),
+            kind=thing.kind,
+        )
+        asks.append(ask)
     return asks
 
 
@@ -84,8 +115,16 @@ def _by(pattern: str, trap: str) -> str:
 def _composed(world: World, main: Main, rng: Random) -> list[Ask]:
     """List two-hop questions, comparisons, superlatives and counts in turn."""
     # Only entities without a crowd, or whose crowd has another name.
-    free = {key: known for key, known in main.items() if known[2] is None or known[2].kind == "synonym"}
-    groups = {"two-hop": _hops(free), "comparison": _comparisons(free), "superlative": [], "count": []}
+    free = {}
+    for key, described in main.items():
+        if described.trap is None or described.trap.kind == "synonym":
+            free[key] = described
+    groups = {
+        "two-hop": _hops(free),
+        "comparison": _comparisons(free),
+        "superlative": [],
+        "count": [],
+    }
     for ask in _facts(world, main, rng, composed=True):
         groups[ask.label].append(ask)
     for group in groups.values():
@@ -99,18 +138,24 @@ def _composed(world: World, main: Main, rng: Random) -> list[Ask]:
 
 def in_turn(pools: Sequence[Sequence[Ask]]) -> list[Ask]:
     """Return the first of each pool, then the second of each, and so on."""
-    return [ask for turn in zip_longest(*pools) for ask in turn if ask]
+    asks: list[Ask] = []
+    for turn in zip_longest(*pools):
+        asks += [ask for ask in turn if ask]
+    return asks
 
 
-def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str, rng: Random) -> list[Ask]:
+def _about(world: World, described: Described, fact: str, rng: Random) -> list[Ask]:
     """Return a question about one fact, which may fail by its entity's trap.
 
     The list is empty if another trap would catch it.
     """
+    thing, gold, trap = described
     spec = KINDS[thing.kind]["fact"][fact]
-    slots, asked = thing.slots, spec["ask"][0]
-    changes = fact in KINDS[thing.kind].get("stale", ())
-    failure, epithets, breakable = "", ("",), ()
+    slots = thing.slots
+    pattern = spec["ask"][0]
+    failure = ""
+    epithets: tuple[str, ...] = ("",)
+    breakable: tuple[str, ...] = ()
     if trap is None:
         breakable = ("misspelt", "cut-off", "vague")
         if "epithet" in slots:  # as often as for those that share their name, with either word
@@ -119,17 +164,28 @@ def _about(world: World, thing: Entity, gold: str, trap: Trap | None, fact: str,
         failure = trap.kind if rng.random() < SPRUNG else ""
         if trap.kind == "namesake":
             epithets = (slots["epithet_alias"] if failure else slots["epithet"],)
-            asked = asked.replace("{name}", "the {epithet} {name}")
+            pattern = pattern.replace("{name}", "the {epithet} {name}")
         elif failure:  # the name in other words than in the corpus
             slots = slots | {"name": name_slots(world.seed, *thing.key, alias=True)["name"]}
     elif fact not in KINDS[thing.kind][TRAPS[trap.kind]["needs"]]:
         return []
     else:
         failure = trap.kind
-        asked = _by(asked, trap.kind).format_map(slots | trap.slots)
-    clean, answers = fill(asked, thing.slots), _answers(thing, fact)
-    rest = (thing.kind, breakable, failure, epithets, changes)
-    return [Ask(spec["label"], spec, slots, clean, answers, (gold,), ("name",), *rest)]
+        pattern = _by(pattern, trap.kind).format_map(slots | trap.slots)
+    ask = Ask(
+        label=spec["label"],
+        forms=spec,
+        slots=slots,
+        clean=fill(pattern, thing.slots),
+        answers=_answers(thing, fact),
+        gold=(gold,),
+        kind=thing.kind,
+        breakable=breakable,
+        failure=failure,
+        epithets=epithets,
+        changes=fact in KINDS[thing.kind].get("stale", ()),
+    )
+    return [ask]
 
 
 def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
@@ -137,7 +193,9 @@ def _answers(thing: Entity, fact: str) -> tuple[str, ...]:
     spec = KINDS[thing.kind]["fact"][fact]
     answers = [pattern.format_map(thing.slots) for pattern in spec["answers"]]
     if "unit" in spec:
-        answers.append(f"{VOCABULARY['numerals'][thing.slots[fact]]} {spec['unit'].format_map(thing.slots)}")
+        answers.append(
+            f"{VOCABULARY['numerals'][thing.slots[fact]]} {spec['unit'].format_map(thing.slots)}"
+        )
     bare = [ARTICLE.sub("", answer) for answer in answers]  # "the Amber Sea" is right without "the"
     return tuple(dict.fromkeys(answers + bare))
 
@@ -146,42 +204,65 @@ def _hops(free: Main) -> list[Ask]:
     """List questions that name one entity and ask about another; reworded, they name the other."""
     asks = []
     for hop in VOCABULARY["hop"]:
-        for thing, *_ in free.values():
-            if thing.kind == hop["kind"] and thing.refs[hop["via"]] in free:
-                target, gold, _ = free[thing.refs[hop["via"]]]
-                for fact, patterns in hop["ask"].items():
-                    clean = fill(KINDS[target.kind]["fact"][fact]["ask"][0], target.slots)
-                    asks.append(Ask("two-hop", {"ask": patterns}, thing.slots, clean, _answers(target, fact), (gold,)))
+        for described in free.values():
+            thing = described.thing
+            if thing.kind != hop["kind"] or thing.refs[hop["via"]] not in free:
+                continue
+            target = free[thing.refs[hop["via"]]]
+            for fact, patterns in hop["ask"].items():
+                asks.append(_hop(thing, target, fact, patterns))
     return asks
+
+
+def _hop(thing: Entity, target: Described, fact: str, patterns: list[str]) -> Ask:
+    """Return a question about a fact of `target` that names `thing`."""
+    direct = KINDS[target.thing.kind]["fact"][fact]["ask"][0]
+    return Ask(
+        label="two-hop",
+        forms={"ask": patterns},
+        slots=thing.slots,
+        clean=fill(direct, target.thing.slots),
+        answers=_answers(target.thing, fact),
+        gold=(target.passage,),
+    )
 
 
 def _comparisons(free: Main) -> list[Ask]:
     """List comparisons of two entities of one kind, by a number in which they differ."""
     asks = []
     for spec in VOCABULARY["compare"]:
-        rivals = [known for known in free.values() if known[0].kind == spec["kind"]]
-        for (a, gold_a, _), (b, gold_b, _) in combinations(rivals, 2):
-            ahead = number(a, spec["fact"]) - number(b, spec["fact"])
+        rivals = [described for described in free.values() if described.thing.kind == spec["kind"]]
+        for a, b in combinations(rivals, 2):
+            ahead = number(a.thing, spec["fact"]) - number(b.thing, spec["fact"])
             if not ahead:
                 continue
             winner = a if (ahead > 0) == spec["most"] else b
-            slots = {"a": a.slots["name"], "b": b.slots["name"]}
-            answers = tuple(dict.fromkeys((winner.slots["name"], winner.slots["short"])))
-            texts = ({"ask": spec["ask"]}, slots, fill(spec["ask"][0], slots), answers)
-            # Cut off or vague, the question would still name one of its subjects in full.
-            asks.append(Ask("comparison", *texts, (gold_a, gold_b), ("a", "b"), breakable=("misspelt",)))
+            names = (winner.thing.slots["name"], winner.thing.slots["short"])
+            slots = {"a": a.thing.slots["name"], "b": b.thing.slots["name"]}
+            ask = Ask(
+                label="comparison",
+                forms={"ask": spec["ask"]},
+                slots=slots,
+                clean=fill(spec["ask"][0], slots),
+                answers=tuple(dict.fromkeys(names)),
+                gold=(a.passage, b.passage),
+                subjects=("a", "b"),
+                # Cut off or vague, the question would still name one of its subjects in full.
+                breakable=("misspelt",),
+            )
+            asks.append(ask)
     return asks
 
 
 def choose_defects(world: World, asks: Sequence[Ask], rng: Random) -> list[str]:
     """Choose the defect in the wording of each question, by the configured shares; "" for none."""
-    found = [""] * len(asks)
+    defects = [""] * len(asks)
     for name in ("vague", "cut-off", "misspelt"):
-        able = [i for i, ask in enumerate(asks) if name in ask.breakable and not found[i]]
+        able = [i for i, ask in enumerate(asks) if name in ask.breakable and not defects[i]]
         share = world.shares[name.replace("-", "_")]
         for i in rng.sample(able, min(len(able), round(share * len(asks)))):
-            found[i] = name
-    return found
+            defects[i] = name
+    return defects
 
 
 def word(ask: Ask, id: str, dataset: str, defect: str) -> Question:
@@ -226,7 +307,11 @@ def _half_remembered(ask: Ask) -> dict[str, str]:
 
 def _telling(words: list[str]) -> list[int]:
     """Return the positions of the words that distinguish a name from others of its kind."""
-    return [i for i, w in enumerate(words) if len(w) >= 4 and w.lower() not in VOCABULARY["defects"]["plain"]]
+    return [
+        i
+        for i, w in enumerate(words)
+        if len(w) >= 4 and w.lower() not in VOCABULARY["defects"]["plain"]
+    ]
 
 
 def _misspell(name: str, rng: Random) -> str:
@@ -251,7 +336,10 @@ def _typo(word: str, rng: Random) -> str:
     i = rng.randrange(1, max(2, len(word) - 3))
     swapped = word[:i] + word[i + 1] + word[i] + word[i + 2 :]
     by_hand = [swapped, word[:i] + word[i] + word[i:], word[:i] + word[i + 1 :]]
-    by_ear = [word[0] + word[1:].replace(right, wrong, 1) for right, wrong in VOCABULARY["defects"]["sounds"]]
+    by_ear = [
+        word[0] + word[1:].replace(right, wrong, 1)
+        for right, wrong in VOCABULARY["defects"]["sounds"]
+    ]
     return rng.choice([slip for slip in by_hand + by_ear if slip != word])
 
 

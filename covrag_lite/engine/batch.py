@@ -1,0 +1,46 @@
+"""One batch of prompts: written in halves if it does not fit into memory, and counted."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import torch
+
+from covrag_lite.engine.interface import Completion, report_fallback
+from covrag_lite.engine.vocabulary import Vocabulary
+
+# What the messages of CUDA and of a CPU say if memory is exhausted.
+OUT_OF_MEMORY = re.compile("out of memory|not enough memory|can't allocate memory")
+Write = Callable[[Sequence[str]], list]  # completes a batch of prompts
+
+
+def write_batch(
+    write: Write, prompts: Sequence[str], vocabulary: Vocabulary, used: Counter
+) -> list[Completion]:
+    """Write a batch, in halves if it does not fit into memory, and count its tokens."""
+    completions = write_in_halves(write, prompts, used)
+    texts = [completion.text for completion in completions]
+    used["requests"] += len(completions)
+    used["completion_tokens"] += sum(vocabulary.count(texts))
+    return completions
+
+
+def write_in_halves(write: Write, prompts: Sequence[str], used: Counter) -> list:
+    """Apply `write` to a batch, in halves if the whole does not fit into memory."""
+    try:
+        return write(prompts)
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        if not OUT_OF_MEMORY.search(str(error)):
+            raise
+        if len(prompts) == 1:
+            raise MemoryError(
+                f"one prompt of {len(prompts[0])} characters does not fit into memory by itself; "
+                "lower k, choose a smaller model, or free memory"
+            ) from None
+    # Outside `except`, where the tensors of the failed attempt are freed.
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    report_fallback(used, "batches are halved", "they do not fit into memory")
+    half = len(prompts) // 2
+    first = write_in_halves(write, prompts[:half], used)
+    return first + write_in_halves(write, prompts[half:], used)

@@ -1,0 +1,287 @@
+"""The oracle that annotates D2′ (Section 2.3, Step 2): verdicts by rules, and revised questions.
+
+The paper asks GPT-4. Our oracle knows the gold answers and gold passages, so its verdicts follow
+from rules. A revised question must be found: several candidates are tried, and one is used only if
+the retriever finds a supporting passage with it.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from covrag_lite import metrics, prompts
+from covrag_lite.method import Write
+from covrag_lite.records import CITATION, Passage, Question, Search, Verdict
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question, its passages and an answer, with the annotator's verdict once there is one."""
+
+    question: Question
+    passages: tuple[Passage, ...]
+    answer: str
+    kind: str  # origin of the answer: "retrieved", "deeper passages", "crossed answer" …
+    verdict: Verdict | None = None
+
+    @property
+    def is_true(self) -> bool:
+        """Whether the annotator judged the answer to be true."""
+        return self.annotation.judgment == "true"
+
+    @property
+    def revised_question(self) -> str:
+        """The annotator's revised question; "" if there is none."""
+        return self.annotation.revised_question
+
+    @property
+    def annotation(self) -> Verdict:
+        """The verdict of an example that is annotated."""
+        if self.verdict is None:
+            raise ValueError(f"the example of question {self.question.id!r} is not annotated")
+        return self.verdict
+
+    @property
+    def lacks_revision(self) -> bool:
+        """Whether a wrong answer has neither a supporting passage nor a known revised question."""
+        if self.is_true or self.revised_question:
+            return False
+        return not supporting(self.question, self.passages)
+
+
+# Writes the verdicts of D2′: examples, revised questions by the question's text, and a search to
+# try other ones -> examples with verdicts.
+Annotate = Callable[[Sequence[Example], Mapping[str, str], Search], list[Example]]
+
+
+# Verdicts.
+
+
+def annotate_by_rules(
+    examples: Sequence[Example], revisions: Mapping[str, str], search: Search | None = None
+) -> list[Example]:
+    """Add the oracle's verdict to every example; `revisions` maps a question to its revised one."""
+    annotated = []
+    for example in examples:
+        revised_question = revisions.get(example.question.question, "")
+        annotated.append(replace(example, verdict=judge(example, revised_question)))
+    return annotated
+
+
+# The oracle's scores. Those between the two ends belong to answers that are half right.
+HIGH = 0.95
+LOW = 0.05
+
+
+def judge(example: Example, revised_question: str) -> Verdict:
+    """Return the oracle's verdict by the criteria of the paper's Table 1.
+
+    The judgment is about the answer only; citations have a score of their own. A revised question
+    is given if the answer is wrong and no passage supports the right one.
+    """
+    question = example.question
+    supporting_numbers = supporting(question, example.passages)
+    is_supported = bool(supporting_numbers)
+    right = is_right(example.answer, question)
+    repetitive = is_repetitive(example.answer)
+    grounded = is_grounded(example.answer, example.passages) or (right and is_supported)
+
+    scores = (
+        HIGH if is_supported else LOW,  # reference_correctness
+        HIGH if right else LOW,  # correctness
+        citation_accuracy(example.answer, supporting_numbers),
+        truthfulness(right, grounded, repetitive),
+        bias(right, grounded),
+        conciseness(example.answer, repetitive),
+    )
+    is_true = right and not repetitive
+    judgment = "true" if is_true else "false"
+    needs_revision = not is_true and not is_supported
+    text = prompts.render_verdict(scores, judgment, revised_question if needs_revision else "")
+    return prompts.parse_verdict(text)
+
+
+def citation_accuracy(answer: str, supporting_numbers: Sequence[int]) -> float:
+    """Score which of the cited references support the gold answer; no citation scores lowest."""
+    cited = [int(number) for number in CITATION.findall(answer)]
+    if not cited:
+        return LOW
+    share = sum(number in supporting_numbers for number in cited) / len(cited)
+    return round(LOW + 0.9 * share, 2)
+
+
+def truthfulness(right: bool, grounded: bool, repetitive: bool) -> float:
+    """Score whether the answer makes sense: repetition first, then right, then grounded."""
+    if repetitive:
+        return 0.35
+    if right:
+        return HIGH
+    return 0.45 if grounded else 0.15
+
+
+def bias(right: bool, grounded: bool) -> float:
+    """Score how far the answer departs from the references; 0 is not at all."""
+    if not grounded:
+        return HIGH
+    return LOW if right else 0.55
+
+
+def conciseness(answer: str, repetitive: bool) -> float:
+    """Score whether the answer comes to the point."""
+    if repetitive:
+        return LOW
+    return HIGH if len(answer.split()) <= 30 else 0.5
+
+
+def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
+    """Return the numbers of the references that state the answer.
+
+    These are the gold passages if they are known, else the passages that contain a gold answer.
+    """
+    if question.gold_passages:
+        return [n for n, passage in enumerate(passages, 1) if passage.id in question.gold_passages]
+    return [
+        n
+        for n, passage in enumerate(passages, 1)
+        if metrics.holds_answer([passage], question.answers, "whole")
+    ]
+
+
+def is_right(answer: str, question: Question) -> bool:
+    """Return whether an answer contains a gold answer in whole words.
+
+    For a gold answer of more than 12 words, the F1 overlap of their words must be at least 0.5.
+    """
+    gold = metrics.normalise(question.answers[0]).split()
+    if len(gold) <= 12:
+        return bool(metrics.score(answer, question.answers, "whole"))
+    gold_words = set(gold)
+    answer_words = set(metrics.normalise(answer).split())
+    n_shared = len(gold_words & answer_words)
+    return n_shared > 0 and 2 * n_shared / (len(gold_words) + len(answer_words)) >= 0.5
+
+
+def is_grounded(answer: str, passages: Sequence[Passage]) -> bool:
+    """Return whether a passage contains the answer's words in the same order."""
+    words = metrics.normalise(answer)
+    if not words:
+        return False
+    return any(words in metrics.normalise(passage.text) for passage in passages)
+
+
+# One or more whole words, three times in a row.
+THREE_TIMES = re.compile(r"(?<!\S)(\S+(?: \S+)*?) \1 \1(?!\S)")
+
+
+def is_repetitive(answer: str) -> bool:
+    """Return whether a word, or several words, occur three times in a row."""
+    return bool(THREE_TIMES.search(metrics.normalise(answer)))
+
+
+# Revised questions. If several candidates work for a question, we take the form that works most
+# often, so that the revised questions of the training data are similar.
+
+MAX_WORDS = 40  # of a revised question
+N_TITLES = 3  # number of passages whose titles are tried in a revised question
+CLEAN = "the question well put"  # the preferred form
+BARE = ("a guess alone", "key terms alone")  # forms without the question itself; the last choice
+
+Candidates = dict[str, str]  # a form -> the revised question in that form
+
+
+def find_failures(examples: Sequence[Example]) -> dict[str, Example]:
+    """Return, by question text, the examples whose search found no supporting passage."""
+    failures = {}
+    for example in examples:
+        was_searched = example.kind in ("retrieved", "broken wording")
+        if was_searched and not supporting(example.question, example.passages):
+            failures[example.question.question] = example
+    return failures
+
+
+def find_revisions(
+    failures: Mapping[str, Example], write: Write, search: Search
+) -> dict[str, Candidates]:
+    """Return, by question text, the candidates whose search finds a supporting passage."""
+    questions = list(failures)
+    guesses = write("guess", questions)
+    terms = write("terms", questions)
+    options = write("options", questions)
+
+    tried = []  # (question text, form, candidate)
+    for question, guess, term, option in zip(questions, guesses, terms, options):
+        for form, candidate in propose(failures[question], guess, term, option).items():
+            tried.append((question, form, candidate))
+
+    revisions: dict[str, Candidates] = {}
+    results = search([candidate for _, _, candidate in tried])
+    for (question, form, candidate), passages in zip(tried, results):
+        if supporting(failures[question].question, passages):
+            revisions.setdefault(question, {})[form] = candidate
+    return revisions
+
+
+def propose(example: Example, guess: str, terms: str, options: str) -> Candidates:
+    """Return the candidates for a revised question by their form; drop those that add nothing."""
+    question = example.question.question.rstrip("? ")
+    answer = CITATION.sub("", example.answer).strip()
+    guess = first_line(guess)
+    terms = first_line(terms)
+    options = first_line(options)
+
+    additions = {
+        "guess and answer": f"{guess} {answer}" if guess and answer else "",
+        "guess": guess,
+        "answer": answer,
+        "guess and options": f"{guess} {options}" if guess and options else "",
+        "options": options,
+        "key terms": terms,
+    }
+    for n, passage in enumerate(example.passages[:N_TITLES], 1):
+        additions[f"title {n}"] = passage.title
+
+    candidates = {CLEAN: clean_wording(example.question, example.passages)}
+    for form, addition in additions.items():
+        candidates[form] = f"{question}? {addition}" if addition else ""
+    candidates |= dict(zip(BARE, (guess, terms)))
+
+    tidied = {form: tidy(text) for form, text in candidates.items()}
+    return {form: text for form, text in tidied.items() if text and text != tidy(question)}
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text that a model wrote."""
+    return text.strip().split("\n")[0]
+
+
+def clean_wording(question: Question, passages: Sequence[Passage]) -> str:
+    """Return the question in clear wording, if that is known and could be written by the model.
+
+    For two-hop, stale and contradicted questions, it may contain a name or number that the model
+    could not know. It is then used only if the question or a passage contains them all.
+    """
+    if question.failure in ("two-hop", "stale", "contradiction"):
+        texts = [question.question, *(passage.text for passage in passages)]
+        words_seen = set(metrics.normalise(" ".join(texts)).split())
+        names = re.findall(r"[A-Z][\w'’-]*|\d+", question.clean_question)[1:]
+        if not all(metrics.normalise(name) in words_seen for name in names):
+            return ""
+    return question.clean_question
+
+
+def tidy(text: str) -> str:
+    """Return one line without quotes and backslashes, no word more than twice, at most 40 words."""
+    letters = [letter if letter.isprintable() and letter not in '"\\' else " " for letter in text]
+    return " ".join(metrics.at_most_twice("".join(letters))[:MAX_WORDS])
+
+
+def choose_revision(candidates: Candidates, counts: Mapping[str, int]) -> str:
+    """Choose the candidate whose form works most often.
+
+    Clear wording comes first; forms without the question itself come last.
+    """
+
+    def rank(form: str) -> tuple[bool, bool, int]:
+        return form != CLEAN, form in BARE, -counts[form]
+
+    return candidates[min(candidates, key=rank)]

@@ -1,0 +1,1 @@
+"""Plug-ins: they import the package, and the package finds them by name (`loader.plugins`)."""

@@ -1,0 +1,68 @@
+"""The picture of an accuracy table: bars with intervals, the paper's values as diamonds."""
+
+from pathlib import Path
+
+import pandas as pd
+
+import covrag_lite.tables.pictures as pictures
+from covrag_lite.config import Config, Model
+from covrag_lite.runs.recorded import name_data
+from covrag_lite.systems import names, palette
+from covrag_lite.tables.labels import label_of, label_of_set
+
+# Systems whose mean accuracy is in the title, if they were run; the first of these.
+IN_TITLE = (names.COV_RAG, names.RAG_TRAINED, names.START_REVISE_TRAINED, names.COV_RAG_S)
+MEANS_IN_TITLE = 3
+FEW_QUESTIONS = 30  # a picture with fewer per set is called a sample
+SAMPLE_TITLE = "A sample: too few questions to compare systems\n"
+
+
+def build_title(table: str, config: Config, long: pd.DataFrame, result: str = "") -> str:
+    """Return a picture's title: its result, what it shows, and for which model and data."""
+    means = long[(long.dataset == "average") & (long.metric == "normalised")]
+    accuracies = means.set_index("system").value
+    texts = [
+        f"{label_of(name)} {accuracies[name]:.1f} %" for name in IN_TITLE if name in accuracies
+    ]
+    if texts:
+        result = f"{', '.join(texts[:MEANS_IN_TITLE])}\n"
+    sizes = long[long.dataset != "average"].n
+    if sizes.min() < FEW_QUESTIONS:
+        result = SAMPLE_TITLE
+    name = table.replace("table", "Table ")
+    if table == "related":
+        name = "CoV-RAG and related methods"
+    layout = "" if config.model.layout == Model().layout else f", {config.model.layout} layout,"
+    n = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
+    return f"{result}{name}: {config.model.short}{layout} on {name_data(config)}, n = {n}"
+
+
+def plot_accuracy(
+    long: pd.DataFrame, title: str, path: Path, metric: str | None = "normalised"
+) -> "pictures.Figure":
+    """Plot a bar per system and set, or per system and metric if `metric` is None."""
+    plt, sns = pictures.style()
+    rows = by_set_or_metric(long, metric)
+    colours = {}
+    for system in rows.system.unique():
+        colours[label_of(system)] = palette().get(system, pictures.OTHER)
+    groups = [label_of_set(dataset).replace(" ", "\n") for dataset in rows.dataset]
+    rows = rows.assign(system=rows.system.map(label_of), dataset=groups)
+    figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
+    sns.barplot(rows, x="dataset", y="value", hue="system", palette=colours, errorbar=None, ax=axes)
+    for bars, (_, group) in zip(axes.containers, rows.groupby("system", sort=False)):
+        middle = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+        pictures.draw_intervals(axes, middle, group)
+        axes.plot(middle, group.paper.astype(float), ms=7, zorder=3, **pictures.DIAMOND)
+    if rows.paper.notna().any():
+        axes.plot([], [], ms=7, label=pictures.THE_PAPER, **pictures.DIAMOND)
+    label = f"accuracy, {metric} (%)" if metric else "share (%)"
+    axes.set(xlabel="", ylabel=label, ylim=(0, 100))
+    axes.set_title(title, pad=14, size=15)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return pictures.save_picture(figure, path)
+
+
+def by_set_or_metric(long: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+    """Return a metric's rows; for None all rows, with the metrics in place of the sets."""
+    return long[long.metric == metric] if metric else long.assign(dataset=long.metric)

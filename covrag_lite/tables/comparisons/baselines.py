@@ -1,0 +1,135 @@
+"""Baselines that are computed from recorded answers: two readers, and expansion of some queries.
+
+An outcome table has one row per question and one column per system: 1 if the answer is right.
+"""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from covrag_lite.systems import names
+from covrag_lite.tables.comparisons.pairs import (
+    EXPANSION_IF_FLAGGED,
+    EXPANSION_IF_UNLIKELY,
+    METRIC,
+    OURS,
+    OURS_NO_CHAIN,
+    TWO_EXPANDED_READERS,
+    TWO_PLAIN_READERS,
+    TWO_READERS_NEXT,
+    TWO_READERS_ONE_SEARCH,
+    TWO_READERS_TWO_SEARCHES,
+)
+
+KEY = ["dataset", "id"]
+# A baseline of two readers with a verifier -> the system of the first reader, and the prefix of the
+# columns about the answer that it takes from it: its first one, or the one that is returned.
+FIRST_READERS = {
+    TWO_READERS_ONE_SEARCH: (names.TWO_ADAPTERS, "first_"),
+    TWO_READERS_NEXT: (names.TWO_ADAPTERS_NEXT, ""),
+    TWO_READERS_TWO_SEARCHES: (OURS, ""),
+}
+
+
+def build_outcomes(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the outcome table of each seed, with the computed baselines."""
+    tables = {seed: outcome_table(frame) for seed, frame in frames.items()}
+    _add_expanded_readers(tables, frames)
+    _add_plain_readers(tables, frames)
+    return tables
+
+
+def outcome_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one seed's outcome table, with the baselines that need no other seed."""
+    scored = frame[frame[METRIC].notna()]
+    table = scored.pivot(index=KEY, columns="system", values=METRIC).astype(float)
+    for baseline, (system, prefix) in FIRST_READERS.items():
+        if system in table and names.COV_RAG in table:
+            table[baseline] = choose_by_combined_score(scored, system, prefix)
+    if {names.RAG_TRAINED, names.EXPANSION, OURS_NO_CHAIN} <= set(table):
+        table = table.assign(**expand_some_queries(scored))
+    return table
+
+
+def rows_of(frame: pd.DataFrame, system: str) -> pd.DataFrame:
+    """Return a system's rows, indexed and sorted by question."""
+    return frame[frame.system == system].set_index(KEY).sort_index()
+
+
+def choose_by_combined_score(frame: pd.DataFrame, system: str, prefix: str) -> pd.Series:
+    """Return whether the better scored answer is right: a system's, or CoV-RAG's first one.
+
+    The system's answer is kept where a combined score is unknown.
+    """
+    reader = rows_of(frame, system)
+    second_reader = rows_of(frame, names.COV_RAG)
+    score = reader[f"{prefix}weight"].astype(float)
+    second_is_better = second_reader.first_weight.astype(float) > score
+    right = reader[f"{prefix}{METRIC}"].astype(float)
+    return right.where(~second_is_better, second_reader[f"first_{METRIC}"].astype(float))
+
+
+def expand_some_queries(frame: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return whether answers are right if only some queries are expanded, by baseline.
+
+    These are the queries that the verifier flags, or as many with the lowest likelihood.
+    """
+    plain = rows_of(frame, names.RAG_TRAINED)
+    expanded = rows_of(frame, names.EXPANSION)
+    verified = rows_of(frame, OURS_NO_CHAIN)
+    flagged = verified.revised.astype(bool)
+    unlikely = plain.likelihood.astype(float).rank(method="first") <= flagged.sum()
+    outcomes = {}
+    for baseline, is_expanded in (
+        (EXPANSION_IF_FLAGGED, flagged),
+        (EXPANSION_IF_UNLIKELY, unlikely),
+    ):
+        right = expanded[METRIC].astype(float)
+        outcomes[baseline] = right.where(is_expanded, plain[METRIC].astype(float))
+    return outcomes
+
+
+def _add_expanded_readers(
+    tables: Mapping[str, pd.DataFrame], frames: Mapping[str, pd.DataFrame]
+) -> None:
+    """Add to both seeds of a pair what two readers of expanded queries reach.
+
+    Expanded queries are the same for both, so seeds are paired two by two.
+    """
+    seeds = [seed for seed in tables if names.EXPANSION in tables[seed]]
+    for first, second in zip(seeds[::2], seeds[1::2]):
+        right = choose_likelier(
+            answers_of(frames[first], names.EXPANSION, "kept_likelihood"),
+            answers_of(frames[second], names.EXPANSION, "kept_likelihood"),
+        )
+        tables[first][TWO_EXPANDED_READERS] = right
+        tables[second][TWO_EXPANDED_READERS] = right
+
+
+def _add_plain_readers(
+    tables: Mapping[str, pd.DataFrame], frames: Mapping[str, pd.DataFrame]
+) -> None:
+    """Add to each seed what two readers of one search reach, its own and the next seed's.
+
+    Plain readers all read the same passages. The last seed is paired with the first.
+    """
+    seeds = [seed for seed in tables if names.RAG_TRAINED in tables[seed]]
+    for seed, other in zip(seeds, seeds[1:] + seeds[:1]):
+        if seed != other:
+            tables[seed][TWO_PLAIN_READERS] = choose_likelier(
+                answers_of(frames[seed], names.RAG_TRAINED, "likelihood"),
+                answers_of(frames[other], names.RAG_TRAINED, "likelihood"),
+            )
+
+
+def answers_of(frame: pd.DataFrame, system: str, likelihood: str) -> pd.DataFrame:
+    """Return a system's outcome and likelihood per question, in columns of these names."""
+    rows = frame[(frame.system == system) & frame[METRIC].notna()].set_index(KEY)
+    columns = {METRIC: "right", likelihood: "likelihood"}
+    return rows[list(columns)].rename(columns=columns).astype(float)
+
+
+def choose_likelier(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
+    """Return whether the answer with the higher likelihood is right; of ties the first one."""
+    first, second = first.align(second, join="inner", axis=0)
+    return first.right.where(~(second.likelihood > first.likelihood), second.right)

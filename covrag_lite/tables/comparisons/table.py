@@ -1,0 +1,96 @@
+"""The table "claim": paired differences over all test questions, by seed, pooled and by set.
+
+Each row compares two systems on the same questions with the same seeds, in points of whole-word
+accuracy. It has both accuracies, so that every difference is read next to its own baseline, and the
+minimum detectable effect at 80 % power.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import pandas as pd
+
+from covrag_lite.records import Prediction
+from covrag_lite.runs.frame import to_frame
+from covrag_lite.runs.recorded import Recorded
+from covrag_lite.tables.comparisons.differences import (
+    compare_systems,
+    facts_by_seed,
+    format_comparisons,
+)
+from covrag_lite.tables.comparisons.first_answers import judge_rows, search_rows
+from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC
+from covrag_lite.tables.comparisons.picture import plot
+from covrag_lite.tables.labels import with_labels
+from covrag_lite.tables.table import Table
+
+NOTE = (
+    f"Accuracy ({METRIC}): a gold answer occurs in the answer as whole words. "
+    '"From" and "to" are the accuracies of the two systems on the same questions and seeds.'
+)
+ACCURACIES = ["from, %", "to, %"]
+# The columns of facts, overall and by set.
+OVERALL = ["difference", "95 % interval", "p", "detectable", "n", "gained", "lost", *ACCURACIES]
+BY_SET = ["difference", "95 % interval", "n", *ACCURACIES]
+
+
+def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
+    """Build the table of one seed."""
+    return build_seeds({str(run.config.training.training_seed): to_frame(predictions)})
+
+
+def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
+    """Build the table of every seed that was run, pooled if there are several."""
+    rows = compare_systems(frames)
+    overall = rows[rows.set == ALL_SETS]
+    # Of a comparison the pooled row, or that of its only seed.
+    last_seed = rows.groupby(["from", "to"]).seed.transform("last")
+    by_set = rows[(rows.set != ALL_SETS) & (rows.seed == last_seed)]
+    judged = rows_of_seeds(judge_rows, frames)
+    searched = rows_of_seeds(search_rows, frames)
+    parts = {
+        "Paired differences over all questions, in points": format_labelled(overall),
+        "The same by set": format_labelled(by_set),
+        "How well the verifier judges first answers": judged,
+        "The second search, with the paper's rule that the last answer counts": searched,
+    }
+    facts = facts_overall(overall) | facts_by_set(by_set)
+    facts |= facts_by_seed("judge of", judged) | facts_by_seed("search of", searched)
+    files = {"json": to_json(overall)}
+    plots = {"png": partial(plot, rows)}
+    return Table("claim", rows, parts, [NOTE], facts, plots, files, digits=4)
+
+
+def rows_of_seeds(
+    make_rows: Callable[[pd.DataFrame, str], Iterator[dict]], frames: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Return the rows of all seeds in one table."""
+    rows = []
+    for seed, frame in frames.items():
+        rows += make_rows(frame, seed)
+    return pd.DataFrame(rows)
+
+
+def format_labelled(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return comparisons as people read them, with the systems' labels."""
+    return with_labels(format_comparisons(rows))
+
+
+def facts_overall(rows: pd.DataFrame) -> dict[str, str]:
+    """Return every number of the comparisons over all questions as a fact."""
+    table = format_comparisons(rows).assign(n=[f"{n:,}" for n in rows.n])
+    return facts_by_seed("", table[["comparison", "seed", *OVERALL]])
+
+
+def facts_by_set(rows: pd.DataFrame) -> dict[str, str]:
+    """Return the differences and accuracies of the comparisons by set as facts."""
+    table = format_comparisons(rows)
+    return facts_by_seed("", table[["comparison", "set", "seed", *BY_SET]])
+
+
+def to_json(rows: pd.DataFrame) -> str:
+    """Return comparisons over all questions as JSON, which has no NaN."""
+    columns = rows.drop(columns="set").astype(object)
+    records = columns.where(rows.notna(), None).to_dict("records")
+    return json.dumps(records, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,124 @@
+"""How systems, question sets and small numbers are written where people read them.
+
+Files, facts and parameters keep the recorded names; every table and picture shows these labels.
+"""
+
+import math
+
+import pandas as pd
+
+from covrag_lite.systems import names
+
+SYSTEM_LABELS = {
+    names.CLOSED_BOOK: "No retrieval (untuned)",
+    names.RAG: "RAG (untuned)",
+    names.START_REVISE: "Rewrite first (untuned)",
+    names.COV_RAG_UNTRAINED: "CoV-RAG (untuned)",
+    names.RAG_TRAINED: "RAG (trained)",
+    names.NO_CHAIN: "CoV-RAG, no scores",
+    names.COV_RAG_S: "CoV-RAG, first answer",
+    names.START_REVISE_TRAINED: "Rewrite first (trained)",
+    names.COV_RAG_THRESHOLDS: "CoV-RAG, thresholds",
+    names.COV_RAG_SHUFFLED: "CoV-RAG, another question's search",
+    names.COV_RAG: "CoV-RAG",
+    names.COV_RAG_LIKELIER: "CoV-RAG, higher likelihood",
+    names.TWO_ADAPTERS: "Two adapters, last answer",
+    names.TWO_ADAPTERS_LIKELIER: "Two adapters, higher likelihood",
+    names.TWO_ADAPTERS_COMBINED: "Two adapters, score-combined",
+    names.TWO_ADAPTERS_SHUFFLED: "Two adapters, another question's search",
+    names.TWO_ADAPTERS_NEXT: "Two adapters, next five passages",
+    names.TWO_ADAPTERS_NO_CHAIN: "Two adapters, no scores, last answer",
+    names.TWO_ADAPTERS_NO_CHAIN_LIKELIER: "Two adapters, no scores, higher likelihood",
+    names.TWO_ADAPTERS_NO_CHAIN_COMBINED: "Two adapters, no scores, score-combined",
+    names.TWO_ADAPTERS_NO_CHAIN_NEXT: "Two adapters, no scores, next five passages",
+    names.EXPANSION: "Query expansion",
+    names.EXPANSION_COMBINED: "Query expansion + verifier choice",
+    names.EXPANSION_BY_ANSWER: "Query expansion by own answer",
+    "RRR": "Rewrite-Retrieve-Read",
+    "CoQ": "Chain of queries",
+    "UoQ": "Union of queries",
+    names.SWAPPED_REFERENCES: "Verifier, swapped passages",
+    names.SWAPPED_ANSWERS: "Verifier, swapped answers",
+    names.COV_RAG_FREE: "CoV-RAG, free decoding",
+    names.NO_CHAIN_FREE: "CoV-RAG, no scores, free decoding",
+    # Computed from recorded answers by `comparisons.baselines`, not run as systems of their own.
+    "queries expanded where the verifier doubts": "Query expansion where flagged",
+    "queries expanded where answers are unlikely": "Query expansion where likelihood is low",
+    "two readers, every query expanded": "Query expansion, two readers",
+    "two plain readers, one search": "Two readers, one search",
+    "two readers, one search": "Two readers, one search, score-combined",
+    "two readers, the next passages": "Two readers, next five passages, score-combined",
+    "two readers, two searches": "Two readers, two searches, score-combined",
+    # The single models and readers of `mixture`.
+    "RAG trained again": "RAG (trained), repeated",
+    "RAG trained on half": "RAG (trained), half of the answers",
+    "paper, first answer": "CoV-RAG, paper's mixture, first answer",
+    "paper, final answer": "CoV-RAG, paper's mixture, final answer",
+    "paper+answers, first answer": "CoV-RAG, paper's verdicts and all answers, first answer",
+    "paper+answers, final answer": "CoV-RAG, paper's verdicts and all answers, final answer",
+    "mean of recorded readers": "Mean of seven readers",
+    "mean of recorded readers 4–7": "Mean of readers 4 to 7",
+}
+PUBLIC_SETS = {"nq": "NQ", "webq": "WebQ", "mintaka": "Mintaka", "triviaqa": "TriviaQA"}
+SET_LABELS = {
+    "search": "search queries",
+    "entity": "entity questions",
+    "complex": "complex questions",
+    "quiz": "quiz questions",
+    **PUBLIC_SETS,
+    "x_squad": "SQuAD",
+    "y_trec": "TREC",
+    "y_2wiki": "2Wiki",
+    "y_musique": "MuSiQue",
+    "average": "Average",
+}
+for _name, _label in PUBLIC_SETS.items():
+    SET_LABELS[f"x_{_name}"] = f"{_label}, held out"
+    SET_LABELS[f"{_name}_qa"] = f"{_label}, DPR dev"
+SMALLEST_P = 0.001  # a smaller p is written as such
+SMALL_SAMPLE = 30  # with fewer questions a table shows counts, not shares and intervals
+
+
+def label_of(system: str) -> str:
+    """Return how a system is called where people read it.
+
+    >>> label_of("RAG trained, every query expanded by guesses")
+    'Query expansion'
+    """
+    return SYSTEM_LABELS.get(system, system)
+
+
+def label_of_set(dataset: str) -> str:
+    """Return how a question set is called where people read it."""
+    return SET_LABELS.get(dataset, dataset)
+
+
+def label_of_comparison(comparison: str) -> str:
+    """Return a comparison of two systems, "A → B", with their labels."""
+    return " → ".join(label_of(system) for system in comparison.split(" → "))
+
+
+def with_labels(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with labels in its index or its columns "system" and "comparison"."""
+    if "system" in table.index.names:
+        level = "system" if table.index.nlevels > 1 else None
+        table = table.rename(index=label_of, level=level)
+    for column, label in (("system", label_of), ("comparison", label_of_comparison)):
+        if column in table:
+            table = table.assign(**{column: table[column].map(label)})
+    return table
+
+
+def format_p(p: float) -> str:
+    """Return a p value with three digits, or as smaller than the smallest that is shown."""
+    return f"< {SMALLEST_P}" if p < SMALLEST_P else f"{p:.3f}"
+
+
+def format_points(value: float) -> str:
+    """Return a difference of shares in points, such as "+1.3"."""
+    return f"{100 * value:+.1f}"
+
+
+def format_interval(low: float, high: float) -> str:
+    """Return the interval of a difference in points, such as "[+1.1, +1.5]"; a dash without one."""
+    return "–" if math.isnan(low) else f"[{100 * low:+.1f}, {100 * high:+.1f}]"

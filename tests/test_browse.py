@@ -1,0 +1,213 @@
+"""Recorded predictions to look at: what came of each verdict, and the page with all of them."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from toy import BORN, LOW, TEXTS
+
+from covrag_lite.config import Config
+from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.runs.frame import to_frame
+from covrag_lite.runs.predictions import load_predictions, save_predictions
+from covrag_lite.systems import palette
+from covrag_lite.systems.names import COV_RAG, NO_CHAIN, RAG, RAG_TRAINED
+from covrag_lite.tables import browse, browse_page
+from covrag_lite.tables.display import show
+
+
+@pytest.fixture
+def judged(cov):
+    """The outcomes of CoV-RAG, with some judgments changed."""
+    frame = to_frame(cov)
+    frame["judgment"] = ["false", "true", *frame.judgment[2:6], "unclear"]
+    return frame
+
+
+def test_a_question_has_the_outcomes_of_its_verdict(cov, judged):
+    outcomes = {}
+    for item in browse_page.build_data(cov, judged, "toy")["predictions"]:
+        if item["outcomes"]:
+            outcomes[item["id"]] = item["outcomes"]
+    assert outcomes == {
+        "q1": ["wrongly rejected"],
+        "q2": ["helped", "wrongly accepted"],
+        "q4": ["hurt", "wrongly rejected"],
+        "q7": ["helped"],
+    }
+
+
+def test_outcomes_are_counted_by_system(judged):
+    row = browse.count_outcomes(judged).loc[COV_RAG]
+    assert row.to_dict() == {
+        "questions": 7,
+        "with a verdict": 7,
+        "searched again": 3,
+        "helped": 2,
+        "hurt": 1,
+        "wrongly rejected": 2,
+        "wrongly accepted": 1,
+    }
+
+
+def test_the_first_question_of_each_outcome_is_listed(cov, judged):
+    table = browse.first_of_each(cov, judged)
+    assert table.index.tolist() == list(browse.OUTCOMES)
+    assert table.loc["hurt", "question"] == TEXTS["q4"]
+    assert table.loc["helped", "revised question"] == BORN
+
+
+def test_an_outcome_that_no_question_has_is_not_listed(cov):
+    table = browse.first_of_each(cov[:1], to_frame(cov[:1]))
+    assert table.empty
+
+
+def test_the_first_question_with_an_outcome_is_found(cov, judged):
+    assert browse.first_with(cov, judged, "hurt").question.id == "q4"
+
+
+def test_only_systems_with_verdicts_are_kept(predictions, frame):
+    kept, rows = browse.keep_verified(predictions, frame, [RAG_TRAINED, COV_RAG])
+    assert {prediction.system for prediction in kept} == set(rows.system) == {COV_RAG}
+    assert len(kept) == len(rows)
+
+
+def test_systems_without_verdicts_are_named(predictions, frame, capsys):
+    browse.keep_verified(predictions, frame, [RAG_TRAINED, COV_RAG])
+    assert capsys.readouterr().out == "Not shown, because they write no verdict: RAG (trained)\n"
+
+
+def test_systems_of_which_none_wrote_a_verdict_are_refused_with_those_that_did(predictions, frame):
+    message = "none of the systems RAG wrote a verdict .*; set systems to some of .*CoV-RAG"
+    with pytest.raises(ValueError, match=message):
+        browse.keep_verified(predictions, frame, [RAG])
+
+
+def test_without_a_recorded_run_the_parameter_to_set_is_named():
+    with pytest.raises(ValueError, match="no recorded run of this model and data; set record to"):
+        browse.load_recorded(None, Config())
+
+
+def test_a_prediction_is_found_by_system_and_question(predictions):
+    prediction = browse.find_prediction(predictions, COV_RAG, "q2")
+    assert (prediction.system, prediction.question.id) == (COV_RAG, "q2")
+
+
+def test_a_prediction_that_there_is_not_is_an_error(predictions):
+    with pytest.raises(LookupError, match="no prediction of CoV-RAG for the question q99"):
+        browse.find_prediction(predictions, COV_RAG, "q99")
+
+
+def test_the_answers_of_all_systems_to_one_question_are_compared(predictions):
+    of_question = [item for item in predictions if item.question.id == "q2"]
+    row = browse.compare_answers(of_question).loc["CoV-RAG"]
+    assert row[["searches", "last query", "right?"]].tolist() == [2, BORN, "right"]
+
+
+def test_tables_call_a_system_by_its_label(predictions):
+    assert "RAG (trained)" in browse.compare_answers(predictions).index
+
+
+def test_a_prediction_calls_its_system_by_its_label(cov):
+    shown = show(replace(cov[1], system=NO_CHAIN)).data
+    assert "CoV-RAG, no scores" in shown
+    assert "w/o chain" not in shown
+
+
+# The page.
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'><!--"
+DATA = re.compile(r'<script type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
+
+
+def data_of(page):
+    return json.loads(DATA.search(page)[1])
+
+
+def test_the_page_has_the_label_and_the_colour_of_each_system(cov):
+    systems = browse_page.build_data(cov, to_frame(cov), "toy")["systems"]
+    assert systems == {COV_RAG: ["CoV-RAG", palette()[COV_RAG]]}
+
+
+def test_the_first_and_the_last_answer_are_right_or_wrong(cov):
+    data = browse_page.build_data(cov, to_frame(cov), "toy")
+    rounds = {
+        item["id"]: [step["right"] for step in item["rounds"]] for item in data["predictions"]
+    }
+    assert rounds["q1"] == ["right"]
+    assert rounds["q2"] == ["wrong", "right"]
+    assert rounds["q4"] == ["right", "wrong"]
+
+
+def test_passages_that_contain_an_answer_are_marked(cov):
+    data = browse_page.build_data(cov, to_frame(cov), "toy")
+    first, last = data["predictions"][1]["rounds"]
+    assert first["passages"] == ["c", "d"]
+    assert first["holds"] == [0, 1]  # both name Stell
+    assert last["holds"] == [0]
+
+
+@pytest.fixture
+def hostile_page():
+    """A page in which every text is an attack."""
+    passage = Passage(HOSTILE, HOSTILE, HOSTILE)
+    verdict = parse_verdict(render_verdict([0.5] * 6, "false", HOSTILE))
+    question = Question(HOSTILE, "nq", HOSTILE, (HOSTILE,), (), "", HOSTILE)
+    rounds = (Round(HOSTILE, (passage,), HOSTILE, verdict), Round("x", (), HOSTILE))
+    hostile = Prediction(question, COV_RAG, rounds)
+    return browse_page.build_page([hostile], to_frame([hostile]), HOSTILE)
+
+
+def test_no_text_becomes_markup(hostile_page):
+    # The data and the page's own script.
+    assert hostile_page.count("<script") == hostile_page.count("</script>") == 2
+    assert "<img" not in hostile_page
+    assert "<!--" not in hostile_page
+
+
+def test_every_text_is_in_the_data(hostile_page):
+    data = data_of(hostile_page)
+    assert data["passages"][HOSTILE] == [HOSTILE, HOSTILE]
+    assert data["predictions"][0]["rounds"][0]["verdict"]["revised_question"] == HOSTILE
+
+
+def test_the_script_sets_texts_only_as_text():
+    script = (browse_page.FOLDER / "browse.js").read_text()
+    unsafe = "innerHTML|outerHTML|insertAdjacentHTML|document.write|eval"
+    assert not re.search(unsafe, script)
+
+
+def test_typed_words_are_no_shortcuts_of_jupyterlab(hostile_page):
+    assert 'data-lm-suppress-shortcuts="true"' in hostile_page
+
+
+@pytest.fixture
+def page_without_texts(cov, tmp_path):
+    """The page of q2, saved and loaded without its data; its verdict repeats the question."""
+    first, last = cov[1].rounds
+    echo = parse_verdict(render_verdict(LOW, "false", f"{TEXTS['q2']}? Voss was born in"))
+    prediction = replace(cov[1], rounds=(replace(first, verdict=echo), last))
+    save_predictions(tmp_path / "p.jsonl.xz", [prediction])
+    loaded = load_predictions(tmp_path / "p.jsonl.xz")
+    return browse_page.build_page(loaded, to_frame(loaded), "toy")
+
+
+def test_without_the_data_no_text_of_it_is_shown(page_without_texts):
+    assert not data_of(page_without_texts)["texts"]
+    assert TEXTS["q2"] not in page_without_texts
+    assert "Harbour" not in page_without_texts
+
+
+def test_without_the_data_a_repeated_question_is_a_mark(page_without_texts):
+    first, _ = data_of(page_without_texts)["predictions"][0]["rounds"]
+    assert first["verdict"]["revised_question"] == "⟨the question⟩? Voss was born in"
+
+
+def test_without_the_data_ids_and_recorded_outcomes_are_shown(page_without_texts):
+    (item,) = data_of(page_without_texts)["predictions"]
+    first, last = item["rounds"]
+    assert first["passages"] == ["c", "d"]
+    assert (first["right"], last["right"]) == ("wrong", "right")
+    assert item["outcomes"] == ["helped"]

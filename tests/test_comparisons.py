@@ -1,0 +1,192 @@
+"""Paired differences of systems: pairing, pooling over seeds, their test, facts and picture."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from comparison_frames import make_frame
+
+import covrag_lite.replication.__main__ as replication
+from covrag_lite import metrics
+from covrag_lite.systems import names
+from covrag_lite.tables.comparisons.differences import (
+    compare_systems,
+    detectable_difference,
+    facts_by_seed,
+    sign_flip_p,
+)
+from covrag_lite.tables.comparisons.pairs import (
+    ALL_SETS,
+    BASELINE,
+    COMPARISONS,
+    OURS,
+    OURS_NO_CHAIN,
+    POOLED,
+)
+from covrag_lite.tables.comparisons.picture import plot
+from covrag_lite.tables.comparisons.table import build_seeds
+from covrag_lite.tables.labels import SYSTEM_LABELS, label_of
+
+TWO_SETS = ["nq"] * 4 + ["webq"] * 4
+COUNTS = ["n", "difference", "gained", "lost"]
+SIDES = ["accuracy_from", "accuracy_to", "difference"]
+
+
+# The test of a difference.
+
+
+@pytest.mark.parametrize("n, share", [(40, 0.3), (400, 0.6), (3000, 0.52)])
+def test_the_p_of_one_seed_is_that_of_mcnemars_exact_test(n, share):
+    rng = np.random.default_rng(1)
+    before = rng.random(n) < 0.4
+    after = np.where(rng.random(n) < 0.2, rng.random(n) < share, before)
+    _, _, p = metrics.mcnemar(before.tolist(), after.tolist())
+    assert sign_flip_p(after.astype(float) - before) == pytest.approx(p, rel=1e-6)
+
+
+def test_without_a_differing_question_p_is_one():
+    assert sign_flip_p(np.zeros(5)) == 1.0
+
+
+def test_three_seeds_that_agree_are_not_three_times_the_questions():
+    differences = np.array([1.0] * 12 + [-1.0] * 4 + [0.0] * 84)
+    mean_of_three = np.mean([differences] * 3, axis=0)
+    assert sign_flip_p(mean_of_three) == pytest.approx(sign_flip_p(differences))
+
+
+def test_six_questions_that_gain_in_one_of_three_seeds_have_the_p_of_six_coin_flips():
+    assert sign_flip_p(np.array([1 / 3] * 6)) == pytest.approx(2 / 2**6)
+
+
+def test_differences_that_are_no_means_of_seeds_are_refused():
+    with pytest.raises(ValueError, match="no means of at most 12 seeds"):
+        sign_flip_p(np.array([0.1234567, 1.0]))
+
+
+def test_the_detectable_difference_of_a_mean_of_seeds_is_2_8_standard_errors():
+    # 80 % power at p < 0.05: (1.96 + 0.8416) · √(1/3) / √4
+    assert detectable_difference(np.array([0.5, -0.5, 0.5, -0.5])) == pytest.approx(80.88, abs=0.01)
+
+
+# Pairing and pooling.
+
+
+@pytest.fixture
+def pooled_rows():
+    """CoV-RAG over RAG (trained), with two seeds; the first frame is in another order."""
+    before = [0, 0, 0, 1, 1, 0, 0, 0]
+    first = make_frame({BASELINE: before, names.COV_RAG: [1, 1, 0, 1, 0, 0, 0, 1]}, TWO_SETS)
+    second = make_frame({BASELINE: before, names.COV_RAG: [1, 0, 0, 1, 1, 0, 0, 0]}, TWO_SETS)
+    rows = build_seeds({"1": first.sample(frac=1, random_state=3), "2": second}).rows
+    rows = rows[(rows["from"] == BASELINE) & (rows.to == names.COV_RAG)]
+    return rows.set_index(["set", "seed"])
+
+
+def test_questions_are_paired_by_their_ids(pooled_rows):
+    assert pooled_rows.loc[(ALL_SETS, "1"), COUNTS].tolist() == [8, 25.0, 3, 1]
+
+
+def test_a_set_has_a_row_of_its_own(pooled_rows):
+    assert pooled_rows.loc[("nq", "1"), COUNTS].tolist() == [4, 50.0, 2, 0]
+
+
+def test_a_pooled_question_counts_once_by_its_mean(pooled_rows):
+    assert pooled_rows.loc[(ALL_SETS, POOLED), COUNTS].tolist() == [8, 18.75, 4, 1]
+
+
+def test_the_pooled_p_is_that_of_the_means(pooled_rows):
+    means = np.array([1, 0.5, 0, 0, -0.5, 0, 0, 0.5])
+    assert pooled_rows.loc[(ALL_SETS, POOLED)].p == pytest.approx(sign_flip_p(means), rel=0.05)
+
+
+@pytest.fixture
+def uneven_rows():
+    """Two seeds, of which only the first ran CoV-RAG."""
+    first = {BASELINE: [0, 0, 1, 1], names.COV_RAG: [1, 0, 1, 1], names.COV_RAG_S: [0, 0, 0, 1]}
+    second = {BASELINE: [0, 0, 0, 0], names.COV_RAG_S: [0, 0, 1, 1]}
+    frames = {"1": make_frame(first, ["nq"] * 4), "2": make_frame(second, ["nq"] * 4)}
+    rows = compare_systems(frames)
+    return rows[rows.set == ALL_SETS].set_index(["from", "to", "seed"])
+
+
+def test_a_comparison_has_the_baseline_of_its_own_seeds(uneven_rows):
+    assert uneven_rows.loc[(BASELINE, names.COV_RAG, "1"), SIDES].tolist() == [50.0, 75.0, 25.0]
+
+
+def test_a_pooled_comparison_has_the_mean_accuracies_of_its_seeds(uneven_rows):
+    row = uneven_rows.loc[(BASELINE, names.COV_RAG_S, POOLED), SIDES]
+    assert row.tolist() == [25.0, 37.5, 12.5]
+
+
+def test_a_comparison_of_one_seed_is_not_pooled(uneven_rows):
+    assert (BASELINE, names.COV_RAG, POOLED) not in uneven_rows.index
+
+
+def test_every_compared_system_has_a_label():
+    compared = set()
+    for pair in COMPARISONS:
+        compared.update(pair)
+    assert compared <= set(SYSTEM_LABELS)
+
+
+def test_a_comparison_without_two_systems_is_refused_before_anything_runs():
+    with pytest.raises(SystemExit, match="-p claim has no two systems that can be compared"):
+        replication.main(["smollm2-135m-world", "-p", "claim", BASELINE, "--stages", "claim"])
+
+
+# Facts.
+
+
+def test_a_fact_is_named_by_comparison_set_and_seed():
+    rows = pd.DataFrame([{"comparison": "a → b", "set": "NQ", "seed": "1", "n": 4}])
+    assert facts_by_seed("", rows) == {"a → b NQ 1 n": "4"}
+
+
+def test_a_fact_over_all_questions_names_no_set():
+    rows = pd.DataFrame([{"answers of": "a", "set": ALL_SETS, "seed": "1", "AUROC": "0.70"}])
+    assert facts_by_seed("judge of", rows) == {"judge of a 1 AUROC": "0.70"}
+
+
+def test_the_difference_is_the_fact_without_an_ending():
+    rows = pd.DataFrame([{"comparison": "a → b", "seed": "1", "difference": "-1.0"}])
+    assert facts_by_seed("", rows) == {"a → b 1": "−1.0"}
+
+
+# The picture.
+
+
+@pytest.fixture
+def table():
+    """Two seeds of two adapters; only the first seed ran those without scores."""
+    before = [0, 0, 0, 1, 1, 0, 0, 0]
+    both = make_frame({BASELINE: before, OURS: [1, 1, 0, 1, 0, 0, 0, 1]}, TWO_SETS)
+    only_first = make_frame({OURS_NO_CHAIN: [0, 0, 1, 1, 1, 0, 0, 1]}, TWO_SETS)
+    return build_seeds({"1": pd.concat([both, only_first]), "2": both})
+
+
+@pytest.fixture
+def panels(table, tmp_path):
+    return plot(table.rows, tmp_path / "claim.png").axes
+
+
+def test_by_set_a_comparison_is_pooled_if_it_has_several_seeds(table):
+    seeds = table.part("by set").groupby("comparison").seed.unique().map(list)
+    assert seeds[f"RAG (trained) → {label_of(OURS)}"] == [POOLED]
+    assert seeds[f"RAG (trained) → {label_of(OURS_NO_CHAIN)}"] == ["1"]
+
+
+def test_a_row_of_the_picture_names_its_seeds(panels):
+    rows = [label.get_text().splitlines()[1] for label in panels[0].get_yticklabels()]
+    # Two adapters, without scores, and two plain readers.
+    assert rows == ["2 seeds, n = 8", "1 seed, n = 8", "2 seeds, n = 8"]
+
+
+def test_the_second_panel_has_one_row_per_set(panels):
+    assert [label.get_text() for label in panels[1].get_yticklabels()] == ["NQ (4)", "WebQ (4)"]
+
+
+def test_single_seeds_are_dots_if_there_are_several(panels):
+    dots = []
+    for line in panels[0].lines:
+        if line.get_marker() == "o":
+            dots.append(line.get_xdata().tolist())
+    assert dots == [[25.0, 25.0], [0.0, 0.0]]  # of two adapters, and of two plain readers

@@ -1,0 +1,137 @@
+"""Baselines that are computed from recorded answers: two readers, expansion of some queries."""
+
+import pytest
+from comparison_frames import make_frame
+
+from covrag_lite.systems import names
+from covrag_lite.tables.comparisons.baselines import choose_by_combined_score, expand_some_queries
+from covrag_lite.tables.comparisons.differences import compare_systems
+from covrag_lite.tables.comparisons.pairs import (
+    ALL_SETS,
+    BASELINE,
+    EXPANSION_IF_FLAGGED,
+    EXPANSION_IF_UNLIKELY,
+    OURS_NO_CHAIN,
+    POOLED,
+    TWO_EXPANDED_READERS,
+    TWO_PLAIN_READERS,
+    TWO_READERS_NEXT,
+    TWO_READERS_ONE_SEARCH,
+)
+
+NEXT = names.TWO_ADAPTERS_NEXT
+
+
+def overall(frames):
+    """The comparisons over all questions."""
+    rows = compare_systems(frames)
+    return rows[rows.set == ALL_SETS]
+
+
+# Two readers with a verifier.
+
+
+@pytest.fixture
+def readers():
+    right = {
+        names.TWO_ADAPTERS: [1, 0, 0, 1],
+        names.COV_RAG: [0, 1, 1, 0],
+        NEXT: [0, 0, 0, 1],
+        BASELINE: [0, 0, 0, 0],
+    }
+    frame = make_frame(right, ["nq"] * 4)
+    frame.loc[frame.system == names.TWO_ADAPTERS, "first_weight"] = [2.6, 0.5, 1.7, 0.8]
+    frame.loc[frame.system == names.COV_RAG, "first_weight"] = [0.2, 2.3, 1.4, 1.1]
+    frame.loc[frame.system == NEXT, "weight"] = [0.1, 3.0, 1.0, 1.0]
+    return frame
+
+
+def test_of_two_readers_answers_the_one_with_the_higher_combined_score_counts(readers):
+    right = choose_by_combined_score(readers, names.TWO_ADAPTERS, "first_")
+    assert right.tolist() == [1, 1, 0, 0]  # the second reader's second and fourth answers
+
+
+def test_the_answer_that_is_returned_may_be_the_one_that_is_compared(readers):
+    assert choose_by_combined_score(readers, NEXT, "").tolist() == [0, 0, 1, 0]
+
+
+def test_an_answer_without_a_combined_score_replaces_none(readers):
+    readers.loc[(readers.system == names.COV_RAG) & (readers.id == "nq-2"), "first_weight"] = None
+    assert choose_by_combined_score(readers, NEXT, "").tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("baseline, gained", [(TWO_READERS_ONE_SEARCH, 2), (TWO_READERS_NEXT, 1)])
+def test_two_readers_are_compared_with_one(readers, baseline, gained):
+    rows = overall({"1": readers}).set_index(["from", "to"])
+    assert rows.gained[BASELINE, baseline] == gained
+
+
+# Two readers without a verifier.
+
+
+def test_of_two_plain_readers_answers_the_one_with_the_higher_likelihood_counts():
+    first = make_frame({BASELINE: [1, 0, 0]}, ["nq"] * 3)
+    second = make_frame({BASELINE: [0, 1, 1]}, ["nq"] * 3)
+    second["likelihood"] = [-0.5, -0.05, -0.5]  # the first reader's answers have -0.1
+    rows = overall({"1": first, "2": second.sample(frac=1, random_state=1)})
+    pooled = rows[(rows.to == TWO_PLAIN_READERS) & (rows.seed == POOLED)]
+    assert pooled.accuracy_to.item() == pytest.approx(200 / 3, abs=0.001)  # the first two questions
+
+
+@pytest.fixture
+def expanded_readers():
+    """Two readers of expanded queries, compared with each; a third seed has no partner."""
+    answers = {
+        "6": ([1, 0, 0], [-0.1, -0.9, -0.2]),
+        "7": ([0, 1, 1], [-0.5, -0.3, None]),
+        "8": ([0, 0, 0], [0, 0, 0]),
+    }
+    frames = {}
+    for seed, (right, likelihoods) in answers.items():
+        frames[seed] = make_frame({names.EXPANSION: right}, ["nq"] * 3)
+        frames[seed]["kept_likelihood"] = likelihoods
+    rows = overall(frames)
+    return rows[rows.to == TWO_EXPANDED_READERS].set_index("seed")
+
+
+def test_readers_of_expanded_queries_are_paired_two_by_two(expanded_readers):
+    assert expanded_readers.index.tolist() == ["6", "7", POOLED]
+
+
+def test_the_likelier_of_two_answers_to_an_expanded_query_counts_for_both_seeds(expanded_readers):
+    assert expanded_readers.gained.to_dict() == {"6": 1, "7": 1, POOLED: 2}
+    assert expanded_readers.lost.to_dict() == {"6": 0, "7": 1, POOLED: 1}
+
+
+# Query expansion on some questions only.
+
+
+@pytest.fixture
+def expansion():
+    right = {
+        BASELINE: [0, 0, 1, 1],
+        names.EXPANSION: [1, 1, 0, 0],
+        OURS_NO_CHAIN: [0, 0, 1, 1],
+    }
+    frame = make_frame(right, ["nq"] * 4)
+    frame.loc[frame.system == OURS_NO_CHAIN, "revised"] = [True, False, True, False]
+    frame.loc[frame.system == BASELINE, "likelihood"] = [-2.0, -3.0, -0.1, -0.2]
+    return frame.sample(frac=1, random_state=1)
+
+
+def test_queries_are_expanded_where_the_verifier_flags_an_answer(expansion):
+    assert expand_some_queries(expansion)[EXPANSION_IF_FLAGGED].tolist() == [1, 0, 0, 1]
+
+
+def test_as_many_queries_are_expanded_where_answers_are_unlikely(expansion):
+    assert expand_some_queries(expansion)[EXPANSION_IF_UNLIKELY].tolist() == [1, 1, 1, 1]
+
+
+def test_both_ways_to_expand_some_queries_are_compared(expansion):
+    rows = overall({"1": expansion})
+    assert rows[rows["from"] == EXPANSION_IF_UNLIKELY].difference.tolist() == [-50.0]
+
+
+def test_expansion_of_some_queries_needs_plain_answers(expansion):
+    rows = overall({"1": expansion[expansion.system != BASELINE]})
+    assert EXPANSION_IF_FLAGGED not in {*rows["from"], *rows.to}

@@ -1,0 +1,111 @@
+"""Files are replaced only by complete files, and damaged ones are named."""
+
+import errno
+import gzip
+import lzma
+import os
+
+import pytest
+
+from covrag_lite import files
+from covrag_lite.files import RecordDamaged, read_json, read_rows, replacing, write_text
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file with an old text."""
+    path = tmp_path / "table.md"
+    path.write_text("old")
+    return path
+
+
+def names(path):
+    return [other.name for other in path.parent.iterdir()]
+
+
+def test_a_file_is_replaced(file):
+    write_text(file, "new – ü")
+    assert file.read_text(encoding="utf-8") == "new – ü"
+    assert names(file) == ["table.md"]
+
+
+def test_a_file_is_whole_before_it_takes_its_place(file):
+    with replacing(file) as unfinished:
+        unfinished.write(b"new")
+        assert file.read_text() == "old"
+    assert file.read_text() == "new"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_stopped_writer_leaves_the_old_file_alone(file, error):
+    with pytest.raises(error), replacing(file) as unfinished:
+        unfinished.write(b"ne")
+        raise error
+    assert file.read_text() == "old"
+    assert names(file) == ["table.md"]
+
+
+@pytest.mark.parametrize(
+    "number, cure",
+    [
+        (errno.ENOSPC, "free some disk space and run again"),
+        (errno.EROFS, "make the folder writable, or choose another one"),
+    ],
+)
+def test_a_disk_that_cannot_be_written_gives_one_sentence_with_the_path(
+    file, monkeypatch, number, cure
+):
+    def fail(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OSError) as caught:
+        write_text(file, "new")
+    assert cure in str(caught.value)
+    assert caught.value.filename == str(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_leaves_the_old_file_alone(file, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OSError):
+        write_text(file, "new")
+    assert file.read_text() == "old"
+    assert names(file) == ["table.md"]
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none"):
+        write_text(tmp_path / "none" / "table.md", "new")
+
+
+@pytest.mark.parametrize("end, pack", [("xz", lzma.compress), ("gz", gzip.compress)])
+def test_rows_end_only_at_line_feeds(tmp_path, end, pack):
+    path = tmp_path / f"rows.{end}"
+    path.write_bytes(pack('{"text": "a\u2028b"}\n{"text": "c"}\n'.encode()))
+    assert read_rows(path) == [{"text": "a\u2028b"}, {"text": "c"}]
+
+
+@pytest.mark.parametrize("end, pack", [("xz", lzma.compress), ("gz", gzip.compress)])
+def test_a_torn_file_of_rows_is_damaged(tmp_path, end, pack):
+    path = tmp_path / f"rows.{end}"
+    path.write_bytes(pack(b'{"text": "a"}\n')[:-5])
+    with pytest.raises(RecordDamaged, match=f"rows.{end} is damaged"):
+        read_rows(path)
+
+
+def test_a_line_that_is_not_json_is_named(tmp_path):
+    path = tmp_path / "rows.gz"
+    path.write_bytes(gzip.compress(b'{"text": "a"}\n{"te\n'))
+    with pytest.raises(RecordDamaged, match="rows.gz is damaged: line 2 is not JSON"):
+        read_rows(path)
+
+
+def test_a_torn_manifest_is_damaged(tmp_path):
+    path = tmp_path / "table2.manifest.json"
+    path.write_text('{"parameters": {')
+    with pytest.raises(RecordDamaged, match="table2.manifest.json is damaged"):
+        read_json(path)

@@ -1,0 +1,116 @@
+"""How well verdicts judge first answers, and what the second search gives."""
+
+import pandas as pd
+import pytest
+from comparison_frames import make_frame
+
+from covrag_lite.config import ROOT
+from covrag_lite.systems import names
+from covrag_lite.tables.comparisons.first_answers import TRUSTED_FROM, judge_rows, search_rows
+
+
+@pytest.fixture
+def answers():
+    """First answers of which the first two are right; all are trusted."""
+    return make_frame({names.COV_RAG: [1, 1, 0, 0, 0]}, ["nq"] * 5)
+
+
+@pytest.fixture
+def partly_trusted(answers):
+    """The same; the third answer is not trusted, and the passages of the last are not known."""
+    answers.loc[2, "judgment"] = "false"
+    return answers.assign(words_first=[True, True, True, True, None])
+
+
+def judge(frame):
+    (row,) = judge_rows(frame, "1")
+    return row
+
+
+def test_judgments_are_next_to_the_majority(answers):
+    row = judge(answers)
+    assert (row["right"], row["majority"]) == ("40.0", "60.0")
+
+
+def test_the_verifier_score_is_next_to_the_likelihood(answers):
+    row = judge(answers)
+    assert row["AUROC"].startswith("1.000")
+    assert row["AUROC of the likelihood"].startswith("0.500")
+
+
+def test_right_judgments_are_counted(partly_trusted):
+    assert judge(partly_trusted)["right"] == "60.0"
+
+
+def test_trusted_answers_are_counted_by_whether_they_are_right(partly_trusted):
+    row = judge(partly_trusted)
+    assert (row["right ones trusted"], row["wrong ones trusted"]) == ("100.0", "66.7")
+
+
+def test_of_wrong_answers_beside_an_answer_only_those_with_known_passages_count(partly_trusted):
+    assert judge(partly_trusted)["wrong ones beside an answer trusted"] == "50.0"
+
+
+@pytest.fixture
+def scored(answers):
+    """From 0.8 on one right and one wrong answer; the wrong one has a low likelihood."""
+    scores = [0.8, 0.7, 0.9, 0.1, 0.1]
+    return answers.assign(verifier_score=scores, first_weight=[2.4, 2.1, 2.0, 0.2, 0.2])
+
+
+def test_the_verifier_score_is_also_used_with_a_threshold(scored):
+    assert judge(scored)["right, trusting from 0.8"] == "60.0"
+
+
+def test_the_auroc_of_the_verifier_score_does_not_use_the_likelihood(scored):
+    assert judge(scored)["AUROC"].startswith("0.667")
+
+
+def test_the_auroc_of_both_is_that_of_the_combined_score(scored):
+    assert judge(scored)["AUROC of both, weighed"].startswith("1.000")
+
+
+def test_the_threshold_is_the_best_one_on_validation_answers_of_the_same_reader():
+    folder = ROOT / "results/real/qwen2.5-coder-1.5b/validation"
+    rows = pd.read_csv(folder / "validation.candidates.csv.gz")
+    rows = rows[(rows.layout == "shared") & (rows.kind == "near") & (rows.candidate == "rag first")]
+    assert len(rows) == 3022
+    correct = {}
+    for threshold in (step / 20 for step in range(1, 20)):
+        correct[threshold] = ((rows.correctness >= threshold) == rows.right).mean()
+    assert max(correct, key=correct.get) == TRUSTED_FROM
+
+
+def test_two_adapters_are_also_judged_by_set():
+    frame = make_frame({names.TWO_ADAPTERS_NO_CHAIN: [1, 0, 1, 0]}, ["nq", "nq", "webq", "webq"])
+    rows = pd.DataFrame(judge_rows(frame, "4"))
+    assert rows.set.tolist() == ["all", "NQ", "WebQ"]
+    assert set(rows["answers of"]) == {"RAG trained, w/o chain"}
+
+
+def test_answers_without_a_verifier_score_are_left_out(answers):
+    row = judge(answers.assign(verifier_score=[0.9, None, 0.2, 0.2, 0.2]))
+    assert row["n"] == 4
+
+
+@pytest.fixture
+def search_row():
+    """Of four questions two are searched again; the first is lost and the second gained."""
+    frame = make_frame({names.COV_RAG: [1, 0, 0, 0]}, ["nq"] * 4)
+    frame = frame.assign(whole=[False, True, False, False], revised=[True, True, False, False])
+    (row,) = search_rows(frame.assign(words_first=[True, False, False, None]), "1")
+    return row
+
+
+def test_second_searches_are_counted(search_row):
+    assert search_row["searched again"] == "50.0"
+
+
+def test_passages_with_an_answer_are_counted_where_they_are_known(search_row):
+    assert search_row["an answer in the first passages"] == "33.3"
+    assert search_row["in the last"] == "100.0"
+
+
+def test_first_and_last_answers_are_next_to_an_oracle_choice(search_row):
+    assert (search_row["first answer right"], search_row["last"]) == ("25.0", "25.0")
+    assert search_row["the better of both"] == "50.0"

@@ -1,0 +1,132 @@
+"""A live sample next to the recorded run: its rows, its texts and its answers."""
+
+from dataclasses import replace
+
+import pytest
+from toy_project import find
+
+from covrag_lite.runs import recorded
+from covrag_lite.runs.frame import to_frame
+from covrag_lite.systems.names import COV_RAG
+from covrag_lite.tables import live
+from covrag_lite.tables.labels import label_of
+
+
+@pytest.fixture(scope="module")
+def run(project):
+    return find(project, "table2")
+
+
+@pytest.fixture(scope="module")
+def predictions(run):
+    return recorded.load(run)
+
+
+@pytest.fixture(scope="module")
+def frame(predictions):
+    return to_frame(predictions)
+
+
+@pytest.fixture(scope="module")
+def of_cov_rag(predictions):
+    return [prediction for prediction in predictions if prediction.system == COV_RAG]
+
+
+def answer_again(predictions, ending):
+    """A right prediction whose answer is another text, with this ending or altogether."""
+    for prediction in predictions:
+        *before, last = prediction.rounds
+        if last.answer == prediction.question.answers[0]:
+            text = f"{last.answer}{ending}" if ending else "another"
+            return replace(prediction, rounds=(*before, replace(last, answer=text)))
+
+
+@pytest.mark.parametrize("ending, n_alike", [(", surely", 1), ("", 0)])
+def test_a_changed_text_is_counted_with_its_outcome(run, predictions, ending, n_alike):
+    prediction = answer_again(predictions, ending)
+    table = live.compare_texts([prediction], predictions)
+    row = table.loc[label_of(prediction.system)]
+    assert row[["questions", live.SAME_TEXT, live.SAME_OUTCOME]].tolist() == [1, 0, n_alike]
+
+
+def test_a_sentence_counts_repeated_texts_and_outcomes(run, predictions):
+    table = live.compare_texts([answer_again(predictions, ", surely")], predictions)
+    text = live.describe_texts(table, run.manifest, run)
+    start = "0 of 1 live predictions repeat every recorded text; 1 have the same outcome"
+    assert text.startswith(start)
+
+
+def test_a_sentence_names_other_differences_except_the_size_of_the_sample(run, predictions):
+    parameters = run.manifest["parameters"] | {"n_questions": 1, "k": 3}
+    other = run.manifest | {"parameters": parameters, "model_sha256": "other"}
+    text = live.describe_texts(live.compare_texts(predictions, predictions), other, run)
+    assert text.endswith("they also differ in k (3, recorded 5); the weights of the model.")
+    assert "n_questions" not in text
+
+
+def test_recorded_rows_are_shown_by_label(frame):
+    labels = ["RAG (untuned)", "CoV-RAG, first answer", "CoV-RAG"]
+    assert list(live.recorded_and_live(frame).index) == labels
+
+
+@pytest.fixture
+def with_live_rows(frame):
+    is_live = (frame.system == COV_RAG) & frame.dataset.isin(["search", "quiz"])
+    return live.recorded_and_live(frame, frame[is_live])
+
+
+def test_live_rows_are_below_the_recorded_ones_of_their_system(with_live_rows):
+    assert list(with_live_rows.index) == [("CoV-RAG", "recorded"), ("CoV-RAG", "live")]
+    assert list(with_live_rows.n) == [8, 4]
+
+
+def test_a_set_without_live_questions_has_a_dash(with_live_rows):
+    assert with_live_rows.loc[("CoV-RAG", "live"), "entity questions"] == "–"
+
+
+def test_few_live_questions_are_counted(with_live_rows):
+    assert with_live_rows.loc[("CoV-RAG", "live"), "quiz questions"].endswith(" of 2")
+
+
+def test_without_a_record_all_rows_are_live(frame):
+    table = live.recorded_and_live(to_frame([]), frame)
+    assert {answered for _, answered in table.index} == {"live"}
+
+
+def test_without_a_record_a_sentence_says_so(run, predictions):
+    texts = live.compare_texts(predictions, [])
+    assert texts.empty
+    assert "none of the live questions is recorded" in live.describe_texts(
+        texts, run.manifest, None
+    )
+
+
+def test_live_rows_are_saved_with_their_labels(frame, run, predictions, tmp_path):
+    table = live.recorded_and_live(to_frame([]), frame)
+    texts = live.compare_texts(predictions, [])
+    live.save_live(tmp_path / "deep", table, texts, "a sentence")
+    saved = (tmp_path / "deep" / "table2.live.md").read_text()
+    assert "| CoV-RAG, first answer | live" in saved
+
+
+def test_live_answers_are_listed_with_the_gold_answer(predictions, of_cov_rag):
+    table = live.list_answers(predictions)
+    questions = [prediction.question for prediction in of_cov_rag]
+    assert table.question.tolist() == [question.question for question in questions]
+    assert table["gold answer"].tolist() == [question.answers[0] for question in questions]
+
+
+def test_live_answers_are_marked_as_right_or_wrong(predictions, of_cov_rag):
+    marks = []
+    for prediction in of_cov_rag:
+        marks.append("✓" if prediction.answer == prediction.question.answers[0] else "✗")
+    assert [cell[0] for cell in live.list_answers(predictions)["CoV-RAG"]] == marks
+    assert set(marks) == {"✓", "✗"}
+
+
+def test_live_answers_are_listed_with_the_revised_question(of_cov_rag):
+    first, second, *_ = of_cov_rag
+    again = replace(first.rounds[0], query="another query")
+    revised = replace(first, rounds=(first.rounds[0], again))
+    table = live.list_answers([revised, second])
+    assert table["revised question"].tolist() == ["another query", "–"]

@@ -1,0 +1,159 @@
+"""Random mutants change what a program means and nothing else; few are listed as equivalent."""
+
+import sys
+
+import pytest
+
+from covrag_lite.config import ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "mutants"))
+
+import mutate  # noqa: E402
+import run  # noqa: E402
+import selection  # noqa: E402
+
+
+def changed(text):
+    """Return every changed text of a small module."""
+    source = text.encode()
+    sites = mutate.find_sites("toy.py", text)
+    return {mutant.apply(source).decode() for site in sites for mutant in site}
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("a < b", "a <= b"),
+        ("a in b", "a not in b"),
+        ("a - b", "a + b"),
+        ("(a + b) * c", "(a + b) / c"),
+        ("a and b", "a or b"),
+        ("a and b", "b"),
+        ("not a", "a"),
+        ("f(0.5)", "f(1.0)"),
+        ("f(3)", "f(2)"),
+        ("f(True)", "f(False)"),
+        ("f(a, b)", "f(b, a)"),
+        ("f(a, key=b)", "f(a)"),
+        ("a if b else c", "a if not (b) else c"),
+        ("if a:\n    return_()", "if not (a):\n    return_()"),
+        ("min(a, b)", "max(a, b)"),
+        ("a[:n]", "a[n:]"),
+        ("a[n:]", "a[:n]"),
+        ("a[-1]", "a[1]"),
+        ("[x for x in y if x.ok]", "[x for x in y if True]"),
+        ("a.save()", "pass"),
+        ('with_adapter("rag")', 'with_adapter("cov")'),
+        ('load("test")', 'load("validation")'),
+        ('row["first"] + row["final"]', 'row["final"] + row["final"]'),
+        ("run(names.RAG, names.COV_RAG)", "run(names.COV_RAG, names.COV_RAG)"),
+    ],
+)
+def test_a_change_of_meaning_is_a_mutant(before, after):
+    assert after in changed(before)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""A docstring."""',
+        'print("a", 3)',
+        'raise ValueError(f"{a + 1} is too large")',
+        'warnings.warn("slow", stacklevel=2)',
+        "import a, b",
+        "a: int",
+        'text = "A sentence, as it is shown."',
+    ],
+)
+def test_wording_is_not_changed(text):
+    assert changed(text) == set()
+
+
+def test_the_look_of_a_figure_is_not_changed():
+    assert changed("plot(x, linewidth=2, color='red')") == {"pass"}
+
+
+def test_a_guard_can_be_dropped():
+    text = "def f(a):\n    if a:\n        raise ValueError\n"
+    assert text.replace("if a", "if False") in changed(text)
+
+
+def test_a_key_does_not_depend_on_the_line():
+    (before,), (after,) = (mutate.find_sites("toy.py", text) for text in ("a < b", "\n\na < b"))
+    assert [mutant.key for mutant in before] == [mutant.key for mutant in after]
+
+
+def test_equal_changes_of_a_function_have_different_keys():
+    sites = mutate.find_sites("toy.py", "a < b\na < b")
+    keys = [mutant.key for site in sites for mutant in site]
+    assert len(keys) == len(set(keys))
+
+
+def test_the_same_seed_draws_the_same_mutants():
+    pool = run.load_pool("metrics")
+    assert run.draw(pool, 5, "a") == run.draw(pool, 5, "a")
+
+
+def small_project(root, **tests):
+    """Write a package of two modules, one of which imports the other, and test files."""
+    (root / "covrag_lite").mkdir()
+    (root / "tests").mkdir()
+    (root / "covrag_lite" / "inner.py").write_text("")
+    (root / "covrag_lite" / "outer.py").write_text("from covrag_lite import inner")
+    for name, imported in {**dict.fromkeys(selection.HELPERS), **tests}.items():
+        text = f"import covrag_lite.{imported}" if imported else ""
+        (root / "tests" / f"{name}.py").write_text(text)
+
+
+def chosen(root, seconds, limit=60):
+    return selection.choose_tests("covrag_lite/inner.py", root, seconds, limit)
+
+
+def test_the_nearest_and_fastest_tests_come_first(tmp_path):
+    small_project(tmp_path, test_far="outer", test_slow="inner", test_fast="inner")
+    seconds = {"test_far.py": 2.0, "test_slow.py": 5.0, "test_fast.py": 1.0}
+    assert chosen(tmp_path, seconds) == ["test_fast.py", "test_far.py", "test_slow.py"]
+
+
+def test_tests_that_do_not_import_a_module_are_not_run_for_it(tmp_path):
+    small_project(tmp_path, test_other=None, test_near="inner")
+    assert chosen(tmp_path, {}) == ["test_near.py"]
+
+
+def test_a_test_file_that_was_never_timed_is_tried_early(tmp_path):
+    small_project(tmp_path, test_new="inner", test_old="inner")
+    assert chosen(tmp_path, {"test_old.py": 4.0}, limit=4) == ["test_new.py"]
+
+
+def test_the_test_file_named_after_a_module_comes_first(tmp_path):
+    small_project(tmp_path, test_fast="inner", test_inner="inner")
+    seconds = {"test_fast.py": 1.0, "test_inner.py": 9.0}
+    assert chosen(tmp_path, seconds) == ["test_inner.py", "test_fast.py"]
+
+
+EVERY = [
+    mutant
+    for path in sorted((ROOT / "covrag_lite").rglob("*.py"))
+    for site in mutate.find_sites(str(path.relative_to(ROOT)), path.read_text())
+    for mutant in site
+]
+
+
+def test_every_exception_still_matches_a_mutant():
+    entries = run.EXCEPTIONS["equivalent"]
+    assert [e for e in entries if not any(run.matches(e, mutant) for mutant in EVERY)] == []
+
+
+def test_every_file_that_is_left_out_exists():
+    assert [file for file in run.EXCEPTIONS["skipped"] if not (ROOT / file).exists()] == []
+
+
+def test_at_most_a_tenth_of_all_mutants_is_listed_as_equivalent():
+    listed = [mutant for mutant in EVERY if run.is_equivalent(mutant)]
+    assert len(listed) <= 0.1 * len(EVERY)
+
+
+def test_a_copy_holds_every_module(tmp_path):
+    copy = run.copy_project(tmp_path / "copy")
+    modules = {path.relative_to(ROOT) for path in (ROOT / "covrag_lite").rglob("*.py")}
+    assert modules == {path.relative_to(copy) for path in (copy / "covrag_lite").rglob("*.py")}

@@ -1,0 +1,106 @@
+"""Rules that choose between a first and a second answer, applied to the toy's predictions.
+
+Second answers of q2 and q7 help, that of q4 hurts.
+"""
+
+from dataclasses import replace
+
+import pytest
+from toy import LOW, write_verdict
+
+from covrag_lite.prompts import parse_verdict
+from covrag_lite.records import Round
+from covrag_lite.tables.second_answers import (
+    BETTER_OF_2,
+    BETTER_OF_3,
+    LIKELIER_OF_2,
+    NEVER,
+    ORACLE,
+    REPLACE_2,
+    REPLACE_3,
+    RULES,
+    THRESHOLDS,
+    better_verified,
+    compare_rules,
+    format_rules,
+)
+
+
+def judged(*verdicts):
+    """Rounds with these judgments and correctness scores."""
+    rounds = []
+    for judgment, correctness in verdicts:
+        text = write_verdict((0.5, correctness, *LOW[2:]), judgment, "why?")
+        rounds.append(Round("", (), "", parse_verdict(text)))
+    return tuple(rounds)
+
+
+@pytest.fixture
+def rules(predictions):
+    return compare_rules(predictions).set_index("rule")
+
+
+@pytest.mark.parametrize(
+    "rule, row",
+    [
+        # n, accuracy, low, high, helped, hurt, left, searches
+        (NEVER, [6, 66.7, 30.0, 90.3, 0, 0, 0, 0]),
+        (REPLACE_2, [6, 83.3, 43.6, 97.0, 2, 1, 0, 3]),
+        (LIKELIER_OF_2, [6, 100.0, 61.0, 100.0, 2, 0, 1, 3]),
+        (THRESHOLDS, [6, 83.3, 43.6, 97.0, 1, 0, 0, 1]),
+        (ORACLE, [6, 100.0, 61.0, 100.0, 2, 0, 1, 3]),
+    ],
+)
+def test_a_rule_for_a_second_answer(rules, rule, row):
+    assert rules.loc[rule].tolist() == row
+
+
+def test_no_rule_that_chooses_between_two_answers_beats_the_oracle(rules):
+    assert rules.accuracy.max() == rules.accuracy[ORACLE]
+
+
+def test_second_answers_without_a_verdict_cannot_be_chosen_by_it(rules):
+    assert BETTER_OF_2 not in rules.index
+
+
+@pytest.mark.parametrize(
+    "first, second, chosen",
+    [
+        (("unclear", 0.5), ("false", 0.5), 0),  # the better judgment
+        (("false", 0.4), ("false", 0.3), 0),  # the higher correctness
+        (("false", 0.5), ("false", 0.5), 1),  # of equals the last
+    ],
+)
+def test_the_better_verified_answer_is_chosen(first, second, chosen):
+    assert better_verified(judged(first, second)) == chosen
+
+
+@pytest.fixture
+def three_rounds(cov):
+    """Two predictions of three rounds; the last answer of the second one is not verified."""
+    rounds = (*judged(("false", 0.5), ("false", 0.5)), cov[0].rounds[0])
+    unverified = (*rounds[:2], replace(rounds[2], verdict=None))
+    return [
+        replace(cov[0], rounds=rounds, kept=-1),
+        replace(cov[0], rounds=unverified, kept=-1),
+    ]
+
+
+@pytest.mark.parametrize("rule", [BETTER_OF_2, REPLACE_3])
+def test_three_rounds_allow_further_rules(three_rounds, rule):
+    assert rule in set(compare_rules(three_rounds).rule)
+
+
+def test_all_of_three_answers_must_be_verified_to_choose_by_verdict(three_rounds):
+    assert BETTER_OF_3 not in set(compare_rules(three_rounds).rule)
+
+
+def test_every_rule_has_a_name_that_people_read(predictions, cov):
+    deep = [replace(p, rounds=(p.rounds[0],) * 3, kept=-1) for p in cov]
+    rules = {*compare_rules(predictions).rule, *compare_rules(deep).rule}
+    assert rules <= set(RULES)
+
+
+def test_rules_of_a_small_sample_are_shown_as_counts(predictions):
+    table = format_rules(compare_rules(predictions))
+    assert table["right % [95 % interval]"][0] == "4 of 6"

@@ -1,0 +1,92 @@
+"""Table 4: what each query finds, and rewrites that lose the gold passage or repeat words."""
+
+from dataclasses import replace
+
+import pytest
+import toy
+from toy import PASSAGES, TEXTS
+
+from covrag_lite.records import Round
+from covrag_lite.systems.names import COV_RAG, START_REVISE_TRAINED
+from covrag_lite.tables import table4
+
+ECHO = "Rewrite this as one clear question for a search engine."
+OFF_THE_QUESTION = f"{START_REVISE_TRAINED} off the question"  # without a word of its question
+
+
+def rewrite(predictions, **queries):
+    """Predictions in which some rewritten questions of Start-Revise find the gold passage of q4."""
+    changed = []
+    for prediction in predictions:
+        query = queries.get(prediction.question.id)
+        if query and prediction.system == START_REVISE_TRAINED:
+            prediction = replace(prediction, rounds=(Round(query, (PASSAGES["e"],), ""),))
+        changed.append(prediction)
+    return changed
+
+
+def test_a_rewrite_that_loses_the_gold_passage_is_shown(predictions):
+    queries = {"q2": "of the hills", "q3": "hills of the river", "q4": "when is it?"}
+    lost = table4.drift(rewrite(predictions, **queries))  # q2 had not found it, q4 still finds it
+    assert lost.values.tolist() == [[TEXTS["q3"], "hills of the river"]]
+
+
+def test_without_a_lost_passage_no_rewrite_is_shown(predictions):
+    assert table4.drift(predictions).empty
+
+
+def test_rewrites_that_share_no_word_with_their_question_are_counted(predictions):
+    assert table4.rewrite_facts(predictions)[OFF_THE_QUESTION] == "0"
+    repeating = rewrite(predictions, q1=ECHO, q3="Rewrite: how is the")
+    assert table4.rewrite_facts(repeating)[OFF_THE_QUESTION] == "2"
+
+
+def test_without_a_recorded_rewrite_none_is_counted(predictions):
+    unchanged = rewrite(predictions, q2=TEXTS["q2"])
+    assert OFF_THE_QUESTION not in table4.rewrite_facts(unchanged)
+
+
+@pytest.fixture
+def queries(predictions):
+    rewritten = rewrite(predictions, q1=ECHO, q4="when is it?")
+    return table4.query_table(rewritten, toy.search)
+
+
+def test_there_is_a_row_per_place_of_the_revision_and_one_for_the_clean_wording(queries):
+    assert queries.index.tolist() == [
+        "as asked (no revision)",
+        "rewritten first (trained)",
+        "revised after the answer (CoV-RAG)",
+        "clean wording (oracle)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name, cells",
+    [
+        ("as asked (no revision)", ["0 of 7", "0", "3 of 5", "60.0"]),
+        ("revised after the answer (CoV-RAG)", ["3 of 7", "0", "4 of 5", "80.0"]),
+        ("clean wording (oracle)", ["1 of 7", "0", "4 of 5", "80.0"]),  # only q2 has one
+    ],
+)
+def test_a_query_is_counted_with_what_it_changes_and_finds(queries, name, cells):
+    assert queries.loc[name].tolist() == cells  # two questions have no gold passage
+
+
+def test_a_changed_query_without_a_word_of_its_question_is_counted(queries):
+    row = queries.loc["rewritten first (trained)"]
+    assert row.tolist()[:2] == ["3 of 7", "1"]  # also q2 is rewritten; the echo shares no word
+
+
+def test_without_a_search_there_is_no_row_for_the_clean_wording(predictions):
+    assert "clean wording (oracle)" not in table4.query_table(predictions).index
+
+
+def test_rows_are_called_by_the_place_of_the_revision(frame):
+    assert table4.positions(frame).index.tolist() == ["No revision", "Rewrite first", "CoV-RAG"]
+
+
+def test_a_question_is_shown_that_only_the_later_revision_rescues(predictions):
+    shown = table4.same_question(rewrite(predictions, q2="where was ada voss"))
+    assert [prediction.system for prediction in shown] == [START_REVISE_TRAINED, COV_RAG]
+    assert {prediction.question.id for prediction in shown} == {"q2"}

@@ -1,0 +1,221 @@
+"""Table 6: what each retriever finds before and after a revision, next to the paper's engines."""
+
+import json
+import shutil
+from dataclasses import asdict
+
+import pytest
+import toy
+from conftest import write_jsonl
+from matplotlib import pyplot
+from matplotlib.colors import to_rgb
+from toy import BORN, PASSAGES, QUESTIONS, TEXTS
+
+from covrag_lite.data import load_passages, load_questions
+from covrag_lite.runs import recorded
+from covrag_lite.runs.frame import to_frame
+from covrag_lite.systems import evaluate, palette
+from covrag_lite.systems.names import COV_RAG, COV_RAG_S
+from covrag_lite.tables import table6
+from covrag_lite.tables.retrieval_picture import plot_retrieval
+from covrag_lite.tables.retrieval_shares import (
+    all_columns,
+    before_after,
+    join_retrievers,
+    next_to_paper,
+    retrieval_table,
+)
+
+PAPER_ENGINES = {"Bing*", "Chrome*"}
+
+
+@pytest.fixture
+def long(cov):
+    """The long form of the toy's questions as two of the paper's sets, with one retriever."""
+    return retrieval_table(join_retrievers({"one": toy.of_public_sets(cov)}))
+
+
+@pytest.fixture
+def rows(long):
+    return long.set_index(["measure", "questions", "retriever"])
+
+
+COUNTS = ["n", "first", "last", "delta", "gained", "lost"]
+
+
+@pytest.mark.parametrize(
+    "measure, questions, values",
+    [
+        ("answer", "NQ", [4, 100, 75, -25, 0, 1]),
+        ("gold passage", "NQ", [4, 75, 75, 0, 1, 1]),
+        ("answer", "WebQ", [2, 50, 100, 50, 1, 0]),  # q6's gold answer normalises to nothing
+    ],
+)
+def test_a_row_has_the_shares_before_and_after_with_what_was_gained_and_lost(
+    rows, measure, questions, values
+):
+    assert rows.loc[(measure, questions, "one"), COUNTS].tolist() == values
+
+
+def test_shares_and_their_difference_have_intervals(rows):
+    row = rows.loc[("answer", "WebQ", "one")]
+    assert row.first_low < row["first"] < row.first_high
+    assert row.delta_low <= row.delta <= row.delta_high
+
+
+def test_all_questions_are_counted_together_and_by_form(rows):
+    assert rows.loc[("answer", "all", "one"), "n"] == 6
+    assert rows.loc[("gold passage", "broken wording", "one"), "n"] == 1
+    assert rows.loc[("gold passage", "well put", "one"), "n"] == 4
+
+
+def test_the_papers_engines_are_shown_only_for_its_own_sets(long):
+    of_paper = long[long.n.isna()]
+    assert set(of_paper.questions) == {"NQ", "WebQ"}
+    assert set(of_paper.retriever) == PAPER_ENGINES
+
+
+def test_the_papers_engines_are_shown_only_for_its_own_measure(long):
+    assert set(long[long.n.isna()].measure) == {"answer"}
+
+
+def test_a_search_without_a_model_is_not_compared_with_the_papers_engines():
+    predictions = toy.of_public_sets(table6.search_twice(QUESTIONS, toy.search))
+    assert retrieval_table(join_retrievers({"one": predictions})).n.notna().all()
+
+
+def test_the_table_in_full_leaves_out_what_the_paper_does_not_report(long):
+    table = all_columns(long, "answer", table6.ITERATIONS)
+    row = table.set_index(["questions", "retriever"]).loc[("NQ", "Bing*")]
+    assert row.tolist() == ["", "65.0", "66.8", "+1.8", "", "", ""]
+
+
+def test_the_papers_engines_are_the_first_rows_of_a_notebook(long):
+    table = next_to_paper(long)
+    assert table.index.tolist() == ["Bing (the paper)", "Chrome (the paper)", "one"]
+    assert table["NQ, n = 4"].loc["Bing (the paper)"].tolist() == ["65.0", "66.8", "+1.8"]
+
+
+def test_few_questions_are_counted(long):
+    row = before_after(long).loc[("NQ", "one")]
+    assert row.tolist() == ["4", "4 of 4", "3 of 4", "−1"]
+
+
+def test_many_questions_have_shares_and_an_interval(long):
+    row = before_after(long.assign(n=long.n * 100)).loc[("NQ", "one")]
+    assert row[["n", "before", "after"]].tolist() == ["400", "100.0", "75.0"]
+    assert row.difference.startswith("−25.0 [")
+
+
+@pytest.fixture
+def figure(long, tmp_path):
+    figure = plot_retrieval(long, "toy", tmp_path / "table6.png")
+    yield figure
+    pyplot.close(figure)
+
+
+def test_our_retrievers_are_bars_before_and_after(figure):
+    before, after = figure.axes[0].patches
+    assert (before.get_height(), after.get_height()) == (100, 75)
+    assert before.get_facecolor()[:3] == to_rgb(palette()[COV_RAG_S])
+    assert after.get_facecolor()[:3] == to_rgb(palette()[COV_RAG])
+
+
+def test_the_papers_engines_are_diamonds(figure):
+    diamonds = {}
+    for line in figure.axes[0].lines:
+        if line.get_marker() == "D":
+            diamonds[line.get_label()] = list(line.get_ydata())
+    assert diamonds == {"the paper, before": [65.0, 69.3], "the paper, after": [66.8, 71.3]}
+
+
+def test_a_panel_names_its_set_and_its_retrievers(figure):
+    nq, webq = figure.axes
+    assert nq.get_title() == "NQ (n = 4, a sample)"
+    assert "WebQ" in webq.get_title()
+    assert [text.get_text() for text in nq.get_xticklabels()] == ["one", "Bing", "Chrome"]
+
+
+# Searches without a model.
+
+
+def test_the_second_search_without_a_model_is_for_the_clean_wording():
+    queries = []
+
+    def search(texts):
+        queries.append(texts)
+        return toy.search(texts)
+
+    table6.search_twice(QUESTIONS, search)
+    as_typed = list(TEXTS.values())
+    assert queries == [as_typed, [BORN if text == TEXTS["q2"] else text for text in as_typed]]
+
+
+def test_the_second_search_finds_what_the_clean_wording_finds():
+    frame = to_frame(table6.search_twice(QUESTIONS, toy.search)).set_index("id")
+    assert not frame.gold_first["q2"]
+    assert frame.gold_last["q2"]
+    assert frame.gold_first["q5"] is None  # it has no gold passage
+
+
+def test_the_clean_wording_is_not_recorded():
+    for prediction in table6.search_twice(QUESTIONS, toy.search):
+        assert BORN not in [step.query for step in prediction.rounds]
+
+
+def test_which_web_pages_are_gold_is_not_known():
+    predictions = table6.search_twice(QUESTIONS, toy.search)
+    frame = join_retrievers({"bm25": predictions, "web-ddgs": predictions})
+    assert frame.groupby("retriever").gold_first.count().to_dict() == {"bm25": 5, "web-ddgs": 0}
+
+
+def test_passages_are_listed_by_retriever():
+    table = table6.list_passages(QUESTIONS[0], {"bm25": toy.search})
+    assert table["BM25"].tolist() == ["Harbour Lamp (a)", "Stell (c)"]
+
+
+# A recorded run.
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A recorded run on data in a folder, and the folder."""
+    library = tmp_path / "library"
+    rows = {"nq": QUESTIONS[:4], "webq": QUESTIONS[4:], "corpus": PASSAGES.values()}
+    for name, records in rows.items():
+        write_jsonl(library / f"{name}.jsonl", map(asdict, records))
+    parameters = {"data": str(library), "retrievers": ("bm25",), "n_questions": 2}
+    config, resources = toy.stage(tmp_path, systems=(COV_RAG,), **parameters)
+    questions = load_questions(config)
+    every = load_questions(config.change(n_questions=0))
+    predictions = evaluate.run(config, resources, questions)
+    predictions += table6.search_twice(questions, toy.search)
+    data = {"questions": questions, "every": every, "passages": load_passages(config)}
+    saved = recorded.save_run(
+        tmp_path, "table6", {"bm25": predictions}, config, resources.model, 1.0, data
+    )
+    manifest = json.loads(json.dumps(saved.manifest))
+    return recorded.Recorded(tmp_path, "table6", manifest, tmp_path), library
+
+
+def build_files(run, folder):
+    """The bytes of the files of a run's table."""
+    table6.build(table6.load(run), run).save(folder, draw=False)
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.filterwarnings("ignore:.*normalise to nothing")
+def test_the_same_table_is_built_without_its_data(run, tmp_path):
+    run, library = run
+    with_data = build_files(run, tmp_path / "with")
+    shutil.rmtree(library)
+    assert build_files(run, tmp_path / "without") == with_data
+    assert set(with_data) == {"table6.csv", "table6.md", "table6.facts.json"}
+
+
+@pytest.mark.filterwarnings("ignore:.*normalise to nothing")
+def test_without_its_data_a_table_is_built_from_recorded_outcomes_only(run):
+    run, library = run
+    shutil.rmtree(library)
+    with pytest.raises(FileNotFoundError, match="library"):
+        table6.load_with_data(run)
