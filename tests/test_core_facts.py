@@ -87,6 +87,10 @@ def test_the_form_and_the_failure_of_a_question(kind, form, failure):
     assert (question.form, question.failure) == (form, failure)
 
 
+def test_verdicts_that_say_the_same_are_equal_whatever_their_probabilities():
+    assert replace(TRUE, probabilities={"empty": 0.5}) == TRUE
+
+
 # Method.
 
 
@@ -183,6 +187,16 @@ def test_without_gold_passages_it_is_unknown_whether_one_was_found():
 @pytest.mark.parametrize("ids, found", [(("a", "c"), True), (("c", "d"), False)])
 def test_one_gold_passage_is_enough(ids, found):
     assert metrics.holds_gold([A, B], ids) is found
+
+
+def test_an_empty_gold_answer_is_not_contained_in_any_answer():
+    assert metrics.score("Ada Voss", ["", "Mere"], "raw") is False
+
+
+def test_the_interval_of_whole_differences_needs_no_random_resamples(monkeypatch):
+    monkeypatch.setattr(metrics, "_sampled_ends", None)
+    # Of two resampled questions both are gained, or none, with a probability of 1 in 4 each.
+    assert metrics.mean_bootstrap([1.0, 0.0]) == (0.5, 0.0, 1.0)
 
 
 def test_the_mean_of_one_question_is_its_value():
@@ -300,6 +314,13 @@ def test_a_gold_passage_that_the_corpus_lacks_is_not_put_in():
 def test_an_answer_of_d1_is_read_from_the_gold_passage():
     (sample,) = synthesis.answer_samples(source_of([A, B, C]), [Q1], "paper")
     assert A.text in sample.prompt
+
+
+def test_a_right_answer_without_a_supporting_passage_gets_no_wrong_citation(monkeypatch):
+    monkeypatch.setattr(synthesis, "CORRUPTED", 1.0)
+    unsupported = Example(Q1, (C, D), "Ada Voss[1]", "retrieved")
+    corrupted = synthesis.corrupt([unsupported] * 20, random.Random(0))
+    assert {example.kind for example in corrupted} == {"repetition"}
 
 
 def test_the_only_wrong_reference_is_cited_even_if_it_is_the_first():

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from covrag_lite import metrics
 
@@ -51,6 +52,18 @@ def test_the_interval_covers_the_truth():
 def test_with_many_differing_questions_the_interval_is_a_bootstrap():
     differences = [1.0] * 20 + [-1.0] * 5 + [0.0] * 75
     assert metrics.difference_interval(differences) == metrics.mean_bootstrap(differences)
+
+
+@pytest.mark.parametrize("gained, lost", [(3, 4), (4, 3)])
+def test_if_most_questions_differ_the_ends_are_clopper_and_pearsons(gained, lost):
+    # The ends of the share of gains are quantiles of beta distributions.
+    shares = beta.ppf([0.025, 0.975], [gained, gained + 1], [lost + 1, lost])
+    ends = (2 * shares - 1) * 7 / 9
+    assert metrics.few_pairs_interval(gained, lost, 9) == pytest.approx(tuple(ends))
+
+
+def test_one_seed_whose_difference_is_a_half_is_a_mean_of_seeds():
+    assert np.isnan(metrics.difference_interval([1.0, 0.0, -0.5])[1:]).all()
 
 
 def test_a_mean_of_seeds_with_few_differing_questions_has_no_interval():

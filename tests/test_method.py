@@ -264,11 +264,10 @@ def scored(correctness, likelihood):
     return verified(replace(TRUE, correctness=correctness), likelihood)
 
 
-def test_the_combined_score_weighs_correctness_three_times():
-    # -0.1 + 3 × 0.2 = 0.5 is less than -1.5 + 3 × 0.9 = 1.2, and equal to -1.0 + 3 × 0.5.
-    assert keep_combined([scored(0.2, -0.1), scored(0.9, -1.5)]) == 1
-    assert keep_combined([scored(0.2, -0.1), scored(0.5, -1.1)]) == 0
-    assert keep_combined([scored(0.5, -1.1), scored(0.2, -0.1)]) == 1
+@pytest.mark.parametrize("correctness, likelihood, kept", [(0.9, -2.15, 1), (0.9, -2.25, 0)])
+def test_the_combined_score_weighs_correctness_three_times(correctness, likelihood, kept):
+    # The first answer has -0.1 + 3 × 0.2 = 0.5; the second -2.15 + 3 × 0.9 = 0.55, or 0.45.
+    assert keep_combined([scored(0.2, -0.1), scored(correctness, likelihood)]) == kept
 
 
 def test_without_a_verdict_or_likelihood_of_every_round_the_last_answer_is_kept():

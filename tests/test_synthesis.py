@@ -14,6 +14,7 @@ from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.metrics import holds_answer, normalise
 from covrag_lite.oracle import Example, annotate_by_rules
+from covrag_lite.prompts import LAYOUTS
 from covrag_lite.records import CITATION, Passage, Question, Sample, Source
 from covrag_lite.synthesis import (
     answer_samples,
@@ -345,6 +346,14 @@ def test_the_verdicts_without_the_chain_have_their_own_targets(d2):
     samples = synthesis.make_samples([d2], LABELLED[:1], "all", "shared")
     assert samples["cov"][-1].target[0].startswith('{ "1"')
     assert samples["cov-direct"][-1].target[0].startswith('{ "4"')
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("adapter", ["rag", "cov", "cov-direct"])
+def test_every_sample_has_the_layout_of_its_run(d2, adapter, layout):
+    samples = synthesis.make_samples([d2], LABELLED, "all", layout)[adapter]
+    starts_with_marker = {sample.prompt.startswith("#") for sample in samples}
+    assert starts_with_marker == {layout == "paper"}
 
 
 def test_an_unknown_mixture_is_named(d2):

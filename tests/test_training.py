@@ -317,6 +317,10 @@ def test_a_killed_run_resumes_from_its_checkpoint(killed):
     assert killed.n_calls == 4 + n_after_checkpoint
 
 
+def test_the_steps_of_a_run_are_counted_from_one(killed):
+    assert list(killed.resumed["step"]) == list(range(1, len(killed.resumed) + 1))
+
+
 def test_a_killed_run_has_the_losses_of_an_uninterrupted_one(killed):
     pd.testing.assert_frame_equal(
         killed.resumed[COLUMNS], killed.uninterrupted[COLUMNS], check_exact=True
