@@ -112,7 +112,7 @@ def chosen(root, seconds, limit=60):
 def test_the_nearest_and_fastest_tests_come_first(tmp_path):
     small_project(tmp_path, test_far="outer", test_slow="inner", test_fast="inner")
     seconds = {"test_far.py": 2.0, "test_slow.py": 5.0, "test_fast.py": 1.0}
-    assert chosen(tmp_path, seconds) == ["test_fast.py", "test_far.py", "test_slow.py"]
+    assert chosen(tmp_path, seconds) == ["test_fast.py", "test_slow.py", "test_far.py"]
 
 
 def test_tests_that_do_not_import_a_module_are_not_run_for_it(tmp_path):

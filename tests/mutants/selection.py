@@ -59,9 +59,10 @@ def distances(test: Path, root: Path) -> dict[str, int]:
 def choose_tests(file: str, root: Path, seconds: dict[str, float], limit: float) -> list[str]:
     """Return the names of the test files to run for a module, nearest and fastest first.
 
-    A test file named after the module comes before all others. Together they take at most `limit`
-    seconds; the first one is always taken. A file that was never timed counts as fast, so that it
-    is tried and timed.
+    A test file named after the module comes before all others, then those that import the module
+    themselves, then those that reach it through others. Together they take at most `limit` seconds;
+    the first one is always taken. A file that was never timed counts as fast, so that it is tried
+    and timed.
     """
     module = module_name(root / file, root)
     candidates = []
@@ -70,7 +71,7 @@ def choose_tests(file: str, root: Path, seconds: dict[str, float], limit: float)
         if distance is not None:
             cost = seconds.get(test.name, 1.0)
             is_namesake = test.stem == f"test_{module.rpartition('.')[2]}"
-            candidates.append((not is_namesake, distance * cost, cost, test.name))
+            candidates.append((not is_namesake, distance, cost, test.name))
     chosen = []
     total = 0.0
     for _, _, cost, name in sorted(candidates):
