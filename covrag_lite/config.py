@@ -1,8 +1,9 @@
 """All parameters of a run and their default values, grouped into frozen dataclasses.
 
-No other file defines defaults. The parameters cell of a notebook uses the same names, without the
-groups; a test compares their values. `from_notebook(globals())` reads them back. It stops at an
-unknown name or a wrong type, because papermill only warns about them.
+Everything that a user can set is here; constants of the method are at the top of their modules. The
+parameters cell of a notebook uses the same names, without the groups; a test compares their values.
+`from_notebook(globals())` reads them back. It stops at an unknown name or a wrong type, because
+papermill only warns about them.
 
 Example:
     >>> from covrag_lite.config import Config
@@ -189,8 +190,8 @@ class Chain:
 class Run:
     """Names and folders of a run's files (runs/)."""
 
-    # Name of the run: results go to <figures>/<name>. Without a name of its own, a run with default
-    # parameters writes to runs/embedded, and any other run to <figures>/custom.
+    # Name of the run: results go to <figures>/<name>. If a run keeps this default, they go to
+    # runs/embedded if all other parameters have their defaults too, and else to <figures>/custom.
     name: str = "embedded"
     # Folder of figures and tables, relative to the clone's root unless absolute.
     figures: str = "figures"
@@ -210,7 +211,8 @@ class Training:
     # Peak learning rate; the default is QLoRA's for models of up to 13B parameters.
     learning_rate: float = 2e-4
     # Weight of the mean verification loss L_CoV relative to the mean answer loss L_RAG. The paper
-    # sums both losses over tokens, and a verdict has about four times the free tokens of an answer.
+    # sums both losses over tokens. Without the fixed parts of its schema, a verdict has about four
+    # times as many tokens as an answer.
     verify_weight: float = 4.0
     # Rank of the LoRA matrices, on all linear layers. QLoRA found no benefit from a higher rank.
     lora_rank: int = 16
@@ -313,8 +315,8 @@ class Config:
     def folder(self) -> Path:
         """Return the folder for figures and tables.
 
-        A run without a name of its own never writes to figures/embedded, the record that is part of
-        the repository. To replace that record, copy the files of a default run there.
+        A run with all defaults writes to runs/embedded, a run with other parameters but no name to
+        <figures>/custom. No run writes to figures/embedded, which is part of the repository.
         """
         if self == Config():
             return resolve(self.run.runs) / self.run.name
@@ -322,7 +324,10 @@ class Config:
         return resolve(self.run.figures) / name
 
     def journal(self) -> Path:
-        """Return the path of the file that stores every text that a model wrote in this run."""
+        """Return the path of the file that stores every text that a model wrote in this run.
+
+        Runs without a name share one journal; a text is found by its prompt, weights and settings.
+        """
         return resolve(self.run.runs) / self.run.name / "journal.jsonl"
 
     def __str__(self) -> str:

@@ -10,39 +10,49 @@ from dataclasses import dataclass, replace
 from covrag_lite.records import Passage, Prediction, Question, Round, Search, Verdict
 
 Passages = Sequence[Passage]
+# questions, the passages of each -> answers
 Answer = Callable[[Sequence[str], Sequence[Passages]], list[str]]
+# questions, the passages of each, their answers -> verdicts
 Verify = Callable[[Sequence[str], Sequence[Passages], Sequence[str]], list[Verdict]]
+# a task of `prompts.QUESTION_ONLY`, questions -> texts
 Write = Callable[[str, Sequence[str]], list[str]]
+# questions, the passages of each -> mean log-probabilities of the answers' tokens
 Likelihoods = Callable[[Sequence[str], Sequence[Passages]], list[float | None]]
+# a verified round -> search again?
 Sigma = Callable[[Round], bool]
+# all rounds of a question -> the index of the round whose answer is returned
 Keep = Callable[[Sequence[Round]], int]
 
 
 def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
-    """Retrieve, answer, verify; if σ says so, search with the revised question and answer again."""
+    """Retrieve, answer, verify; if σ holds, search with the revised question and answer again."""
     x = [question.question for question in questions]  # 1: Input: x
     # 2, 3: R retrieves references k = [k1, …, k5], M predicts an answer ŷ given (x, k)
-    rounds = [[first] for first in tools.read(x, x)]
+    rounds = [[first] for first in tools.search_and_answer(x, x)]
     unverified = list(range(len(x)))  # the questions whose last answer is not verified yet
 
-    def verify() -> None:  # 4: M predicts (s_k, s_ŷ, n, x′) given (x, k, ŷ)
-        last_rounds = [rounds[i][-1] for i in unverified]
-        verified = tools.check([x[i] for i in unverified], last_rounds)
-        for i, last in zip(unverified, verified):
+    def verify_last_rounds(indices: list[int]) -> None:
+        # 4: M predicts (s_k, s_ŷ, n, x′) given (x, k, ŷ)
+        last_rounds = [rounds[i][-1] for i in indices]
+        with_verdicts = tools.add_verdicts([x[i] for i in indices], last_rounds)
+        for i, last in zip(indices, with_verdicts):
             rounds[i][-1] = last
 
     for _ in range(tools.max_rounds - 1):  # once in the paper; further rounds are our extension
-        verify()
+        verify_last_rounds(unverified)
         # 5, 6: if σ(s_k, s_ŷ, n, x′)
         flagged = [i for i in unverified if tools.sigma(rounds[i][-1])]
         revised = [rounds[i][-1].revised_question for i in flagged]
         # 7, 8: R re-retrieves k′ given the revised question x′, M re-predicts ŷ′ given (x, k′)
-        for i, again in zip(flagged, tools.read(revised, [x[i] for i in flagged])):
-            rounds[i].append(again)  # 9, 10: update ŷ = ŷ′, unless a rule of ours keeps ŷ
+        new_rounds = tools.search_and_answer(revised, [x[i] for i in flagged])
+        for i, new_round in zip(flagged, new_rounds):
+            rounds[i].append(new_round)
         unverified = flagged
     if tools.verifies_last:  # for our rule "weighed", which compares verdicts
-        verify()
-    return [  # 11: return ŷ
+        verify_last_rounds(unverified)
+    # 9, 10: update ŷ = ŷ′, unless a `keep` rule of ours returns to ŷ
+    # 11: return ŷ
+    return [
         Prediction(question, tools.name, tuple(turns), kept=tools.keep(turns))
         for question, turns in zip(questions, rounds)
     ]
@@ -62,7 +72,7 @@ def by_thresholds(last: Round) -> bool:
     All thresholds must be crossed. The footnote does not say whether all or any must be; in the
     worked example of the paper's Table 15, all are.
     """
-    verdict = last.verified
+    verdict = last.required_verdict
     if not verdict.parsed or verdict.judgment != "false" or not verdict.revised_question:
         return False
     return (
@@ -87,14 +97,15 @@ def by_fitted_thresholds(
     """Return a σ that searches again if expected scores and likelihood are below thresholds. Ours.
 
     Written scores are nearly always the highest or the lowest one; their expectations rank answers.
-    An unknown value counts as below. The default thresholds allow every search.
+    An unknown value counts as below. By default all thresholds are above the largest possible value
+    (1 for a score, 0 for a mean log-probability), so every revised question is searched.
     """
 
     def sigma(last: Round) -> bool:
         return (
             bool(last.revised_question)
-            and is_below(expected_score(last.verified, "reference_correctness"), reference)
-            and is_below(expected_score(last.verified, "correctness"), correctness)
+            and is_below(expected_score(last.required_verdict, "reference_correctness"), reference)
+            and is_below(expected_score(last.required_verdict, "correctness"), correctness)
             and is_below(last.likelihood, likelihood)
         )
 
@@ -139,12 +150,17 @@ def keep_highest(values: Sequence[float | None]) -> int:
     return max(i for i, value in enumerate(known) if value == highest)
 
 
+VERIFIER_WEIGHT = 3  # fixed in results/real/plan.md
+
+
 def combined_score(candidate: Round) -> float | None:
-    """Return likelihood + 3 × verifier score (fixed in results/real/plan.md); None if unknown."""
+    """Return likelihood + 3 × verifier score; None if one of them is unknown."""
     if candidate.verdict is None or candidate.likelihood is None:
         return None
     verifier = verifier_score(candidate.verdict)
-    return None if verifier is None else candidate.likelihood + 3 * verifier
+    if verifier is None:
+        return None
+    return candidate.likelihood + VERIFIER_WEIGHT * verifier
 
 
 def verifier_score(verdict: Verdict) -> float | None:
@@ -161,23 +177,23 @@ def verifier_score(verdict: Verdict) -> float | None:
 # What a system works with.
 
 
-def know_none(x: Sequence[str], k: Sequence[Passages]) -> list[float | None]:
+def unknown_likelihoods(x: Sequence[str], k: Sequence[Passages]) -> list[float | None]:
     """Return unknown likelihoods, for a model that does not report any."""
     return [None] * len(x)
 
 
 def cannot_verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:
-    """Refuse to verify."""
+    """Raise an error: the system has no verifier."""
     raise ValueError("this system has no verifier")
 
 
-def cannot_search_on(queries: Sequence[str]) -> list[list[Passage]]:
-    """Refuse to search for deeper passages."""
+def cannot_search_deeper(queries: Sequence[str]) -> list[list[Passage]]:
+    """Raise an error: the system has no search for deeper passages."""
     raise ValueError("this system has no search for deeper passages")
 
 
 def cannot_write(task: str, x: Sequence[str]) -> list[str]:
-    """Refuse to write."""
+    """Raise an error: the system has no model that writes other texts."""
     raise ValueError("this system has no model that writes texts other than answers")
 
 
@@ -195,17 +211,19 @@ class Tools:
 
     name: str  # the system's name, for its predictions
     search: Search  # queries -> k passages each
-    answer: Answer  # questions, their passages -> answers
-    verify: Verify = cannot_verify  # questions, their passages, their answers -> verdicts
-    search_on: Search = cannot_search_on  # queries -> the next k passages after those of `search`
-    write_alone: Write = cannot_write  # a task of prompts.ALONE, questions -> texts
-    likelihoods: Likelihoods = know_none  # questions, their passages -> likelihoods of the answers
+    answer: Answer
+    verify: Verify = cannot_verify
+    search_deeper: Search = (
+        cannot_search_deeper  # queries -> the k passages after those of `search`
+    )
+    write_from_question: Write = cannot_write
+    likelihoods: Likelihoods = unknown_likelihoods
     sigma: Sigma = by_revision
     keep: Keep = keep_last
     max_rounds: int = 2  # the paper retrieves again at most once
     verifies_last: bool = False  # also verify the last answer; the paper does not need this verdict
 
-    def read(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
+    def search_and_answer(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
         """Search for the queries and answer the questions from the passages found."""
         k = self.search(queries)
         y = self.answer(x, k)
@@ -215,8 +233,8 @@ class Tools:
             for query, passages, answer, likelihood in zip(queries, k, y, likelihoods)
         ]
 
-    def check(self, x: Sequence[str], rounds: Sequence[Round]) -> list[Round]:
-        """Return the same rounds with their verdicts."""
+    def add_verdicts(self, x: Sequence[str], rounds: Sequence[Round]) -> list[Round]:
+        """Verify the answer of each round; return the rounds with their verdicts."""
         k = [turn.passages for turn in rounds]
         y = [turn.answer for turn in rounds]
         verdicts = self.verify(x, k, y)
@@ -235,15 +253,17 @@ def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction
     """Rewrite the question before the first search: Start-Revise (Table 4), as in RRR."""
     x = [question.question for question in questions]
     # If the rewritten question is empty, search with the original one.
-    rewritten = tools.write_alone("rewrite", x)
+    rewritten = tools.write_from_question("rewrite", x)
     queries = [new or original for new, original in zip(rewritten, x)]
-    rounds = tools.read(queries, x)
+    rounds = tools.search_and_answer(queries, x)
     return [Prediction(question, tools.name, (only,)) for question, only in zip(questions, rounds)]
 
 
 def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Answer without retrieval, from the model's own knowledge."""
-    answers = tools.write_alone("closed-book", [question.question for question in questions])
+    answers = tools.write_from_question(
+        "closed-book", [question.question for question in questions]
+    )
     return [
         Prediction(question, tools.name, (Round("", (), text),))
         for question, text in zip(questions, answers)

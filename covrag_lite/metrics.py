@@ -1,9 +1,9 @@
-"""What a prediction is worth: accuracy and retrieval, intervals, paired tests, and AUROC.
+"""Evaluation of predictions: accuracy and retrieval, intervals, paired tests, and AUROC.
 
 There are three accuracies. `raw` is the rule of WebGLM's own code: the answer contains a gold
 string, case-sensitive. `normalised` is what the paper's text describes: capitals and punctuation do
 not count. `whole` is ours: as normalised, but the gold answer must occur as whole words, because
-the "2" in "1829" is not an answer.
+the "2" in "1829" is not an answer. Punctuation separates words, so "2,400" differs from "2400".
 """
 
 import string
@@ -51,7 +51,10 @@ def is_defective(answers: Sequence[str]) -> bool:
 
 
 def score(answer: str, answers: Sequence[str], metric: str) -> bool | None:
-    """Return whether the answer is right; None if the gold answers are defective in this metric."""
+    """Return whether the answer is right; None if no gold answer survives normalising.
+
+    `raw` does not normalise, so it always returns a truth value.
+    """
     if metric not in METRICS:
         raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
     if metric == "raw":
@@ -134,11 +137,12 @@ def detectable_effect(
     result.
     """
     differing = gained + lost
-    # The largest number of wins of one system at which p < alpha.
+    # The test is significant if the worse system has at most this many wins.
     most_wins = binom.ppf(alpha / 2, differing, 0.5) - 1
     if most_wins < 0:
         return float("nan")
-    # The share of wins with which the other system reaches its part this often.
+    # The better system's share of wins at which that happens with probability `power`: the
+    # binomial distribution function, inverted.
     share = betaincinv(differing - most_wins, most_wins + 1, power)
     return float(100 * (2 * share - 1) * differing / n)
 
@@ -157,8 +161,8 @@ def paired_bootstrap(a: Sequence[float], b: Sequence[float]) -> Estimate:
 def _exact_ends(values: np.ndarray, counts: np.ndarray) -> tuple[float, float] | None:
     """Return where the interval over all possible resamples ends: the same on every machine.
 
-    It exists only for multiples of 1/k. The sum of n draws is distributed as one draw folded n
-    times with itself, which is a power of its transform.
+    It exists only for multiples of 1/k. The distribution of a sum of n draws is the n-fold
+    convolution of one draw's distribution: the n-th power of its Fourier transform.
     """
     n = int(counts.sum())
     step = _common_denominator(values)
@@ -212,8 +216,8 @@ def difference_interval(differences: Sequence[float]) -> Estimate:
 
     A bootstrap resamples the questions that were seen: with four losses and no gain it never sees a
     gain, and its interval excludes zero although four coin flips prove nothing. Below `FEW_PAIRS`
-    differing questions the interval is therefore `few_pairs_interval`. It is unknown (NaN) if few
-    questions differ in a mean over several seeds.
+    differing questions the interval is therefore `few_pairs_interval`. That needs differences of
+    −1, 0 and 1; for means over several seeds, the interval of so few questions is unknown (NaN).
     """
     values = np.asarray(differences, float)
     if len(values) == 0:
@@ -232,12 +236,12 @@ def difference_interval(differences: Sequence[float]) -> Estimate:
 
 
 def few_pairs_interval(gained: int, lost: int, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of a paired difference in which few questions differ: two joined.
+    """Return the 95 % interval of a paired difference in which few questions differ.
 
-    Tango's score interval (1998) also asks how many questions might have differed, so it covers
-    95 % at small counts. The Clopper-Pearson interval of the share of gains among differing
-    questions contains zero exactly where McNemar's exact test is not significant. Neither does
-    both.
+    It is the union of two intervals. Tango's score interval (1998) also allows for uncertainty in
+    the number of differing questions, so it covers 95 % at small counts. The Clopper-Pearson
+    interval of the share of gains among differing questions contains zero exactly where McNemar's
+    exact test is not significant.
     """
     low = _tango_end(gained, lost, n, -1)
     high = _tango_end(gained, lost, n, 1)
@@ -255,8 +259,9 @@ def _tango_end(gained: int, lost: int, n: int, side: int) -> float:
     def excess(difference: float) -> float:
         linear = -gained - lost + (2 * n - gained + lost) * difference
         constant = -lost * difference * (1 - difference)
+        # The most likely share of losses solves 2n·share² + linear·share + constant = 0.
         root = np.sqrt(max(0.0, linear**2 - 8 * n * constant))
-        lost_share = (root - linear) / (4 * n)  # the most likely one
+        lost_share = (root - linear) / (4 * n)
         variance = n * (2 * lost_share + difference * (1 - difference))
         return (gained - lost - n * difference) ** 2 - Z**2 * max(variance, 0.0)
 

@@ -49,8 +49,8 @@ class Example:
         return not supporting(self.question, self.passages)
 
 
-# Writes the verdicts of D2′: examples, revised questions by the question's text, and a search to
-# try other ones -> examples with verdicts.
+# Writes the verdicts of D2′: examples, revised questions by the question's text, and a search with
+# which an annotator can test revised questions of its own -> examples with verdicts.
 Annotate = Callable[[Sequence[Example], Mapping[str, str], Search], list[Example]]
 
 
@@ -60,7 +60,10 @@ Annotate = Callable[[Sequence[Example], Mapping[str, str], Search], list[Example
 def annotate_by_rules(
     examples: Sequence[Example], revisions: Mapping[str, str], search: Search | None = None
 ) -> list[Example]:
-    """Add the oracle's verdict to every example; `revisions` maps a question to its revised one."""
+    """Add the oracle's verdict to every example; `revisions` maps a question to its revised one.
+
+    `search` is not needed here: the revisions were already tested.
+    """
     annotated = []
     for example in examples:
         revised_question = revisions.get(example.question.question, "")
@@ -76,8 +79,9 @@ LOW = 0.05
 def judge(example: Example, revised_question: str) -> Verdict:
     """Return the oracle's verdict by the criteria of the paper's Table 1.
 
-    The judgment is about the answer only; citations have a score of their own. A revised question
-    is given if the answer is wrong and no passage supports the right one.
+    The judgment is about the answer only and never "unclear". Wrong citations lower only the
+    citation score; in the paper's Table 8 they also make the answer false. A revised question is
+    given if the answer is wrong and no passage supports the right one.
     """
     question = example.question
     supporting_numbers = supporting(question, example.passages)
@@ -97,6 +101,7 @@ def judge(example: Example, revised_question: str) -> Verdict:
     is_true = right and not repetitive
     judgment = "true" if is_true else "false"
     needs_revision = not is_true and not is_supported
+    # Written and parsed again, so that its scores are rounded as in the training data.
     text = prompts.render_verdict(scores, judgment, revised_question if needs_revision else "")
     return prompts.parse_verdict(text)
 
@@ -111,7 +116,10 @@ def citation_accuracy(answer: str, supporting_numbers: Sequence[int]) -> float:
 
 
 def truthfulness(right: bool, grounded: bool, repetitive: bool) -> float:
-    """Score whether the answer makes sense: repetition first, then right, then grounded."""
+    """Score whether the answer makes sense: 0.95 if right, 0.45 if wrong but grounded, else 0.15.
+
+    A repetitive answer has 0.35, right or wrong.
+    """
     if repetitive:
         return 0.35
     if right:
@@ -120,7 +128,10 @@ def truthfulness(right: bool, grounded: bool, repetitive: bool) -> float:
 
 
 def bias(right: bool, grounded: bool) -> float:
-    """Score how far the answer departs from the references; 0 is not at all."""
+    """Score how far the answer departs from the references, where 0 is not at all.
+
+    An answer that is not grounded has 0.95, a grounded one 0.05 if right and 0.55 if wrong.
+    """
     if not grounded:
         return HIGH
     return LOW if right else 0.55
@@ -150,7 +161,8 @@ def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
 def is_right(answer: str, question: Question) -> bool:
     """Return whether an answer contains a gold answer in whole words.
 
-    For a gold answer of more than 12 words, the F1 overlap of their words must be at least 0.5.
+    If the first gold answer has more than 12 words, its F1 overlap with the answer's words must be
+    at least 0.5 instead.
     """
     gold = metrics.normalise(question.answers[0]).split()
     if len(gold) <= 12:
@@ -158,11 +170,12 @@ def is_right(answer: str, question: Question) -> bool:
     gold_words = set(gold)
     answer_words = set(metrics.normalise(answer).split())
     n_shared = len(gold_words & answer_words)
-    return n_shared > 0 and 2 * n_shared / (len(gold_words) + len(answer_words)) >= 0.5
+    f1 = 2 * n_shared / (len(gold_words) + len(answer_words))
+    return f1 >= 0.5
 
 
 def is_grounded(answer: str, passages: Sequence[Passage]) -> bool:
-    """Return whether a passage contains the answer's words in the same order."""
+    """Return whether a passage contains the whole answer, verbatim after normalising."""
     words = metrics.normalise(answer)
     if not words:
         return False
@@ -183,8 +196,8 @@ def is_repetitive(answer: str) -> bool:
 
 MAX_WORDS = 40  # of a revised question
 N_TITLES = 3  # number of passages whose titles are tried in a revised question
-CLEAN = "the question well put"  # the preferred form
-BARE = ("a guess alone", "key terms alone")  # forms without the question itself; the last choice
+CLEAN_FORM = "the question well put"  # the preferred form
+FORMS_WITHOUT_QUESTION = ("a guess alone", "key terms alone")  # the last choice
 
 Candidates = dict[str, str]  # a form -> the revised question in that form
 
@@ -208,21 +221,21 @@ def find_revisions(
     terms = write("terms", questions)
     options = write("options", questions)
 
-    tried = []  # (question text, form, candidate)
+    attempts = []  # (question text, form, candidate)
     for question, guess, term, option in zip(questions, guesses, terms, options):
         for form, candidate in propose(failures[question], guess, term, option).items():
-            tried.append((question, form, candidate))
+            attempts.append((question, form, candidate))
 
     revisions: dict[str, Candidates] = {}
-    results = search([candidate for _, _, candidate in tried])
-    for (question, form, candidate), passages in zip(tried, results):
+    results = search([candidate for _, _, candidate in attempts])
+    for (question, form, candidate), passages in zip(attempts, results):
         if supporting(failures[question].question, passages):
             revisions.setdefault(question, {})[form] = candidate
     return revisions
 
 
 def propose(example: Example, guess: str, terms: str, options: str) -> Candidates:
-    """Return the candidates for a revised question by their form; drop those that add nothing."""
+    """Return the candidates for a revised question by their form, without empty and equal ones."""
     question = example.question.question.rstrip("? ")
     answer = CITATION.sub("", example.answer).strip()
     guess = first_line(guess)
@@ -240,10 +253,10 @@ def propose(example: Example, guess: str, terms: str, options: str) -> Candidate
     for n, passage in enumerate(example.passages[:N_TITLES], 1):
         additions[f"title {n}"] = passage.title
 
-    candidates = {CLEAN: clean_wording(example.question, example.passages)}
+    candidates = {CLEAN_FORM: clean_wording(example.question, example.passages)}
     for form, addition in additions.items():
         candidates[form] = f"{question}? {addition}" if addition else ""
-    candidates |= dict(zip(BARE, (guess, terms)))
+    candidates |= dict(zip(FORMS_WITHOUT_QUESTION, (guess, terms)))
 
     tidied = {form: tidy(text) for form, text in candidates.items()}
     return {form: text for form, text in tidied.items() if text and text != tidy(question)}
@@ -282,6 +295,6 @@ def choose_revision(candidates: Candidates, counts: Mapping[str, int]) -> str:
     """
 
     def rank(form: str) -> tuple[bool, bool, int]:
-        return form != CLEAN, form in BARE, -counts[form]
+        return form != CLEAN_FORM, form in FORMS_WITHOUT_QUESTION, -counts[form]
 
     return candidates[min(candidates, key=rank)]

@@ -43,12 +43,7 @@ VERDICT_ROOM = 128  # tokens reserved for a verdict, in addition to its revised 
 def fill_schema(
     schema: Schema, scores: Sequence[float], judgment: str, revised_question: str
 ) -> tuple[str, ...]:
-    """Return the parts of a verdict: the schema with its slots filled, scores with two decimals.
-
-    A revised question has three parts, because decoding adds the closing quotation mark itself. A
-    tokenizer would join this mark to the question mark before it, and the model would learn a token
-    that decoding never lets it write.
-    """
+    """Return the parts of a verdict: the schema with its slots filled, scores with two decimals."""
     score_of = dict(zip(SCORES, scores, strict=True))
     parts: list[str] = []
     for part in schema:
@@ -65,7 +60,12 @@ def fill_schema(
 
 
 def quote_question(revised_question: str) -> list[str]:
-    """Return a revised question in quotation marks, in the parts in which it is decoded."""
+    """Return a revised question in quotation marks, in the parts in which it is decoded.
+
+    The closing quotation mark is a part of its own. Decoding stops at a token that is only this
+    mark, and forbids tokens that join it to the text before it, such as `?"`. Training must
+    therefore tokenise the mark separately.
+    """
     text = revised_question.replace("\\", "").replace('"', "'")
     return [OPENING_QUOTE, text, '"'] if text else [EMPTY_QUOTES]
 
@@ -80,18 +80,21 @@ def verdict_parts(
 ) -> tuple[str, ...]:
     """Return a verdict as a training target, in the parts in which it is decoded.
 
-    An unfinished verdict belongs to a wrong answer without a known revised question; it ends where
-    the revised question would begin. Without the chain it ends after the opening quotation mark,
-    because an empty revised question would mean that the answer is true.
+    An unfinished verdict belongs to a wrong answer without a known revised question. With the chain
+    it ends after the judgment. Without the chain it ends after the opening quotation mark: the
+    model learns that a question follows, because an empty one would mean that the answer is true.
     """
     schema = SCHEMA if with_chain else DIRECT
     scores = [getattr(verdict, name) for name in SCORES]
-    revised_question = "?" if unfinished else verdict.revised_question
-    parts = fill_schema(schema, scores, verdict.judgment, revised_question)
     if not unfinished:
-        return parts
+        return fill_schema(schema, scores, verdict.judgment, verdict.revised_question)
+    placeholder = "?"  # so that the opening quotation mark is a part; it is cut off
+    parts = fill_schema(schema, scores, verdict.judgment, placeholder)
     opening = parts.index(OPENING_QUOTE)
-    return parts[: opening - 1] if with_chain else parts[: opening + 1]
+    if with_chain:
+        before_fourth_key = opening - 1
+        return parts[:before_fourth_key]
+    return parts[: opening + 1]
 
 
 def parse_verdict(
@@ -112,7 +115,7 @@ def parse_verdict(
     revised_question = fields.get("4")
     if not isinstance(revised_question, str):
         return unparsed
-    if schema is DIRECT:  # an empty revised question means "true" (Section 4.3 of the paper)
+    if schema == DIRECT:  # an empty revised question means "true" (Section 4.3 of the paper)
         scores = unknown
         judgment = "false" if revised_question else "true"
     else:
@@ -172,6 +175,7 @@ STEPS = """You are the examiner of this answer. Do four things in order.
 4. If it is not true, put the question anew so that a search finds better references: \
 a full question, names spelt right, ending with a question mark. If it is true, leave this empty."""
 
+# The paper's example. Its bias of 0.8 does not fit its judgment "true".
 EXAMPLE = render_verdict((0.9, 1.0, 0.8, 0.7, 0.8, 0.9), "true", "")
 FORMAT = f"Output format example:\n{EXAMPLE}"
 
@@ -211,9 +215,9 @@ def build_shared(question: str, passages: Sequence[Passage]) -> str:
 
 # Tasks whose prompt contains only the question: an instruction, and the word before the text. The
 # last three give candidates for the revised questions in the training data.
-ALONE = {
+QUESTION_ONLY = {
     "closed-book": ("Answer the question in a few words.", "Answer"),
-    "rewrite": (
+    "rewrite": (  # the first step of Start-Revise (Table 4)
         "Rewrite this as one clear question for a search engine. Give only the question.",
         "Rewritten",
     ),
@@ -235,7 +239,7 @@ ALONE = {
 }
 
 
-def build_alone(task: str, question: str) -> str:
-    """Return the prompt of a task of `ALONE`; "rewrite" is the first step of Start-Revise."""
-    instruction, beginning = ALONE[task]
+def build_from_question(task: str, question: str) -> str:
+    """Return the prompt of a task of `QUESTION_ONLY`."""
+    instruction, beginning = QUESTION_ONLY[task]
     return f"{instruction}{SEPARATOR}Question: {question}{SEPARATOR}{beginning}:"

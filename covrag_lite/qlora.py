@@ -52,10 +52,11 @@ def train(
     steps = plan_steps(encoded, settings)
     packs = [pack for step in steps for pack in step]
     shape = common_shape(packs, encoded, settings.pack_tokens)
-    weights = token_weights(encoded, len(steps), settings.epochs)
+    weights = task_weights(encoded, len(steps), settings.epochs)
 
-    with model.in_training(settings, shape) as trainee:
-        learn = trainee.record(learner(trainee, settings.verify_weight, model.device))
+    with model.prepare_training(settings, shape) as trainee:
+        learn = learner(trainee, settings.verify_weight, model.device)
+        learn = trainee.capture(learn)  # on CUDA, as a graph of its kernels
         rows = trainee.restore(out, samples, model.fingerprint)  # of the finished steps
         padded_to = shape if trainee.one_shape else None
 
@@ -93,13 +94,14 @@ def train(
 def learner(trainee: Trainee, verify_weight: float, device: str) -> Learn:
     """Return the function that learns from one row and returns a (2, tasks) tensor.
 
-    The tensor contains the loss of each task, and the sum of its token weights.
+    The tensor contains the loss of each task, and the sum of its token weights. Losses of rows are
+    added, not averaged: `task_weights` already divides by the number of targets.
     """
     every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
 
     def learn(row: PackedRow) -> torch.Tensor:
         weights = row["weights"] * (row["tasks"] == every_task)  # (tasks, targets)
-        losses = (weights * trainee.token_losses(row)).sum(1)  # (tasks): its part of each mean
+        losses = (weights * trainee.token_losses(row)).sum(1)  # (tasks)
         l_rag, l_cov = losses
         loss = l_rag + verify_weight * l_cov
         loss.backward()
@@ -113,7 +115,7 @@ def take_step(learn: Learn, rows: Sequence[PackedRow], trainee: Trainee, lr: flo
     losses_and_weights = []
     for row in rows:
         losses_and_weights.append(learn(row))
-        trainee.collect()
+        trainee.accumulate()
     trainee.update(lr, CLIP)
     return torch.stack(losses_and_weights).sum(0)
 
@@ -127,7 +129,10 @@ def schedule(step: int, n_steps: int) -> float:
 
 
 def mean_losses(step: int, sums: torch.Tensor) -> dict[str, float]:
-    """Return a step's mean loss of each task, and their sum; one that is not finite is an error."""
+    """Return a step's mean loss of each task, and their sum without `verify_weight`, for display.
+
+    A loss that is not finite is an error.
+    """
     totals, weights = sums.tolist()
     if not math.isfinite(sum(totals)):
         raise FloatingPointError(f"the loss of step {step} is {sum(totals)}; lower learning_rate")
@@ -140,10 +145,10 @@ def mean_losses(step: int, sums: torch.Tensor) -> dict[str, float]:
 
 # Encoding: samples become tokens, each with its weight in the loss.
 
-# Decoding inserts the fixed parts of the schema itself, so their tokens get only a small share of
-# the loss; the share is above 0 because verdicts can also be decoded freely.
+# Decoding inserts the fixed parts of the schema itself, so their tokens count little in the loss;
+# they count at all because verdicts can also be decoded freely.
 FIXED = {part for part in (*SCHEMA, *DIRECT) if isinstance(part, str)}
-FIXED_SHARE = 0.1
+FIXED_WEIGHT = 0.1
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,8 @@ class Encoded:
     task: int  # index in TASKS
     ids: tuple[int, ...]
     start: int
-    shares: tuple[float, ...] = ()  # weight of each target token in the loss; empty means 1 each
+    # Of each target token, before `task_weights` scales it; empty means 1 each.
+    relative_weights: tuple[float, ...] = ()
 
     @property
     def n_targets(self) -> int:
@@ -161,8 +167,8 @@ class Encoded:
 
     @property
     def target_weight(self) -> float:
-        """The sum of the weights of the target tokens."""
-        return sum(self.shares) or self.n_targets
+        """The sum of the target tokens' relative weights."""
+        return sum(self.relative_weights) or self.n_targets
 
 
 def encode(samples: Sequence[Sample], model: Trainable) -> list[Encoded]:
@@ -171,22 +177,22 @@ def encode(samples: Sequence[Sample], model: Trainable) -> list[Encoded]:
     for sample in samples:
         prompt = model.prompt_ids(sample.prompt)
         target: list[int] = []
-        shares: list[float] = []
+        relative_weights: list[float] = []
         for part in sample.target:
             ids = model.target_ids(part)
-            share = FIXED_SHARE if part in FIXED else 1.0
+            weight = FIXED_WEIGHT if part in FIXED else 1.0
             target += ids
-            shares += [share] * len(ids)
+            relative_weights += [weight] * len(ids)
         if not sample.unfinished:
             target.append(model.end_id)
-            shares.append(1.0)
+            relative_weights.append(1.0)
         task = TASKS.index(sample.task)
-        encoded.append(Encoded(task, (*prompt, *target), len(prompt), tuple(shares)))
+        encoded.append(Encoded(task, (*prompt, *target), len(prompt), tuple(relative_weights)))
     return encoded
 
 
-def token_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list[float]:
-    """Return the weight of a target token of each task.
+def task_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list[float]:
+    """Return, for each task, the factor of its targets' relative weights.
 
     Over a whole run, the weights of a task sum to the number of steps. The losses of the steps
     therefore average to L_RAG and L_CoV, each a mean over its own target tokens, regardless of how
@@ -201,7 +207,7 @@ def token_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list
 
 # Packing: samples become rows, and several rows become a step.
 
-Pack = list[int]  # the indices of the samples in one row
+Pack = list[int]  # the indices, in all encoded samples, of the samples of one row
 
 
 def plan_steps(encoded: Sequence[Encoded], settings: Training) -> list[list[Pack]]:
@@ -220,8 +226,8 @@ def plan_steps(encoded: Sequence[Encoded], settings: Training) -> list[list[Pack
     return steps
 
 
-def pack(lengths: Sequence[int], pack_tokens: int) -> list[Pack]:
-    """Return packs of sample indices; each pack is a row of at most `pack_tokens` tokens.
+def pack(lengths: Sequence[int], pack_tokens: int) -> list[list[int]]:
+    """Return groups of places in `lengths`; each becomes a row of at most `pack_tokens` tokens.
 
     Each row is filled with the best subset of the next samples, so the given order is roughly kept.
     First-fit decreasing would sort samples by length, and thereby by task; but a row should contain
@@ -233,6 +239,7 @@ def pack(lengths: Sequence[int], pack_tokens: int) -> list[Pack]:
             f"pack_tokens is {pack_tokens}, but the longest sample has {longest} tokens; "
             f"raise pack_tokens to at least {longest}"
         )
+    # How many samples to choose from: about two rows of samples of average length.
     window = max(16, 2 * pack_tokens * len(lengths) // sum(lengths))
     left = list(range(len(lengths)))
     packs = []
@@ -270,7 +277,10 @@ def fullest_subset(lengths: Sequence[int], room: int) -> list[int]:
 
 
 def common_shape(packs: Sequence[Pack], encoded: Sequence[Encoded], pack_tokens: int) -> RowShape:
-    """Return one shape that is large enough for every row of these packs."""
+    """Return one shape that is large enough for every row of these packs.
+
+    Sizes are rounded up, so that few different kernels are needed.
+    """
     longest = 128 * math.ceil(max(len(sample.ids) for sample in encoded) / 128)
     n_sequences = []
     n_targets = []
@@ -290,24 +300,24 @@ def lay_out(
     device: str,
     shape: RowShape | None = None,
 ) -> PackedRow:
-    """Return samples as one row of tensors; `weights` has the token weight of each task."""
+    """Return samples as one row of tensors; `weights` are those of `task_weights`."""
     # Of all tokens:
     ids: list[int] = []
     positions: list[int] = []
     ends = [0]  # where sequences begin and end
     # Of the target tokens:
-    where: list[int] = []  # the positions in the row that predict them
+    positions_before: list[int] = []  # in the row: where each is predicted
     labels: list[int] = []
     tasks: list[int] = []
     loss_weights: list[float] = []
 
     for sample in samples:
         first = len(ids) + sample.start - 1  # a token is predicted at the position before it
-        where += range(first, first + sample.n_targets)
+        positions_before += range(first, first + sample.n_targets)
         labels += sample.ids[sample.start :]
         tasks += [sample.task] * sample.n_targets
-        shares = sample.shares or (1.0,) * sample.n_targets
-        loss_weights += [weights[sample.task] * share for share in shares]
+        relative_weights = sample.relative_weights or (1.0,) * sample.n_targets
+        loss_weights += [weights[sample.task] * weight for weight in relative_weights]
         ids += sample.ids
         positions += range(len(sample.ids))  # each sample starts at 0, as without packing
         ends.append(len(ids))
@@ -322,7 +332,7 @@ def lay_out(
             ends.append(len(ids))
         ends += [len(ids)] * (shape.sequences + 1 - len(ends))
         n_unused = shape.targets - len(labels)
-        where += [0] * n_unused
+        positions_before += [0] * n_unused
         labels += [0] * n_unused
         tasks += [-1] * n_unused
         loss_weights += [0.0] * n_unused
@@ -333,9 +343,11 @@ def lay_out(
     return {
         "input_ids": tensor([ids]),  # (1, tokens)
         "position_ids": tensor([positions]),  # (1, tokens)
-        "ends": tensor(ends, torch.int32),  # (sequences + 1)
-        "longest": longest,
-        "where": tensor(where),  # (targets); the next three have the same shape
+        "sequence_ends": tensor(ends, torch.int32),  # (sequences + 1)
+        "longest_sequence": longest,
+        "target_positions": tensor(
+            positions_before
+        ),  # (targets); the next three have the same shape
         "labels": tensor(labels),
         "tasks": tensor(tasks),
         "weights": tensor(loss_weights, torch.float32),

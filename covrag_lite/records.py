@@ -30,7 +30,9 @@ class Question:
     answers: tuple[str, ...]  # the gold answers; any of them counts as right
     gold_passages: tuple[str, ...] = ()  # ids of the passages that state the answer, if known
     clean_question: str = ""  # the same question in clear, complete wording, if known
-    kind: str = ""  # fact asked for and difficulty, e.g. "author+misspelt"; no model sees it
+    # In the fictional world, what makes the question hard: "<fact>[/<trap>][+<defect>]", such as
+    # "author/stale+misspelt", or "two-hop". No model sees it.
+    kind: str = ""
 
     @property
     def form(self) -> str:
@@ -66,7 +68,9 @@ class Source:
     questions: list[Question]
     passages: Sequence[Passage]
     search: Search  # queries -> the k passages that a system sees
-    deep: Search  # queries -> several times k passages; the later ones rarely contain the answer
+    # queries -> a longer ranking, whose later passages rarely contain the answer. Its first k are
+    # those of `search`, unless each question has references of its own (WebGLM-QA).
+    deep: Search
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Sample:
     """One training sample; its target is split into the parts in which it is decoded."""
 
     id: str
-    task: str  # "answer" or "verify"
+    task: str  # the loss it belongs to: "answer", also for rewritten questions, or "verify"
     prompt: str
     target: tuple[str, ...]
     unfinished: bool = False  # the rest of the target is unknown, so no end-of-text is learnt
@@ -110,12 +114,12 @@ class Round:
     # Mean log-probability of the answer's tokens, if the model reports it.
     likelihood: float | None = field(default=None, compare=False)
     note: str = ""  # one line on what a related system did, e.g. CRAG's action or A²R's feedback
-    # As recorded, if the data is missing that would be needed to score this round.
+    # The recorded outcome, if the gold answers or passages that decided it are not at hand.
     outcome: "Outcome | None" = field(default=None, compare=False)
 
     @property
-    def verified(self) -> Verdict:
-        """The verdict of a round that is verified."""
+    def required_verdict(self) -> Verdict:
+        """The verdict; an error if the round has none."""
         if self.verdict is None:
             raise ValueError(f"the answer {self.answer!r} is not verified")
         return self.verdict
@@ -123,20 +127,22 @@ class Round:
     @property
     def revised_question(self) -> str:
         """The revised question of a verified round; "" if there is none."""
-        return self.verified.revised_question
+        return self.required_verdict.revised_question
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The outcome of one round; None if there is no gold answer, gold passage or verdict."""
 
-    raw: bool | None  # is the answer right by this metric? See `metrics.METRICS`
+    # Is the answer right by each of `metrics.METRICS`?
+    raw: bool | None
     normalised: bool | None
     whole: bool | None
-    gold: bool | None  # a gold passage was retrieved
-    found: bool | None  # a retrieved passage contains a gold answer
-    words: bool | None  # a retrieved passage contains a gold answer in whole words
-    parsed: bool | None  # the verdict parsed
+    # What was retrieved:
+    gold: bool | None  # a gold passage
+    found: bool | None  # a passage that contains a gold answer
+    words: bool | None  # a passage that contains a gold answer in whole words
+    parsed: bool | None  # did the verdict follow its schema?
 
 
 @dataclass(frozen=True)

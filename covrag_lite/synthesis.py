@@ -11,6 +11,18 @@ answer the questions of D2, and adds synthetic errors. We rely mainly on natural
 - Within every set and wording, half of the answers are right, so neither reveals the verdict.
 
 `make_d2` calls these steps in order. The oracle that writes the verdicts is in `oracle`.
+
+One wrong answer, from its question to a training sample (tests/test_synthesis.py runs this):
+
+    question     "Where was the writer of book 7 born?"; the gold answer is "Mere"
+    example      from the retrieved passages, the seed model answers "Ada Voss[1]"  (make_examples)
+    failure      no retrieved passage states "Mere"  (oracle.find_failures)
+    candidate    a search for "… of book 7 born? Ada Voss" finds one  (oracle.find_revisions)
+    verdict      correctness 0.05, "false", the candidate as revised question  (oracle.judge)
+    sample       prompt: question, passages and answer; target: the verdict  (verify_samples)
+
+If no candidate finds a supporting passage, the sample is unfinished: its target ends after the
+judgment, because nobody knows a good revised question.
 """
 
 import random
@@ -33,10 +45,10 @@ from covrag_lite.oracle import (
 )
 from covrag_lite.records import CITATION, Passage, Question, Sample, Source
 
-SEED = 1  # random seed for the halves, the corruption and the balancing
-UNSUPPORTED = 0.25  # share of answer samples without a supporting passage (no citation)
-BROKEN = 0.2  # share of D's questions that are also asked with broken wording
-CORRUPTED = 0.1  # share of right answers that are also corrupted: repetition, wrong citations
+SEED = 1  # for the halves, the corruption and the balancing; `training_seed` does not change it
+UNSUPPORTED_SHARE = 0.25  # share of answer samples without a supporting passage (no citation)
+BROKEN_SHARE = 0.2  # share of D's questions that are also asked with broken wording
+CORRUPTED_SHARE = 0.1  # share of right answers that are also corrupted: repetition, wrong citations
 
 
 # D1: one half of D, and the answers that are learnt from it.
@@ -53,9 +65,9 @@ MIXTURES = ("all", "paper", "paper+answers")
 
 
 def seed_halves(mixture: str) -> dict[str, int]:
-    """Return the seed models, each with the half of D that it learns from; it answers the other.
+    """Return the seed models, each with the half of D that it learns from: 0 or 1.
 
-    The paper has one seed model.
+    It answers the other half. The paper has one seed model.
     """
     if mixture not in MIXTURES:
         raise ValueError(f"mixture {mixture!r} is not known; use one of {', '.join(MIXTURES)}")
@@ -86,7 +98,7 @@ def answer_samples(source: Source, questions: Sequence[Question], layout: str) -
         else:
             unsupported.append(sample)
 
-    n_unsupported = round(len(supported) * UNSUPPORTED / (1 - UNSUPPORTED))
+    n_unsupported = round(len(supported) * UNSUPPORTED_SHARE / (1 - UNSUPPORTED_SHARE))
     return supported + rng.sample(unsupported, min(n_unsupported, len(unsupported)))
 
 
@@ -138,7 +150,7 @@ def make_examples(
             tasks.append((question, passages, "deeper passages"))
     # Two-hop questions, and those already broken, would become impossible to understand.
     clear = [question for question in questions if question.form == "well put"]
-    chosen = rng.sample(clear, round(BROKEN * len(clear)))
+    chosen = rng.sample(clear, round(BROKEN_SHARE * len(clear)))
     broken = [break_question(question, rng) for question in chosen]
     for question, found_passages in zip(broken, source.search([q.question for q in broken])):
         tasks.append((question, tuple(found_passages), "broken wording"))
@@ -149,7 +161,7 @@ def make_examples(
         Example(question, passages, text, kind)
         for (question, passages, kind), text in zip(tasks, answers)
     ]
-    retrieved = examples[: len(questions)]
+    retrieved = [example for example in examples if example.kind == "retrieved"]
     return examples + cross(examples, deep, k) + corrupt(retrieved, rng)
 
 
@@ -175,10 +187,13 @@ def cross(
 
 
 def corrupt(examples: Sequence[Example], rng: random.Random) -> list[Example]:
-    """Copy some right answers and corrupt them by repetition or by wrong citations."""
+    """Copy some right answers and corrupt them by repetition or by wrong citations.
+
+    Unlike in the paper, the oracle still judges an answer with wrong citations to be true.
+    """
     right = [e for e in examples if e.answer and is_right(e.answer, e.question)]
     corrupted = []
-    for example in rng.sample(right, round(CORRUPTED * len(right))):
+    for example in rng.sample(right, round(CORRUPTED_SHARE * len(right))):
         n_passages = len(example.passages)
         numbers = supporting(example.question, example.passages)
         can_cite_wrongly = 0 < len(numbers) < n_passages
@@ -236,7 +251,7 @@ def move_citations(answer: str, right: Sequence[int], n: int, rng: random.Random
 def balance(examples: Sequence[Example], size: int) -> list[Example]:
     """Choose at most `size` examples; in every set and wording, half of them are judged true.
 
-    Of the false ones, those with a revised question are preferred: they are rare and most useful.
+    Of the false ones, half have a revised question, if there are enough of both kinds.
     """
     rng = random.Random(SEED)
     shuffled = sorted(rng.sample(list(examples), len(examples)), key=_set_and_wording)
@@ -249,7 +264,8 @@ def balance(examples: Sequence[Example], size: int) -> list[Example]:
         share = round(size * len(members) / len(examples))
         half = min(len(true), len(revised) + len(unrevised), share // 2)
         n_revised = min(len(revised), max(half // 2, half - len(unrevised)))
-        chosen += true[:half] + revised[:n_revised] + unrevised[: half - n_revised]
+        n_unrevised = half - n_revised
+        chosen += true[:half] + revised[:n_revised] + unrevised[:n_unrevised]
     return rng.sample(chosen, len(chosen))
 
 
@@ -261,9 +277,7 @@ def _set_and_wording(example: Example) -> tuple[str, str]:
 # Samples: what the adapters learn.
 
 
-def verify_samples(
-    examples: Sequence[Example], with_chain: bool = True, layout: str = "paper"
-) -> list[Sample]:
+def verify_samples(examples: Sequence[Example], with_chain: bool, layout: str) -> list[Sample]:
     """Make samples of the verification task; w/o chain, only the revised question (Table 5)."""
     samples = []
     for number, example in enumerate(examples):
@@ -286,16 +300,22 @@ def is_unfinished(example: Example, with_chain: bool) -> bool:
 
 
 def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
-    """Make samples for Start-Revise's rewriter: the revised question, or the question unchanged."""
+    """Make samples for Start-Revise's rewriter: the revised question, or the question unchanged.
+
+    A question stays unchanged if its answers were right; this teaches when not to rewrite.
+    """
     rewritten: dict[str, str] = {}
     for example in examples:
         question = example.question.question
         if example.lacks_revision:
             continue
-        rewritten[question] = example.revised_question or rewritten.get(question, question)
+        if example.revised_question:
+            rewritten[question] = example.revised_question
+        else:
+            rewritten.setdefault(question, question)
     samples = []
     for number, (question, target) in enumerate(rewritten.items()):
-        prompt = prompts.build_alone("rewrite", question)
+        prompt = prompts.build_from_question("rewrite", question)
         samples.append(Sample(f"rewrite-{number}", "answer", prompt, (target,)))
     return samples
 
@@ -308,20 +328,21 @@ def make_samples(
     for source in sources:
         answers += answer_samples(source, source.questions, layout)
     answers_to_mix = answers
-    verified = chosen
+    to_verify = chosen
     if mixture != "all":
-        learnt = []  # by the seed model
+        learnt_half = seed_halves(mixture)["seed-1"]
+        learnt = []  # what the seed model learnt
         for source in sources:
-            learnt += answer_samples(source, halve(source.questions)[0], layout)
-        # As many verdicts as answers are missing from D.
-        verified = chosen[: len(answers) - len(learnt)]
+            learnt += answer_samples(source, halve(source.questions)[learnt_half], layout)
+        # The paper keeps the size of D: verdicts take the place of the other half's answers.
+        to_verify = chosen[: len(answers) - len(learnt)]
         if mixture == "paper":
             answers_to_mix = learnt
     return {
         "rag": answers,
-        "cov": answers_to_mix + verify_samples(verified, True, layout),
-        "cov-direct": answers_to_mix + verify_samples(verified, False, layout),
-        "rewrite": rewrite_samples(verified),
+        "cov": answers_to_mix + verify_samples(to_verify, True, layout),
+        "cov-direct": answers_to_mix + verify_samples(to_verify, False, layout),
+        "rewrite": rewrite_samples(to_verify),
     }
 
 
@@ -356,8 +377,8 @@ def make_d2(
 ) -> D2:
     """Make D2′: examples with natural errors, their verdicts, and a balanced choice of them.
 
-    A seed reader is the number of the half that it learnt from, and a function that answers. It
-    answers the other half. `write` is the base model, which writes candidates for revised
+    `seed_readers` are pairs: the half that a seed model learnt from (0 or 1), and the function with
+    which it answers the other half. `write` is the base model, which writes candidates for revised
     questions. D2′ has at most `verify_share` times as many samples as D has questions.
     """
     examples_by_source = []

@@ -54,11 +54,13 @@ def test_the_control_that_reads_on_takes_the_next_passages_of_the_same_question(
     next_passages = script.passages[-2:]
     queries_on = []
 
-    def search_on(queries):
+    def search_deeper(queries):
         queries_on.append(queries)
         return [next_passages]
 
-    accepted, again = read_on(questions[:2], script.tools(max_rounds=3, search_on=search_on))
+    accepted, again = read_on(
+        questions[:2], script.tools(max_rounds=3, search_deeper=search_deeper)
+    )
     assert script.stages() == ["search", "answer", "verify", "answer"]
     assert queries_on == [[BIRTHPLACE]]
     assert script.log[-1] == ("answer", [BIRTHPLACE], [[p.id for p in next_passages]])
@@ -74,7 +76,7 @@ WRITTEN = {"guess": ["Ada wrote it.", ""], "options": ["Ada, Bea, Cyd", "Oslo"]}
 
 @pytest.fixture
 def expanding(script):
-    return script.tools(write_alone=lambda task, x: WRITTEN[task], keep=lambda rounds: 0)
+    return script.tools(write_from_question=lambda task, x: WRITTEN[task], keep=lambda rounds: 0)
 
 
 def test_query_expansion_searches_a_second_time_for_every_question(questions, script, expanding):

@@ -114,7 +114,7 @@ def test_a_closed_book_prediction_has_no_passages():
     class Tools:
         name = "toy"
 
-        def write_alone(self, task, x):
+        def write_from_question(self, task, x):
             return [f"{task}: {question}" for question in x]
 
     (prediction,) = closed_book([Q1], Tools())
@@ -289,13 +289,15 @@ def test_the_form_that_works_most_often_is_chosen():
 
 
 def test_the_clear_wording_is_chosen_before_all_other_forms():
-    candidates = {"guess": "a", oracle.CLEAN: "b"}
-    assert oracle.choose_revision(candidates, {"guess": 9, oracle.CLEAN: 1}) == "b"
+    candidates = {"guess": "a", oracle.CLEAN_FORM: "b"}
+    assert oracle.choose_revision(candidates, {"guess": 9, oracle.CLEAN_FORM: 1}) == "b"
 
 
 def test_a_form_without_the_question_is_chosen_last():
-    candidates = {oracle.BARE[0]: "a", "guess": "b"}
-    assert oracle.choose_revision(candidates, {oracle.BARE[0]: 9, "guess": 1}) == "b"
+    candidates = {oracle.FORMS_WITHOUT_QUESTION[0]: "a", "guess": "b"}
+    assert (
+        oracle.choose_revision(candidates, {oracle.FORMS_WITHOUT_QUESTION[0]: 9, "guess": 1}) == "b"
+    )
 
 
 # Synthesis.
@@ -317,7 +319,7 @@ def test_an_answer_of_d1_is_read_from_the_gold_passage():
 
 
 def test_a_right_answer_without_a_supporting_passage_gets_no_wrong_citation(monkeypatch):
-    monkeypatch.setattr(synthesis, "CORRUPTED", 1.0)
+    monkeypatch.setattr(synthesis, "CORRUPTED_SHARE", 1.0)
     unsupported = Example(Q1, (C, D), "Ada Voss[1]", "retrieved")
     corrupted = synthesis.corrupt([unsupported] * 20, random.Random(0))
     assert {example.kind for example in corrupted} == {"repetition"}
@@ -417,7 +419,7 @@ def padded_row():
 
 
 def test_padding_is_split_into_sequences_no_longer_than_the_longest():
-    assert padded_row()["ends"].tolist() == [0, 3, 6, 9, 10, 10, 10]
+    assert padded_row()["sequence_ends"].tolist() == [0, 3, 6, 9, 10, 10, 10]
 
 
 def test_the_positions_of_each_padding_sequence_start_at_0():
@@ -429,7 +431,7 @@ def test_padding_has_no_weight():
 
 
 def test_a_padded_row_has_the_longest_sequence_of_its_shape():
-    assert padded_row()["longest"] == 3
+    assert padded_row()["longest_sequence"] == 3
 
 
 def test_the_common_shape_has_room_for_the_padding_of_every_row():

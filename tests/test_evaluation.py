@@ -37,7 +37,7 @@ def test_the_next_passages_begin_where_the_search_ended(config, resources, passa
     four = evaluate.load_resources(config.change(k=4), passages, scripted)
     query = ["Where was Edith Marrow born?"]
     tools = evaluate.bind(SYSTEMS[RAG], config, resources)
-    assert [*tools.search(query)[0], *tools.search_on(query)[0]] == four.search(query)[0]
+    assert [*tools.search(query)[0], *tools.search_deeper(query)[0]] == four.search(query)[0]
 
 
 def test_batches_do_not_depend_on_what_is_journaled(resources, scripted):

@@ -140,22 +140,22 @@ def test_plain_retrieval_verifies_nothing(questions, script):
 
 
 def test_start_revise_searches_with_the_rewritten_question(questions, script):
-    def write_alone(task, x):
+    def write_from_question(task, x):
         assert task == "rewrite"
         return ["", REVISED]  # nothing is written for the first question
 
-    predictions = start_revise(questions[:2], script.tools(write_alone=write_alone))
+    predictions = start_revise(questions[:2], script.tools(write_from_question=write_from_question))
     assert script.log[0] == ("search", [WRITER, REVISED])
     assert script.log[1][1] == [WRITER, BIRTHPLACE]  # the original questions are answered
     assert [prediction.rounds[0].query for prediction in predictions] == [WRITER, REVISED]
 
 
 def test_closed_book_answers_without_a_search(questions, script):
-    def write_alone(task, x):
+    def write_from_question(task, x):
         assert task == "closed-book"
         return ["Edith Marrow", "Stonebridge"]
 
-    predictions = closed_book(questions[:2], script.tools(write_alone=write_alone))
+    predictions = closed_book(questions[:2], script.tools(write_from_question=write_from_question))
     assert script.log == []
     assert [p.rounds[0] for p in predictions] == [
         Round("", (), "Edith Marrow"),

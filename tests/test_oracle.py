@@ -7,7 +7,7 @@ from toy import BORN, PASSAGES, QUESTIONS
 
 from covrag_lite import oracle
 from covrag_lite.config import Config
-from covrag_lite.oracle import CLEAN, Example, annotate_by_rules, judge
+from covrag_lite.oracle import CLEAN_FORM, Example, annotate_by_rules, judge
 from covrag_lite.records import SCORES, Question
 from covrag_lite.training.sources import load_searches
 
@@ -212,7 +212,7 @@ def revisions_of(question, write):
 
 def test_clear_wording_that_finds_the_passage_is_kept():
     question = replace(Q2, question="hoo?")
-    assert revisions_of(question, writer()) == {"hoo?": {CLEAN: BORN}}
+    assert revisions_of(question, writer()) == {"hoo?": {CLEAN_FORM: BORN}}
 
 
 def test_only_candidates_that_find_the_passage_are_kept():
@@ -231,7 +231,7 @@ def test_without_failures_there_are_no_revisions():
     assert oracle.find_revisions({}, writer(), search) == {}
 
 
-COUNTS = {"guess": 3, "options": 5, "a guess alone": 9, CLEAN: 1}
+COUNTS = {"guess": 3, "options": 5, "a guess alone": 9, CLEAN_FORM: 1}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ COUNTS = {"guess": 3, "options": 5, "a guess alone": 9, CLEAN: 1}
     [
         ({"guess": "b", "options": "c"}, "c"),  # the form that works most often
         ({"a guess alone": "d", "guess": "b"}, "b"),  # forms without the question come last
-        ({"options": "c", CLEAN: "clean"}, "clean"),  # clear wording comes first
+        ({"options": "c", CLEAN_FORM: "clean"}, "clean"),  # clear wording comes first
     ],
 )
 def test_the_choice_of_a_revised_question(candidates, chosen):

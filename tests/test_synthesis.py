@@ -13,8 +13,8 @@ from covrag_lite import synthesis
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
 from covrag_lite.metrics import holds_answer, normalise
-from covrag_lite.oracle import Example, annotate_by_rules
-from covrag_lite.prompts import LAYOUTS
+from covrag_lite.oracle import Example, annotate_by_rules, find_failures, find_revisions
+from covrag_lite.prompts import LAYOUTS, parse_verdict
 from covrag_lite.records import CITATION, Passage, Question, Sample, Source
 from covrag_lite.synthesis import (
     answer_samples,
@@ -42,7 +42,7 @@ def source_of(questions):
 
 @pytest.mark.parametrize("share, n_unsupported", [(0.25, 2), (0.5, 6), (0.0, 0)])
 def test_a_share_of_the_answers_has_no_supporting_passage(monkeypatch, share, n_unsupported):
-    monkeypatch.setattr(synthesis, "UNSUPPORTED", share)
+    monkeypatch.setattr(synthesis, "UNSUPPORTED_SHARE", share)
     unknown = replace(Q1, answers=("Agnes Vale",), gold_passages=())
     questions = [replace(unknown, id=str(i)) for i in range(9)] + [Q1] * 6
     samples = answer_samples(source_of([]), questions, "shared")
@@ -117,7 +117,7 @@ def examples(monkeypatch):
     ]
     searches = load_searches(Config().change(k=2), passages)
     source = Source(questions, passages, *searches)
-    monkeypatch.setattr(synthesis, "CORRUPTED", 0.3)
+    monkeypatch.setattr(synthesis, "CORRUPTED_SHARE", 0.3)
     return synthesis.make_examples(source, questions, answer_rightly, 2)
 
 
@@ -159,7 +159,7 @@ def test_other_answers_are_not_crossed():
 
 
 def test_only_right_answers_are_corrupted(monkeypatch):
-    monkeypatch.setattr(synthesis, "CORRUPTED", 1.0)
+    monkeypatch.setattr(synthesis, "CORRUPTED_SHARE", 1.0)
     right = Example(Q1, (A, C), "Ada Voss[1]", "retrieved")
     others = [replace(right, answer="Mere[1]"), replace(right, answer="")]
     corrupted = synthesis.corrupt([right, *others] * 20, random.Random(0))
@@ -187,12 +187,12 @@ LABELLED = [
 
 
 def test_a_verdict_without_a_known_revision_is_unfinished():
-    samples = verify_samples(LABELLED)
+    samples = verify_samples(LABELLED, True, "shared")
     assert [sample.unfinished for sample in samples] == [False, False, False, True]
 
 
 def test_how_the_targets_of_verdicts_end():
-    texts = ["".join(sample.target) for sample in verify_samples(LABELLED)]
+    texts = ["".join(sample.target) for sample in verify_samples(LABELLED, True, "shared")]
     assert texts[0].endswith('"3": "true", "4": "" }')
     assert texts[1].endswith(f'"3": "false", "4": "{BORN}" }}')
     assert texts[2].endswith('"3": "false", "4": "" }')  # what could be read needs no other search
@@ -200,7 +200,7 @@ def test_how_the_targets_of_verdicts_end():
 
 
 def test_without_the_chain_a_wrong_answer_never_gets_an_empty_revision():
-    samples = verify_samples(LABELLED, with_chain=False)
+    samples = verify_samples(LABELLED, False, "shared")
     assert [sample.unfinished for sample in samples] == [False, False, True, True]
     texts = ["".join(sample.target) for sample in samples]
     assert texts == ['{ "4": "" }', f'{{ "4": "{BORN}" }}', '{ "4": "', '{ "4": "']
@@ -208,12 +208,12 @@ def test_without_the_chain_a_wrong_answer_never_gets_an_empty_revision():
 
 @pytest.mark.parametrize("layout", ["paper", "shared"])
 def test_the_prompt_of_a_verify_sample_is_that_of_inference(layout):
-    (sample,) = verify_samples(LABELLED[1:2], layout=layout)
+    (sample,) = verify_samples(LABELLED[1:2], True, layout)
     assert sample.prompt == toy.verify_prompt(Q1.question, "cd", "Mere[1]", layout)
 
 
 def test_verify_samples_belong_to_the_verification_task():
-    assert {sample.task for sample in verify_samples(LABELLED)} == {"verify"}
+    assert {sample.task for sample in verify_samples(LABELLED, True, "shared")} == {"verify"}
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ class SeedModel:
         self.questions_of.setdefault(self.name, set()).update(x)
         return ["Mere[1]"] * (len(x) - 1) + ["Ada Voss[1]"]
 
-    def write_alone(self, task, x):
+    def write_from_question(self, task, x):
         return [""] * len(x)
 
 
@@ -261,7 +261,7 @@ def d2(monkeypatch):
     def search(queries):
         return [[C, D, E, F, B]] * len(queries)
 
-    monkeypatch.setattr(synthesis, "BROKEN", 0.0)
+    monkeypatch.setattr(synthesis, "BROKEN_SHARE", 0.0)
     monkeypatch.setattr(SeedModel, "questions_of", {})
     monkeypatch.setattr(recipe, "load_trained", lambda config, name: SeedModel(name))
     monkeypatch.setattr(
@@ -300,6 +300,44 @@ def test_each_seed_model_learns_one_half(d2):
     first, second = synthesis.halve(questions)
     losses = recipe.train_seeds(Config(), [source_of(questions)])
     assert losses == {"seed-1": ids_of(first), "seed-2": ids_of(second)}
+
+
+# The example of the module's docstring.
+
+WHERE_BORN = Question("q", "one", "Where was the writer of book 7 born?", ("Mere",), ("born",))
+WRITTEN = Passage("written", "Book 7", "Book 7 was written by Ada Voss.")
+WAS_BORN = Passage("born", "Ada Voss", "Ada Voss was born in Mere.")
+REVISED = "Where was the writer of book 7 born? Ada Voss"
+
+
+def search_by_name(queries):
+    return [[WAS_BORN] if "Ada Voss" in query else [WRITTEN] for query in queries]
+
+
+@pytest.fixture
+def unannotated():
+    source = Source([WHERE_BORN], [WRITTEN, WAS_BORN], search_by_name, search_by_name)
+    return synthesis.make_examples(source, [WHERE_BORN], lambda x, k: ["Ada Voss[1]"], 1)
+
+
+def test_the_answer_to_another_question_becomes_a_revised_question(unannotated):
+    failures = find_failures(unannotated)
+    revisions = find_revisions(failures, lambda task, x: [""] * len(x), search_by_name)
+    assert revisions == {WHERE_BORN.question: {"answer": REVISED}}
+
+
+def test_a_wrong_answer_becomes_a_verdict_with_its_revised_question(unannotated):
+    examples = annotate_by_rules(unannotated, {WHERE_BORN.question: REVISED})
+    (sample,) = verify_samples(examples, True, "paper")
+    verdict = parse_verdict("".join(sample.target))
+    assert (verdict.correctness, verdict.judgment) == (0.05, "false")
+    assert verdict.revised_question == REVISED
+
+
+def test_a_wrong_answer_without_a_revised_question_is_unfinished(unannotated):
+    (sample,) = verify_samples(annotate_by_rules(unannotated, {}), True, "paper")
+    assert sample.unfinished
+    assert sample.target[-1] == "false"
 
 
 # The mixtures.

@@ -16,9 +16,10 @@ from toy import answer_prompt, verify_prompt
 from covrag_lite import prompts, qlora
 from covrag_lite.config import Config
 from covrag_lite.engine import lora, slots
+from covrag_lite.engine.interface import PackedRow
 from covrag_lite.engine.sampling import Sampler
 from covrag_lite.engine.trainee import AdapterTrainee
-from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan_steps, schedule, token_weights
+from covrag_lite.qlora import Encoded, lay_out, learner, pack, plan_steps, schedule, task_weights
 from covrag_lite.records import SCORES, Sample
 
 # Likelihoods: each engine is compared with the network's log-probabilities, token by token.
@@ -263,7 +264,7 @@ def test_a_sample_is_its_prompt_its_target_and_the_end():
 
 
 def test_every_token_of_an_answer_weighs_one():
-    assert qlora.encode(SAMPLES, LETTERS)[0].shares == (1.0, 1.0, 1.0)
+    assert qlora.encode(SAMPLES, LETTERS)[0].relative_weights == (1.0, 1.0, 1.0)
 
 
 def test_a_verdict_is_the_second_task():
@@ -272,14 +273,14 @@ def test_a_verdict_is_the_second_task():
 
 
 def test_fixed_parts_of_a_verdict_weigh_a_tenth():
-    shares = qlora.encode(SAMPLES, LETTERS)[1].shares
+    shares = qlora.encode(SAMPLES, LETTERS)[1].relative_weights
     assert shares == pytest.approx([0.1] * 6 + [1.0] * 4 + [0.1] * 2 + [1.0])
 
 
 def test_an_unfinished_target_has_no_end():
     unfinished = qlora.encode(SAMPLES, LETTERS)[2]
     assert unfinished.ids == (1, *[2] * 8)
-    assert unfinished.shares == pytest.approx([0.1] * 6 + [1.0] * 2)
+    assert unfinished.relative_weights == pytest.approx([0.1] * 6 + [1.0] * 2)
 
 
 def test_a_sample_of_an_unknown_task_is_an_error():
@@ -293,11 +294,11 @@ VERDICT = Encoded(1, (1, 2, 3), 1, (0.5, 1.0))
 
 def test_the_token_weights_of_a_task_sum_to_the_number_of_steps():
     # 2 epochs · 6 tokens · w = 8 steps, and 2 · 1.5 · w = 8.
-    assert token_weights([ANSWER, ANSWER, VERDICT], 8, 2) == pytest.approx([8 / 12, 8 / 3])
+    assert task_weights([ANSWER, ANSWER, VERDICT], 8, 2) == pytest.approx([8 / 12, 8 / 3])
 
 
 def test_a_task_without_samples_weighs_nothing():
-    assert token_weights([ANSWER], 8, 2) == pytest.approx([8 / 6, 0.0])
+    assert task_weights([ANSWER], 8, 2) == pytest.approx([8 / 6, 0.0])
 
 
 # The objective.
@@ -356,8 +357,8 @@ def padded():
     [
         ("input_ids", [[5, 6, 7, 8, 9, 10, 11]]),
         ("position_ids", [[0, 1, 2, 0, 1, 2, 3]]),
-        ("ends", [0, 3, 7]),
-        ("where", [0, 1, 4, 5]),  # each target is predicted from the token before it
+        ("sequence_ends", [0, 3, 7]),
+        ("target_positions", [0, 1, 4, 5]),  # each target is predicted from the token before it
         ("labels", [6, 7, 10, 11]),
         ("tasks", [0, 0, 1, 1]),
         ("weights", pytest.approx([2.0, 2.0, 0.3, 3.0])),
@@ -368,17 +369,16 @@ def test_a_row_is_its_samples_one_after_another(row, name, expected):
 
 
 def test_a_row_has_exactly_these_parts(row):
-    names = "input_ids position_ids ends longest where labels tasks weights"
-    assert list(row) == names.split()
+    assert list(row) == list(PackedRow.__annotations__)
 
 
 def test_a_row_knows_its_longest_sample(row):
-    assert row["longest"] == 4
+    assert row["longest_sequence"] == 4
 
 
 def test_padding_fills_a_row_to_the_common_shape(padded):
     assert padded["input_ids"].shape == (1, 300)
-    assert padded["ends"][-1] == 300
+    assert padded["sequence_ends"][-1] == 300
 
 
 def test_padding_adds_no_weight(padded, row):
@@ -555,7 +555,7 @@ def test_a_checkpoint_of_other_settings_is_refused(saved, tmp_path, change):
 def loop(tmp_path):
     """A run of a network that learns nothing: its trainee, its rows, weight and checkpoints."""
     weight = torch.ones(1, requires_grad=True)
-    trainee = Mock(one_shape=False, record=lambda learn: learn)
+    trainee = Mock(one_shape=False, capture=lambda learn: learn)
     trainee.restore = Mock(return_value=[])
     trainee.token_losses = lambda row: weight * torch.ones(len(row["labels"]))
     saved = []
@@ -565,7 +565,7 @@ def loop(tmp_path):
         device="cpu",
         fingerprint="base+",
         settings=Config().model,
-        in_training=lambda *_: nullcontext(trainee),
+        prepare_training=lambda *_: nullcontext(trainee),
     )
     config = Config().change(epochs=4, pack_tokens=20, step_tokens=20, verify_weight=4.0)
     rows = qlora.train(model, SAMPLES * 4, tmp_path, config.training)

@@ -409,7 +409,7 @@ def updated(request, tiny, monkeypatch):
         assert torch.nn.utils.clip_grad_norm_([weights], clip) > 10
         optimizer.param_groups[0]["lr"] = 0.01 / step
         optimizer.step()
-        trainee.collect()
+        trainee.accumulate()
         trainee.update(0.01 / step, clip)
     return master, weights.detach(), optimizer.state[weights]
 
@@ -493,7 +493,7 @@ def recorded_and_not(tiny, encoded, monkeypatch):
     learned = []
     for execution in ("graph", "eager"):
         trainee = adapt(tiny.read_for_training(), execution=execution)
-        learn = trainee.record(qlora.learner(trainee, 1.0, "cpu"))
+        learn = trainee.capture(qlora.learner(trainee, 1.0, "cpu"))
         for row in rows:
             sums = learn(row)
             learned.append((sums, trainee.master.copy_grad.clone()))
@@ -538,6 +538,6 @@ def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder, activa
     for sample, packed in zip(encoded, eager[: sum(sizes)].split(sizes)):
         alone, _ = losses_and_grad(trainee, lay_out([sample], EQUAL_WEIGHTS, "cuda"))
         assert torch.allclose(packed, alone, atol=0.05)  # in bf16
-    replay = trainee.record(qlora.learner(trainee, 1.0, "cuda"))
+    replay = trainee.capture(qlora.learner(trainee, 1.0, "cuda"))
     assert torch.allclose(replay(row)[0].sum(), (eager * row["weights"]).sum(), rtol=0.01)
     assert torch.allclose(trainee.master.copy_grad, grad, atol=0.05 * grad.abs().max().item())

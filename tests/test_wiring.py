@@ -170,7 +170,7 @@ def test_the_adapter_and_the_schema_of_verdicts(bound, name):
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_adapter_that_rewrites(bound, name):
     tools, calls = bound(name)
-    tools.write_alone("rewrite", ["who?"])
+    tools.write_from_question("rewrite", ["who?"])
     assert calls == [(EXPECTED[name].writes, 7)]
 
 
@@ -194,11 +194,11 @@ def test_the_rule_for_searching_again(bound, name):
 
 def test_guesses_have_their_own_limit(bound):
     tools, calls = bound("RAG trained, every query expanded by guesses")
-    tools.write_alone("guess", ["who?"])
+    tools.write_from_question("guess", ["who?"])
     assert calls == [("", 40)]
 
 
 def test_a_closed_book_answer_is_as_long_as_an_answer(bound):
     tools, calls = bound("closed-book")
-    tools.write_alone("closed-book", ["who?"])
+    tools.write_from_question("closed-book", ["who?"])
     assert calls == [("", 11)]

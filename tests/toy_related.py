@@ -51,7 +51,7 @@ class Script:
             for passages, statement in zip(k, y)
         ]
 
-    def write_alone(self, task, x):
+    def write_from_question(self, task, x):
         """As the author; logged under the name of the task."""
         self.log.append((task, list(x)))
         return [self.texts[task](question, None) for question in x]
@@ -72,7 +72,7 @@ class Script:
         return RelatedTools(
             name="toy",
             author=self,
-            write_alone=self.write_alone,
+            write_from_question=self.write_from_question,
             thresholds=(0.2, 0.8),
             **functions,
         )

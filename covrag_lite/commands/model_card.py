@@ -108,7 +108,7 @@ def describe_use(name: str, manifest: dict, has_chat: bool) -> dict[str, object]
     prompt = prompts.build_answer(QUESTION, PASSAGES, parameters["layout"])
     if name == "rewrite":
         limit = parameters["max_revised_tokens"]
-        prompt = prompts.build_alone("rewrite", QUESTION)
+        prompt = prompts.build_from_question("rewrite", QUESTION)
     load = "model = AutoPeftModelForCausalLM.from_pretrained(folder)"
     if parameters["quantize"] == "nf4":
         load = (

@@ -70,7 +70,9 @@ class Engine(Protocol):
     def fill(
         self, prompts: Sequence[str], schema: Schema | None, max_tokens: int
     ) -> list[Completion]:
-        """Complete one batch to verdicts of this schema; without one, as the model writes them.
+        """Write a verdict for each prompt of one batch.
+
+        With a schema, the model fills only its slots; with None, it writes freely.
 
         A revised question has at most `max_tokens` tokens.
         """
@@ -89,12 +91,12 @@ class PackedRow(TypedDict):
 
     input_ids: "torch.Tensor"  # (1, tokens)
     position_ids: "torch.Tensor"  # (1, tokens)
-    ends: "torch.Tensor"  # (sequences + 1): where sequences begin and end
-    longest: int  # tokens of the longest sequence
-    where: "torch.Tensor"  # (targets): the positions that predict the targets
+    sequence_ends: "torch.Tensor"  # (sequences + 1): 0, then the end of each sequence
+    longest_sequence: int  # its number of tokens
+    target_positions: "torch.Tensor"  # (targets): each is the position before its target
     labels: "torch.Tensor"  # (targets)
     tasks: "torch.Tensor"  # (targets): indices in `qlora.TASKS`; -1 is padding
-    weights: "torch.Tensor"  # (targets)
+    weights: "torch.Tensor"  # (targets): of each target in the loss of its task
 
 
 # Learns from one row; returns the loss of each task and the sum of its token weights: (2, tasks).
@@ -108,7 +110,7 @@ class RowShape:
     tokens: int
     sequences: int
     targets: int
-    longest: int  # tokens of the longest sequence
+    longest: int  # number of tokens of the longest sequence
 
 
 class Trainee(Protocol):
@@ -119,10 +121,10 @@ class Trainee(Protocol):
     def token_losses(self, row: PackedRow) -> "torch.Tensor":
         """Return the loss of each target token: (targets)."""
 
-    def record(self, learn: Learn) -> Learn:
-        """Return the same function, which may be recorded at its first call and then replayed."""
+    def capture(self, learn: Learn) -> Learn:
+        """Return the same function; on CUDA its first call may be captured as a CUDA graph."""
 
-    def collect(self) -> None:
+    def accumulate(self) -> None:
         """Add the gradients of one row to those of the step."""
 
     def update(self, lr: float, clip: float) -> None:
@@ -158,8 +160,10 @@ class Trainable(Protocol):
     def end_id(self) -> int:
         """Return the token that ends a text."""
 
-    def in_training(self, settings: Training, shape: RowShape) -> AbstractContextManager[Trainee]:
-        """Read the network with a new adapter; it is dropped at the end of the `with` block."""
+    def prepare_training(
+        self, settings: Training, shape: RowShape
+    ) -> AbstractContextManager[Trainee]:
+        """Load the network with a new adapter; the `with` block's end discards it."""
 
 
 def report_fallback(

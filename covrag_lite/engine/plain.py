@@ -155,7 +155,7 @@ class PlainEngine:
         return self.backbone.vocabulary.end_id
 
     @contextmanager
-    def in_training(self, settings: Training, shape: RowShape) -> Iterator[Trainee]:
+    def prepare_training(self, settings: Training, shape: RowShape) -> Iterator[Trainee]:
         """Read the network again, add a new adapter, and drop the network afterwards."""
         shared = self.backbone.network
         try:

@@ -30,8 +30,8 @@ def build_plain_trainee(network: PreTrainedModel, settings: Training) -> Adapter
 def losses_one_by_one(adapted: PeftModel, row: PackedRow) -> torch.Tensor:
     """Return the loss of each target token, (targets), one sample after another."""
     logits = []
-    for start, end in pairwise(row["ends"].tolist()):
+    for start, end in pairwise(row["sequence_ends"].tolist()):
         output = adapted(input_ids=row["input_ids"][:, start:end], use_cache=False)
         logits.append(output.logits[0])  # (tokens, vocabulary)
-    target_logits = torch.cat(logits)[row["where"]].float()
+    target_logits = torch.cat(logits)[row["target_positions"]].float()
     return torch.nn.functional.cross_entropy(target_logits, row["labels"], reduction="none")

@@ -146,13 +146,13 @@ class TaskModel:
             for completion in completions
         ]
 
-    def write_alone(self, task: str, x: Sequence[str]) -> list[str]:
-        """Write a task of `prompts.ALONE`, whose prompt contains only the question."""
+    def write_from_question(self, task: str, x: Sequence[str]) -> list[str]:
+        """Write a task of `prompts.QUESTION_ONLY`, whose prompt contains only the question."""
         limits = {
             "closed-book": self.settings.max_answer_tokens,
             "rewrite": self.settings.max_revised_tokens,
         }
-        texts = [prompts.build_alone(task, question) for question in x]
+        texts = [prompts.build_from_question(task, question) for question in x]
         return self.write(task, texts, limits.get(task, GUESS_TOKENS))
 
 

@@ -64,11 +64,11 @@ class AdapterTrainee:
         """Return the loss of each target token: (targets)."""
         return self.scale.enlarge(self.losses(row))
 
-    def record(self, learn: Learn) -> Learn:
+    def capture(self, learn: Learn) -> Learn:
         """Return the same function, which may be recorded at its first call and then replayed."""
         return self._record(learn, self.master.copy_grad) if self._record else learn
 
-    def collect(self) -> None:
+    def accumulate(self) -> None:
         """Add the gradients of one row to those of the step."""
         self.master.collect()
 

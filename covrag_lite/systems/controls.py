@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from covrag_lite.method import Passages, Tools, by_revision, cov_rag, know_none
+from covrag_lite.method import Passages, Tools, by_revision, cov_rag, unknown_likelihoods
 from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
 
 Value = TypeVar("Value")
@@ -55,7 +55,7 @@ def read_on(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
             verdicts.append(replace(verdict, revised_question=same))
         return verdicts
 
-    searches = iter((tools.search, tools.search_on))
+    searches = iter((tools.search, tools.search_deeper))
 
     def search(queries: Sequence[str]) -> list[list[Passage]]:
         return next(searches)(queries)
@@ -80,7 +80,7 @@ def swap_answers(questions: Sequence[Question], tools: Tools) -> list[Prediction
         answers = tools.answer(x, k)
         return [other_answer(i, answers, questions) for i in range(len(answers))]
 
-    return verify_only(questions, replace(tools, answer=answer, likelihoods=know_none))
+    return verify_only(questions, replace(tools, answer=answer, likelihoods=unknown_likelihoods))
 
 
 def other_answer(i: int, answers: Sequence[str], questions: Sequence[Question]) -> str:

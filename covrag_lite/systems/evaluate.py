@@ -89,7 +89,7 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
         raise ValueError(f"max_rounds is {settings.chain.max_rounds}; use 1 or more (the paper: 2)")
     k = settings.retrieval.k
 
-    def search_on(queries: Sequence[str]) -> list[list[Passage]]:
+    def search_deeper(queries: Sequence[str]) -> list[list[Passage]]:
         """Return the next k passages."""
         return [passages[k:] for passages in resources.deeper(2)(queries)]
 
@@ -101,10 +101,10 @@ def bind(system: System, config: Config, resources: Resources) -> Tools:
     tools = Tools(
         name=system.name,
         search=resources.search,
-        search_on=search_on,
+        search_deeper=search_deeper,
         answer=author.answer,
         verify=verifier.verify,
-        write_alone=rewriter.write_alone,
+        write_from_question=rewriter.write_from_question,
         likelihoods=author.likelihoods,
         sigma=choose_sigma(settings.chain.sigma, verifier),
         keep=KEEPS[keep],

@@ -16,19 +16,19 @@ from covrag_lite.records import Prediction, Question
 def expand(questions: Sequence[Question], tools: Tools, form: str) -> list[Prediction]:
     """Search a second time for every question, with a query in one form of `oracle.propose`."""
     x = [question.question for question in questions]
-    first = tools.read(x, x)
+    first = tools.search_and_answer(x, x)
     nothing = [""] * len(x)
-    guesses = tools.write_alone("guess", x) if "guess" in form else nothing
-    options = tools.write_alone("options", x) if "options" in form else nothing
+    guesses = tools.write_from_question("guess", x) if "guess" in form else nothing
+    options = tools.write_from_question("options", x) if "options" in form else nothing
     queries = []
     for question, read, guess, option in zip(questions, first, guesses, options):
         example = Example(question, read.passages, read.answer, "expanded")
         candidates = propose(example, guess, "", option)
         queries.append(candidates.get(form, question.question))
-    second = tools.read(queries, x)
+    second = tools.search_and_answer(queries, x)
     if tools.verifies_last:
-        first = tools.check(x, first)
-        second = tools.check(x, second)
+        first = tools.add_verdicts(x, first)
+        second = tools.add_verdicts(x, second)
     return [
         Prediction(question, tools.name, tuple(rounds), kept=tools.keep(rounds))
         for question, *rounds in zip(questions, first, second)

@@ -88,7 +88,7 @@ def build(predictions: Sequence[Prediction]) -> Table:
 def write_texts(prediction: Prediction) -> dict[str, str]:
     """Return the text of each box, and one quoted sentence of a passage per round."""
     question = prediction.question
-    verdict = prediction.rounds[0].verified
+    verdict = prediction.rounds[0].required_verdict
     first = summarise_round(prediction.rounds[0], question, verdict.revised_question)
     last = summarise_round(prediction.rounds[-1], question)
     return {

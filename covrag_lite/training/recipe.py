@@ -65,7 +65,7 @@ def synthesise_d2(config: Config, sources: Sequence[Source]) -> tuple[list[Examp
         return load_trained(config, "")
 
     def write(task: str, x: Sequence[str]) -> list[str]:
-        return base_model().write_alone(task, x)
+        return base_model().write_from_question(task, x)
 
     d2 = synthesis.make_d2(
         sources,

@@ -156,7 +156,7 @@ class LocalEngine:
         return self.backbone.vocabulary.end_id
 
     @contextmanager
-    def in_training(self, settings: Training, shape: RowShape) -> Iterator[Trainee]:
+    def prepare_training(self, settings: Training, shape: RowShape) -> Iterator[Trainee]:
         """Read the network again, add a new adapter, and drop the network afterwards."""
         from covrag_lite.engine.fast.training import build_fitting_trainee
 

@@ -54,10 +54,10 @@ def token_losses(network: PreTrainedModel, row: PackedRow) -> torch.Tensor:
         input_ids=row["input_ids"],
         position_ids=row["position_ids"],
         use_cache=False,
-        cu_seq_lens_q=row["ends"],
-        max_length_q=row["longest"],
+        cu_seq_lens_q=row["sequence_ends"],
+        max_length_q=row["longest_sequence"],
         attention_mask=row["input_ids"].new_ones(1, 1, 1, 1),  # accepted as a finished mask
     )
     hidden = output.last_hidden_state[0]  # (tokens, width)
     weight = network.get_output_embeddings().weight
-    return TokenLosses.apply(hidden[row["where"]], weight, row["labels"])
+    return TokenLosses.apply(hidden[row["target_positions"]], weight, row["labels"])

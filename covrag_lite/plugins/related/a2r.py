@@ -61,7 +61,7 @@ def a2r(questions: Sequence[Question], tools: RelatedTools) -> list[Prediction]:
     author = tools.author
     x = [question.question for question in questions]  # Require: x, evidence e, K
     # 1: Y_0 = M([p_init; x; e])
-    rounds = [[first] for first in tools.read(x, x)]
+    rounds = [[first] for first in tools.search_and_answer(x, x)]
     feedback: list[list[str]] = [[] for _ in x]  # F_0, …, F_t of each question
     unfinished = list(range(len(x)))
     for _ in range(REFINEMENTS):  # 2: for t = 0 to K - 1

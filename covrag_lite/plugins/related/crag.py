@@ -43,7 +43,7 @@ def crag(questions: Sequence[Question], tools: RelatedTools) -> list[Prediction]
 
     # 6 to 11: external knowledge = Web_Search(W rewrites x)
     outside = [i for i, action in enumerate(actions) if action != CORRECT]
-    keywords = tools.author.write_alone("terms", [x[i] for i in outside])
+    keywords = tools.author.write_from_question("terms", [x[i] for i in outside])
     # Without keywords, search with the question.
     queries = {i: terms or x[i] for i, terms in zip(outside, keywords)}
     deeper = tools.wider([queries[i] for i in outside])

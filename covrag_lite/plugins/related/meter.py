@@ -34,7 +34,7 @@ class Meter:
             tools,
             answer=answer,
             search=partial(self._search, tools.search),
-            search_on=partial(self._search, tools.search_on),
+            search_deeper=partial(self._search, tools.search_deeper),
         )
         if isinstance(watched, RelatedTools):
             watched = replace(watched, wider=partial(self._search, watched.wider))
