@@ -13,7 +13,7 @@ from covrag_lite import metrics, oracle, prompts, qlora, synthesis
 from covrag_lite.method import by_fitted_thresholds, closed_book
 from covrag_lite.oracle import Example
 from covrag_lite.prompts import DIRECT, parse_verdict, render_verdict, verdict_parts
-from covrag_lite.records import Prediction, Question, Round, Source, digest
+from covrag_lite.records import Passage, Prediction, Question, Round, Source, digest
 
 A, B, C, D, E, F = PASSAGES.values()
 Q1, Q2 = QUESTIONS[:2]
@@ -178,6 +178,11 @@ def test_five_differing_questions_are_too_few_for_a_significant_result():
 
 def test_six_differing_questions_can_give_a_significant_result():
     assert metrics.detectable_effect(6, 0, 200) > 0
+
+
+def test_an_answer_that_begins_in_one_passage_and_ends_in_the_next_is_not_found():
+    halves = [Passage("1", "", "It was by Ada"), Passage("2", "", "Voss wrote it.")]
+    assert metrics.holds_answer(halves, ["Ada Voss"], "whole") is False
 
 
 def test_without_gold_passages_it_is_unknown_whether_one_was_found():
