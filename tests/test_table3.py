@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -10,11 +11,12 @@ from test_endpoint import connect, server  # noqa: F401  a server that can fail 
 
 from covrag_lite.config import Config, from_notebook
 from covrag_lite.engine.journal import Journal
-from covrag_lite.judging.answers import Answers, fewest
+from covrag_lite.judging.answers import Answers, first_questions
 from covrag_lite.judging.criteria import CRITERIA, build_verdict
 from covrag_lite.judging.rubric import PROXY
 from covrag_lite.judging.served import judge_by_endpoint, parse_scores
-from covrag_lite.records import Prediction, Round
+from covrag_lite.records import Prediction, Question, Round
+from covrag_lite.runs.frame import outcome_of
 from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.tables import table3
 from covrag_lite.tables.ranks import (
@@ -159,9 +161,12 @@ def test_an_answer_is_of_high_quality_by_the_papers_thresholds(criterion, good, 
 # The answers that are judged.
 
 
-@pytest.mark.parametrize("answered, judged, n", [(0, 0, 0), (5, 0, 5), (0, 3, 3), (5, 3, 3)])
-def test_no_more_questions_are_judged_than_were_answered(answered, judged, n):
-    assert fewest(answered, judged) == n
+@pytest.mark.parametrize("n, ids", [(0, ["q1", "q2", "q3", "q4"]), (1, ["q1", "q3"])])
+def test_the_first_questions_of_each_set_are_judged(questions, n, ids):
+    predictions = []
+    for system in ("RAG", "CoV-RAG"):
+        predictions += [Prediction(question, system, ()) for question in questions]
+    assert [question.id for question in first_questions(predictions, n)] == ids
 
 
 def test_the_manifest_names_the_model_that_wrote_the_answers():
@@ -286,6 +291,11 @@ def test_questions_without_scores_are_left_out_of_ranks(partly_unread):
     assert long.loc[("high quality", "bias", "CoV-RAG")].n == 1
 
 
+def test_scores_that_repeat_the_form_are_counted(partly_unread):
+    notes = "\n".join(table3.notes(partly_unread))
+    assert "endpoint:toy: 19 of 19 scores repeat the 0.5 of the form" in notes
+
+
 def test_missing_scores_are_counted(partly_unread):
     notes = "\n".join(table3.notes(partly_unread))
     assert "endpoint:toy: 19 of 38 scores are missing" in notes
@@ -327,6 +337,59 @@ def test_the_long_table_has_no_rank_of_the_paper_for_other_questions(table):
 def test_a_pair_of_systems_is_a_fact(table, end, value):
     name = "rubric (proxy) RAG trained → CoV-RAG correctness"
     assert table.facts[f"{name} {end}"] == value
+
+
+def test_the_rubrics_correctness_agrees_with_the_gold_answers_by_construction(table):
+    agreement = table.part("gold answers").set_index("score")
+    assert agreement.loc["correctness", "agreement, %"].startswith("100.0")
+    assert "rubric (proxy): its correctness is the gold answer's rule" in "\n".join(table.notes)
+
+
+def test_agreement_is_a_fact(table):
+    assert table.facts["rubric (proxy) correctness AUROC"] == "1.00"
+
+
+def test_a_rehearsal_is_called_so_where_people_read_it(answers):
+    name = "endpoint:smollm2-135m"
+    scores = {"RAG": dict.fromkeys(CRITERIA, 0.5), "CoV-RAG": dict.fromkeys(CRITERIA, 0.5)}
+    verdicts = [build_verdict(name, question, scores) for question in answers.questions]
+    config = Config().change(judges=(name,))
+    table = table3.build((answers, verdicts), SimpleNamespace(config=config))
+    assert "SmolLM2-135M (rehearsal, no measurement)" in table.text
+    assert name not in table.text
+
+
+# Without the data.
+
+
+@pytest.fixture
+def without_texts(answers):
+    """The same answers as they are known without the data: ids and outcomes, but no texts."""
+    questions = []
+    groups = []
+    for question, group in zip(answers.questions, answers.groups):
+        bare = Question(question.id, question.dataset, "", ())
+        questions.append(bare)
+        groups.append({})
+        for system, prediction in group.items():
+            (only_round,) = prediction.rounds
+            passages = tuple(replace(passage, title="", text="") for passage in only_round.passages)
+            outcome = outcome_of(prediction, 0)
+            known = replace(only_round, query="", passages=passages, outcome=outcome)
+            groups[-1][system] = Prediction(bare, system, (known,))
+    return Answers(questions, groups, [])
+
+
+def test_without_the_data_the_table_follows_from_the_recorded_verdicts(
+    without_texts, verdicts, table
+):
+    again = table3.build((without_texts, verdicts), SimpleNamespace(config=Config()))
+    assert again.text == table.text
+    assert again.facts == table.facts
+
+
+def test_without_the_data_nothing_is_judged_again(without_texts, verdicts):
+    assert table3.judge(Config(), without_texts, verdicts) == verdicts
 
 
 def test_a_tiny_p_of_the_sign_test_is_written_as_an_inequality():

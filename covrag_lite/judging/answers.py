@@ -1,12 +1,13 @@
 """The answers of a recorded run that are judged."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
 from covrag_lite.config import ROOT, Config
-from covrag_lite.data import load_passages, load_questions
+from covrag_lite.data import load_passages
 from covrag_lite.data.missing import DataMissing
 from covrag_lite.records import Passage, Prediction, Question
 from covrag_lite.runs import recorded
@@ -26,6 +27,11 @@ class Answers:
     groups: list[dict[str, Prediction]]  # for each question, the predictions by system
     passages: Sequence[Passage]
     model: ModelFacts | None = None  # that wrote the answers
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether questions and passages have their texts, which a judge needs."""
+        return any(question.question for question in self.questions)
 
     @cached_property
     def cited_together(self) -> tuple[str, ...]:
@@ -48,16 +54,44 @@ def load_answers(config: Config, root: Path = ROOT) -> Answers:
     """Load the ranked systems' recorded answers of Table 2, from results/ or another folder."""
     check_parameters(config)
     run = find_run(config.judging.predictions, root)
-    predictions = [p for p in recorded.load(run) if p.system in RANKED]
-    if len({p.system for p in predictions}) < 2:
+    return gather_answers(run, recorded.load(run), RANKED, config.judging.n_judged)
+
+
+def load_answered(config: Config, root: Path = ROOT) -> Answers:
+    """Load the same answers without the data: with ids and recorded outcomes, but no texts."""
+    run = find_run(config.judging.predictions, root)
+    return gather_answers(run, recorded.load_part(run), RANKED, config.judging.n_judged)
+
+
+def gather_answers(
+    run: Recorded, predictions: Sequence[Prediction], systems: Sequence[str], n_judged: int
+) -> Answers:
+    """Gather the answers of these systems to the first questions of each set; 0 means all."""
+    chosen = [prediction for prediction in predictions if prediction.system in systems]
+    if len({prediction.system for prediction in chosen}) < 2:
+        name = f"{run.folder.name}/{run.table}"
         raise ValueError(
-            f"predictions is {config.judging.predictions!r}, but its Table 2 has too few systems; "
-            f"use a run with at least two of {', '.join(RANKED)}"
+            f"predictions: the recorded run {name} has too few systems; "
+            f"use a run with at least two of {', '.join(systems)}"
         )
-    n_questions = fewest(run.config.data.n_questions, config.judging.n_judged)
-    questions = load_questions(run.config.change(n_questions=n_questions))
-    groups = group_by_question(questions, predictions)
-    return Answers(questions, groups, load_passages(run.config), facts_of_writer(run))
+    questions = first_questions(chosen, n_judged)
+    groups = group_by_question(questions, chosen, systems)
+    passages: Sequence[Passage] = []
+    if any(question.question for question in questions):  # otherwise the data is missing
+        passages = load_passages(run.config)
+    return Answers(questions, groups, passages, facts_of_writer(run, systems))
+
+
+def first_questions(predictions: Sequence[Prediction], n: int) -> list[Question]:
+    """Return the first n questions of each set, in their order; 0 means all."""
+    by_id = {prediction.question.id: prediction.question for prediction in predictions}
+    taken: Counter[str] = Counter()
+    questions = []
+    for question in by_id.values():
+        taken[question.dataset] += 1
+        if not n or taken[question.dataset] <= n:
+            questions.append(question)
+    return questions
 
 
 def check_parameters(config: Config) -> None:
@@ -72,39 +106,33 @@ def check_parameters(config: Config) -> None:
             )
 
 
-def find_run(folder: str, root: Path) -> Recorded:
-    """Return the recorded Table 2 of a folder, under results/ or under the root."""
+def find_run(folder: str, root: Path, table: str = "table2") -> Recorded:
+    """Return the recorded run of a table in a folder, under results/ or under the root."""
     places = (root / "results" / folder, root / folder)
     for run in recorded.find(root):
-        if run.folder in places and run.table == "table2" and run.predictions().exists():
+        if run.folder in places and run.table == table and run.predictions().exists():
             return run
     raise DataMissing(
-        f"predictions is {folder!r}, but there is no recorded Table 2 in that folder; "
-        "use a folder of results/ that contains table2.predictions.jsonl.xz"
+        f"predictions is {folder!r}, but there is no recorded {table} in that folder; "
+        f"use a folder of results/ that contains {table}.predictions.jsonl.xz"
     )
 
 
-def fewest(n_answered: int, n_judged: int) -> int:
-    """Return how many questions of each set are judged; 0 means all."""
-    limits = [n for n in (n_answered, n_judged) if n]
-    return min(limits, default=0)
-
-
 def group_by_question(
-    questions: Sequence[Question], predictions: Sequence[Prediction]
+    questions: Sequence[Question], predictions: Sequence[Prediction], systems: Sequence[str]
 ) -> list[dict[str, Prediction]]:
-    """Return each question's predictions by system, in the order of the ranked systems."""
+    """Return each question's predictions by system, in the order of these systems."""
     groups: dict[str, dict[str, Prediction]] = {question.id: {} for question in questions}
-    for prediction in sorted(predictions, key=lambda p: RANKED.index(p.system)):
+    for prediction in sorted(predictions, key=lambda p: systems.index(p.system)):
         if prediction.question.id in groups:
             groups[prediction.question.id][prediction.system] = prediction
     return list(groups.values())
 
 
-def facts_of_writer(run: Recorded) -> ModelFacts:
-    """Return what a run's manifest says about the model and adapters of the ranked systems."""
+def facts_of_writer(run: Recorded, systems: Sequence[str]) -> ModelFacts:
+    """Return what a run's manifest says about the model and adapters of these systems."""
     used = set()
-    for system in RANKED:
+    for system in systems:
         used.update(find_system(system).adapters)
     hashes = run.manifest["adapters"]
     adapters = {name: hashes[name] for name in sorted(used) if name in hashes}

@@ -4,7 +4,7 @@ A verdict has the question's id and each system's score per criterion, or None i
 parse. It contains no text of the questions or passages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from covrag_lite.records import Question
 
@@ -26,9 +26,14 @@ CITATIONS = "citation_accuracy"  # scored only for systems that saw the same ref
 Scores = Mapping[str, float | None]  # of one answer, by criterion
 
 
-def build_verdict(judge: str, question: Question, scores: Mapping[str, Scores]) -> dict:
+def build_verdict(
+    judge: str,
+    question: Question,
+    scores: Mapping[str, Scores],
+    criteria: Iterable[str] = CRITERIA,
+) -> dict:
     """Build a verdict from each system's scores, rounded to four digits."""
-    by_criterion: dict[str, dict[str, float | None]] = {criterion: {} for criterion in CRITERIA}
+    by_criterion: dict[str, dict[str, float | None]] = {criterion: {} for criterion in criteria}
     for system, of_system in scores.items():
         for criterion, score in of_system.items():
             by_criterion[criterion][system] = score if score is None else round(score, 4)

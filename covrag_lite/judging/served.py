@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from covrag_lite import prompts
 from covrag_lite.engine.endpoint import Endpoint
@@ -51,9 +51,14 @@ def judge_by_endpoint(endpoint: Endpoint, answers: Answers, journal: Journal) ->
 
 def shuffled_texts(question: Question, group: Mapping[str, Prediction]) -> list[str]:
     """Return the distinct answers in a random order, so that no system is always first."""
-    texts = sorted({prediction.answer for prediction in group.values()})
-    random.Random(question.id).shuffle(texts)
-    return texts
+    return shuffled({prediction.answer for prediction in group.values()}, question.id)
+
+
+def shuffled(texts: Iterable[str], seed: str) -> list[str]:
+    """Return texts in a random order that is always the same for a seed."""
+    in_order = sorted(texts)
+    random.Random(seed).shuffle(in_order)
+    return in_order
 
 
 def scores_of_answer(
@@ -92,12 +97,14 @@ def answer_names(n: int) -> list[str]:
     return [f"answer{number}" for number in range(1, n + 1)]
 
 
-def parse_scores(reply: str, n: int) -> dict[str, list[float]] | None:
+def parse_scores(
+    reply: str, n: int, criteria: Collection[str] = tuple(CRITERIA)
+) -> dict[str, list[float]] | None:
     """Parse the scores of n answers; None if one is missing, not a number or not in [0, 1]."""
     scores = {}
     try:
         body, _ = json.JSONDecoder().raw_decode(reply, reply.index("{"))
-        for criterion in CRITERIA:
+        for criterion in criteria:
             scores[criterion] = [body[criterion][name] for name in answer_names(n)]
     except (ValueError, KeyError, TypeError):
         return None

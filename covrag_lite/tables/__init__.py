@@ -12,6 +12,7 @@ TABLES = {
     "table4": "covrag_lite.tables.table4",
     "table5": "covrag_lite.tables.table5",
     "table6": "covrag_lite.tables.table6",
+    "table18": "covrag_lite.tables.table18",
     "sigma": "covrag_lite.tables.sigma",
     "claim": "covrag_lite.tables.comparisons.table",
     "mixture": "covrag_lite.tables.mixture",

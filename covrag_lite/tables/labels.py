@@ -75,6 +75,8 @@ SET_LABELS = {
 for _name, _label in PUBLIC_SETS.items():
     SET_LABELS[f"x_{_name}"] = f"{_label}, held out"
     SET_LABELS[f"{_name}_qa"] = f"{_label}, DPR dev"
+# A judge that only shows that the path works is called so wherever its numbers are shown.
+JUDGE_LABELS = {"endpoint:smollm2-135m": "SmolLM2-135M (rehearsal, no measurement)"}
 SMALLEST_P = 0.001  # a smaller p is written as such
 SMALL_SAMPLE = 30  # with fewer questions a table shows counts, not shares and intervals
 
@@ -98,12 +100,18 @@ def label_of_comparison(comparison: str) -> str:
     return " → ".join(label_of(system) for system in comparison.split(" → "))
 
 
+def label_of_judge(judge: str) -> str:
+    """Return how a judge is called where people read it."""
+    return JUDGE_LABELS.get(judge, judge)
+
+
 def with_labels(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with labels in its index or its columns "system" and "comparison"."""
+    """Return a table with labels in its index or its columns system, comparison and judge."""
     if "system" in table.index.names:
         level = "system" if table.index.nlevels > 1 else None
         table = table.rename(index=label_of, level=level)
-    for column, label in (("system", label_of), ("comparison", label_of_comparison)):
+    labels = {"system": label_of, "comparison": label_of_comparison, "judge": label_of_judge}
+    for column, label in labels.items():
         if column in table:
             table = table.assign(**{column: table[column].map(label)})
     return table

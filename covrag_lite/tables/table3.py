@@ -5,7 +5,7 @@ count the other questions.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -16,16 +16,22 @@ import covrag_lite.tables.paper as paper
 from covrag_lite.config import Config
 from covrag_lite.engine.endpoint import PREFIX, Endpoint
 from covrag_lite.engine.journal import Journal
-from covrag_lite.judging.answers import Answers, load_answers
+from covrag_lite.judging.answers import Answers, load_answered, load_answers
 from covrag_lite.judging.rubric import PROXY, judge_by_rubric
-from covrag_lite.judging.served import judge_by_endpoint
+from covrag_lite.judging.served import EXAMPLE_SCORE, judge_by_endpoint
 from covrag_lite.records import Question
-from covrag_lite.runs.recorded import Recorded, check_data
+from covrag_lite.runs.recorded import Recorded, check_data, load_or_outcomes
 from covrag_lite.systems import find_system
 from covrag_lite.tables.accuracy import wide
 from covrag_lite.tables.accuracy_picture import plot_accuracy
+from covrag_lite.tables.agreement import (
+    HEADING,
+    agreement_facts,
+    compare_scores,
+    format_agreement,
+)
 from covrag_lite.tables.facts import facts_of_rows
-from covrag_lite.tables.labels import label_of, with_labels
+from covrag_lite.tables.labels import label_of, label_of_judge, with_labels
 from covrag_lite.tables.ranks import (
     HIGH_QUALITY,
     RANK,
@@ -37,7 +43,10 @@ from covrag_lite.tables.ranks import (
 )
 from covrag_lite.tables.table import Table
 
-RECORDED = "table3-rubric"  # the recorded run under results/
+# Recorded runs under results/: the fictional world, real questions, and a small served judge.
+RECORDED = "table3-rubric"
+REAL = "real/qwen2.5-coder-1.5b/seed-3"
+REHEARSAL = "real/qwen2.5-coder-1.5b/judge-rehearsal"
 RUBRIC = "rubric"  # the value of the parameter `judges`
 # Shown wherever the paper's ranks are next to the rubric's.
 WARNING = "a proxy judge on other questions, not comparable with the paper's GPT-4 ranks"
@@ -49,50 +58,77 @@ DIGITS = {RANK: (2, 2), HIGH_QUALITY: (1, 1)}  # of values and of intervals
 
 
 def load(run: Recorded) -> tuple[Answers, list[dict]]:
-    """Load the judged answers and the recorded verdicts."""
+    """Load the judged answers and the recorded verdicts; without the data only outcomes and ids."""
+    return load_or_outcomes(run, load_judged, load_judged_outcomes)
+
+
+def load_judged(run: Recorded) -> tuple[Answers, list[dict]]:
+    """Load the judged answers with their texts, and the recorded verdicts."""
     # Only the judging parameters count: the others had no effect, and their defaults may change.
     answers = load_answers(Config(judging=run.config.judging), run.root)
     check_data(run, questions=answers.questions, passages=answers.passages)
+    return answers, read_verdicts(run)
+
+
+def load_judged_outcomes(run: Recorded) -> tuple[Answers, list[dict]]:
+    """Load the judged answers without the data, and the recorded verdicts."""
+    return load_answered(run.config, run.root), read_verdicts(run)
+
+
+def read_verdicts(run: Recorded) -> list[dict]:
+    """Read the recorded verdicts of a run."""
     lines = run.file("verdicts.jsonl").read_text().splitlines()
-    return answers, [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines]
 
 
 def build(basis: tuple[Answers, list[dict]], run: Recorded) -> Table:
-    """Build Table 3 from the judged answers and verdicts; the rubric judges again."""
+    """Build Table 3 from the judged answers and verdicts; where it can, the rubric judges again."""
     answers, recorded_verdicts = basis
     verdicts = judge(run.config, answers, recorded_verdicts)
     scores = score_frame(verdicts, answers)
     long = rank_table(scores)
     comparisons = compare_ranked(scores)
+    agreement = compare_scores(scores, answers)
     parts = {}
     for name, (measure, heading) in product(dict.fromkeys(long.judge), MEASURE_LABELS.items()):
-        parts[f"By {name}: {heading}"] = with_labels(wide_ranks(long, name, measure)).reset_index()
+        ranks = with_labels(wide_ranks(long, name, measure)).reset_index()
+        parts[f"By {label_of_judge(name)}: {heading}"] = ranks
+    parts[HEADING] = format_agreement(agreement)
     if PROXY in set(long.judge):
         heading = f"The paper's ranks next to the rubric's: {WARNING}"
         parts[heading] = flat_columns(next_to_paper(long))
     parts["Pairs of systems on the same questions"] = with_labels(comparisons)
     rows = long.assign(table="table3")[["table", *RANK_COLUMNS]]
-    facts = rank_facts(long, comparisons)
+    facts = rank_facts(long, comparisons) | agreement_facts(agreement)
     plots = {"png": plot_quality(long, len(answers.questions))}
     files = {"verdicts.jsonl": "".join(f"{json.dumps(verdict)}\n" for verdict in verdicts)}
     return Table("table3", rows, parts, notes(scores), facts, plots, files, digits=3)
 
 
 def judge(
-    config: Config, answers: Answers, recorded_verdicts: Sequence[dict] | None = None
+    config: Config,
+    answers: Answers,
+    recorded_verdicts: Sequence[dict] | None = None,
+    by_rubric: Callable[[Answers], list[dict]] = judge_by_rubric,
+    by_endpoint: Callable[[Endpoint, Answers, Journal], list[dict]] = judge_by_endpoint,
 ) -> list[dict]:
-    """Return every configured judge's verdicts; a served judge's recorded ones are used again."""
+    """Return every configured judge's verdicts.
+
+    A served judge's recorded verdicts are used again, and so are the rubric's if the texts that it
+    compares are missing.
+    """
     verdicts = []
     for name in dict.fromkeys(config.judging.judges):
-        if name == RUBRIC:
-            verdicts += judge_by_rubric(answers)
-        elif not name.startswith(PREFIX):
+        if name == RUBRIC and (answers.has_texts or recorded_verdicts is None):
+            verdicts += by_rubric(answers)
+        elif name != RUBRIC and not name.startswith(PREFIX):
             raise ValueError(f"unknown judge {name!r}: use {RUBRIC!r} or '{PREFIX}<model>'")
         elif recorded_verdicts is not None:
-            verdicts += [verdict for verdict in recorded_verdicts if verdict["judge"] == name]
+            recorded_name = PROXY if name == RUBRIC else name
+            verdicts += [v for v in recorded_verdicts if v["judge"] == recorded_name]
         else:
             endpoint = Endpoint(replace(config.model, model=name))
-            verdicts += judge_by_endpoint(endpoint, answers, Journal(config.journal()))
+            verdicts += by_endpoint(endpoint, answers, Journal(config.journal()))
     return verdicts
 
 
@@ -116,7 +152,7 @@ def plot_quality(long: pd.DataFrame, n: int) -> partial:
     name = long.judge.iloc[0]
     quality = long[(long.measure == HIGH_QUALITY) & (long.judge == name)]
     quality = quality.assign(metric=quality.criterion.map(label_criterion))
-    title = f"Table 3: high-quality answers by {name}, n = {n} questions"
+    title = f"Table 3: high-quality answers by {label_of_judge(name)}, n = {n} questions"
     return partial(plot_accuracy, quality, title, metric=None)
 
 
@@ -168,7 +204,8 @@ def rank_facts(long: pd.DataFrame, comparisons: pd.DataFrame) -> dict[str, str]:
 def notes(scores: pd.DataFrame) -> list[str]:
     """Return the notes under a table of ranks: missing scores, and citations without ranks."""
     lines = []
-    for judge_name, rows in scores.groupby("judge", sort=False):
+    for name, rows in scores.groupby("judge", sort=False):
+        judge_name = label_of_judge(name)
         missing = f"{rows.score.isna().sum()} of {len(rows)} scores are missing"
         lines.append(
             f"{judge_name}: {missing} (an unreadable reply, or a gold answer that cannot be"
@@ -178,5 +215,16 @@ def notes(scores: pd.DataFrame) -> list[str]:
             citations = f"the citations of {label_of(system)} are not ranked"
             lines.append(
                 f"{judge_name}: {citations}, because its references differ from the others'."
+            )
+        if name == PROXY:
+            lines.append(
+                f"{judge_name}: its correctness is the gold answer's rule itself, so it agrees "
+                "with the gold answers by construction."
+            )
+        else:
+            copied = (rows.score == EXAMPLE_SCORE).sum()
+            lines.append(
+                f"{judge_name}: {copied} of {rows.score.notna().sum()} scores repeat the "
+                f"{EXAMPLE_SCORE} of the form that a reply fills in."
             )
     return lines
