@@ -131,6 +131,20 @@ def test_the_test_file_named_after_a_module_comes_first(tmp_path):
     assert chosen(tmp_path, seconds) == ["test_inner.py", "test_fast.py"]
 
 
+def test_the_check_comes_after_all_test_files():
+    tests = ["test_near.py", "test_slow.py", run.CHECK]
+    seconds = {"test_near.py": 11.0, "test_slow.py": 5.0}
+    rounds = [run.next_tests(tests, n_passed, seconds) for n_passed in range(3)]
+    assert rounds == [["test_near.py"], ["test_slow.py"], [run.CHECK]]
+
+
+@pytest.mark.parametrize(
+    "module, reached", [("metrics", True), ("tables/table2", True), ("qlora", False)]
+)
+def test_the_check_is_run_for_modules_that_it_imports(module, reached):
+    assert selection.check_reaches(f"covrag_lite/{module}.py", ROOT) == reached
+
+
 EVERY = [
     mutant
     for path in sorted((ROOT / "covrag_lite").rglob("*.py"))

@@ -1,9 +1,10 @@
 """Measure the tests with random mutants: `make mutants SAMPLE=100 SEED=2026-01-31 ONLY=core`.
 
 A mutant is one small change of the package's meaning (mutate.py). A random sample is drawn; for
-each mutant the test files that import its module are run in a copy of the project. A mutant that no
-test notices has survived: either a test is missing, or the change makes no difference. Changes that
-make none are listed in equivalent.toml, each with a reason.
+each mutant the test files that import its module are run in a copy of the project, and at last
+`make check` if it imports the module. A mutant that none of them notices has survived: either a
+test is missing, or the change makes no difference. Changes that make none are listed in
+equivalent.toml, each with a reason.
 
 Results are appended to runs/mutants.jsonl under a hash of the mutant and of all code and tests, so
 a stopped run resumes. `--suite` runs all other test files for those that survived.
@@ -34,7 +35,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from mutate import Mutant, Site, find_sites, is_valid  # noqa: E402
-from selection import choose_tests  # noqa: E402
+from selection import check_reaches, choose_tests  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "runs" / "mutants.jsonl"
@@ -44,6 +45,8 @@ CORE = ("records", "prompts", "method", "metrics", "synthesis", "oracle", "qlora
 NOT_COPIED = {".git", ".venv", ".gpu", ".github", "runs", "html"}  # at the top of the project
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 WRONG_CODE = 9  # exit status of tests that did not run the changed copy
+CHECK = "make check"  # runs after all test files of a mutant
+CHECK_SECONDS = 120.0  # of CPU
 WALL = 1200  # seconds after which a mutant's tests are stopped, whatever they wait for
 # Imported once, before a process is forked for each mutant: most of a short test's time.
 SLOW_IMPORTS = (
@@ -188,6 +191,22 @@ class Outcome:
     seconds: float  # of CPU
 
 
+def run_pytest(tests: Sequence[str]) -> int:
+    """Run test files up to the first failure; return pytest's exit status."""
+    options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line"]
+    names = [f"tests/{name}" for name in tests]
+    return int(sys.modules["pytest"].main([*options, *names]))
+
+
+def run_check() -> int:
+    """Compute every recorded table again, as `make check` does; return its exit status."""
+    try:
+        importlib.import_module("covrag_lite.check.__main__").main([])
+    except SystemExit as end:
+        return int(bool(end.code))
+    return 1
+
+
 class TestRun:
     """Test files that run in a process of their own over one copy, with or without a mutant."""
 
@@ -222,9 +241,7 @@ class TestRun:
             os.environ["PYTHONPATH"] = str(self.folder)
             others = [path for path in sys.path if not path.startswith(str(ROOT / "tests"))]
             sys.path[:] = [str(self.folder), *(path for path in others if path != str(ROOT))]
-            options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line"]
-            names = [f"tests/{name}" for name in tests]
-            status = int(sys.modules["pytest"].main([*options, *names]))
+            status = run_check() if tests == [CHECK] else run_pytest(tests)
             package = sys.modules.get("covrag_lite")
             if package and not str(package.__file__).startswith(str(self.folder)):
                 status = WRONG_CODE
@@ -340,7 +357,11 @@ def plan_tasks(
             seconds[f"#{name}"] = stamps[name]
         SECONDS.parent.mkdir(exist_ok=True)
         SECONDS.write_text(json.dumps(seconds, indent=1) + "\n")
-    return [Task(mutant, tests) for mutant, tests in chosen.items()]
+    tasks = []
+    for mutant, tests in chosen.items():
+        last = [CHECK] if check_reaches(mutant.file, ROOT) and not checked else []
+        tasks.append(Task(mutant, [*tests, *last]))
+    return tasks
 
 
 def stamp(test: str) -> float:
@@ -354,12 +375,12 @@ def try_mutants(tasks: Sequence[Task], workers: Workers, code: str) -> None:
 
     Most mutants are noticed by the nearest tests, so these run first, in a process of their own.
     """
-    seconds = load_seconds()
+    seconds = load_seconds() | {CHECK: CHECK_SECONDS}
     waiting = [(task, 0) for task in tasks]  # and how many of its test files have passed
     while waiting or workers.running:
         while waiting and workers.free:
             task, n_passed = waiting.pop(0)
-            tests = task.tests[n_passed:] if n_passed else near_tests(task.tests, seconds)
+            tests = next_tests(task.tests, n_passed, seconds)
             cpu_limit = 30 + 3 * sum(seconds.get(name, 60.0) for name in tests)
             workers.start((task, n_passed + len(tests)), tests, cpu_limit, task.mutant)
         for (task, n_run), outcome in workers.collect():
@@ -372,6 +393,14 @@ def try_mutants(tasks: Sequence[Task], workers: Workers, code: str) -> None:
             where = f"{task.mutant.file}:{task.mutant.line} {task.mutant.operator}"
             print(f"{word:9}{where}: {row['by']}", flush=True)
         time.sleep(0.05)
+
+
+def next_tests(tests: Sequence[str], n_passed: int, seconds: dict[str, float]) -> list[str]:
+    """Return what to run next: about ten seconds of test files, then the others, then the check."""
+    files = [name for name in tests[n_passed:] if name != CHECK]
+    if not files:
+        return [CHECK]
+    return files if n_passed else near_tests(files, seconds)
 
 
 def near_tests(tests: Sequence[str], seconds: dict[str, float]) -> list[str]:

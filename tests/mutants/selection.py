@@ -56,6 +56,19 @@ def distances(test: Path, root: Path) -> dict[str, int]:
     return reached
 
 
+@cache
+def check_reaches(file: str, root: Path) -> bool:
+    """Return whether `make check` imports a module, directly or through other modules."""
+    modules = graph(root)
+    reached = {"covrag_lite.check.__main__"}
+    waiting = list(reached)
+    while waiting:
+        following = modules[waiting.pop()] - reached
+        reached |= following
+        waiting += following
+    return module_name(root / file, root) in reached
+
+
 def choose_tests(file: str, root: Path, seconds: dict[str, float], limit: float) -> list[str]:
     """Return the names of the test files to run for a module, nearest and fastest first.
 
