@@ -97,6 +97,14 @@ def test_an_html_page_becomes_paragraphs_without_tags_and_scripts():
     assert html_to_text(PAGE).split("\n\n") == paragraphs
 
 
+@pytest.mark.parametrize(
+    "tag", "title h1 h2 li p div section article blockquote pre tr dt dd figcaption".split()
+)
+def test_an_element_of_its_own_line_does_not_join_its_neighbours_words(tag):
+    page = f"before<{tag}>inside</{tag}>after"
+    assert html_to_text(page).split() == ["before", "inside", "after"]
+
+
 def test_text_after_an_unclosed_drawing_is_not_read_but_text_before_it_is():
     assert html_to_text("<p>Velm<svg><text>a line") == "Velm"
 

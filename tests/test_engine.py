@@ -435,6 +435,13 @@ def test_the_end_of_a_turn_is_taken_from_the_chat_template(tiny_folder):
     assert tokenizer.decode([model.end_id]) == "["
 
 
+def test_the_number_of_tokens_of_a_text_is_without_special_ones(tiny_folder):
+    vocabulary = tiny(tiny_folder).backbone.vocabulary
+    vocabulary.tokenizer = Mock(return_value=SimpleNamespace(input_ids=[[5, 6], [7]]))
+    assert vocabulary.count(["two tokens", "one"]) == [2, 1]
+    vocabulary.tokenizer.assert_called_once_with(["two tokens", "one"], add_special_tokens=False)
+
+
 # GGUF files become folders.
 
 

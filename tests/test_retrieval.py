@@ -88,6 +88,12 @@ def test_the_highest_of_many_scores_are_those_of_a_stable_sort(size):
         assert bm25.highest(scores, 5).tolist() == np.argsort(-scores, kind="stable")[:5].tolist()
 
 
+@pytest.mark.parametrize("name", ["bm25", "dense", "fused"])
+def test_a_retriever_is_the_module_of_its_name(name):
+    module = retrieval.find_module(Config().change(retriever=name).retrieval)
+    assert module.__name__.endswith(f".{name}")
+
+
 def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_path, monkeypatch):
     def load(passages, settings):
         by_title = sorted(passages, key=lambda passage: passage.title)

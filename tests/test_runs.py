@@ -10,6 +10,7 @@ from covrag_lite.config import Config
 from covrag_lite.engine.progress import track
 from covrag_lite.prompts import SCHEMA, parse_verdict
 from covrag_lite.records import Passage, Prediction, Question, Round
+from covrag_lite.runs import manifest
 from covrag_lite.runs.recorded import save_run
 from covrag_lite.tables.display import show
 
@@ -32,6 +33,10 @@ def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(
     assert model.used == {"requests": 2, "prompt_tokens": read, "completion_tokens": written}
     model.with_adapter("").fill(asked, SCHEMA, 6)
     assert (model.used["requests"], model.used["prompt_tokens"]) == (4, 2 * read)
+
+
+def test_peak_memory_is_in_bytes():
+    assert 10**7 < manifest.peak_memory() < 10**11  # Python with pandas, on any machine
 
 
 def test_no_line_pretends_that_a_loop_ended(monkeypatch, capsys):

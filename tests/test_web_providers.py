@@ -144,6 +144,14 @@ def test_a_provider_that_refuses_is_tried_once(replies):
     assert not providers.time.sleep.called
 
 
+def test_a_provider_whose_answer_has_an_unknown_form_is_tried_once(replies, monkeypatch):
+    replies(200, 200, 200)
+    monkeypatch.setitem(providers.PROVIDERS, "serper", (providers.serper, "no such column"))
+    with pytest.raises(SearchError, match="unknown form"):
+        providers.find("serper", "x", 5)
+    assert not providers.time.sleep.called
+
+
 @pytest.mark.parametrize(
     "provider, variable", [("serper", "SERPER_API_KEY"), ("searxng", "SEARXNG_URL")]
 )

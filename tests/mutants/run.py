@@ -43,6 +43,7 @@ SECONDS = ROOT / "runs" / "mutants.seconds.json"  # how long each test file take
 EXCEPTIONS = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text())
 CORE = ("records", "prompts", "method", "metrics", "synthesis", "oracle", "qlora")
 NOT_COPIED = {".git", ".venv", ".gpu", ".github", "runs", "html"}  # at the top of the project
+CUDA_ONLY = "cuda"  # a line with this word decides what happens on a GPU, where no test runs
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 WRONG_CODE = 9  # exit status of tests that did not run the changed copy
 CHECK = "make check"  # runs after all test files of a mutant
@@ -85,8 +86,14 @@ def load_pool(only: str = "") -> list[Site]:
         chosen = name in CORE if only == "core" else name.startswith(only)
         if not chosen or file in EXCEPTIONS["skipped"]:
             continue
-        for site in find_sites(file, path.read_text()):
-            kept = [mutant for mutant in site if not is_equivalent(mutant)]
+        text = path.read_text()
+        lines = text.splitlines()
+        for site in find_sites(file, text):
+            kept = []
+            for mutant in site:
+                is_for_cuda = CUDA_ONLY in lines[mutant.line - 1]
+                if not is_for_cuda and not is_equivalent(mutant):
+                    kept.append(mutant)
             if kept:
                 pool.append(kept)
     return pool

@@ -83,7 +83,8 @@ def choose_tests(file: str, root: Path, seconds: dict[str, float], limit: float)
         distance = distances(test, root).get(module)
         if distance is not None:
             cost = seconds.get(test.name, 1.0)
-            is_namesake = test.stem == f"test_{module.rpartition('.')[2]}"
+            name = module.rpartition(".")[2]
+            is_namesake = test.stem in (f"test_{name}", f"test_{name}s")
             candidates.append((not is_namesake, distance, cost, test.name))
     chosen = []
     total = 0.0
