@@ -3,7 +3,10 @@
 import errno
 import gzip
 import lzma
+import multiprocessing
 import os
+import random
+import time
 
 import pytest
 
@@ -43,6 +46,26 @@ def test_a_stopped_writer_leaves_the_old_file_alone(file, error):
         raise error
     assert file.read_text() == "old"
     assert names(file) == ["table.md"]
+
+
+def write_forever(path):
+    """Replace a file by two long texts in turn, until the process is killed."""
+    while True:
+        for letter in "ab":
+            write_text(path, letter * 300_000)
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "table.md"
+    write_text(path, "a" * 300_000)
+    rng = random.Random(0)
+    for _ in range(8):
+        writer = multiprocessing.get_context("fork").Process(target=write_forever, args=(path,))
+        writer.start()
+        time.sleep(rng.uniform(0.02, 0.06))
+        writer.kill()
+        writer.join()
+        assert path.read_text() in ("a" * 300_000, "b" * 300_000)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,32 @@ def test_a_journal_waits_until_no_other_process_writes(path, write, monkeypatch)
     assert set(locked) == {2}  # LOCK_EX
 
 
+def test_a_text_is_not_appended_to_the_incomplete_line_of_a_killed_process(path):
+    journal = Journal(path)
+    journal.add("answer", {"a": "one"})
+    with path.open("a") as file:
+        file.write('{"key": "killed", "te')
+    journal.add("answer", {"b": "two"})
+    assert Journal(path).texts == {"a": "one", "b": "two"}
+
+
+def add_many(path, name):
+    """Add forty texts, one at a time, as a process of its own."""
+    journal = Journal(path)
+    for number in range(40):
+        journal.add("answer", {f"{name}-{number}": "long enough for several writes " * 200})
+
+
+def test_two_processes_write_one_journal_without_a_loss(path):
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=add_many, args=(path, name)) for name in ("a", "b")]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert len(Journal(path).texts) == 80
+
+
 def add_b(path):
     Journal(path).add("answer", {"b": "two"})
 

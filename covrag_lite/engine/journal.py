@@ -2,7 +2,8 @@
 
 Each line is a JSON object with a key and a text. The key is a hash of everything that the text
 depends on: weights, settings, stage and prompt. Lines are only appended. If a process is killed
-while it writes, the last line may be incomplete; it is removed when the journal is opened again.
+while it writes, the last line may be incomplete; whoever opens or writes the journal next removes
+it.
 """
 
 import fcntl
@@ -11,12 +12,28 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 
 def key_of(**depends_on: object) -> str:
     """Return the journal key of a text: a hash of everything that the text depends on."""
     canonical = json.dumps(depends_on, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:24]
+
+
+def ends_with_whole_line(file: IO[bytes]) -> bool:
+    """Return whether the last line of a file is complete, or the file is empty."""
+    size = os.fstat(file.fileno()).st_size
+    return size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+
+
+def remove_incomplete_line(file: IO[bytes]) -> list[bytes]:
+    """Cut an incomplete last line off a file, and return the complete lines."""
+    file.seek(0)
+    *lines, incomplete = file.read().split(b"\n")
+    if incomplete:
+        file.truncate(file.tell() - len(incomplete))
+    return lines
 
 
 class Journal:
@@ -47,11 +64,7 @@ class Journal:
         """Return the complete lines of the file, and remove an incomplete last one from it."""
         with open(self.path, "ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # wait until no other process is writing a line
-            file.seek(0)
-            *lines, incomplete = file.read().split(b"\n")
-            if incomplete:
-                file.truncate(file.tell() - len(incomplete))
-        return lines
+            return remove_incomplete_line(file)
 
     def add(self, stage: str, texts: Mapping[str, str]) -> None:
         """Append the new texts; if the disk is full, restore the file and raise an error."""
@@ -65,8 +78,10 @@ class Journal:
 
     def _append(self, data: bytes) -> None:
         """Append whole lines and wait until they are on the disk."""
-        with open(self.path, "ab", buffering=0) as file:
+        with open(self.path, "ab+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            if not ends_with_whole_line(file):  # of a process that was killed
+                remove_incomplete_line(file)
             size_before = os.fstat(file.fileno()).st_size
             try:
                 while data:  # a nearly full disk may accept only a part of the data
