@@ -19,6 +19,7 @@ from covrag_lite.judging.revisions import (
 )
 from covrag_lite.records import Prediction, Round
 from covrag_lite.runs.frame import outcome_of
+from covrag_lite.runs.manifest import ModelFacts
 from covrag_lite.tables import table18
 
 NO_CHAIN, COV_RAG = SYSTEMS
@@ -140,6 +141,20 @@ def test_a_served_judge_is_compared_with_the_rule(table):
     assert agreement.judge.tolist() == [NAME]
     assert agreement.n.tolist() == [3]
     assert agreement["agreement, %"].iloc[0].startswith("66.7")
+
+
+def test_without_a_recorded_table_5_nothing_is_judged(project, tmp_path):
+    config = Config().change(predictions="toy")
+    assert table18.judge_and_save(config, tmp_path, project) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_judged_revisions_are_saved_like_a_run(answers, tmp_path, monkeypatch):
+    model = ModelFacts("a1", None, {})
+    monkeypatch.setattr(table18, "load_revised", lambda *_: replace(answers, model=model))
+    table18.judge_and_save(Config(), tmp_path)
+    ends = ("csv", "facts.json", "manifest.json", "md", "verdicts.jsonl")
+    assert {file.name for file in tmp_path.iterdir()} == {f"table18.{end}" for end in ends}
 
 
 def test_the_rule_is_not_compared_with_itself(answers):

@@ -5,11 +5,14 @@ a gold passage; a served judge reads the texts.
 """
 
 import json
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
-from covrag_lite.config import Config
+from covrag_lite.config import ROOT, Config
+from covrag_lite.data.missing import DataMissing
 from covrag_lite.judging.answers import Answers
 from covrag_lite.judging.revisions import (
     judge_revisions_by_endpoint,
@@ -18,7 +21,7 @@ from covrag_lite.judging.revisions import (
     load_revised_without_texts,
 )
 from covrag_lite.judging.rubric import PROXY
-from covrag_lite.runs.recorded import Recorded, check_data, load_or_outcomes
+from covrag_lite.runs.recorded import Recorded, check_data, load_or_outcomes, save_run
 from covrag_lite.tables import table3
 from covrag_lite.tables.agreement import HIGH, agreement_facts, format_agreement, measure
 from covrag_lite.tables.facts import facts_of_rows
@@ -61,6 +64,22 @@ def judge(
     """Return every configured judge's verdicts about revised questions."""
     ways = (judge_revisions_by_rule, judge_revisions_by_endpoint)
     return table3.judge(config, answers, recorded_verdicts, *ways)
+
+
+def judge_and_save(config: Config, folder: Path, root: Path = ROOT) -> Table | None:
+    """Judge recorded revisions and save the result; None if `predictions` has no Table 5."""
+    try:
+        answers = load_revised(config, root)
+    except DataMissing:
+        return None
+    start = time.perf_counter()
+    verdicts = judge(config, answers)
+    seconds = time.perf_counter() - start
+    data = {"questions": answers.questions, "passages": answers.passages}
+    run = save_run(folder, "table18", {}, config, answers.model, seconds, data)
+    table = build((answers, verdicts), run)
+    table.save(folder)
+    return table
 
 
 def build(basis: tuple[Answers, list[dict]], run: Recorded) -> Table:
