@@ -21,7 +21,8 @@ def style(font_scale: float = 1, context: str = "talk") -> tuple[ModuleType, Mod
     import matplotlib.pyplot as plt
     import seaborn as sns
 
-    sns.set_theme(style="whitegrid", context=context, font_scale=font_scale)
+    # By default seaborn takes Arial where it is installed; matplotlib brings this font along.
+    sns.set_theme(style="whitegrid", context=context, font="DejaVu Sans", font_scale=font_scale)
     return plt, sns
 
 
