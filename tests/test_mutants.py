@@ -1,5 +1,6 @@
 """Random mutants change what a program means and nothing else; few are listed as equivalent."""
 
+import json
 import sys
 
 import pytest
@@ -118,6 +119,18 @@ def test_the_nearest_and_fastest_tests_come_first(tmp_path):
 def test_tests_that_do_not_import_a_module_are_not_run_for_it(tmp_path):
     small_project(tmp_path, test_other=None, test_near="inner")
     assert chosen(tmp_path, {}) == ["test_near.py"]
+
+
+def test_the_test_that_runs_notebooks_is_chosen_for_what_their_recorded_cells_import(tmp_path):
+    small_project(tmp_path, test_stored_outputs=None)
+    cells = [
+        {"metadata": {"tags": [tag]}, "source": [f"import covrag_lite.{module}"]}
+        for tag, module in (("recorded", "inner"), ("live", "outer"))
+    ]
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "toy.ipynb").write_text(json.dumps({"cells": cells}))
+    assert chosen(tmp_path, {}) == ["test_stored_outputs.py"]
+    assert selection.choose_tests("covrag_lite/outer.py", tmp_path, {}, 60) == []
 
 
 def test_a_test_file_that_was_never_timed_is_tried_early(tmp_path):

@@ -1,12 +1,15 @@
 """Choose the test files for a module: those that import it, directly or through other modules."""
 
 import ast
+import json
 import re
 from collections import deque
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 HELPERS = ("toy", "toy_project", "toy_related", "toy_web")  # modules of tests/ that tests import
+RUNS_NOTEBOOKS = "test_stored_outputs.py"  # the test file that runs the recorded cells
 MODULE_PATH = re.compile(r"covrag_lite(?:\.\w+)+")
 
 
@@ -17,16 +20,28 @@ def module_name(path: Path, root: Path) -> str:
 
 @cache
 def find_imports(path: Path) -> frozenset[str]:
-    """Return what a file imports, also inside functions and as strings."""
+    """Return what a file imports, also inside functions, as strings and in notebooks it runs."""
     imports = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            imports |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            imports |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            imports |= set(MODULE_PATH.findall(node.value))
+    texts = [path.read_text()]
+    if path.name == RUNS_NOTEBOOKS:
+        texts += read_recorded_cells(path.parents[1] / "notebooks")
+    for text in texts:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                imports |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imports |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                imports |= set(MODULE_PATH.findall(node.value))
     return frozenset(imports)
+
+
+def read_recorded_cells(folder: Path) -> Iterator[str]:
+    """Return the source of the notebooks' cells that need no model."""
+    for path in sorted(folder.glob("*.ipynb")):
+        for cell in json.loads(path.read_text())["cells"]:
+            if {"setup", "recorded"} & set(cell["metadata"].get("tags", ())):
+                yield "".join(cell["source"])
 
 
 @cache
