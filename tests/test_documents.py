@@ -9,7 +9,7 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
 from covrag_lite.config import Config
-from covrag_lite.data import describe_sets, load_passages, load_questions
+from covrag_lite.data import describe_sets, documents, load_passages, load_questions
 from covrag_lite.data.documents import (
     LINE_LENGTH,
     PASSAGE_LENGTH,
@@ -18,6 +18,7 @@ from covrag_lite.data.documents import (
     split_text,
 )
 from covrag_lite.data.missing import DataMissing
+from covrag_lite.engine import weights
 from covrag_lite.retrieval import load_retriever
 
 QUESTIONS = """question,answer
@@ -237,3 +238,48 @@ def test_a_folder_with_fewer_than_k_passages_is_refused(tmp_path):
     passages = load_passages(own(tmp_path))
     with pytest.raises(ValueError, match="has 1 passages, fewer than k = 2; lower k"):
         load_retriever(own(tmp_path).retrieval, passages)
+
+
+# Passages that are kept for the next start.
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A folder whose passages are kept, however fast they were read."""
+    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(documents, "WORTH_KEEPING", -1.0)
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    (folder / "otters.txt").write_text("Otters sleep.")
+    documents.read_documents(folder)
+    return folder
+
+
+def test_unchanged_documents_are_read_once(kept, monkeypatch):
+    monkeypatch.setattr(documents, "split_document", None)
+    assert [p.text for p in documents.read_documents(kept)] == ["Otters sleep."]
+
+
+def test_a_changed_document_is_read_again(kept):
+    (kept / "otters.txt").write_text("Otters swim, and sleep.")
+    assert [p.text for p in documents.read_documents(kept)] == ["Otters swim, and sleep."]
+
+
+def test_a_removed_document_is_not_found_again(kept):
+    (kept / "kites.txt").write_text("Kites fly.")
+    documents.read_documents(kept)
+    (kept / "kites.txt").unlink()
+    assert [p.title for p in documents.read_documents(kept)] == ["otters.txt"]
+
+
+def test_the_second_start_warns_of_pages_without_text_too(kept):
+    write_pdf(kept / "scan.pdf", [""])
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="page 1: no text"):
+            documents.read_documents(kept)
+
+
+def test_a_folder_is_read_although_nothing_can_be_kept(kept, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(weights, "CACHE", tmp_path / "file")
+    assert len(documents.read_documents(kept)) == 1

@@ -10,6 +10,7 @@ import pytest
 from covrag_lite import retrieval
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine import weights
+from covrag_lite.records import Passage
 from covrag_lite.retrieval import bm25, load_retriever
 from covrag_lite.retrieval import dense as dense_retrieval
 from covrag_lite.retrieval.dense import embed, load_encoder
@@ -104,3 +105,44 @@ def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_pat
     config = Config().change(retriever="alphabet", k=2, runs=str(tmp_path))
     found = load_resources(config, passages, scripted).search(["kite", "otter"])
     assert ids(found) == [["p2", "p0"], ["p2", "p0"]]  # Aldermere, Copper Lanterns
+
+
+# The index that is kept for the next start.
+
+
+@pytest.fixture
+def kept_indexes(tmp_path, monkeypatch):
+    """The cache's folder of indexes; every index is kept."""
+    monkeypatch.setattr(weights, "CACHE", tmp_path)
+    monkeypatch.setattr(bm25, "FEWEST_KEPT", 1)
+    return tmp_path / "bm25"
+
+
+def numbered_passages(word, n=5):
+    return [Passage(str(i), f"title {i}", f"{word} otter number {i} " * i) for i in range(1, n + 1)]
+
+
+def test_an_index_is_built_once(kept_indexes, monkeypatch):
+    passages = numbered_passages("kite")
+    first = load_retriever(Retrieval(k=2), passages)(["number 4 kite"])
+    monkeypatch.setattr(bm25, "build_index", None)
+    assert load_retriever(Retrieval(k=2), passages)(["number 4 kite"]) == first
+
+
+def test_other_passages_get_another_index(kept_indexes):
+    load_retriever(Retrieval(k=1), numbered_passages("kite"))
+    changed = [Passage("1", "harbour", "dug in 1743"), *numbered_passages("kite")[1:]]
+    assert load_retriever(Retrieval(k=1), changed)(["harbour"])[0][0].title == "harbour"
+
+
+def test_the_oldest_indexes_are_removed(kept_indexes):
+    for word in ("kite", "harbour", "fair", "keeper", "velm"):
+        load_retriever(Retrieval(k=1), numbered_passages(word))
+    assert len(list(kept_indexes.iterdir())) == bm25.INDEXES_KEPT
+
+
+def test_blocks_of_an_index_are_joined(monkeypatch):
+    passages = numbered_passages("kite", n=7)
+    whole = load_retriever(Retrieval(k=3), passages)(["number 4 kite"])
+    monkeypatch.setattr(bm25, "BLOCK", 2)
+    assert load_retriever(Retrieval(k=3), passages)(["number 4 kite"]) == whole

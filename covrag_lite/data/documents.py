@@ -1,17 +1,33 @@
-"""Documents of a folder (.txt, .md, .html, .pdf), split into passages."""
+"""Documents of a folder (.txt, .md, .html, .pdf), split into passages.
 
+The passages of a folder that takes long to read are kept in the cache. They are read from there
+until a document is added, removed or changed.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
 import re
+import time
 import warnings
+from collections.abc import Iterable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 from covrag_lite.data.rows import decode
+from covrag_lite.engine import weights
+from covrag_lite.engine.progress import track
+from covrag_lite.files import write_text
 from covrag_lite.records import Passage
 
 ENDS = (".txt", ".md", ".html", ".htm", ".pdf")
 PASSAGE_LENGTH = 700  # characters of a passage at most: about a hundred words
 # The splitter's time grows with the square of a line's length: a longer line is cut first.
 LINE_LENGTH = 50_000
+WORTH_KEEPING = 2.0  # seconds; the passages of a folder that takes longer to read are kept
+LONG = 100  # documents, or pages of a PDF, from which there is a progress bar
+READERS = ("semantic-text-splitter", "pypdf")  # packages that passages depend on
 
 # Of an HTML page: elements without text to read, and those that begin a new paragraph.
 UNREAD = {"script", "style", "template", "noscript", "svg"}
@@ -26,12 +42,72 @@ BREAKS = re.compile(r"[ \n]*\n[ \n]*")
 
 def read_documents(folder: Path) -> list[Passage]:
     """Split all documents in the folder and its subfolders into passages, except README files."""
-    passages = []
+    files = list_documents(folder)
+    state = hash_files(files)
+    path = str(folder.resolve())
+    place = weights.CACHE / "documents" / f"{hashlib.sha256(path.encode()).hexdigest()[:16]}.jsonl"
+    kept = load_kept(place, state)
+    if kept is not None:
+        return kept
+    start = time.perf_counter()
+    passages: list[Passage] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for file in show_progress(files, "read", "document"):
+            passages += split_document(file, file.relative_to(folder).as_posix())
+    messages = [str(warning.message) for warning in caught]
+    repeat_warnings(messages)
+    if time.perf_counter() - start > WORTH_KEEPING:
+        with contextlib.suppress(OSError):  # such as a full disk: the next start is slower, no more
+            keep(place, state, messages, passages)
+    return passages
+
+
+def list_documents(folder: Path) -> list[Path]:
+    """Return the paths of all documents in the folder and its subfolders."""
+    files = []
     for path in sorted(folder.rglob("*")):
         is_readme = path.stem.lower() == "readme"
         if path.suffix.lower() in ENDS and not is_readme and path.is_file():
-            passages += split_document(path, path.relative_to(folder).as_posix())
-    return passages
+            files.append(path)
+    return files
+
+
+def hash_files(files: Sequence[Path]) -> str:
+    """Return a hash that changes with any document, and with the code that reads them."""
+    content = hashlib.sha256(Path(__file__).read_bytes())
+    for package in READERS:
+        content.update(importlib.metadata.version(package).encode())
+    for file in files:
+        status = file.stat()
+        content.update(f"\0{file}\0{status.st_size}\0{status.st_mtime_ns}".encode())
+    return content.hexdigest()
+
+
+def load_kept(place: Path, state: str) -> list[Passage] | None:
+    """Return the passages that were kept, with their warnings; None if the documents changed."""
+    if not place.exists():
+        return None
+    with open(place, encoding="utf-8") as file:
+        first = json.loads(file.readline())
+        if first["state"] != state:
+            return None
+        repeat_warnings(first["warnings"])
+        return [Passage(*json.loads(line)) for line in file]
+
+
+def keep(place: Path, state: str, messages: Sequence[str], passages: Sequence[Passage]) -> None:
+    """Write the passages of a folder to the cache, in place of its former ones."""
+    rows = [json.dumps({"state": state, "warnings": messages})]
+    rows += [json.dumps([passage.id, passage.title, passage.text]) for passage in passages]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_text(place, "\n".join(rows) + "\n")
+
+
+def repeat_warnings(messages: Sequence[str]) -> None:
+    """Issue warnings on documents, such as on pages without text."""
+    for message in messages:
+        warnings.warn(message, stacklevel=2)
 
 
 def split_document(path: Path, name: str) -> list[Passage]:
@@ -90,7 +166,8 @@ def read_pdf(path: Path) -> list[tuple[str, str]]:
 
     pages = []
     try:
-        for number, page in enumerate(PdfReader(path).pages, 1):
+        every_page = show_progress(PdfReader(path).pages, f"read {path.name}", "page")
+        for number, page in enumerate(every_page, 1):
             pages.append((f", page {number}", page.extract_text()))
     except (PyPdfError, ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as PDF: {' '.join(str(error).split())}") from None
@@ -99,6 +176,11 @@ def read_pdf(path: Path) -> list[tuple[str, str]]:
         cure = "scanned pages need text recognition (OCR) first"
         warnings.warn(f"{path}{empty}: no text; {cure}", stacklevel=2)
     return pages
+
+
+def show_progress(items: Sequence, what: str, unit: str) -> Iterable:
+    """Show the progress through many documents, or through the pages of a long one."""
+    return items if len(items) < LONG else track(items, what, unit, total=len(items))
 
 
 class PageText(HTMLParser):
