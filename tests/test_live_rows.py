@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from toy_project import find
 
+from covrag_lite.config import Config
 from covrag_lite.runs import recorded
 from covrag_lite.runs.frame import to_frame
-from covrag_lite.systems.names import COV_RAG
+from covrag_lite.systems.names import COV_RAG, COV_RAG_S, RAG_TRAINED
 from covrag_lite.tables import live
 from covrag_lite.tables.labels import label_of
 
@@ -130,3 +131,81 @@ def test_live_answers_are_listed_with_the_revised_question(of_cov_rag):
     revised = replace(first, rounds=(first.rounds[0], again))
     table = live.list_answers([revised, second])
     assert table["revised question"].tolist() == ["another query", "–"]
+
+
+def test_recorded_predictions_are_counted_by_system(predictions):
+    table = live.compare_texts([predictions[-1], *predictions], predictions[1:])
+    by_system = {label_of(p.system): 0 for p in [predictions[-1], *predictions]}
+    for prediction in [predictions[-1], *predictions[1:]]:
+        by_system[label_of(prediction.system)] += 1
+    assert table.questions.to_dict() == by_system
+    assert list(table.index) == list(by_system)  # in the order in which they were answered
+
+
+def test_an_outcome_is_that_of_the_answer_that_is_kept(of_cov_rag):
+    right = next(p for p in of_cov_rag if p.answer == p.question.answers[0])
+    step = right.rounds[0]
+    wrong = replace(step, answer="another")
+    kept_first = replace(right, rounds=(step, wrong), kept=0)
+    kept_last = replace(kept_first, rounds=(wrong, step), kept=1)
+    assert live.compare_texts([kept_first], [kept_last])[live.SAME_OUTCOME].tolist() == [1]
+
+
+def test_a_sentence_names_both_machines(run, predictions):
+    texts = live.compare_texts(predictions, predictions)
+    on_gpu = run.manifest | {"hardware": {"gpu": "an H200"}}
+    on_cpu = run.manifest | {"hardware": {"gpu": None}}
+    text = live.describe_texts(texts, on_cpu, replace(run, manifest=on_gpu))
+    assert text.endswith("Live on a CPU, recorded on an H200.")
+
+
+def test_live_rows_are_saved_with_the_counts_of_texts_and_the_sentence(
+    frame, predictions, tmp_path
+):
+    texts = live.compare_texts(predictions, predictions)
+    table = live.recorded_and_live(to_frame([]), frame)
+    assert live.save_live(tmp_path, table, texts, "a sentence") == "a sentence"
+    heading, rows, note = (tmp_path / "table2.live.md").read_text().split("\n\n")[2:]
+    assert heading == "Live predictions compared with the recorded ones"
+    assert [cell.strip() for cell in rows.splitlines()[0].split("|")[1:-1]] == [
+        *["system", "questions", live.SAME_TEXT, live.SAME_OUTCOME]
+    ]
+    assert note == "- a sentence\n"
+
+
+def test_recorded_rows_alone_have_their_number_of_questions_first(frame):
+    table = live.recorded_and_live(frame)
+    assert table.columns[0] == "n"
+    assert set(table.n) == {frame.id.nunique()}
+
+
+def test_without_recorded_and_live_rows_there_is_no_table():
+    assert live.recorded_and_live(to_frame([])).empty
+
+
+def test_an_answer_that_cannot_be_scored_has_no_mark(of_cov_rag):
+    prediction = of_cov_rag[0]
+    unscored = replace(prediction, question=replace(prediction.question, answers=("---",)))
+    assert live.list_answers([unscored])["CoV-RAG"].tolist() == [prediction.answer]
+
+
+def test_both_systems_answers_to_a_question_are_in_one_row(of_cov_rag):
+    prediction = of_cov_rag[0]
+    trained = replace(prediction, system=RAG_TRAINED)
+    first_answer = replace(prediction, system=COV_RAG_S)  # is not listed
+    table = live.list_answers([trained, first_answer, prediction])
+    assert list(table.columns) == ["question", "gold answer", "RAG (trained)", "CoV-RAG"]
+    assert len(table) == 1
+
+
+def test_the_record_that_is_shown_is_named(run, monkeypatch, capsys):
+    monkeypatch.setattr(live, "choose", lambda settings: run)
+    shown, stored = live.load_record(Config())
+    assert shown is run
+    assert [p.system for p in stored] == [p.system for p in recorded.load(run)]
+    assert capsys.readouterr().out == f"{recorded.describe_run(run)}\n"
+
+
+def test_without_a_record_there_are_no_predictions(monkeypatch):
+    monkeypatch.setattr(live, "choose", lambda settings: None)
+    assert live.load_record(Config()) == (None, [])

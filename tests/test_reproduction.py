@@ -1,5 +1,6 @@
 """A new table next to the recorded one of its configuration, cell by cell."""
 
+import json
 from typing import NamedTuple
 
 import pandas as pd
@@ -131,3 +132,105 @@ class Cell(NamedTuple):
 )
 def test_a_cell_is_judged_by_its_value_and_its_number_of_questions(cell, judgment):
     assert judge_cell(cell, 0.01) == judgment
+
+
+NOISE_BELOW = Cell(
+    4, 60.0, 54.0, 99.0, 4, 50.0, 1.0, 58.0
+)  # the near ends are √(6² + 8²) = 10 away
+NOISE_ABOVE = Cell(4, 50.0, 1.0, 56.0, 4, 60.0, 52.0, 99.0)
+
+
+@pytest.mark.parametrize("cell", [NOISE_BELOW, NOISE_ABOVE])
+def test_a_difference_as_large_as_both_near_ends_together_is_within_noise(cell):
+    assert judge_cell(cell, 0.01) == WITHIN_NOISE
+
+
+@pytest.mark.parametrize("cell", [NOISE_BELOW, NOISE_ABOVE])
+@pytest.mark.parametrize("side", ["", "_recorded"])
+def test_a_difference_larger_than_both_near_ends_together_differs(cell, side):
+    is_above = cell.value > cell.value_recorded
+    end = ("low" if is_above == (side == "") else "high") + side
+    nearer = (getattr(cell, end) + getattr(cell, f"value{side}")) / 2
+    assert judge_cell(cell._replace(**{end: nearer}), 0.01) == DIFFERS
+
+
+def test_a_value_of_no_questions_is_the_recorded_one():
+    nothing = float("nan")
+    assert judge_cell(Cell(0, nothing, 0.0, 1.0, 0, nothing, 0.0, 1.0), 0.01) == OK
+
+
+def test_a_value_that_is_off_by_the_allowed_error_is_not_the_recorded_one():
+    assert judge_cell(Cell(4, 50.25, 50.0, 51.0, 4, 50.0, 49.0, 51.0), 0.25) == WITHIN_NOISE
+
+
+# Which recorded run is compared.
+
+
+def write_run(root, name, manifest, values, **others):
+    """Record a table with these accuracies, one row per set; other columns may be left out."""
+    folder = root / "results" / name
+    folder.mkdir(parents=True)
+    (folder / "table2.manifest.json").write_text(json.dumps(manifest))
+    rows = pd.DataFrame({"dataset": list("abcdef")[: len(values)], "system": "RAG"})
+    rows = rows.assign(metric="raw", n=40, value=values)
+    rows = rows.assign(low=rows.value, high=rows.value).drop(columns=others.get("without", []))
+    rows.to_csv(folder / "table2.csv", index=False)
+    return rows
+
+
+def test_of_runs_with_this_configuration_the_first_with_the_most_cells_is_compared(
+    tmp_path, run, other_manifest, capsys
+):
+    long = write_run(tmp_path, "d", other_manifest, [10.0, 20.0, 30.0])
+    for name, values in (("a", [10.0]), ("c", [10.0, 20.0]), ("b", [10.0, 20.0])):
+        write_run(tmp_path, name, run.manifest, values)
+    compare_cells(long, run.manifest, tmp_path)
+    assert capsys.readouterr().out.startswith("next to results/b/table2.csv: OK 2,")
+
+
+def test_a_run_without_a_table_or_one_of_its_columns_is_passed_over(
+    tmp_path, run, other_manifest, capsys
+):
+    long = write_run(tmp_path, "c", other_manifest, [10.0])
+    write_run(tmp_path, "a", run.manifest, [10.0], without=["metric"])
+    write_run(tmp_path, "b", run.manifest, [10.0])
+    (tmp_path / "results" / "b" / "table2.csv").unlink()
+    assert compare_cells(long, run.manifest, tmp_path) is None
+    assert "the nearest, results/c/table2.csv" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "recorded, error, judgment",
+    [
+        (10.25, 0.00505, OK),  # written with two decimals
+        (10.25, 0.00515, DIFFERS),
+        (10.125, 0.000505, OK),  # with three
+        (10.125, 0.000515, DIFFERS),
+    ],
+)
+def test_a_value_may_differ_by_half_of_its_last_written_decimal(
+    tmp_path, run, recorded, error, judgment
+):
+    long = write_run(tmp_path, "a", run.manifest, [recorded])
+    moved = long.assign(value=long.value + error, low=long.low + error, high=long.high + error)
+    assert compare_cells(moved, run.manifest, tmp_path).verdict.tolist() == [judgment]
+
+
+def test_both_values_are_shown_with_the_recorded_interval(tmp_path, run):
+    long = write_run(tmp_path, "a", run.manifest, [10.25])
+    cells = compare_cells(long.assign(n=41, value=12.3456, low=12.0), run.manifest, tmp_path)
+    assert cells.to_dict("records") == [
+        {
+            **{"dataset": "a", "system": "RAG", "metric": "raw"},
+            **{"n": 41, "value": 12.35, "n_recorded": 40, "value_recorded": 10.25},
+            **{"low_recorded": 10.25, "high_recorded": 10.25, "verdict": DIFFERS},
+        }
+    ]
+
+
+def test_a_differing_cell_shows_both_values_and_its_questions(tmp_path, run):
+    long = write_run(tmp_path, "a", run.manifest, [10.25, 20.5])
+    moved = long.assign(value=[10.25, 30.0])
+    cells = differing_cells(moved, run.manifest, tmp_path)
+    assert cells.columns.tolist()[3:] == ["n", "value", "recorded", "verdict"]
+    assert cells[["dataset", "value", "recorded"]].values.tolist() == [["b", 30.0, 20.5]]
