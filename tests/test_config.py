@@ -155,6 +155,15 @@ def test_every_recorded_run_of_this_project_can_be_read(runs):
             assert parameters[name] == run.manifest["parameters"][name]
 
 
+@pytest.mark.parametrize("changed", ["load_questions", "load_passages"])
+def test_a_run_is_not_scored_with_other_data_than_its_own(runs, monkeypatch, changed):
+    small = next(run for run in runs if run.folder.name == "embedded" and run.table == "table2")
+    load = getattr(recorded, changed)
+    monkeypatch.setattr(recorded, changed, lambda settings: load(settings)[1:])
+    with pytest.raises(recorded.DataChanged, match=changed.removeprefix("load_")):
+        recorded.load(small)
+
+
 def test_every_recorded_world_is_built_again_with_the_same_words(runs):
     worlds = {}  # by their hashes
     for run in runs:

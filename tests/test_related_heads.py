@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from covrag_lite.config import Config
-from covrag_lite.plugins.related import heads
+from covrag_lite.plugins.related import features, heads
 from covrag_lite.plugins.related.features import Pair
 from covrag_lite.plugins.related.heads import MissingHead, find_head, score_entailment
 from covrag_lite.plugins.related.labelled_pairs import entailment_pairs, relevance_pairs
@@ -189,3 +189,37 @@ def test_each_passage_is_paired_with_its_question_and_statement(numbered, passag
         Pair("when?", passages[1], "1861"),
         Pair("who?", passages[0], "Edith"),
     ]
+
+
+# The features of a pair, by hand, with vectors at 60° and 90° to that of the question.
+
+PAIR = Pair(
+    "when was Velm founded?", Passage("v", "Velm", "Velm was founded in 1861. It grew."), "1861"
+)
+VECTORS_OF_PAIR = {
+    "when was Velm founded?": np.array([1.0, 0.0]),
+    "Velm": np.array([0.0, 1.0]),
+    "Velm Velm was founded in 1861. It grew.": np.array([0.5, 0.75**0.5]),
+    "Velm was founded in 1861.": np.array([0.5, 0.75**0.5]),
+    "when was Velm founded? 1861": np.array([0.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("cosine", 0.5),
+        ("cosine of the title", 0.0),
+        ("letters of the title", 1.0),  # all of "Velm" is in the question
+        ("words of the title", 1.0),
+        ("words of the question", 3 / 4),  # without "when"
+        ("words of the answer", 1.0),
+        ("new words", 1.0),
+        ("answer", 1.0),
+        ("answer and cosine", 0.5),
+        ("cosine of its sentence", 0.5),
+        ("claim and sentence", 0.75**0.5),
+    ],
+)
+def test_a_feature_of_a_pair(name, value):
+    assert features.describe(PAIR, VECTORS_OF_PAIR)[name] == pytest.approx(value)
