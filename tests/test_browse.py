@@ -3,9 +3,10 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from toy import BORN, LOW, TEXTS
+from toy import BORN, LOW, SYSTEMS, TEXTS
 
 from covrag_lite.config import Config
 from covrag_lite.prompts import parse_verdict, render_verdict
@@ -211,3 +212,159 @@ def test_without_the_data_ids_and_recorded_outcomes_are_shown(page_without_texts
     assert first["passages"] == ["c", "d"]
     assert (first["right"], last["right"]) == ("wrong", "right")
     assert item["outcomes"] == ["helped"]
+
+
+def test_without_the_data_the_page_has_no_scores_of_its_own(page_without_texts):
+    (item,) = data_of(page_without_texts)["predictions"]
+    assert [step["holds"] for step in item["rounds"]] == [[], []]
+
+
+def test_the_page_has_what_its_script_shows(cov):
+    data = browse_page.build_data(cov, to_frame(cov), "a title")
+    assert data["title"] == "a title"
+    assert data["texts"]
+    assert data["sets"] == {"one": "one", "two": "two"}
+    assert data["questions"]["q1"]["question"] == TEXTS["q1"]
+    assert data["passages"]["d"] == ["Bridge", "The bridge of Stell is 71 metres long."]
+
+
+def test_a_passage_of_a_second_search_is_on_the_page(cov):
+    data = browse_page.build_data(cov[1:2], to_frame(cov[1:2]), "toy")
+    assert set(data["passages"]) == {"c", "d", "b", "a"}
+
+
+def test_systems_of_the_page_are_in_the_order_of_a_tables_rows(predictions, frame):
+    data = browse_page.build_data(predictions[::-1], frame[::-1], "toy")
+    assert list(data["systems"]) == list(SYSTEMS)
+
+
+def test_predictions_and_outcomes_of_different_numbers_are_refused(cov):
+    with pytest.raises(ValueError, match="zip"):
+        browse_page.build_data(cov, to_frame(cov[1:]), "toy")
+
+
+def test_a_round_has_its_query_its_answer_and_its_verdict(cov):
+    data = browse_page.build_data(cov[1:2], to_frame(cov[1:2]), "toy")
+    (item,) = data["predictions"]
+    first, last = item["rounds"]
+    assert (item["system"], item["id"]) == (COV_RAG, "q2")
+    assert (first["query"], first["answer"]) == (TEXTS["q2"], "Mere[1]")
+    assert (last["query"], last["answer"]) == (BORN, "Stell[1]")
+    assert first["verdict"]["judgment"] == "false"
+    assert last["verdict"] is None
+
+
+@pytest.mark.parametrize("is_whole, text", [(True, ""), (False, "no verdict")])
+def test_only_a_verdict_that_does_not_parse_is_shown_as_its_raw_text(cov, is_whole, text):
+    first = cov[0].rounds[0]
+    verdict = first.verdict if is_whole else parse_verdict("no verdict")
+    step = browse_page.round_data(replace(first, verdict=verdict), ["Ada Voss"], None)
+    assert step["verdict"]["text"] == text
+
+
+def test_a_round_between_the_first_and_the_last_is_neither_right_nor_wrong(cov):
+    first, last = cov[1].rounds
+    longer = replace(cov[1], rounds=(first, first, last), kept=2)
+    item = browse_page.prediction_data(longer, browse.mark_outcomes(to_frame([longer])).iloc[0])
+    assert [step["right"] for step in item["rounds"]] == ["wrong", None, "right"]
+
+
+def test_two_pages_of_one_notebook_have_different_names(cov):
+    pages = [browse_page.build_page(cov[:n], to_frame(cov[:n]), "toy") for n in (1, 2)]
+    names = [re.search(r'<div id="([^"]+)"', page)[1] for page in pages]
+    assert names[0] != names[1]
+    for name, page in zip(names, pages):
+        assert f'id="{name}-data"' in page
+        assert f'showPredictions("{name}", ' in page
+
+
+# What is loaded, found and listed.
+
+
+def test_counts_are_in_the_order_in_which_a_verdict_works(judged):
+    assert list(browse.count_outcomes(judged)) == [
+        *["questions", "with a verdict", "searched again", *browse.OUTCOMES]
+    ]
+
+
+def test_systems_are_counted_in_the_order_of_a_tables_rows(frame):
+    counts = browse.count_outcomes(frame)
+    assert list(counts.index) == list(SYSTEMS)
+    assert counts.loc[RAG, "with a verdict"] == 0
+
+
+def test_a_question_that_cannot_be_scored_has_no_outcome_of_its_answer(cov, judged):
+    unscored = browse.mark_outcomes(judged[judged.id == "q6"].assign(judgment="true", revised=True))
+    assert not unscored[list(browse.OUTCOMES)].any(axis=None)
+
+
+def test_a_row_about_an_outcome_has_both_answers_and_the_gold_ones(cov, judged):
+    row = browse.first_of_each(cov, judged).loc["helped"]
+    assert row.to_dict() == {
+        "question": TEXTS["q2"],
+        "first answer": "Mere[1]",
+        "revised question": BORN,
+        "second answer": "Stell[1]",
+        "gold": "Stell",
+    }
+
+
+def test_a_row_about_a_question_that_was_not_searched_again_has_one_answer(cov, judged):
+    row = browse.first_of_each(cov, judged).loc["wrongly rejected"]
+    assert row[["revised question", "second answer", "gold"]].tolist() == [
+        *["(none)", "–", "Ada Voss | A. Voss"]
+    ]
+
+
+def test_outcomes_are_those_of_the_prediction_in_the_same_row(cov, judged):
+    shuffled = judged.sample(frac=1, random_state=3)
+    of_rows = [cov[int(name[1]) - 1] for name in shuffled.id]
+    assert browse.first_of_each(of_rows, shuffled).loc["hurt", "question"] == TEXTS["q4"]
+
+
+def test_an_outcome_that_no_question_has_is_not_found(cov):
+    with pytest.raises(LookupError, match="no question of this run is hurt"):
+        browse.first_with(cov[:1], to_frame(cov[:1]), "hurt")
+
+
+def test_a_question_that_was_not_searched_for_has_no_query(predictions):
+    of_question = [item for item in predictions if item.question.id == "q1"]
+    row = browse.compare_answers(of_question).iloc[0]
+    assert row[["searches", "last query"]].tolist() == [0, "–"]
+
+
+def test_an_answer_that_cannot_be_scored_is_neither_right_nor_wrong(cov):
+    (row,) = browse.compare_answers([cov[5]]).to_dict("records")
+    assert row["right?"] == "not scored"
+    assert row["answer"] == "a town"
+
+
+def test_the_kept_answer_is_the_one_that_is_right_or_wrong(cov):
+    (row,) = browse.compare_answers([replace(cov[1], kept=0)]).to_dict("records")
+    assert (row["answer"], row["right?"]) == ("Mere[1]", "wrong")
+
+
+def test_recorded_predictions_of_one_question_are_in_the_order_of_a_table(predictions, monkeypatch):
+    monkeypatch.setattr(browse.recorded, "choose", lambda config: "a run")
+    monkeypatch.setattr(browse.recorded, "load_or_outcomes", lambda run: predictions[::-1])
+    found = browse.find_recorded(Config(), predictions[1].question)
+    assert [prediction.system for prediction in found] == list(SYSTEMS)
+    assert {prediction.question.id for prediction in found} == {predictions[1].question.id}
+
+
+def test_without_a_record_no_prediction_is_found(predictions, monkeypatch):
+    monkeypatch.setattr(browse.recorded, "choose", lambda config: None)
+    assert browse.find_recorded(Config(), predictions[0].question) == []
+
+
+def test_a_record_of_real_questions_is_loaded_with_the_data_that_is_named(cov, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(
+        browse.recorded, "load", lambda run, config: loaded.append(config.data) or cov
+    )
+    run = SimpleNamespace(config=Config())
+    config = Config().change(data="folder/questions", corpus="folder/corpus")
+    predictions, frame = browse.load_recorded(run, config)
+    assert [(data.data, data.corpus) for data in loaded] == [("folder/questions", "folder/corpus")]
+    assert predictions is cov
+    assert frame.id.tolist() == [prediction.question.id for prediction in cov]

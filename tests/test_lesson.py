@@ -3,12 +3,16 @@
 import io
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from toy import BORN, LOW
 
 from covrag_lite.config import ROOT, Config
+from covrag_lite.systems import palette
+from covrag_lite.systems.names import COV_RAG, RAG_TRAINED, START_REVISE
 from covrag_lite.tables import calibration, lesson, method_picture, threshold_curve
 
 # The expected correctness of the scored answers is 0.95, 0.3, 0.6, 0.2, 0.7 and 0.25.
@@ -84,3 +88,172 @@ def test_a_picture_is_drawn_for_another_record(cov, tmp_path):
     lesson.show_method(cov, Config().change(figures=str(tmp_path), name="toy"))
     pyplot.close("all")
     assert (tmp_path / "toy" / "method.png").exists()
+
+
+# The figures.
+
+
+@pytest.fixture
+def thresholds(frame):
+    """The two panels of the figure of thresholds, at 0.25."""
+    return threshold_curve.draw_thresholds(frame, 0.25).axes
+
+
+@pytest.mark.parametrize("panel, name", list(enumerate(["accuracy", "searches"])))
+def test_the_figure_of_thresholds_shows_each_measure_over_all_thresholds(
+    frame, thresholds, panel, name
+):
+    line = thresholds[panel].lines[0]
+    table = threshold_curve.accuracy_by_threshold(frame)
+    assert line.get_xdata()[[0, 25, -1]].tolist() == [0, 0.25, 1]
+    assert line.get_ydata().tolist() == table[name].tolist()
+    assert line.get_color() == palette()[COV_RAG]
+
+
+@pytest.mark.parametrize(
+    "panel, label", list(enumerate(["accuracy (%)", "questions searched again"]))
+)
+def test_a_panel_of_thresholds_begins_at_zero_and_says_what_it_shows(thresholds, panel, label):
+    assert thresholds[panel].get_ylim()[0] == 0
+    assert thresholds[panel].get_ylabel() == label
+
+
+def test_the_chosen_threshold_is_a_dot_at_its_place(thresholds):
+    for panel in thresholds:
+        assert panel.lines[1].get_xdata().tolist() == [0.25]
+        assert panel.lines[1].get_marker() == "o"
+
+
+def test_the_baseline_of_the_thresholds_is_the_accuracy_of_the_reader(thresholds):
+    baseline = thresholds[0].lines[2]
+    assert list(baseline.get_ydata()) == pytest.approx([100 / 3] * 2)  # q1 and q3 of six
+    assert baseline.get_color() == palette()[RAG_TRAINED]
+
+
+def test_the_title_of_the_thresholds_counts_what_the_chosen_one_gives(frame):
+    figure = threshold_curve.draw_thresholds(frame, 0.25)
+    assert figure.get_suptitle() == "threshold 0.25: 50.0 % right, 1 of 6 searched again"
+
+
+def test_the_slider_goes_from_never_to_always_in_hundredths(frame):
+    slider, _ = threshold_curve.build_slider(frame, 0.3).children
+    assert (slider.value, slider.min, slider.max, slider.step) == (0.3, 0, 1, 0.01)
+
+
+def test_the_slider_shows_the_threshold_it_is_set_to(frame, monkeypatch):
+    drawn = []
+
+    def draw(frame, threshold):
+        drawn.append(threshold)
+        return Figure()
+
+    monkeypatch.setattr(threshold_curve, "draw_thresholds", draw)
+    slider, _ = threshold_curve.build_slider(frame, 0.3).children
+    slider.value = 0.7
+    slider.min = 0.1
+    assert drawn == [0.3, 0.7]
+
+
+def test_the_interval_of_a_bin_is_that_of_its_share(curve):
+    # Wilson, z = 1.96: none of two, and one of one.
+    assert curve.loc[1, ["low", "high"]].tolist() == [0.0, 65.8]
+    assert curve.loc[0, ["low", "high"]].tolist() == [20.7, 100.0]
+
+
+def test_an_expectation_of_zero_is_in_the_lowest_bin(frame):
+    never = frame.assign(expected_correctness=0.0)
+    curve = calibration.build_curve(never)
+    assert curve[["bin", "n"]].values.tolist() == [["0.0 to 0.2", 6]]
+
+
+def test_the_curve_can_be_of_another_system(frame):
+    assert calibration.build_curve(frame, RAG_TRAINED).empty  # which has no verdicts
+
+
+@pytest.fixture
+def calibration_axes(curve):
+    return calibration.draw_curve(curve, [20, 40]).axes[0]
+
+
+def test_the_curve_is_drawn_over_the_expectation(curve, calibration_axes):
+    line = calibration_axes.lines[1]
+    assert line.get_xydata().tolist() == curve[["expected", "value"]].values.tolist()
+    assert line.get_color() == palette()[COV_RAG]
+
+
+def test_a_perfect_judge_is_on_the_diagonal(calibration_axes):
+    assert calibration_axes.lines[0].get_xydata().tolist() == [[0, 0], [100, 100]]
+
+
+def test_the_intervals_of_the_curve_are_drawn_at_its_points(curve, calibration_axes):
+    (bars,) = calibration_axes.containers[0].lines[2]
+    ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
+    assert ends == [pytest.approx(list(pair)) for pair in zip(curve.low, curve.high)]
+    assert [segment[0, 0] for segment in bars.get_segments()] == curve.expected.tolist()
+
+
+def test_a_tick_of_the_curve_names_its_expectation_and_its_answers(calibration_axes):
+    texts = [text.get_text() for text in calibration_axes.get_xticklabels()]
+    assert texts == ["20\nn = 1", "28\nn = 2", "60\nn = 1", "70\nn = 1", "95\nn = 1"]
+
+
+def test_the_curve_shows_all_shares(calibration_axes):
+    assert calibration_axes.get_xlim() == calibration_axes.get_ylim() == (0, 101)
+
+
+def test_the_legend_of_the_curve_names_its_three_series(calibration_axes):
+    texts = [text.get_text() for text in calibration_axes.get_legend().get_texts()]
+    assert texts == [
+        *["a perfectly calibrated judge", "the recorded judge", "the guess of the class"]
+    ]
+
+
+def test_the_guesses_have_a_colour_of_their_own(calibration_axes):
+    *_, guesses = calibration_axes.lines
+    assert guesses.get_color() == palette()[START_REVISE]
+    assert guesses.get_marker() == "s"
+
+
+# Tables of the lesson.
+
+
+def test_a_verdict_shows_what_the_model_expects_next_to_what_it_wrote(cov):
+    table = lesson.list_fields(cov[1].rounds[0].verdict)
+    assert table.loc["correctness", ["written", "expected"]].tolist() == ["0.05", "0.30"]
+    assert table.loc["judgment"].tolist() == ["is the answer right?", "false", ""]
+
+
+def test_a_verdict_that_revises_nothing_says_so(cov):
+    assert lesson.list_fields(cov[0].rounds[0].verdict).loc["revised question"].written == "(none)"
+
+
+def test_the_likelihood_is_compared_over_all_questions(frame):
+    table = lesson.compare_likelihood(frame)
+    assert table.index.tolist() == ["all"]
+    assert table.columns.tolist()[1:] == [
+        *["AUROC of the verdict", "AUROC of the likelihood", "AUROC of both together"]
+    ]
+
+
+def test_selected_columns_are_in_the_order_and_words_of_the_lesson():
+    table = pd.DataFrame({"b": [1], "a": [2], "c": [3]})
+    selected = lesson.select_columns(table, {"a": "first", "b": "second"})
+    assert selected.index.name == "first"
+    assert selected.reset_index().to_dict("list") == {"first": [2], "second": [1]}
+
+
+@pytest.mark.parametrize(
+    "asked, table, record", [("auto", "sigma", "train"), ("mine", "x", "mine")]
+)
+def test_the_lesson_loads_its_own_record_unless_another_is_set(
+    asked, table, record, monkeypatch, capsys
+):
+    monkeypatch.setattr(lesson, "choose", lambda config, table: (config.run.record, table))
+    monkeypatch.setattr(lesson, "describe_run", lambda run: f"{run[0]} {run[1]}")
+    monkeypatch.setattr(
+        lesson.browse, "load_recorded", lambda run, config: (run, config.run.record)
+    )
+    (chosen, of_table), of_config = lesson.load(Config().change(record=asked), table)
+    assert chosen.split("-")[0] == of_config.split("-")[0] == record
+    assert of_table == table
+    assert capsys.readouterr().out == f"{chosen} {table}\n"
