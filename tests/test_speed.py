@@ -200,6 +200,206 @@ def test_the_table_of_search_engines_begins_with_ours():
     assert comparisons.compare_engines(RESULTS).index[0] == "ours (bm25s)"
 
 
+# The tables of a live measurement.
+
+
+@pytest.fixture
+def live_frame():
+    """Live programs on two kinds of samples, of which the second row failed."""
+    frame = peers(("trl", 10.0, 5.0), ("unsloth", None, None), ("ours", 1234.5, 4.0))
+    frame = frame.assign(samples=["long", "short", "long"], last_loss=[1.23456, None, 2.0])
+    return frame.assign(failure=[None, "out of memory", None], way=frame.way)
+
+
+def test_live_programs_are_listed_by_samples_in_the_order_in_which_they_ran(live_frame):
+    table = comparisons.list_live_programs(live_frame)
+    assert table.index.tolist() == [
+        *[("7b", "long", "trl"), ("7b", "long", "ours"), ("7b", "short", "unsloth")]
+    ]
+
+
+def test_samples_of_live_programs_keep_their_order(live_frame):
+    reordered = live_frame.iloc[[1, 0, 2]].reset_index(drop=True)
+    ways = comparisons.list_live_programs(reordered).index.get_level_values("way")
+    assert ways.tolist() == ["unsloth", "trl", "ours"]
+
+
+def test_live_programs_have_readable_numbers(live_frame):
+    row = comparisons.list_live_programs(live_frame).loc["7b", "long", "ours"]
+    assert row[["tokens per second", "fastest step", "peak", "last loss"]].tolist() == [
+        *["1,234", "2,469", "4.00 GB", "2.000"]
+    ]
+
+
+def test_a_live_program_that_failed_has_dashes_and_a_reason(live_frame):
+    row = comparisons.list_live_programs(live_frame).loc["7b", "short", "unsloth"]
+    assert row[["tokens per second", "failure"]].tolist() == ["–", "out of memory"]
+
+
+def test_without_a_failure_no_column_is_about_it(live_frame):
+    table = comparisons.list_live_programs(live_frame[live_frame.failure.isna()])
+    assert "failure" not in table
+
+
+def test_without_live_programs_there_is_no_table():
+    assert comparisons.list_live_programs(pd.DataFrame()).empty
+
+
+def test_counts_of_a_live_measurement_are_integers_that_may_be_missing():
+    frame = pd.DataFrame({"n": [4.0, None], "same": [3.0, 2.0], "seconds": [1.5, 2.0]})
+    counted = comparisons.count_as_integers(frame)
+    assert counted.n.tolist() == [4, pd.NA]
+    assert counted.dtypes.astype(str).tolist() == ["Int64", "Int64", "float64"]
+
+
+@pytest.mark.parametrize("compare", [comparisons.compare_with_peers, comparisons.compare_cards])
+def test_a_folder_without_such_records_has_an_empty_table(compare, tmp_path):
+    assert compare(tmp_path).empty
+
+
+# The other tables, from small records.
+
+
+@pytest.fixture
+def other_programs(tmp_path):
+    """Our setting, and three programs on two kinds of samples, one of which was not measured."""
+    names = ["way", "samples", "tokens_per_second", "peak_gb", "steady", "ours_faster", "shape"]
+    rows = [
+        ("ours", "b", 3000.0, 4.0, 4000.0, None, "7b"),
+        ("trl", "b", 1500.0, 5.0, 1000.0, 2.0, "7b"),
+        ("Axolotl", "B", 1000.4, 5.0, 1000.0, None, "7b"),
+        ("unsloth", "A", 500.0, 3.0, 500.0, 6.0, "7b"),
+        ("left out", "A", None, None, None, None, "7b"),
+    ]
+    rows = [dict(zip(names, row)) for row in rows]
+    return write_jsonl(tmp_path / records.PEERS_FILE, [{"rows": rows}]).parent
+
+
+def test_other_programs_are_sorted_by_samples_without_regard_to_capitals(other_programs):
+    table = comparisons.compare_with_peers(other_programs)
+    assert table.index.tolist() == [
+        *[("7B", "A", "unsloth"), ("7B", "b", "trl"), ("7B", "B", "Axolotl")]
+    ]
+
+
+def test_an_unknown_ratio_is_a_dash_and_a_missing_column_is_left_out(other_programs):
+    table = comparisons.compare_with_peers(other_programs)
+    assert table["ours: times as fast"].tolist() == ["6.00", "2.00", "–"]
+    assert "ours: times its memory" not in table
+
+
+def test_a_program_is_compared_with_ours_on_the_same_samples(other_programs):
+    frame = records.load_peers(other_programs).set_index("way")
+    assert frame.as_lean.dropna().to_dict() == {"trl": "ours"}
+    assert frame.as_lean_faster["trl"] == 2
+    assert frame.as_lean_steady["trl"] == 4
+
+
+def test_what_ours_reaches_at_no_more_memory_precedes_the_rates(other_programs):
+    columns = list(records.load_peers(other_programs))
+    place = columns.index("tokens_per_second")
+    assert columns[place - 3 : place] == ["as_lean", "as_lean_faster", "as_lean_steady"]
+
+
+def test_a_card_holds_a_size_with_its_peak_or_a_word(tmp_path):
+    row = {"backbone": "7b", "card_gb": 12.0, "row": 4096, "training_peak_gb": 11.26}
+    row |= {"away_row": 8192.0, "away_peak_gb": 10.0, "batch": "none", "answering_peak_gb": None}
+    write_jsonl(tmp_path / records.CARDS_FILE, [{"rows": [row]}])
+    assert comparisons.compare_cards(tmp_path).loc[("7B", "12 GB")].tolist() == [
+        *["4,096 (11.3 GB)", "8,192 (10.0 GB)", "none"]
+    ]
+    facts = report.build(tmp_path).facts
+    assert facts["7b in 12 GB row"] == "4,096"
+    assert "7b in 12 GB batch" not in facts
+
+
+@pytest.mark.parametrize("value, is_size", [(4, True), (0.5, True), (None, False), ("all", False)])
+def test_only_a_number_is_a_size(value, is_size):
+    assert records.is_size(value) == is_size
+    assert not records.is_size(float("nan"))
+
+
+def test_search_engines_have_their_times_recall_and_memory(tmp_path):
+    rows = {}
+    for engine, factor in (("b", 1), ("a", 2)):
+        for size, milliseconds in (("10,000", 1.0), ("100,000", 10.0), ("1,000,000", 1000.0)):
+            row = {"cpu_ms_per_query": factor * milliseconds, "index_peak_mb": factor * 2600.0}
+            row["recall"] = 0.9 if size == "100,000" else 0.1
+            rows[f"{engine}, {size} passages"] = row
+    del rows["a, 10,000 passages"]
+    folder = tmp_path / "speed-engines"
+    write_jsonl(folder / records.ANSWERING_FILE, [{"words": rows}])
+    table = comparisons.compare_engines(tmp_path)
+    assert table.index.tolist() == ["b", "a"]
+    assert table.loc["b"].tolist() == ["1.0", "10.0", "1,000.0", "90 %", "2.6"]
+    assert table.loc["a"].tolist() == ["–", "20.0", "2,000.0", "90 %", "5.2"]
+
+
+def test_an_engine_of_one_corpus_is_not_extrapolated():
+    frame = pd.DataFrame({name: [1.0] for name in records.GROWING_COLUMNS})
+    frame.index = ["engine, 1,000 passages"]
+    assert records.extrapolate(frame).empty
+
+
+def test_the_largest_corpora_are_those_of_the_largest_numbers():
+    sizes = ("9", "1,000", "200")
+    index = [f"engine, {size} passages" for size in sizes]
+    frame = pd.DataFrame({name: [0.0, 36e5, 0.0] for name in records.GROWING_COLUMNS}, index=index)
+    row = records.extrapolate(frame, 1800).loc["engine"]
+    assert row.tolist() == [2000, 7200, 7200, 7200, 72e5]  # twice those of 1,000
+
+
+def test_the_fastest_setting_is_chosen_for_each_model():
+    rows = [("a", "ours", 1.0, None), ("b", "ours", 2.0, 0.5), ("b", "ours, 4k", 3.0, 0.7)]
+    frame = pd.DataFrame(rows, columns=["shape", "variant", "speed_ratio", "memory_ratio"])
+    chosen = records.select_fastest(frame, 0.65)
+    assert chosen[["shape", "variant"]].values.tolist() == [["a", "ours"], ["b", "ours"]]
+    assert records.select_fastest(frame, 0.7).variant.tolist() == ["ours", "ours, 4k"]
+
+
+def test_measured_training_names_its_machine(speed):
+    frame, machine = records.load_training(speed)
+    assert machine == "a GPU, torch 2.0; 1000 × 10¹² operations per second in large matrix products"
+    assert frame["shape"].tolist() == ["smollm2", "7b", "13b"]
+    assert not {"operations_per_token", "failure"} & set(frame)
+
+
+# The figures.
+
+
+@pytest.fixture
+def losses_figure(tmp_path):
+    """Losses of three programs on two kinds of samples; one more of our settings is not shown."""
+    rows = [("ours", "a"), ("trl", "a"), ("ours", "b"), ("ours slow", "b"), ("trl", "b")]
+    frame = pd.DataFrame(rows, columns=["way", "samples"]).assign(shape="7b")
+    frame["losses"] = [[3.0, 2.0], [4.0, 3.0], [5.0, 1.0], [9.0, 9.0], None]
+    drawn = plots.plot_losses(frame, tmp_path / "losses.png")
+    yield drawn
+    pyplot.close(drawn)
+
+
+def test_losses_are_drawn_by_step_for_each_kind_of_samples(losses_figure):
+    titles = [axes.get_title("left") for axes in losses_figure.axes]
+    assert titles == ["7B, a", "7B, b"]
+    first, second = losses_figure.axes
+    assert [line.get_xydata().tolist() for line in first.lines] == [
+        *[[[1, 3], [2, 2]], [[1, 4], [2, 3]]]
+    ]
+    assert [line.get_ydata().tolist() for line in second.lines] == [[5, 1]]
+
+
+def test_a_program_has_the_same_look_in_every_panel_and_another_than_others(losses_figure):
+    first, second = losses_figure.axes
+    ours, other = first.lines
+    assert ours.get_color() == second.lines[0].get_color() != other.get_color()
+    assert ours.get_linestyle() == second.lines[0].get_linestyle() != other.get_linestyle()
+
+
+def test_the_legend_of_the_losses_names_every_program_once(losses_figure):
+    texts = [text.get_text() for text in losses_figure.legends[0].get_texts()]
+    assert texts == ["ours", "trl"]
+
+
 def test_the_committed_figure_is_shown_for_the_committed_record(tmp_path):
     shown = plots.show_figure(H200, tmp_path, "training.png")
     assert Path(shown.filename) == resolve("figures/embedded/speed.training.png")
